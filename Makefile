@@ -1,0 +1,60 @@
+# Two commands for everyone:  make demo   and   make test.   The rest is for people who change gangline.
+# Everything runs in .venv, made here from hash-pinned packages; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+WORKERS ?= auto
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-real check format dist bench-runtime pictures lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+$(STAMP): pyproject.toml requirements/runtime.txt requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "error: Python 3.11 or newer is needed, this is %d.%d; write: make PYTHON=python3.11 ..." % sys.version_info[:2])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+install: $(STAMP) ## make .venv with the gangline command in it
+
+demo: $(STAMP) ## train a model with one parameter server and three workers, on this machine
+	@$(BIN)/gangline demo
+
+test: $(STAMP) ## unit, property and embedded-control-plane tests (minutes)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests
+
+test-real: $(STAMP) ## the contract suite against a real kube-apiserver (builds one the first time)
+	hack/kubernetes.sh
+	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -m real tests
+
+check: $(STAMP) ## formatter, linter, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(STAMP) ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+dist: $(STAMP) ## build the wheel into dist/
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
+
+bench-runtime: $(STAMP) ## decode, cache, watch and request rates, side by side with their peers
+	$(BIN)/python bench/runtime_bench.py
+
+pictures: $(STAMP) ## redraw docs/images from their text
+	$(BIN)/python hack/pictures.py
+
+lock: ## re-resolve the pinned dependencies (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements/runtime.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
+
+clean: ## remove what make made
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,247 @@
+"""Kubernetes' own kinds: the fields a controller or scheduler decides on.
+
+A pod here is a tenth of a pod on the wire (no environment, volumes or probes), which is what makes a cache of
+ten thousand of them small. Whoever needs the whole object reads it as JSON.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from gangline.api.meta import Condition, MicroTime, Object, Time, Wire
+from gangline.api.quantity import QuantityText
+
+
+class PodPhase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+class ContainerPort(Wire, frozen=True):
+    name: str = ""
+    container_port: int = 0
+    host_port: int = 0
+    protocol: str = "TCP"
+
+
+class ResourceRequirements(Wire, frozen=True):
+    # Quantities as written: most pods are never asked, and text is smaller than a parsed number.
+    requests: dict[str, QuantityText] = {}
+    limits: dict[str, QuantityText] = {}
+
+
+class Container(Wire, frozen=True):
+    name: str = ""
+    image: str = ""
+    ports: tuple[ContainerPort, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str = ""
+
+
+class Toleration(Wire, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class SchedulingGate(Wire, frozen=True):
+    name: str = ""
+
+
+class PodSpec(Wire, frozen=True):
+    node_name: str = ""
+    scheduler_name: str = ""
+    restart_policy: str = "Always"
+    priority: int = 0
+    priority_class_name: str = ""
+    host_network: bool = False
+    termination_grace_period_seconds: int = 30
+    active_deadline_seconds: int | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    overhead: dict[str, QuantityText] = {}
+
+
+class ContainerStateRunning(Wire, frozen=True):
+    started_at: Time | None = None
+
+
+class ContainerStateTerminated(Wire, frozen=True):
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: Time | None = None
+    finished_at: Time | None = None
+
+
+class ContainerStateWaiting(Wire, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Wire, frozen=True):
+    running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
+    waiting: ContainerStateWaiting | None = None
+
+
+class ContainerStatus(Wire, frozen=True):
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodStatus(Wire, frozen=True):
+    # Text, not PodPhase: a server newer than this code may say something else, and that must not break a list.
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    start_time: Time | None = None
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(Object, frozen=True):
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class ServicePort(Wire, frozen=True):
+    name: str = ""
+    port: int = 0
+    target_port: int | str = 0
+    protocol: str = "TCP"
+
+
+class ServiceSpec(Wire, frozen=True):
+    cluster_ip: str = msgspec.field(name="clusterIP", default="")
+    type: str = "ClusterIP"
+    ports: tuple[ServicePort, ...] = ()
+    selector: dict[str, str] = {}
+
+
+class Service(Object, frozen=True):
+    spec: ServiceSpec = ServiceSpec()
+
+
+class Taint(Wire, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Wire, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(Wire, frozen=True):
+    capacity: dict[str, QuantityText] = {}
+    allocatable: dict[str, QuantityText] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(Object, frozen=True):
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class ObjectReference(Wire, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class EventSeries(Wire, frozen=True):
+    count: int = 0
+    last_observed_time: MicroTime | None = None
+
+
+class Event(Object, frozen=True):
+    """`events.k8s.io/v1`."""
+
+    event_time: MicroTime | None = None
+    series: EventSeries | None = None
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    action: str = ""
+    reason: str = ""
+    regarding: ObjectReference = ObjectReference()
+    note: str = ""
+    type: str = ""
+
+
+class LeaseSpec(Wire, frozen=True):
+    holder_identity: str = ""
+    lease_duration_seconds: int = 0
+    acquire_time: MicroTime | None = None
+    renew_time: MicroTime | None = None
+    lease_transitions: int = 0
+
+
+class Lease(Object, frozen=True):
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ConfigMap(Object, frozen=True):
+    data: dict[str, str] = {}
+    binary_data: dict[str, str] = {}
+    immutable: bool = False
+
+
+class Secret(Object, frozen=True):
+    data: dict[str, str] = {}
+    type: str = ""
+
+
+class NamespaceStatus(Wire, frozen=True):
+    phase: str = ""
+
+
+class Namespace(Object, frozen=True):
+    status: NamespaceStatus = NamespaceStatus()
+
+
+class ServiceAccount(Object, frozen=True):
+    pass
+
+
+class PriorityClass(Object, frozen=True):
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"
+    description: str = ""
+
+
+class ScaleSpec(Wire, frozen=True):
+    replicas: int = 0
+
+
+class ScaleStatus(Wire, frozen=True):
+    replicas: int = 0
+    selector: str = ""
+
+
+class Scale(Object, frozen=True):
+    """What the scale subresource of any kind speaks (`autoscaling/v1`)."""
+
+    spec: ScaleSpec = ScaleSpec()
+    status: ScaleStatus = ScaleStatus()

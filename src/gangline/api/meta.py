@@ -1,0 +1,112 @@
+"""What every Kubernetes object has: metadata, references, conditions, keys and selectors.
+
+Structs hold the fields that gangline decides on, and nothing else: a decoded object is small, and is never
+written back (we create, apply, patch and delete; we never replace). All are frozen: a value once seen stays
+what it was, so caches can hand it out without copying.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+import msgspec
+
+JSON: TypeAlias = dict[str, Any]
+"""A JSON object that stays JSON: request bodies, pod templates, patches."""
+
+MICRO = "micro-time"
+Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A moment that the wire holds to the second: `2026-01-02T15:04:05Z`."""
+MicroTime: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True, extra={"format": MICRO})]
+"""A moment that the wire holds to the microsecond, always with six digits: `2026-01-02T15:04:05.000000Z`."""
+
+
+class Key(NamedTuple):
+    """Names an object within its kind. Cluster-scoped objects have an empty namespace."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+# gc=False: decoded JSON cannot contain cycles, so the collector need not walk a cache of 10,000 pods.
+class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False, kw_only=True):
+    """A struct whose field names are camelCase on the wire and whose defaults are left out."""
+
+
+class OwnerReference(Wire, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(Wire, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    generate_name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The one owner that manages this object, if any."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class Object(Wire, frozen=True):
+    """Anything with metadata. Kinds extend it; on its own it is what a metadata-only reader needs."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class ListMeta(Wire, frozen=True):
+    resource_version: str = ""
+    # Named with an underscore because `continue` is a keyword.
+    continue_: str = msgspec.field(name="continue", default="")
+    remaining_item_count: int | None = None
+
+
+class Condition(Wire, frozen=True):
+    """One line of `status.conditions`. `last_update_time` exists in kubeflow.org/v1 only."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+    last_update_time: Time | None = None
+    last_transition_time: Time | None = None
+
+
+class Selector(msgspec.Struct, frozen=True):
+    """Which objects of a kind: a namespace (empty: all), labels and fields, in kubectl's own syntax."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+
+EVERYTHING = Selector()
+
+
+def label_selector(labels: Mapping[str, str]) -> str:
+    """Equality selector for labels, keys sorted, as `kubectl -l` takes it."""
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))

@@ -1,0 +1,1 @@
+"""Would fit any asyncio service: imports nothing of ours."""

@@ -1,0 +1,84 @@
+"""Structured concurrency on top of `asyncio.TaskGroup`: the few shapes the house needs."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from typing import Any, Never
+
+from gangline.base.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+async def run_all(work: Iterable[Awaitable[object]], *, at_once: int = 32) -> None:
+    """Await all of it, at most `at_once` at a time; every item is tried even if others fail.
+
+    Raises an `ExceptionGroup` of all failures, or the failure itself when there is one. Cancelling this call
+    cancels what is in flight and starts nothing more.
+    """
+    gate = asyncio.Semaphore(at_once)
+    failures: list[Exception] = []
+
+    async def one(item: Awaitable[object]) -> None:
+        async with gate:
+            try:
+                await item
+            except Exception as error:  # noqa: BLE001 - collected and raised below
+                failures.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        for item in work:
+            group.create_task(one(item))
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise ExceptionGroup(f"{len(failures)} actions failed", failures)
+
+
+async def every(period: timedelta, action: Callable[[], Awaitable[object]], clock: Clock) -> Never:
+    """Run `action`, wait `period` after it ended, for ever. An error ends the loop."""
+    while True:
+        await action()
+        await clock.sleep(period)
+
+
+async def supervise(work: Coroutine[Any, Any, object], what: str) -> None:
+    """Run work whose bug must not take its siblings down: an error is logged, not raised."""
+    try:
+        await work
+    except Exception:
+        log.exception("supervised work failed", extra={"work": what})
+
+
+async def first_of(*work: Coroutine[Any, Any, object]) -> None:
+    """Run all until one returns, then cancel and await the others. An error of any is raised."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(item) for item in work]
+        _, unfinished = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in unfinished:
+            task.cancel()
+
+
+@asynccontextmanager
+async def time_limit(duration: timedelta, clock: Clock) -> AsyncIterator[None]:
+    """`asyncio.timeout` by a clock: cancels the block after `duration` and raises `TimeoutError`."""
+    async with asyncio.timeout(None) as limit:
+        timer = clock.call_later(duration, lambda: limit.reschedule(0.0))
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Raise the one error in an `ExceptionGroup` (however deep) as itself; a group of several stays a group."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None

@@ -1,0 +1,91 @@
+"""What a person sees of a running job: one line per change, logs with the member's name before them."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gangline.api.core import Pod
+from gangline.api.meta import Key, Selector
+from gangline.api.tfjob import TFJob
+from gangline.api.training import JOB_NAME
+from gangline.base.clock import Clock
+from gangline.base.tasks import every
+from gangline.jobs.status import newest
+from gangline.kube.client import Client
+from gangline.runtime.informer import Delta, Informer
+
+LOOK = timedelta(milliseconds=100)
+
+
+class Follower:
+    """Submits a job and prints what becomes of it."""
+
+    def __init__(self, client: Client, logs: Path, clock: Clock) -> None:
+        self._client, self._logs, self._clock = client, logs, clock
+        self._key = Key("default", "")
+        # How much of each log file has been shown.
+        self._shown: dict[Path, int] = {}
+
+    async def follow(self, body: dict[str, Any]) -> TFJob:
+        """Create the job, tell everything until it has ended, give it as it ended."""
+        started = self._clock.monotonic()
+        namespace = body["metadata"].get("namespace", "default")
+        job = await self._client.create(TFJob, body, namespace=namespace)
+        self._key = job.metadata.key
+        job = await self._finished(Selector(namespace=namespace))
+        self._tell_logs()
+        took = self._clock.monotonic() - started
+        click.echo(f"{newest(job.status)} in {took:.1f} s: {job.status.conditions[-1].message}")
+        return job
+
+    async def _finished(self, where: Selector) -> TFJob:
+        jobs = Informer(self._client, TFJob, where, clock=self._clock)
+        pods = Informer(self._client, Pod, where, clock=self._clock)
+        done: asyncio.Future[TFJob] = asyncio.get_running_loop().create_future()
+
+        def tell_job(delta: Delta[TFJob]) -> None:
+            self._tell_job(delta)
+            if delta.newest.metadata.key == self._key and delta.newest.status.finished and not done.done():
+                done.set_result(delta.newest)
+
+        async with asyncio.TaskGroup() as group:
+            work = (jobs.run(), pods.run(), every(LOOK, self._look, self._clock))
+            tasks = [group.create_task(each) for each in work]
+            with jobs.subscribed(tell_job), pods.subscribed(self._tell_pod):
+                job = await done
+            for task in tasks:
+                task.cancel()
+        return job
+
+    async def _look(self) -> None:
+        self._tell_logs()
+
+    def _tell_job(self, delta: Delta[TFJob]) -> None:
+        job = delta.newest
+        before = newest(delta.before.status) if delta.before else ""
+        if job.metadata.key == self._key and newest(job.status) != before:
+            click.echo(f"tfjob/{job.metadata.name}  {newest(job.status)}")
+
+    def _tell_pod(self, delta: Delta[Pod]) -> None:
+        pod, before = delta.after, delta.before.status.phase if delta.before else ""
+        if pod is None or pod.metadata.labels.get(JOB_NAME) != self._key.name or pod.status.phase == before:
+            return
+        self._tell_logs()
+        click.echo(f"  {self._member(pod.metadata.name):<10} {pod.status.phase.lower()}")
+
+    def _tell_logs(self) -> None:
+        for log in sorted((self._logs / self._key.namespace).glob("*.log")):
+            with log.open("rb") as file:
+                file.seek(self._shown.get(log, 0))
+                # Whole lines only: the rest of the last one is still being written.
+                whole = file.read().rpartition(b"\n")[0]
+            for line in whole.decode(errors="replace").splitlines():
+                click.echo(f"{self._member(log.stem)}| {line}")
+            if whole:
+                self._shown[log] = self._shown.get(log, 0) + len(whole) + 1
+
+    def _member(self, name: str) -> str:
+        return name.removeprefix(f"{self._key.name}-")

@@ -1,0 +1,1 @@
+"""One file per framework: cluster wiring and success rule, nothing more."""

@@ -1,0 +1,1 @@
+"""The reusable job library: what is true of every kind of training job."""

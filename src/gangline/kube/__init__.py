@@ -1,0 +1,1 @@
+"""Speak to any Kubernetes-compatible server."""

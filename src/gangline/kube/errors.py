@@ -1,0 +1,185 @@
+"""What can go wrong between a client and a server: one tree, translated once, at the edge.
+
+::
+
+    InputError
+    └── ConfigError              a kubeconfig that cannot be used: file, field, remedy
+    KubeError
+    ├── Unreachable              no answer: refused, reset, timed out, TLS not trusted
+    ├── StreamBroken             a watch, log, exec or port-forward stream ended out of order
+    ├── BadAnswer                an answer that is not what was asked for: garbled, or another server
+    └── ApiError                 the server answered with a Status
+        ├── BadRequest           400
+        ├── Unauthorized         401
+        ├── Forbidden            403
+        ├── NotFound             404
+        ├── MethodNotAllowed     405
+        ├── Conflict             409  a stale resourceVersion or a failed precondition: read again
+        │   └── AlreadyExists    409  the name is taken
+        ├── Gone                 410  a resourceVersion or continue token too old: list again
+        ├── Invalid              422  the object is wrong: every field in `causes`
+        ├── TooManyRequests      429  wait `retry_after`
+        └── ServerError          5xx
+            └── ServerTimeout    504, or 500 with reason ServerTimeout or Timeout
+"""
+
+from datetime import timedelta
+
+import msgspec
+
+from gangline.api.meta import Wire
+from gangline.base.errors import GanglineError, InputError
+
+
+class ConfigError(InputError):
+    """A kubeconfig that cannot be used. The message names file, field and remedy, never a credential."""
+
+
+class KubeError(GanglineError):
+    """Talking to a server failed."""
+
+
+class Unreachable(KubeError):
+    """The server did not answer: refused, reset, timed out, or its certificate is not trusted."""
+
+
+class StreamBroken(KubeError):
+    """A stream ended out of order, or sent what cannot be read. What was received before stands."""
+
+
+class BadAnswer(KubeError):
+    """The server said yes, but what it sent cannot be read. Its fault, or a proxy's, and no person's input."""
+
+
+class StatusCause(Wire, frozen=True):
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(Wire, frozen=True):
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: tuple[StatusCause, ...] = ()
+    retry_after_seconds: int = 0
+
+
+class Status(Wire, frozen=True):
+    """The `v1` Status object: what a server says instead of what was asked for."""
+
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: StatusDetails = StatusDetails()
+
+
+class ApiError(KubeError):
+    """The server answered with a Status."""
+
+    def __init__(self, status: Status, *, retry_after: timedelta | None = None) -> None:
+        super().__init__(status.message or status.reason or f"HTTP {status.code}")
+        self.status = status
+        self.retry_after = retry_after
+
+    @property
+    def code(self) -> int:
+        return self.status.code
+
+    @property
+    def reason(self) -> str:
+        return self.status.reason
+
+    @property
+    def causes(self) -> tuple[StatusCause, ...]:
+        return self.status.details.causes
+
+
+class BadRequest(ApiError):
+    """400."""
+
+
+class Unauthorized(ApiError):
+    """401."""
+
+
+class Forbidden(ApiError):
+    """403."""
+
+
+class NotFound(ApiError):
+    """404."""
+
+
+class MethodNotAllowed(ApiError):
+    """405."""
+
+
+class Conflict(ApiError):
+    """409: the object changed since it was read, or a precondition failed."""
+
+
+class AlreadyExists(Conflict):
+    """409: an object of that name exists."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion or continue token is too old; list again."""
+
+
+class Invalid(ApiError):
+    """422: the object is wrong; `causes` has every field."""
+
+
+class TooManyRequests(ApiError):
+    """429: wait for `retry_after`."""
+
+
+class ServerError(ApiError):
+    """5xx."""
+
+
+class ServerTimeout(ServerError):
+    """The server gave up in time; the request may or may not have been carried out."""
+
+
+_BY_CODE: dict[int, type[ApiError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotAllowed,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+    504: ServerTimeout,
+}
+_BY_REASON: dict[str, type[ApiError]] = {
+    "AlreadyExists": AlreadyExists,
+    "Expired": Gone,
+    "ServerTimeout": ServerTimeout,
+    "Timeout": ServerTimeout,
+}
+
+
+def api_error(status: Status, retry_after: timedelta | None = None) -> ApiError:
+    """The error that fits a Status: by reason where that says more than the code."""
+    fallback = ServerError if status.code >= 500 else ApiError
+    kind = _BY_REASON.get(status.reason) or _BY_CODE.get(status.code, fallback)
+    if retry_after is None and status.details.retry_after_seconds:
+        retry_after = timedelta(seconds=status.details.retry_after_seconds)
+    return kind(status, retry_after=retry_after)
+
+
+def read_error(code: int, body: bytes, retry_after: timedelta | None = None) -> ApiError:
+    """The error of an HTTP answer, whether its body is a Status or a proxy's own page."""
+    try:
+        status = msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        status = Status(message=body[:500].decode(errors="replace").strip())
+    if not status.code:
+        status = msgspec.structs.replace(status, code=code)
+    return api_error(status, retry_after)

@@ -1,0 +1,20 @@
+"""Small files that configuration points to."""
+
+from pathlib import Path
+
+from gangline.kube.errors import ConfigError
+
+
+def read_bytes(path: Path, where: str) -> bytes:
+    """The content of a file. `where` names the field that points to it and starts the message.
+
+    Raises `ConfigError` when the file is missing or cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(f"{where}: {path}: no such file; correct the path or create it") from None
+    except PermissionError:
+        raise ConfigError(f"{where}: {path}: permission denied; make it readable for this user") from None
+    except OSError as error:
+        raise ConfigError(f"{where}: {path}: cannot be read: {error.strerror}") from None

@@ -1,0 +1,60 @@
+"""Where things live on every Kubernetes-compatible server: the client's only source of URLs.
+
+A path that lacks a segment is no error but another request: `DELETE …/pods/` deletes them all. So what cannot be
+a name is refused here, before anything is sent.
+"""
+
+from typing import Any
+from urllib.parse import quote
+
+from gangline.api.meta import Key, Selector
+from gangline.api.scheme import Resource
+from gangline.base.errors import InputError
+from gangline.kube.transport import Query
+
+CORE_GROUP, GROUPS, VERSION = "/api", "/apis", "/version"
+"""Where discovery starts, for the group without a name and for all others, and who the server is."""
+
+
+def group_version(group: str, version: str) -> str:
+    """Where the kinds of a group and version are, and their list."""
+    root = f"{GROUPS}/{quote(group, safe='')}" if group else CORE_GROUP
+    return f"{root}/{quote(version, safe='')}"
+
+
+def collection(resource: Resource[Any], namespace: str = "") -> str:
+    """All objects of a kind: in a namespace, or (empty) in all of them. Raises `InputError`."""
+    if namespace and not resource.namespaced:
+        raise InputError(f'{resource}: are not in namespaces, but "{namespace}" was asked for; leave it out')
+    root = group_version(resource.group, resource.version)
+    if namespace:
+        root = f"{root}/namespaces/{_segment(resource, 'namespace', namespace)}"
+    return f"{root}/{quote(resource.plural, safe='')}"
+
+
+def home(resource: Resource[Any], namespace: str) -> str:
+    """The one collection that objects are created in, or deleted from together. Raises `InputError`."""
+    if resource.namespaced and not namespace:
+        raise InputError(f"{resource}: the namespace is missing; set metadata.namespace or pass one")
+    return collection(resource, namespace)
+
+
+def item(resource: Resource[Any], key: Key, subresource: str = "") -> str:
+    """One object, or a part of it (`status`, `scale`, `log`). Raises `InputError`."""
+    whole = f"{home(resource, key.namespace)}/{_segment(resource, 'name', key.name)}"
+    return f"{whole}/{quote(subresource)}" if subresource else whole
+
+
+def selection(where: Selector) -> Query:
+    """A selector as query parameters."""
+    pairs = (("labelSelector", where.labels), ("fieldSelector", where.fields))
+    return tuple((name, text) for name, text in pairs if text)
+
+
+def _segment(resource: Resource[Any], what: str, text: str) -> str:
+    if not text:
+        raise InputError(f"{resource}: the {what} is empty; set metadata.{what}")
+    # No server takes these as names, and some proxies resolve them.
+    if text in (".", "..") or "/" in text or "%" in text:
+        raise InputError(f'{resource}: the {what} is "{text}"; it may not hold / or %, nor be . or ..')
+    return quote(text, safe="")

@@ -1,0 +1,90 @@
+"""Which HTTP proxy to go through: the kubeconfig's `proxy-url`, else the environment's.
+
+The environment is read as kubectl and curl read it: `HTTPS_PROXY` (or `HTTP_PROXY` for a plain server), lower
+case first; `NO_PROXY` is a list of names (with their subdomains), addresses, networks (`10.0.0.0/8`), any with
+`:port`, or `*`. This machine itself is never reached through a proxy. Python's own reader knows no networks,
+which pods rely on, and imports an HTTP client.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from urllib.parse import SplitResult, urlsplit
+
+from gangline.kube.errors import ConfigError
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def proxy_for(server: str, environ: Mapping[str, str]) -> str | None:
+    """The proxy the environment asks for, or None. Raises `ConfigError` on one that cannot be used."""
+    url = urlsplit(server)
+    for name in (f"{url.scheme}_proxy", f"{url.scheme}_proxy".upper()):
+        if environ.get(name):
+            if _bypassed(url, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
+                return None
+            value = environ[name]
+            return checked_proxy(value if "://" in value else f"http://{value}", name)
+    return None
+
+
+def checked_proxy(url: str, where: str) -> str:
+    """`url` itself when we can use it as a proxy. Messages leave it out: it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise ConfigError(f"{where}: is not a URL; write http://HOST:PORT") from None
+    if parts.scheme.startswith("socks"):
+        raise ConfigError(f"{where}: SOCKS proxies are not supported; use an http:// or https:// proxy")
+    if parts.scheme not in _PORTS or not usable:
+        raise ConfigError(f"{where}: is not an http or https URL; write http://HOST:PORT")
+    return url
+
+
+def without_password(url: str) -> str:
+    """A proxy's URL as it may be shown."""
+    scheme, _, rest = url.partition("://")
+    userinfo, at, host = rest.rpartition("@")
+    return f"{scheme}://***@{host}" if at and userinfo else url
+
+
+def _bypassed(url: SplitResult, no_proxy: str) -> bool:
+    host = (url.hostname or "").rstrip(".")
+    port = url.port or _PORTS[url.scheme]
+    address = _address(host)
+    if host == "localhost" or (address is not None and address.is_loopback):
+        return True
+    return any(_covers(rule.strip().lower(), host, address, port) for rule in no_proxy.split(","))
+
+
+def _covers(rule: str, host: str, address: "_Address | None", port: int) -> bool:
+    if rule in ("", "*"):
+        return rule == "*"
+    if "/" in rule:
+        return address is not None and _in_network(address, rule)
+    name, colon, suffix = rule.rpartition(":")
+    if colon and suffix.isdigit() and (":" not in name or name.startswith("[")):
+        if int(suffix) != port:
+            return False
+        rule = name
+    rule = rule.strip("[]").removeprefix("*").lstrip(".")
+    if address is not None:
+        return _address(rule) == address
+    return host == rule or host.endswith(f".{rule}")
+
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def _address(text: str) -> _Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _in_network(address: _Address, rule: str) -> bool:
+    try:
+        return address in ipaddress.ip_network(rule, strict=False)
+    except ValueError:
+        return False

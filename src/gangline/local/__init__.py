@@ -1,0 +1,1 @@
+"""An embedded control plane for one machine."""

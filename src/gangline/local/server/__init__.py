@@ -1,0 +1,1 @@
+"""The Kubernetes wire protocol, as callee."""

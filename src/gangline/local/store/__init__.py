@@ -1,0 +1,1 @@
+"""All state of the local control plane."""

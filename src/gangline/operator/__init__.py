@@ -1,0 +1,1 @@
+"""Joins operator, scheduler and local plane."""

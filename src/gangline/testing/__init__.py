@@ -1,0 +1,1 @@
+"""Public helpers for testing controllers and operators."""

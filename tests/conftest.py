@@ -1,0 +1,58 @@
+"""Fixtures and rules for every test."""
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from realkube import RealServer, find_assets
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects by marker and xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever uses the real server is marked so, and runs on one worker: that one starts one server."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "real_server" in item.fixturenames:
+            item.add_marker(pytest.mark.real)
+            item.add_marker(pytest.mark.xdist_group("real"))
+
+
+@pytest.fixture(scope="session")
+def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    """A running kube-apiserver, shared by the session. Tests keep apart by namespace (`real_namespace`).
+
+    A test may kill, restart or suspend it, and leaves it running.
+    """
+    if find_assets() is None:
+        give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
+        give_up("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
+    with RealServer(directory=tmp_path_factory.mktemp("real")) as server:
+        yield server
+
+
+@pytest.fixture
+def real_namespace(real_server: RealServer) -> str:
+    """The name of a new namespace on the real server, which is well even if an earlier test broke it."""
+    real_server.revive()
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    answer = real_server.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    assert answer.status == 201, answer.body
+    return name
+
+
+@pytest.fixture(autouse=True)
+def no_leaked_tasks(request: pytest.FixtureRequest) -> None:
+    """Every asynchronous test ends with no task but its own. First to be set up, so last to look."""
+    if request.node.get_closest_marker("asyncio") is not None:
+        request.getfixturevalue("leaked_tasks_fail_the_test")
+
+
+@pytest.fixture
+async def leaked_tasks_fail_the_test() -> AsyncIterator[None]:
+    """Looks at the loop of the test after the test's other fixtures are torn down."""
+    before = asyncio.all_tasks()
+    yield
+    leaked = asyncio.all_tasks() - before - {asyncio.current_task()}
+    assert not leaked, f"tasks outlived the test: {sorted(map(repr, leaked))}"

@@ -1,0 +1,151 @@
+"""`gangline run` and `gangline demo` as a person types them."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+JOB = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata:
+  name: small
+spec:
+  tfReplicaSpecs:
+    Worker:
+      replicas: {replicas}
+      template:
+        spec:
+          containers:
+            - name: tensorflow
+              image: none
+              command: [{command}]
+"""
+
+
+def gangline(
+    *arguments: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "gangline", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, timeout=100, env={**os.environ, **(env or {})}
+    )
+
+
+def job(folder: Path, command: str = '"true"', replicas: str = "2") -> Path:
+    file = folder / "job.yaml"
+    file.write_text(JOB.format(command=command, replicas=replicas))
+    return file
+
+
+def trained(output: str) -> None:
+    for worker in range(3):
+        losses = [
+            float(found) for found in re.findall(rf"worker-{worker}\| step=\d+ of=\d+ loss=([\d.]+)", output)
+        ]
+        assert len(losses) >= 4
+        assert losses[0] > 100 * losses[-1]
+    assert "tfjob/linear  Succeeded" in output
+
+
+def test_demo_trains_through_every_layer_and_exits_0() -> None:
+    done = gangline("demo")
+    assert done.returncode == 0, done.stderr
+    trained(done.stdout)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_job_that_fails_exits_100(tmp_path: Path) -> None:
+    done = gangline("run", job(tmp_path, 'python, -c, "import sys; print(42); sys.exit(3)"'))
+    assert done.returncode == 100, done.stderr
+    assert "| 42" in done.stdout
+    assert "has failed because" in done.stdout
+
+
+def test_a_command_that_does_not_exist_fails_the_job(tmp_path: Path) -> None:
+    done = gangline("run", job(tmp_path, "no-such-program"))
+    assert done.returncode == 100, done.stderr
+
+
+def test_timeout_exits_101_and_leaves_no_process(tmp_path: Path) -> None:
+    done = gangline("run", job(tmp_path, "sleep, '9999'"), "--timeout", "2")
+    assert done.returncode == 101
+    assert "not finished after 2 s" in done.stderr
+
+
+def test_interrupt_ends_every_process(tmp_path: Path) -> None:
+    script = tmp_path / "forever.py"
+    script.write_text("import os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(9999)\n")
+    file = job(tmp_path, "python, forever.py")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gangline", "run", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    pids: list[int] = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := re.search(r"\| pid (\d+)", line):
+            pids.append(int(found[1]))
+        if len(pids) == 2:
+            break
+    process.send_signal(2)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    for pid in pids:
+        assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "job.yaml:"),
+        ("", "has 0 documents"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_1(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "job.yaml").write_text(text)
+    done = gangline("run", "job.yaml", cwd=tmp_path)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_missing_file_is_one_line() -> None:
+    done = gangline("run", "nowhere.yaml")
+    assert (done.returncode, done.stderr) == (1, "error: nowhere.yaml: No such file or directory\n")
+
+
+def test_the_wheel_carries_the_demo(tmp_path: Path) -> None:
+    build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
+    made = subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    wheel = tmp_path / made.stdout.strip().splitlines()[-1]
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    probe = textwrap.dedent("""
+        import gangline, pathlib, sys
+        from gangline.__main__ import main
+        assert pathlib.Path(gangline.__file__).is_relative_to(sys.argv.pop()), gangline.__file__
+        sys.exit(main())
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", probe, "demo", str(tmp_path / "site")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    trained(done.stdout)

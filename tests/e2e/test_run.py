@@ -108,6 +108,11 @@ def test_interrupt_ends_every_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            JOB.format(command="x", replicas="three"),
+            'job.yaml:8: spec.tfReplicaSpecs.Worker.replicas: expected int, got "three"',
+        ),
+        ("kind: TFJob\n", "job.yaml:1: spec: required field is missing"),
         ("a: [", "job.yaml:"),
         ("", "has 0 documents"),
     ],

@@ -1,12 +1,11 @@
 """What all kinds of training job share on the wire: replicas, run policy, status (`kubeflow.org/v1`)."""
 
-from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
 import msgspec
 
-from gangline.api.meta import JSON, Condition, Object, Wire
+from gangline.api.meta import JSON, Condition, Object, Time, Wire
 
 GROUP = "kubeflow.org"
 VERSION = "v1"
@@ -61,8 +60,8 @@ class ReplicaStatus(Wire, frozen=True):
 class JobStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] = ()
     replica_statuses: dict[str, ReplicaStatus] = {}
-    start_time: datetime | None = None
-    completion_time: datetime | None = None
+    start_time: Time | None = None
+    completion_time: Time | None = None
 
     def condition(self, kind: ConditionType) -> Condition | None:
         return next((found for found in self.conditions if found.type == kind), None)

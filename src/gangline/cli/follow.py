@@ -58,7 +58,13 @@ class Follower:
                 job = await done
             for task in tasks:
                 task.cancel()
+        await self._tell_rest(pods, where)
         return job
+
+    async def _tell_rest(self, pods: Informer[Pod], where: Selector) -> None:
+        """What the watch of pods had not brought yet when the job ended."""
+        for pod in (await self._client.list(Pod, where)).items:
+            self._tell_pod(Delta(pods.cache.get(pod.metadata.key), pod))
 
     async def _look(self) -> None:
         self._tell_logs()

@@ -17,9 +17,10 @@ def read_job(file: Path, model: type[Object]) -> JSON:
     found = documents(text, file=str(file))
     if len(found) != 1:
         raise InputError(f"{file}: has {len(found)} documents; give a file with one {model.__name__}")
-    job = decode_document(found[0], model)
+    document = found[0]
+    job = decode_document(document, model)
     if job.kind != model.__name__:
-        raise InputError(f"{file}: kind: expected {model.__name__}, got {job.kind or 'none'}")
+        raise document.error(f'expected {model.__name__}, got "{job.kind}"', ("kind",))
     if not job.metadata.name:
-        raise InputError(f"{file}: metadata.name: required field is missing")
-    return found[0].body
+        raise document.error("required field is missing", ("metadata", "name"))
+    return document.body

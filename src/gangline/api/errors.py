@@ -1,0 +1,75 @@
+"""Input that does not fit its type, and how a place in a document is written for people."""
+
+import re
+
+import msgspec
+
+from gangline.base.errors import InputError
+
+Path = tuple[str | int, ...]
+"""Keys and indexes from the root of a document down to a value."""
+
+_SIMPLE_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
+_LONGEST = 60
+
+
+class DecodeError(InputError):
+    """JSON or YAML that does not fit its type: where, what was found, what was expected.
+
+    `path` is the field as one writes it (`spec.containers[0].name`), empty for the document as a whole. `found` and
+    `expected` are empty where there are no two sides: a syntax error, a missing field.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str = "",
+        line: int | None = None,
+        file: str | None = None,
+        found: str = "",
+        expected: str = "",
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.path = path
+        self.line = line
+        self.file = file
+        self.found = found
+        self.expected = expected
+
+    def __str__(self) -> str:
+        what = f"{self.path}: {self.problem}" if self.path else self.problem
+        if self.file is not None:
+            return f"{self.file}:{self.line}: {what}" if self.line else f"{self.file}: {what}"
+        return f"{what} (line {self.line})" if self.line else what
+
+
+def render(path: Path) -> str:
+    """A path as one writes it: `spec.containers[0].name`, `metadata.labels["a.b/c"]`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif _SIMPLE_KEY.fullmatch(step):
+            text += f".{step}" if text else step
+        else:
+            text += f"[{shown(step)}]"
+    return text
+
+
+def shown(value: object) -> str:
+    """A JSON value in a sentence: scalars as they are written, the rest by its kind."""
+    match value:
+        case dict():
+            return "object"
+        case list() | tuple():
+            return "array"
+        case str():
+            # Not msgspec's: text from YAML may hold what JSON cannot.
+            text = msgspec.json.encode(value.encode(errors="replace").decode()).decode()
+            return text if len(text) <= _LONGEST else f'{text[: _LONGEST - 2]}…"'
+        case float() if value != value or value in (float("inf"), float("-inf")):
+            return str(value)
+        case _:
+            return msgspec.json.encode(value).decode()

@@ -7,7 +7,7 @@ WORKERS ?= auto
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-real check format dist bench-runtime pictures lock clean
+.PHONY: help install demo test test-real test-dist check format dist bench-runtime pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -29,6 +29,7 @@ test: $(STAMP) ## unit, property and embedded-control-plane tests (minutes)
 
 test-real: $(STAMP) ## the contract suite against a real kube-apiserver (builds one the first time)
 	hack/kubernetes.sh
+	hack/fakekubelet.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -m real tests
 
 check: $(STAMP) ## formatter, linter, types, import contracts
@@ -45,6 +46,11 @@ dist: $(STAMP) ## build the wheel into dist/
 	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
+
+test-dist: dist ## install the wheel into an empty virtual environment and run the demo there
+	rm -rf dist/try && $(PYTHON) -m venv dist/try
+	dist/try/bin/python -m pip install --quiet dist/*.whl
+	cd dist/try && bin/gangline demo
 
 bench-runtime: $(STAMP) ## decode, cache, watch and request rates, side by side with their peers
 	$(BIN)/python bench/runtime_bench.py

@@ -1,55 +1,40 @@
-"""Typed verbs on any Kubernetes-compatible server. The only place that knows URLs.
+"""Typed verbs on any Kubernetes-compatible server.
 
 Reads give structs with the fields we decide on, so nothing decoded is ever written back: a write is a create, an
-apply, a patch or a delete, with a JSON body.
+apply, a patch or a delete, with a JSON body. Here, in `pods.py` and in `discovery.py` requests are made; their
+URLs come from `paths.py`.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
-from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
-from urllib.parse import quote
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from gangline.api.codec import decode
+from gangline.api.codec import DecodeError, decode
 from gangline.api.core import Scale
-from gangline.api.meta import EVERYTHING, JSON, Key, ListMeta, Selector, Wire
+from gangline.api.meta import EVERYTHING, JSON, Key, Selector
 from gangline.api.scheme import CORE, Resource, Scheme
 from gangline.base.clock import Clock, SystemClock
-from gangline.kube.errors import ApiError, ServerError, TooManyRequests, read_error
-from gangline.kube.transport import Request, Response, Transport
-from gangline.kube.watch import Change, changes
+from gangline.base.errors import InputError
+from gangline.kube.errors import ApiError, BadAnswer, ServerError, TooManyRequests
+from gangline.kube.options import APPLY, DEFAULT_OPTIONS, DeleteOptions, PatchForm, Propagation, WriteOptions
+from gangline.kube.pages import Page, read_page
+from gangline.kube.paths import collection, home, item, selection
+from gangline.kube.transport import Frames, Query, Request, Stream, Transport, refusal
+from gangline.kube.watch import WatchEvent, changes
 
 T = TypeVar("T")
+R = TypeVar("R")
 Kind = type[T] | Resource[T]
-Query = tuple[tuple[str, str], ...]
 
 PAGE = 500
 TRIES = 8
-
-
-class PatchForm(StrEnum):
-    """The three ways to say what should change, by their content types."""
-
-    MERGE = "application/merge-patch+json"
-    STRATEGIC = "application/strategic-merge-patch+json"
-    JSON = "application/json-patch+json"
-
-
-class Propagation(StrEnum):
-    """What becomes of the children of a deleted object."""
-
-    BACKGROUND = "Background"
-    FOREGROUND = "Foreground"
-    ORPHAN = "Orphan"
-
-
-class Page(Wire, Generic[T], frozen=True):
-    """Part of a list, or all of it: `metadata.continue_` says whether more follows."""
-
-    metadata: ListMeta = ListMeta()
-    items: tuple[T, ...] = ()
+"""How often a throttled request is sent in all."""
+LONGEST_WAIT = timedelta(minutes=1)
+"""A server that asks for more is not waited for here: the caller has better things to do."""
+IDLE = timedelta(minutes=3)
 
 
 class Reader(Protocol):
@@ -58,8 +43,14 @@ class Reader(Protocol):
     async def get(self, kind: Kind[T], key: Key) -> T: ...
     def pages(self, kind: Kind[T], where: Selector = ..., *, limit: int = ...) -> AsyncIterator[Page[T]]: ...
     def watch(
-        self, kind: Kind[T], where: Selector = ..., *, since: str, idle: timedelta = ...
-    ) -> AsyncIterator[Change[T]]: ...
+        self,
+        kind: Kind[T],
+        where: Selector = ...,
+        *,
+        since: str,
+        timeout: timedelta | None = ...,
+        idle: timedelta = ...,
+    ) -> AsyncIterator[WatchEvent[T]]: ...
 
 
 class Writer(Protocol):
@@ -91,25 +82,6 @@ class Writer(Protocol):
     ) -> None: ...
 
 
-class WriteOptions(msgspec.Struct, frozen=True):
-    """How a client writes: in whose name, for real or not, and how strict the server is with unknown fields."""
-
-    field_manager: str = "gangline"
-    dry_run: bool = False
-    field_validation: str = ""
-
-    def query(self) -> Query:
-        pairs = [("fieldManager", self.field_manager)]
-        if self.dry_run:
-            pairs.append(("dryRun", "All"))
-        if self.field_validation:
-            pairs.append(("fieldValidation", self.field_validation))
-        return tuple(pairs)
-
-
-DEFAULT_OPTIONS = WriteOptions()
-
-
 class RateLimit(Protocol):
     """A client-side limit, for servers without API priority and fairness."""
 
@@ -119,8 +91,13 @@ class RateLimit(Protocol):
 class Client:
     """Reader and Writer over a transport. Holds no state of its own; safe to share between tasks.
 
-    Every verb raises `ApiError` (one class per reason) or `Unreachable`. Throttled requests (429, and 5xx with
-    Retry-After) are sent again as the server asked, a bounded number of times.
+    Every verb raises `ApiError` (one class per reason), `Unreachable`, `BadAnswer` when a good answer cannot be
+    read, or `InputError` for a name that cannot be one, before anything is sent. A kind is a type in the scheme or
+    a `Resource`; with `plain(kind)`, or any `Resource` whose model is `dict`, objects come as whole JSON.
+
+    Throttled requests are sent again when the server says, a bounded number of times: 429 and 503 with a
+    Retry-After, other 5xx with one only where sending twice does no harm. Nothing is repeated after `Unreachable`:
+    the server may have done it. All verbs are cancel-safe, in that a cancelled write was carried out or not.
     """
 
     def __init__(
@@ -131,45 +108,80 @@ class Client:
         options: WriteOptions = DEFAULT_OPTIONS,
         clock: Clock | None = None,
         limit: RateLimit | None = None,
+        timeout: timedelta | None = None,
     ) -> None:
         self.transport = transport
         self.scheme = scheme
-        self._options = options
+        self.options = options
         self._clock = clock or SystemClock()
         self._limit = limit
+        # Of one request, without waiting for throttling. None: the transport's own.
+        self._timeout = timeout
 
     def writing(self, options: WriteOptions) -> "Client":
         """This client, writing otherwise: another field manager, or a dry run."""
         return Client(
-            self.transport, scheme=self.scheme, options=options, clock=self._clock, limit=self._limit
+            self.transport,
+            scheme=self.scheme,
+            options=options,
+            clock=self._clock,
+            limit=self._limit,
+            timeout=self._timeout,
+        )
+
+    def plain(self, kind: Kind[Any]) -> Resource[JSON]:
+        """The same resource, read as the server sends it: for printing, copying, editing."""
+        known = self.scheme.of(kind)
+        return Resource(
+            known.group, known.version, known.kind, known.plural, dict[str, Any], namespaced=known.namespaced
         )
 
     # Reads
 
     async def get(self, kind: Kind[T], key: Key) -> T:
+        """One object. Raises `NotFound`."""
         resource = self.scheme.of(kind)
-        return decode(
-            await self.call(Request("GET", path(resource, key.namespace, key.name))), resource.model
-        )
+        return await self.read(Request("GET", item(resource, key)), resource.model)
 
-    async def list(self, kind: Kind[T], where: Selector = EVERYTHING, *, query: Query = ()) -> Page[T]:
-        """One page as the server gives it; without `limit` in the query, everything at once."""
+    async def list(
+        self, kind: Kind[T], where: Selector = EVERYTHING, *, limit: int | None = None, token: str = ""
+    ) -> Page[T]:
+        """One page from a continue token on, or from the start; without a limit, everything at once.
+
+        Objects that do not fit their type are left out, and named in the page's `unreadable`.
+        """
         resource = self.scheme.of(kind)
-        request = Request("GET", path(resource, where.namespace), selection(where) + query)
-        return decode(await self.call(request), page_of(resource.model))
+        query = selection(where)
+        query += (("limit", str(limit)),) if limit is not None else ()
+        query += (("continue", token),) if token else ()
+        request = Request("GET", collection(resource, where.namespace), query)
+        return _decoded(request, await self.call(request), resource.model, read_page)
 
     async def pages(
         self, kind: Kind[T], where: Selector = EVERYTHING, *, limit: int = PAGE
-    ) -> AsyncIterator[Page[T]]:
-        """All objects, page by page, one consistent snapshot. Raises `Gone` if it takes too long: start again."""
+    ) -> AsyncGenerator[Page[T], None]:
+        """All objects, page by page, one consistent snapshot.
+
+        Holds one page at a time. Raises `Gone` if the whole takes so long that the server forgot the snapshot:
+        what was given until then stands, but start again for the rest.
+        """
         token = ""
         while True:
-            query: Query = (("limit", str(limit)),) + ((("continue", token),) if token else ())
-            page = await self.list(kind, where, query=query)
-            yield page
+            page = await self.list(kind, where, limit=limit, token=token)
             token = page.metadata.continue_
+            yield page
+            del page  # before the next one arrives
             if not token:
                 return
+
+    async def each(
+        self, kind: Kind[T], where: Selector = EVERYTHING, *, limit: int = PAGE
+    ) -> AsyncGenerator[T, None]:
+        """All objects that can be read, one by one, as `pages` gives them."""
+        async with aclosing(self.pages(kind, where, limit=limit)) as pages:
+            async for page in pages:
+                for found in page.items:
+                    yield found
 
     async def watch(
         self,
@@ -177,51 +189,63 @@ class Client:
         where: Selector = EVERYTHING,
         *,
         since: str,
-        idle: timedelta = timedelta(minutes=3),
-    ) -> AsyncIterator[Change[T]]:
-        """Changes after a resourceVersion, until the server ends the connection.
+        timeout: timedelta | None = None,
+        idle: timedelta = IDLE,
+    ) -> AsyncGenerator[WatchEvent[T], None]:
+        """What happens after a resourceVersion, until the server ends the connection, after `timeout` or its own.
 
         Raises `Gone` when `since` is too old, `StreamBroken` when the stream is cut, garbled, or silent for
-        longer than `idle` (servers send a bookmark about every minute).
+        longer than `idle` (servers send a bookmark about every minute). Close it (`aclosing`) to leave early.
         """
         resource = self.scheme.of(kind)
         query: Query = (("watch", "true"), ("allowWatchBookmarks", "true"), ("resourceVersion", since))
-        request = Request("GET", path(resource, where.namespace), selection(where) + query)
-        async with self.transport.stream(request, idle=idle) as stream:
-            if stream.response.status >= 400:
-                raise _error(stream.response)
-            async for change in changes(stream.chunks(), resource.model):
-                yield change
+        query += (("timeoutSeconds", str(int(timeout.total_seconds()))),) if timeout is not None else ()
+        request = Request("GET", collection(resource, where.namespace), selection(where) + query)
+        async with (
+            self.stream(request, idle=idle) as stream,
+            # Left early, a generator would be closed by a task of its own, some time later.
+            aclosing(changes(stream.chunks(), resource.model)) as events,
+        ):
+            async for event in events:
+                yield event
 
     # Writes
 
     async def create(self, kind: Kind[T], body: JSON, *, namespace: str = "") -> T:
+        """Create what the body says, in `namespace` or where the body says. Raises `AlreadyExists`.
+
+        A namespace that differs from the body's is a `BadRequest`; for kinds without namespaces it is ignored.
+        """
         resource = self.scheme.of(kind)
-        where = namespace or str(body.get("metadata", {}).get("namespace", ""))
+        where = (namespace or _metadata(body).get("namespace") or "") if resource.namespaced else ""
         request = Request(
             "POST",
-            path(resource, where),
-            self._options.query(),
-            msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **body}),
+            home(resource, where),
+            self.options.query(),
+            msgspec.json.encode(_typed(resource, body)),
             "application/json",
         )
-        return decode(await self.call(request), resource.model)
+        return await self.read(request, resource.model)
 
     async def apply(
         self, kind: Kind[T], body: JSON, *, owner: str, force: bool = False, subresource: str = ""
     ) -> T:
-        """Server-side apply: the object has these fields, and `owner` owns them. Idempotent."""
+        """Server-side apply: the object has these fields, and `owner` owns them. Idempotent.
+
+        Raises `Conflict` when somebody else owns a field with another value; `force` takes it from them.
+        """
         resource = self.scheme.of(kind)
-        metadata = body["metadata"]
-        options = msgspec.structs.replace(self._options, field_manager=owner)
+        metadata = _metadata(body)
+        key = Key(metadata.get("namespace") or "", metadata.get("name") or "")
+        query = msgspec.structs.replace(self.options, field_manager=owner).query()
         request = Request(
             "PATCH",
-            path(resource, metadata.get("namespace", ""), metadata["name"], subresource),
-            options.query() + ((("force", "true"),) if force else ()),
-            msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **body}),
-            "application/apply-patch+yaml",
+            item(resource, key, subresource),
+            query + ((("force", "true"),) if force else ()),
+            msgspec.json.encode(_typed(resource, body)),
+            APPLY,
         )
-        return decode(await self.call(request), resource.model)
+        return await self.read(request, resource.model)
 
     async def patch(
         self,
@@ -239,12 +263,12 @@ class Client:
             body = _guarded(body, resource_version)
         request = Request(
             "PATCH",
-            path(resource, key.namespace, key.name, subresource),
-            self._options.query(),
+            item(resource, key, subresource),
+            self.options.query(),
             msgspec.json.encode(body),
             form.value,
         )
-        return decode(await self.call(request), resource.model)
+        return await self.read(request, resource.model)
 
     async def delete(
         self,
@@ -256,112 +280,132 @@ class Client:
         propagation: Propagation | None = None,
         grace: timedelta | None = None,
     ) -> None:
-        """Ask for deletion. With `uid` or `resource_version`, only of that very object: else `Conflict`."""
-        resource = self.scheme.of(kind)
-        body = _delete_options(uid, resource_version, propagation, grace)
-        if self._options.dry_run:
-            body["dryRun"] = ["All"]
-        await self.call(
-            Request(
-                "DELETE",
-                path(resource, key.namespace, key.name),
-                body=msgspec.json.encode(body),
-                content_type="application/json",
-            )
+        """Ask for deletion. With `uid` or `resource_version`, only of that very object: else `Conflict`.
+
+        Raises `NotFound`. Returning means the server agreed: finalizers and grace may keep the object for a while.
+        """
+        options = DeleteOptions(
+            uid=uid,
+            resource_version=resource_version,
+            propagation=propagation,
+            grace=grace,
+            dry_run=self.options.dry_run,
         )
+        await self._delete(item(self.scheme.of(kind), key), (), options)
 
     async def delete_all(
-        self, kind: Kind[Any], where: Selector, *, propagation: Propagation | None = None
+        self,
+        kind: Kind[Any],
+        where: Selector,
+        *,
+        propagation: Propagation | None = None,
+        grace: timedelta | None = None,
     ) -> None:
-        """Ask for deletion of all that is selected."""
-        body = _delete_options(None, None, propagation, None)
-        if self._options.dry_run:
-            body["dryRun"] = ["All"]
-        request = Request(
-            "DELETE",
-            path(self.scheme.of(kind), where.namespace),
-            selection(where),
-            msgspec.json.encode(body),
-            "application/json",
-        )
-        await self.call(request)
+        """Ask for deletion of all that is selected, in one namespace."""
+        options = DeleteOptions(propagation=propagation, grace=grace, dry_run=self.options.dry_run)
+        await self._delete(home(self.scheme.of(kind), where.namespace), selection(where), options)
+
+    async def _delete(self, path: str, query: Query, options: DeleteOptions) -> None:
+        body = msgspec.json.encode(options.body())
+        await self.call(Request("DELETE", path, query, body, "application/json"))
 
     # Scale
 
     async def scale(self, kind: Kind[Any], key: Key, replicas: int | None = None) -> Scale:
-        """The scale subresource of any kind; with a number, set it first."""
-        target = path(self.scheme.of(kind), key.namespace, key.name, "scale")
+        """The scale subresource of any kind that has one; with a number, set it first."""
+        path = item(self.scheme.of(kind), key, "scale")
         if replicas is None:
-            return decode(await self.call(Request("GET", target)), Scale)
+            return await self.read(Request("GET", path), Scale)
         body = msgspec.json.encode({"spec": {"replicas": replicas}})
-        request = Request("PATCH", target, self._options.query(), body, PatchForm.MERGE.value)
-        return decode(await self.call(request), Scale)
+        return await self.read(
+            Request("PATCH", path, self.options.query(), body, PatchForm.MERGE.value), Scale
+        )
 
     # Wire
 
+    async def read(self, request: Request, model: type[T]) -> T:
+        """Send, and decode a good answer. Raises `BadAnswer` when it does not fit."""
+        return _decoded(request, await self.call(request), model, decode)
+
     async def call(self, request: Request) -> bytes:
         """Send, wait out throttling, and give the body of a good answer."""
-        tries = 0
+        tries = 1
         while True:
-            if self._limit is not None:
-                await self._limit.wait()
-            response = await self.transport.send(request)
-            if response.status < 400:
+            await self._admit()
+            response = await self.transport.send(request, timeout=self._timeout)
+            error = refusal(response)
+            if error is None:
                 return response.body
-            error = _error(response)
+            await self._wait_out(request, error, tries)
             tries += 1
-            if (
-                tries >= TRIES
-                or error.retry_after is None
-                or not isinstance(error, (TooManyRequests, ServerError))
-            ):
-                raise error
-            await self._clock.sleep(error.retry_after)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
+        """Send, wait out throttling, and give a good answer to read as it arrives."""
+        tries = 1
+        while True:
+            await self._admit()
+            async with self.transport.stream(request, idle=idle) as stream:
+                error = refusal(stream.response)
+                if error is None:
+                    yield stream
+                    return
+            await self._wait_out(request, error, tries)
+            tries += 1
+
+    @asynccontextmanager
+    async def frames(self, request: Request, protocols: tuple[str, ...]) -> AsyncIterator[Frames]:
+        """A WebSocket. Sent once: it starts something."""
+        await self._admit()
+        async with self.transport.frames(request, protocols) as frames:
+            yield frames
+
+    async def _admit(self) -> None:
+        if self._limit is not None:
+            await self._limit.wait()
+
+    async def _wait_out(self, request: Request, error: ApiError, tries: int) -> None:
+        """Return when the request may be sent again; raise the error if it may not."""
+        wait = throttled(request, error)
+        if wait is None or wait > LONGEST_WAIT or tries >= TRIES:
+            raise error
+        await self._clock.sleep(wait)
 
 
-def path(resource: Resource[Any], namespace: str = "", name: str = "", subresource: str = "") -> str:
-    """Where an object, or a collection, lives on every Kubernetes-compatible server."""
-    parts = ["apis", resource.group, resource.version] if resource.group else ["api", resource.version]
-    if namespace and resource.namespaced:
-        parts += ["namespaces", namespace]
-    parts += [resource.plural, name, *subresource.split("/")]
-    return "/" + "/".join(quote(part, safe="") for part in parts if part)
+def throttled(request: Request, error: ApiError) -> timedelta | None:
+    """How long to wait before sending it again; None when that is not what the server means."""
+    match error:
+        case TooManyRequests():
+            # An eviction that a disruption budget forbids is also a 429. But that is an answer, and may take days.
+            budget = any(cause.reason == "DisruptionBudget" for cause in error.causes)
+            return None if budget else error.retry_after
+        case ServerError() if request.repeatable or error.code == 503:
+            # The others may come after the deed: 504, and 500 when a webhook or the store took too long.
+            return error.retry_after
+    return None
 
 
-def selection(where: Selector) -> Query:
-    """A selector as query parameters."""
-    labels: Query = (("labelSelector", where.labels),) if where.labels else ()
-    fields: Query = (("fieldSelector", where.fields),) if where.fields else ()
-    return labels + fields
+def _decoded(request: Request, body: bytes, model: type[T], how: Callable[[bytes, type[T]], R]) -> R:
+    try:
+        return how(body, model)
+    except DecodeError as error:
+        raise BadAnswer(f"{request}: the server's answer cannot be read: {error}") from error
 
 
-def page_of(model: type[T]) -> type[Page[T]]:
-    """The type a list of a kind decodes to."""
-    return Page[model]  # type: ignore[valid-type]
+def _metadata(body: JSON) -> JSON:
+    metadata = body.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise InputError(f"metadata: is {type(metadata).__name__}; write a mapping with a name")
+    return metadata
+
+
+def _typed(resource: Resource[Any], body: JSON) -> JSON:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **body}
 
 
 def _guarded(body: JSON | Sequence[JSON], version: str) -> JSON | Sequence[JSON]:
-    if not isinstance(body, dict):
-        return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *body]
-    return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": version}}
-
-
-def _delete_options(
-    uid: str | None, version: str | None, propagation: Propagation | None, grace: timedelta | None
-) -> JSON:
-    body: JSON = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    preconditions = {k: v for k, v in (("uid", uid), ("resourceVersion", version)) if v is not None}
-    if preconditions:
-        body["preconditions"] = preconditions
-    if propagation is not None:
-        body["propagationPolicy"] = propagation.value
-    if grace is not None:
-        body["gracePeriodSeconds"] = int(grace.total_seconds())
-    return body
-
-
-def _error(response: Response) -> ApiError:
-    after = response.headers.get("retry-after", "")
-    return read_error(
-        response.status, response.body, timedelta(seconds=int(after)) if after.isdigit() else None
-    )
+    """A patch that also sets the version it was made for: the server then refuses it for any other."""
+    if isinstance(body, dict):
+        return {**body, "metadata": {**_metadata(body), "resourceVersion": version}}
+    # Not "test": the server would call the patch invalid, instead of telling that it came too late.
+    return [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}, *body]

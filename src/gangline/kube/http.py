@@ -80,7 +80,7 @@ class HttpTransport:
         seconds = (timeout or self._patience).total_seconds()
         limit = aiohttp.ClientTimeout(total=seconds, connect=CONNECT_SECONDS, sock_connect=CONNECT_SECONDS)
         async with self._answer(request, limit) as answer:
-            with _translated(request):
+            with _translated(request, self._connection):
                 return Response(answer.status, await answer.read(), _headers(answer))
 
     @asynccontextmanager
@@ -92,7 +92,7 @@ class HttpTransport:
             sock_read=idle.total_seconds() if idle else None,
         )
         async with self._answer(request, limit) as answer:
-            with _translated(request):
+            with _translated(request, self._connection):
                 body = await answer.read() if answer.status >= 300 else b""
             yield _Body(answer, Response(answer.status, body, _headers(answer)), request)
 
@@ -111,6 +111,7 @@ class HttpTransport:
                     yield _Frames(socket_, request)
                 finally:
                     await socket_.close()
+                    socket_.abort()
                 return
 
     async def _handshake(
@@ -119,9 +120,9 @@ class HttpTransport:
         request: Request,
         protocols: tuple[str, ...],
         credentials: Mapping[str, str],
-    ) -> aiohttp.ClientWebSocketResponse:
-        with _translated(request):
-            return await session.ws_connect(  # type: ignore[no-any-return]
+    ) -> "_WebSocket":
+        with _translated(request, self._connection):
+            opened = await session.ws_connect(
                 self._url(request),
                 protocols=protocols,
                 headers=self._headers(request, credentials),
@@ -129,6 +130,8 @@ class HttpTransport:
                 timeout=aiohttp.ClientWSTimeout(ws_close=CONNECT_SECONDS),
                 **self._route(),
             )
+        assert isinstance(opened, _WebSocket)
+        return opened
 
     @asynccontextmanager
     async def _answer(
@@ -137,7 +140,7 @@ class HttpTransport:
         for last in (False, True):
             async with self._session() as session:
                 sent = await self._connection.credentials.headers()
-                with _translated(request):
+                with _translated(request, self._connection):
                     answer = await session.request(
                         request.method,
                         self._url(request),
@@ -152,7 +155,12 @@ class HttpTransport:
                         continue
                     for text in warnings(answer.headers.getall("Warning", ())):
                         self._warn(text)
-                    yield answer
+                    try:
+                        yield answer
+                    finally:
+                        # Left before its end, as every watch is. A TLS goodbye may take long and serves nobody.
+                        if answer.connection is not None and answer.connection.transport is not None:
+                            answer.connection.transport.abort()
                     return
 
     @asynccontextmanager
@@ -206,6 +214,7 @@ class HttpTransport:
                 sock_read=self._patience.total_seconds(),
             ),
             middlewares=(_upgrade_or_refusal,),
+            ws_response_class=_WebSocket,
         )
         return _Pool(session, certificate)
 
@@ -237,6 +246,9 @@ class _Pool:
         self.users = 0
 
 
+# These are iterators and not generators: one that is left early leaves nothing to be closed.
+
+
 class _Body:
     """An answer that is still arriving."""
 
@@ -247,38 +259,78 @@ class _Body:
     def response(self) -> Response:
         return self._response
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
         try:
-            async for chunk in self._answer.content.iter_any():
-                yield chunk
+            chunk = await self._answer.content.readany()
         except aiohttp.SocketTimeoutError as error:
             raise StreamBroken(
                 f"{self._request}: nothing arrived for a while, the connection may be dead"
             ) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise StreamBroken(f"{self._request}: cut off: {_said(error)}") from error
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
+
+
+class _WebSocket(aiohttp.ClientWebSocketResponse):
+    """aiohttp's, that can also be ended at once."""
+
+    def __init__(
+        self,
+        reader: Any,
+        writer: Any,
+        protocol: str | None,
+        response: aiohttp.ClientResponse,
+        *rest: Any,
+        **more: Any,
+    ) -> None:
+        super().__init__(reader, writer, protocol, response, *rest, **more)
+        self._connected = response.connection.transport if response.connection is not None else None
+
+    def abort(self) -> None:
+        """After `close`: do not linger for a TLS goodbye."""
+        if self._connected is not None:
+            self._connected.abort()
 
 
 class _Frames:
-    """aiohttp's WebSocket."""
+    """A WebSocket as the client wants it."""
 
-    def __init__(self, socket_: aiohttp.ClientWebSocketResponse, request: Request) -> None:
+    def __init__(self, socket_: _WebSocket, request: Request) -> None:
         self._socket, self._request = socket_, request
+        # Remembered, because aiohttp forgets a proper end when its own goodbye finds the connection closed.
+        self._ended = False
 
     @property
     def protocol(self) -> str:
         return self._socket.protocol or ""
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for message in self._socket:
-            if message.type is aiohttp.WSMsgType.BINARY:
-                yield message.data
-            elif message.type is aiohttp.WSMsgType.TEXT:
-                yield message.data.encode()
-            elif message.type is aiohttp.WSMsgType.ERROR:
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._ended:
+            raise StopAsyncIteration
+        message = await self._socket.receive()
+        match message.type:
+            case aiohttp.WSMsgType.BINARY:
+                data: bytes = message.data
+                return data
+            case aiohttp.WSMsgType.TEXT:
+                return str(message.data).encode()
+            case aiohttp.WSMsgType.CLOSED if self._socket.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
                 raise self._broken(self._socket.exception())
-        if self._socket.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
-            raise self._broken(self._socket.exception())
+            case aiohttp.WSMsgType.ERROR:
+                raise self._broken(self._socket.exception())
+        self._ended = True
+        raise StopAsyncIteration
 
     async def send(self, frame: bytes) -> None:
         try:
@@ -319,19 +371,30 @@ async def _upgrade_or_refusal(
 
 
 @contextmanager
-def _translated(request: Request) -> Iterator[None]:
+def _translated(request: Request, connection: Connection) -> Iterator[None]:
     """Foreign errors of a request become ours, once, here."""
     try:
         yield
     except aiohttp.ClientConnectorCertificateError as error:
-        raise Unreachable(
-            f"{error.host}:{error.port}: its certificate is not trusted ({error.certificate_error}); "
-            "check certificate-authority in the kubeconfig"
-        ) from error
+        raise Unreachable(_untrusted(error, connection)) from error
+    except aiohttp.ClientHttpProxyError as error:
+        # Its own text holds the proxy's URL, and that a password.
+        raise Unreachable(f"{request}: the proxy refused: {error.status} {error.message}") from None
     except TimeoutError as error:
         raise Unreachable(f"{request}: no answer in time") from error
     except (aiohttp.ClientError, OSError) as error:
         raise Unreachable(f"{request}: {_said(error)}") from error
+
+
+def _untrusted(error: aiohttp.ClientConnectorCertificateError, connection: Connection) -> str:
+    """Where the trust comes from, why it does not reach this server, and what to write."""
+    ca = connection.tls.ca if connection.tls else None
+    where = ca.where if ca else f"{connection.source or connection.server}: certificate-authority"
+    reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+    return (
+        f"{where}: does not vouch for {error.host}:{error.port} ({reason}); "
+        "give the CA that signed the server's certificate, or tls-server-name if only the name differs"
+    )
 
 
 def _said(error: BaseException | None) -> str:

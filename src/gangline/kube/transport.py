@@ -4,10 +4,11 @@ Requests are plain data, built by the client, which knows every URL; a transport
 Tests, and the embedded control plane, may bring a transport of their own.
 """
 
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import Protocol, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 import msgspec
 
@@ -60,7 +61,10 @@ class Frames(Protocol):
         ...
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Frames until either side closes; raises `StreamBroken` when the connection is lost."""
+        """Frames until either side closes; raises `StreamBroken` when the connection is lost.
+
+        May be left and taken up again.
+        """
         ...
 
     async def send(self, frame: bytes) -> None:
@@ -119,29 +123,51 @@ def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
     return timedelta(seconds=int(after)) if after.isascii() and after.isdigit() and len(after) < 10 else None
 
 
-async def lines(
-    chunks: AsyncIterator[bytes], *, blank: bool = False, longest: int | None = None
-) -> AsyncIterator[bytes]:
+class lines:  # noqa: N801 - used as a function
     """Cut a body into lines, without their ends. A last line without an end is part of the answer too.
 
-    Empty lines are left out unless `blank`. A line that grows beyond `longest` bytes is given in pieces.
+    Empty lines are left out unless `blank`. A line that grows beyond `longest` bytes is given in pieces. An
+    iterator and not a generator: whoever leaves early has nothing to close.
     """
-    parts: list[bytes] = []
-    size = 0
-    async for chunk in chunks:
-        # One split per chunk, not per line: a busy watch brings hundreds of lines in a chunk. And one join per
-        # line, not per chunk: an object of megabytes comes in hundreds of chunks.
+
+    def __init__(
+        self, chunks: AsyncIterator[bytes], *, blank: bool = False, longest: int | None = None
+    ) -> None:
+        self._chunks, self._blank, self._longest = chunks, blank, longest
+        self._ready: deque[bytes] = deque()
+        # The begun line. One join per line, not per chunk: an object of megabytes comes in hundreds of chunks.
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._ready:
+            try:
+                self._take(await anext(self._chunks))
+            except StopAsyncIteration:
+                if not self._size:
+                    raise
+                self._ready.append(self._rest())
+        return self._ready.popleft()
+
+    def _take(self, chunk: bytes) -> None:
+        # One split per chunk, not per line: a busy watch brings hundreds of lines in a chunk.
         first, *others = chunk.split(b"\n")
-        parts.append(first)
-        size += len(first)
+        self._begin(first)
         if others:
-            *complete, rest = b"".join(parts), *others
-            for line in complete:
-                if line or blank:
-                    yield line
-            parts, size = [rest], len(rest)
-        if longest is not None and size > longest:
-            yield b"".join(parts)
-            parts, size = [], 0
-    if size:
-        yield b"".join(parts)
+            *complete, begun = self._rest(), *others
+            self._ready.extend(complete if self._blank else filter(None, complete))
+            self._begin(begun)
+        if self._longest is not None and self._size > self._longest:
+            self._ready.append(self._rest())
+
+    def _begin(self, part: bytes) -> None:
+        self._parts.append(part)
+        self._size += len(part)
+
+    def _rest(self) -> bytes:
+        rest = b"".join(self._parts)
+        self._parts, self._size = [], 0
+        return rest

@@ -1,37 +1,55 @@
-"""A watch stream as typed changes.
+"""A watch stream as typed events.
 
-One line of the stream is one change. The line is decoded twice, both times without building dictionaries: first
-to its type with the object left raw, because what follows depends on it, then the object.
+One line of the stream is one event. Nearly all are changes, and those are decoded in one pass, straight into the
+struct that is handed out. Whatever does not fit that shape (bookmarks, errors, objects that do not decode) is read
+a second time, slowly and carefully.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from gangline.api.codec import DecodeError, decode
-from gangline.api.meta import Object, Wire
+from gangline.api.meta import Wire
 from gangline.kube.errors import Status, StreamBroken, api_error
+from gangline.kube.pages import Unreadable, unread, version_of
 from gangline.kube.transport import lines
 
 T = TypeVar("T")
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""On the bookmark that ends the objects that were there before the watch began, where the watch asked for them."""
 
 
 class ChangeType(StrEnum):
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
-    BOOKMARK = "BOOKMARK"
 
 
-class Change(msgspec.Struct, Generic[T], frozen=True):
-    """What happened to one object, or (BOOKMARK) just how far the stream has come."""
+class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """What happened to one object."""
 
     type: ChangeType
     object: T
-    # Where to resume: the version of this very change, whatever the model keeps of the object.
+
+    @property
+    def resource_version(self) -> str:
+        """Where to resume after it."""
+        return version_of(self.object)
+
+
+class Bookmark(msgspec.Struct, frozen=True):
+    """How far the stream has come; nothing happened to any object. A watch resumes from here just as well."""
+
     resource_version: str
+    initial_events_end: bool = False
+
+
+WatchEvent: TypeAlias = Change[T] | Bookmark | Unreadable
+"""One line of a watch. `Unreadable`: an object changed or was deleted, and as it is now it does not fit its type."""
 
 
 class _Line(Wire, frozen=True):
@@ -39,29 +57,52 @@ class _Line(Wire, frozen=True):
     object: msgspec.Raw
 
 
-_LINE = msgspec.json.Decoder(_Line)
+class _BookmarkMeta(Wire, frozen=True):
+    resource_version: str
+    annotations: dict[str, str] | None = None
 
 
-async def changes(chunks: AsyncIterator[bytes], model: type[T]) -> AsyncIterator[Change[T]]:
-    """Decode a watch body. Raises `Gone` (list again), another `ApiError`, or `StreamBroken` for garbage."""
+class _BookmarkObject(Wire, frozen=True):
+    metadata: _BookmarkMeta
+
+
+async def changes(chunks: AsyncIterator[bytes], model: type[T]) -> AsyncGenerator[WatchEvent[T], None]:
+    """Decode a watch body, with `model` a struct or `dict`.
+
+    Raises `Gone` (list again) or another `ApiError` when the server says so, and `StreamBroken` for what is not a
+    watch event at all. An object that does not decode breaks nothing: it is given as `Unreadable`.
+    """
+    read = _decoder(model).decode
     async for line in lines(chunks):
-        yield _change(line, model)
+        try:
+            event: WatchEvent[T] = read(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            event = _carefully(line, model)
+        yield event
 
 
-def _change(line: bytes, model: type[T]) -> Change[T]:
+def _decoder(model: type[T]) -> msgspec.json.Decoder[Change[T]]:
+    return msgspec.json.Decoder(Change[model])  # type: ignore[valid-type]
+
+
+def _carefully(line: bytes, model: type[T]) -> WatchEvent[T]:
     try:
-        read = _LINE.decode(line)
+        read = msgspec.json.decode(line, type=_Line)
+        if read.type == "BOOKMARK":
+            metadata = msgspec.json.decode(read.object, type=_BookmarkObject).metadata
+            return Bookmark(
+                metadata.resource_version, (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
+            )
         if read.type == "ERROR":
             raise api_error(msgspec.json.decode(read.object, type=Status))
-        found = decode(bytes(read.object), model)
-        return Change(ChangeType(read.type), found, version_of(found))
+        return _change(ChangeType(read.type), read.object, model)
     except (msgspec.DecodeError, DecodeError, ValueError) as error:
         # The line itself is not shown: it may be a Secret.
-        raise StreamBroken(f"watch: a line of {len(line)} bytes cannot be read: {error}") from error
+        raise StreamBroken(f"a watch event of {len(line)} bytes cannot be read: {error}") from error
 
 
-def version_of(found: Any) -> str:
-    """The resourceVersion of an object, struct or JSON."""
-    if isinstance(found, Object):
-        return found.metadata.resource_version
-    return str(found.get("metadata", {}).get("resourceVersion", ""))
+def _change(kind: ChangeType, raw: msgspec.Raw, model: type[T]) -> Change[T] | Unreadable:
+    try:
+        return Change(kind, decode(bytes(raw), model))
+    except DecodeError as error:
+        return unread(raw, error, deleted=kind is ChangeType.DELETED)

@@ -20,10 +20,7 @@ from gangline.local.node.node import Node
 from gangline.local.server.app import Server
 from gangline.local.server.objects import Objects
 from gangline.local.store.memory import MemoryStore
-from gangline.runtime.controller import Controller
-from gangline.runtime.informer import Informer
-from gangline.runtime.limits import default_limiter
-from gangline.runtime.queue import Queue
+from gangline.runtime.manager import ControllerOptions, Manager
 from gangline.runtime.sources import Changes, itself
 
 
@@ -59,26 +56,14 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
 
 
 async def _machinery(client: Client, settings: LocalSettings, clock: Clock) -> None:
-    pods = Informer(client, Pod, clock=clock)
-    services = Informer(client, Service, clock=clock)
+    one = ControllerOptions(workers=1)
+    manager = Manager(client, clock)
+    pods, services = manager.informer(Pod), manager.informer(Service)
     node = Node(client, pods, folder=settings.folder, logs=settings.logs, clock=clock)
-    binder = Controller(
-        "binder",
-        Queue(default_limiter(clock), clock),
-        Binder(pods.cache, client),
-        [Changes(pods, itself)],
-        workers=1,
-    )
-    book = Controller(
-        "addresses",
-        Queue(default_limiter(clock), clock),
-        AddressBook(services.cache, client),
-        [Changes(services, itself)],
-        workers=1,
-    )
-    async with asyncio.TaskGroup() as group:
-        for work in (pods.run(), services.run(), binder.run(), book.run(), node.run()):
-            group.create_task(work)
+    manager.controller("binder", Binder(pods.cache, client), [Changes(pods, itself)], one)
+    manager.controller("addresses", AddressBook(services.cache, client), [Changes(services, itself)], one)
+    manager.add_runnable(node.run)
+    await manager.run(signals=False)
 
 
 @asynccontextmanager

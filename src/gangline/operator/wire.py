@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gangline.api.core import Pod, Service
-from gangline.api.meta import Key
 from gangline.api.scheme import CORE, Scheme
 from gangline.api.tfjob import TFJOBS
 from gangline.base.clock import Clock
@@ -17,10 +16,8 @@ from gangline.jobs.observe import OWNER_UID, Addressing, Observe, local_address,
 from gangline.jobs.reconciler import JobReconciler
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
-from gangline.runtime.controller import Controller
 from gangline.runtime.informer import Informer
-from gangline.runtime.limits import default_limiter
-from gangline.runtime.queue import Queue
+from gangline.runtime.manager import Manager
 from gangline.runtime.sources import Changes, itself, owner
 
 SCHEME: Scheme = CORE.extended(TFJOBS)
@@ -42,17 +39,14 @@ async def operate(
     client: Client, frameworks: Sequence[Framework[Any]], addressing: Addressing, clock: Clock
 ) -> None:
     """One controller per framework over shared caches of pods and services, until cancelled."""
-    pods = Informer(client, Pod, clock=clock, indexes={OWNER_UID: owner_uid})
-    services = Informer(client, Service, clock=clock, indexes={OWNER_UID: owner_uid})
-    async with asyncio.TaskGroup() as group:
-        group.create_task(pods.run())
-        group.create_task(services.run())
-        for framework in frameworks:
-            jobs: Informer[Any] = Informer(client, framework.kind, clock=clock)
-            observe = Observe(framework, jobs.cache, pods.cache, services.cache, addressing, clock)
-            reconciler = JobReconciler(framework, observe, Executor(client))
-            kind = framework.kind.KIND
-            sources = [Changes(jobs, itself), Changes(pods, owner(kind)), Changes(services, owner(kind))]
-            queue: Queue[Key] = Queue(default_limiter(clock), clock, name=kind)
-            group.create_task(jobs.run())
-            group.create_task(Controller(kind, queue, reconciler, sources).run())
+    manager = Manager(client, clock)
+    pods = manager.informer(Pod, indexes={OWNER_UID: owner_uid})
+    services = manager.informer(Service, indexes={OWNER_UID: owner_uid})
+    for framework in frameworks:
+        kind = framework.kind.KIND
+        jobs: Informer[Any] = manager.informer(framework.kind)
+        observe = Observe(framework, jobs.cache, pods.cache, services.cache, addressing, clock)
+        reconciler = JobReconciler(framework, observe, Executor(client))
+        sources = [Changes(jobs, itself), Changes(pods, owner(kind)), Changes(services, owner(kind))]
+        manager.controller(kind, reconciler, sources)
+    await manager.run(signals=False)

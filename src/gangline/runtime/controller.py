@@ -2,20 +2,26 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import ExitStack
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from datetime import timedelta
+from enum import StrEnum
 from typing import Protocol
 
 from gangline.api.meta import Key
+from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import Terminal
-from gangline.kube.errors import Conflict, TooManyRequests
-from gangline.runtime.queue import Queue
+from gangline.base.log import bound
+from gangline.base.tasks import time_limit
+from gangline.kube.errors import AlreadyExists, Conflict, TooManyRequests
+from gangline.runtime.queue import Queue, QueueClosed
 from gangline.runtime.sources import Source
 
 log = logging.getLogger(__name__)
 
 CONFLICT_DELAY = timedelta(milliseconds=50)
+"""After one conflict; twice as long after each one that follows, up to 2**9 times this."""
 
 
 class Reconciler(Protocol):
@@ -24,6 +30,34 @@ class Reconciler(Protocol):
     async def reconcile(self, key: Key) -> timedelta | None:
         """Do one pass. A delay asks for another look then; None waits for the next change."""
         ...
+
+
+class Result(StrEnum):
+    """How a pass ended, in controller-runtime's words."""
+
+    SUCCESS = "success"
+    ERROR = "error"
+    REQUEUE = "requeue"
+    REQUEUE_AFTER = "requeue_after"
+
+
+class ControllerMetrics(Protocol):
+    """What a controller reports. Called in line, so it must be quick and must not raise."""
+
+    def began(self) -> None:
+        """A worker began a pass."""
+        ...
+
+    def ended(self, result: Result | None, seconds: float, *, terminal: bool) -> None:
+        """A pass ended after so long; None when it was cancelled."""
+        ...
+
+
+class NoMetrics:
+    """Reports nothing."""
+
+    def began(self) -> None: ...
+    def ended(self, result: Result | None, seconds: float, *, terminal: bool) -> None: ...
 
 
 class Controller:
@@ -37,46 +71,134 @@ class Controller:
         sources: Sequence[Source],
         *,
         workers: int = 4,
+        timeout: timedelta | None = None,
+        clock: Clock | None = None,
+        metrics: ControllerMetrics | None = None,
     ) -> None:
-        self.name = name
-        self._queue, self._reconciler, self._sources, self._workers = queue, reconciler, sources, workers
+        """A pass that takes longer than `timeout` is cancelled and counts as failed."""
+        self.name, self.queue, self.workers = name, queue, workers
+        self._reconciler, self._sources, self._timeout = reconciler, sources, timeout
+        self._clock: Clock = clock or SystemClock()
+        self._metrics: ControllerMetrics = metrics or NoMetrics()
+        # How often in a row a key met a conflict; a key that did not is absent.
+        self._conflicts: dict[Key, int] = {}
 
     async def run(self) -> None:
-        """Work until cancelled. Begins once every source has its first list."""
+        """Work until `stop` is called and the passes under way have ended. Begins once every source has synced.
+
+        Cancelling is not gentle: passes under way are cancelled too, and awaited.
+        """
         with ExitStack() as attached:
             for source in self._sources:
-                attached.enter_context(source.attached(self._queue.add))
+                attached.enter_context(source.attached(self.queue.add))
             for source in self._sources:
                 await source.synced()
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._workers):
+                for _ in range(self.workers):
                     group.create_task(self._work())
+
+    def stop(self) -> None:
+        """Begin no more passes: `run` returns when those under way have ended. Idempotent."""
+        self.queue.close()
 
     async def _work(self) -> None:
         while True:
-            async with self._queue.lease() as key:
-                try:
-                    wake_after = await self._reconciler.reconcile(key)
-                except Exception as error:  # noqa: BLE001 - the one place that decides about retries
-                    self._react(key, error)
-                else:
-                    self._queue.forget(key)
-                    if wake_after is not None:
-                        self._queue.add(key, after=wake_after)
+            try:
+                async with self.queue.lease() as key:
+                    with bound(
+                        controller=self.name,
+                        namespace=key.namespace,
+                        name=key.name,
+                        reconcileID=str(uuid.uuid4()),
+                    ):
+                        await self._measured(key)
+            except QueueClosed:
+                return
 
-    def _react(self, key: Key, error: Exception) -> None:
-        fields = {"controller": self.name, "key": str(key), "error": str(error)}
-        match error:
+    async def _measured(self, key: Key) -> None:
+        began = self._clock.monotonic()
+        self._metrics.began()
+        result, terminal = None, False
+        try:
+            result, terminal = await self._pass(key)
+        finally:
+            self._metrics.ended(result, self._clock.monotonic() - began, terminal=terminal)
+
+    async def _pass(self, key: Key) -> tuple[Result, bool]:
+        try:
+            async with AsyncExitStack() as limits:
+                if self._timeout is not None:
+                    await limits.enter_async_context(time_limit(self._timeout, self._clock))
+                wake_after = await self._reconciler.reconcile(key)
+        except Exception as error:  # noqa: BLE001 - the one place that decides about retries
+            return self._react(key, error)
+        self._forget(key)
+        if wake_after is None:
+            return Result.SUCCESS, False
+        self.queue.add(key, after=wake_after)
+        return Result.REQUEUE_AFTER, False
+
+    def _react(self, key: Key, error: Exception) -> tuple[Result, bool]:
+        """Log, and ask for the next look. Gives the result, and whether the error was terminal."""
+        fields = {"error": str(error) or type(error).__name__}
+        match _worst(error):
+            case AlreadyExists():
+                # Either our own object that the cache has yet to show, or a stranger's that will stay.
+                log.debug("name is taken, will retry", extra=fields)
+                self.queue.retry(key)
+                return Result.REQUEUE, False
             case Conflict():
                 # Not a failure: somebody was faster, and the newer version is on its way to the cache.
                 log.debug("conflict, looking again", extra=fields)
-                self._queue.add(key, after=CONFLICT_DELAY)
+                self.queue.add(key, after=self._after_conflict(key))
+                return Result.REQUEUE, False
             case TooManyRequests(retry_after=timedelta() as delay):
                 log.warning("throttled", extra=fields)
-                self._queue.add(key, after=delay)
+                self.queue.add(key, after=delay)
+                return Result.REQUEUE_AFTER, False
             case Terminal():
                 log.error("cannot succeed, waiting for a change", extra=fields)
-                self._queue.forget(key)
+                self._forget(key)
+                return Result.ERROR, True
             case _:
                 log.warning("reconcile failed, will retry", extra=fields, exc_info=error)
-                self._queue.retry(key)
+                self.queue.retry(key)
+                return Result.ERROR, False
+
+    def _after_conflict(self, key: Key) -> timedelta:
+        """Short at first. Longer if it does not help: the watch that should bring the news may be broken."""
+        before = self._conflicts.get(key, 0)
+        self._conflicts[key] = before + 1
+        return CONFLICT_DELAY * (1 << min(before, 9))
+
+    def _forget(self, key: Key) -> None:
+        self._conflicts.pop(key, None)
+        self.queue.forget(key)
+
+
+def _worst(error: Exception) -> Exception:
+    """Of several errors (independent actions failed together) the one that decides."""
+    return max(_leaves(error), key=_weight)
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _weight(error: Exception) -> int:
+    """A plain failure is retried with back-off, whatever came with it; the mildest answers need agreement."""
+    match error:
+        case Terminal():
+            return 0  # the other errors may go away, and then this one is met again, alone
+        case AlreadyExists():
+            return 2
+        case Conflict():
+            return 1
+        case TooManyRequests():
+            return 3
+        case _:
+            return 4

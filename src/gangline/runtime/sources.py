@@ -4,24 +4,35 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from gangline.api.meta import Key
+import msgspec
+
+from gangline.api.meta import Key, OwnerReference
 from gangline.runtime.cache import key_of
 from gangline.runtime.informer import Delta, Informer
 
 T = TypeVar("T")
 Keys = Callable[[T], Iterable[Key]]
+"""Which keys an object concerns. Total: it must not raise, whatever people wrote into the object."""
 
 
 class Source(Protocol):
     """Feeds a queue while attached."""
 
-    def attached(self, add: Callable[[Key], None]) -> AbstractContextManager[None]: ...
+    def attached(self, add: Callable[[Key], None]) -> AbstractContextManager[None]:
+        """Add what is there already, then what changes, until the block ends."""
+        ...
 
-    async def synced(self) -> None: ...
+    async def synced(self) -> None:
+        """Wait until everything there was at the start has been added."""
+        ...
 
 
 class Changes:
-    """Every change of an informer's objects, mapped to keys. Both the old and the new object are asked."""
+    """Every change of an informer's objects, mapped to keys.
+
+    Both the old and the new object are asked: when a pod changes hands, both owners must look. A key is added once
+    per change.
+    """
 
     def __init__(self, informer: Informer[T], keys: Keys[T]) -> None:
         self._informer: Informer[Any] = informer
@@ -29,10 +40,13 @@ class Changes:
 
     def attached(self, add: Callable[[Key], None]) -> AbstractContextManager[None]:
         def tell(delta: Delta[Any]) -> None:
-            for found in (delta.before, delta.after):
-                if found is not None:
-                    for key in self._keys(found):
-                        add(key)
+            before, after = delta.before, delta.after
+            if before is None or after is None or before is after:
+                concerned = self._keys(delta.newest)
+            else:
+                concerned = dict.fromkeys((*self._keys(before), *self._keys(after)))
+            for key in concerned:
+                add(key)
 
         return self._informer.subscribed(tell)
 
@@ -45,17 +59,27 @@ def itself(found: Any) -> Iterable[Key]:
     return (key_of(found),)
 
 
-def owner(kind: str, api_version: str = "") -> Keys[Any]:
-    """The key of the controlling owner, if it is of that kind."""
+def owner(kind: str, api_version: str = "", *, namespaced: bool = True) -> Keys[Any]:
+    """The key of the controlling owner, if it is of that kind; of any version unless one is given."""
 
     def keys(found: Any) -> Iterable[Key]:
-        reference = found.metadata.controller
+        reference = _controller(found)
         if (
             reference is None
             or reference.kind != kind
             or (api_version and reference.api_version != api_version)
         ):
             return ()
-        return (Key(found.metadata.namespace, reference.name),)
+        # An owner is in the namespace of what it owns, or in none.
+        return (Key(key_of(found).namespace if namespaced else "", reference.name),)
 
     return keys
+
+
+def _controller(found: Any) -> OwnerReference | None:
+    if isinstance(found, dict):
+        written = found["metadata"].get("ownerReferences") or ()
+        references = msgspec.convert(written, tuple[OwnerReference, ...])
+        return next((reference for reference in references if reference.controller), None)
+    reference: OwnerReference | None = found.metadata.controller
+    return reference

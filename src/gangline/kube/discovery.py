@@ -1,0 +1,219 @@
+"""What a server serves: its kinds, whether one of them is there, and its version.
+
+One request for the core group and one for all others, where the server can put everything into one answer
+(aggregated discovery, Kubernetes 1.26 and newer); else one for each group and version.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import msgspec
+
+from gangline.api.meta import JSON, Wire
+from gangline.api.scheme import Resource
+from gangline.kube.client import Client
+from gangline.kube.errors import ApiError, BadAnswer, NotFound
+from gangline.kube.paths import CORE_GROUP, GROUPS, VERSION, group_version
+from gangline.kube.transport import Request
+
+log = logging.getLogger(__name__)
+
+AGGREGATED = ",".join(
+    (
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+        "application/json",
+    )
+)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A kind that the server serves. Its objects decode to plain JSON."""
+
+    resource: Resource[JSON]
+    singular: str = ""
+    verbs: tuple[str, ...] = ()
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that a person may call it."""
+        kind = self.resource
+        names = (kind.plural, self.singular, kind.kind.lower(), kind.name, *self.short_names)
+        return tuple(dict.fromkeys(name for name in names if name))
+
+
+async def resources(client: Client) -> list[Found]:
+    """Every kind in every version, in the server's order: preferred versions first.
+
+    A group that cannot be read (its own server is down) is left out and logged, so what is not here may still
+    exist; ask `served` about one kind. Raises what the client raises when nothing can be read.
+    """
+    found: list[Found] = []
+    for root in (CORE_GROUP, GROUPS):
+        found += [kind async for kind in _under(client, root)]
+    return found
+
+
+async def served(client: Client, resource: Resource[Any]) -> bool:
+    """Whether the server has this kind in this version now."""
+    try:
+        listed = await _legacy(client, resource.group, resource.version)
+    except NotFound:
+        return False
+    return any(kind.resource.plural == resource.plural for kind in listed)
+
+
+async def version(client: Client) -> str:
+    """The server's version as it says it: `v1.34.4`."""
+    return (await client.read(Request("GET", VERSION), _Version)).git_version
+
+
+# Wire shapes: the part of each that we read.
+
+
+class _Version(Wire, frozen=True):
+    git_version: str
+
+
+class _GroupVersion(Wire, frozen=True):
+    group_version: str
+
+
+class _Group(Wire, frozen=True):
+    versions: tuple[_GroupVersion, ...] = ()
+
+
+class _Root(Wire, frozen=True):
+    """What a root answers: any of three kinds."""
+
+    kind: str
+    # APIVersions has texts and APIGroupDiscoveryList has objects under names that others use otherwise.
+    versions: tuple[str, ...] = ()
+    groups: tuple[_Group, ...] = ()
+    items: tuple["_GroupItem", ...] = ()
+
+
+class _Name(Wire, frozen=True):
+    name: str = ""
+
+
+class _ResponseKind(Wire, frozen=True):
+    kind: str = ""
+
+
+class _Subresource(Wire, frozen=True):
+    subresource: str
+
+
+class _ResourceItem(Wire, frozen=True):
+    resource: str
+    response_kind: _ResponseKind = _ResponseKind()
+    scope: str = "Namespaced"
+    singular_resource: str = ""
+    verbs: tuple[str, ...] = ()
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[_Subresource, ...] = ()
+
+
+class _VersionItem(Wire, frozen=True):
+    version: str
+    freshness: str = ""
+    resources: tuple[_ResourceItem, ...] = ()
+
+
+class _GroupItem(Wire, frozen=True):
+    metadata: _Name = _Name()
+    versions: tuple[_VersionItem, ...] = ()
+
+
+class _ApiResource(Wire, frozen=True):
+    name: str
+    kind: str = ""
+    namespaced: bool = False
+    singular_name: str = ""
+    verbs: tuple[str, ...] = ()
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+
+
+class _ApiResourceList(Wire, frozen=True):
+    resources: tuple[_ApiResource, ...] = ()
+
+
+async def _under(client: Client, root: str) -> AsyncIterator[Found]:
+    answer = await client.read(Request("GET", root, accept=AGGREGATED), _Root)
+    for group in answer.items:
+        for kind in _aggregated(group):
+            yield kind
+    listed = [("", name) for name in answer.versions]
+    listed += [split(entry.group_version) for group in answer.groups for entry in group.versions]
+    for name, in_version in listed:
+        try:
+            kinds = await _legacy(client, name, in_version)
+        except (ApiError, BadAnswer) as error:
+            log.warning(
+                "group cannot be discovered",
+                extra={"group": name, "group_version": in_version, "error": str(error)},
+            )
+            continue
+        for kind in kinds:
+            yield kind
+
+
+def split(api_version: str) -> tuple[str, str]:
+    """Group and version of `apps/v1`; the core group has no name."""
+    group, _, name = api_version.rpartition("/")
+    return group, name
+
+
+def _aggregated(group: _GroupItem) -> Iterator[Found]:
+    for entry in group.versions:
+        if entry.freshness == "Stale":
+            log.warning(
+                "group may be incomplete, its server is down",
+                extra={"group": group.metadata.name, "group_version": entry.version},
+            )
+        for kind in entry.resources:
+            yield Found(
+                _resource(
+                    group.metadata.name,
+                    entry.version,
+                    kind.response_kind.kind,
+                    kind.resource,
+                    namespaced=kind.scope == "Namespaced",
+                ),
+                kind.singular_resource,
+                kind.verbs,
+                kind.short_names,
+                kind.categories,
+                tuple(part.subresource for part in kind.subresources),
+            )
+
+
+async def _legacy(client: Client, group: str, in_version: str) -> list[Found]:
+    listed = await client.read(Request("GET", group_version(group, in_version)), _ApiResourceList)
+    parts: dict[str, list[str]] = {}
+    for entry in listed.resources:
+        plural, _, part = entry.name.partition("/")
+        parts.setdefault(plural, []).extend([part] if part else [])
+    return [
+        Found(
+            _resource(group, in_version, entry.kind, entry.name, namespaced=entry.namespaced),
+            entry.singular_name,
+            entry.verbs,
+            entry.short_names,
+            entry.categories,
+            tuple(parts[entry.name]),
+        )
+        for entry in listed.resources
+        if "/" not in entry.name
+    ]
+
+
+def _resource(group: str, in_version: str, kind: str, plural: str, *, namespaced: bool) -> Resource[JSON]:
+    return Resource(group, in_version, kind, plural, dict[str, Any], namespaced=namespaced)

@@ -1,0 +1,149 @@
+"""Probes and metrics over HTTP: `/healthz`, `/livez`, `/readyz` and `/metrics`.
+
+Alive means that the event loop answers. Ready means that every named check is content; the manager adds one for its
+caches. As on Kubernetes' own components, `?verbose` lists the checks and `?exclude=name` leaves one out.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from aiohttp import web
+
+from gangline.base.errors import InputError
+
+Check = Callable[[], str]
+"""Says what is wrong, in a few words; an empty text is good news. Asked at every probe: must be quick."""
+
+
+class Rendered(Protocol):
+    """What `/metrics` shows: `Metrics` fits."""
+
+    def render(self, accept: str = ...) -> tuple[bytes, str]: ...
+
+
+class Address(NamedTuple):
+    """Where to listen. No host: on every interface. Port 0: any free one."""
+
+    host: str | None
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, flag: str = "address") -> Self | None:
+        """`:8080`, `127.0.0.1:0`, `[::1]:9000`; `0` or nothing means not to listen. Raises `InputError`."""
+        if text in ("", "0"):
+            return None
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > 65535:
+            raise InputError(
+                f"{flag}: {text!r} is not an address; write :8080, 127.0.0.1:8080, or 0 for none"
+            )
+        return cls(host.strip("[]") or None, int(port))
+
+    def __str__(self) -> str:
+        host = self.host or ""
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+
+class Health:
+    """The HTTP side of a manager. An async context manager: listens inside the block.
+
+    Addresses are written as on the command line of kubeflow's v1 operator, the defaults are its defaults. With the
+    same address twice, one server has it all. `addresses` tells where it listens.
+    """
+
+    def __init__(
+        self,
+        *,
+        metrics: Rendered | None = None,
+        metrics_address: str = ":8080",
+        probe_address: str = ":8081",
+    ) -> None:
+        self._metrics = metrics
+        self._wanted = {
+            "metrics-bind-address": Address.parse(metrics_address, "--metrics-bind-address"),
+            "health-probe-bind-address": Address.parse(probe_address, "--health-probe-bind-address"),
+        }
+        self._ready: dict[str, Check] = {}
+        self._live: dict[str, Check] = {"ping": lambda: ""}
+        self._open = AsyncExitStack()
+        self.addresses: Mapping[str, Address] = {}
+
+    def add_ready(self, name: str, check: Check) -> None:
+        """Not ready while this check finds something wrong."""
+        self._ready[name] = check
+
+    def add_live(self, name: str, check: Check) -> None:
+        """Not alive, and restarted by the kubelet, while this check finds something wrong."""
+        self._live[name] = check
+
+    async def __aenter__(self) -> Self:
+        """Listen. Raises `InputError` when an address cannot be used."""
+        async with AsyncExitStack() as opening:
+            self.addresses = await self._listen(opening)
+            self._open = opening.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._open.aclose()
+
+    async def _listen(self, opening: AsyncExitStack) -> Mapping[str, Address]:
+        routes = {"metrics-bind-address": self._metrics_routes(), "health-probe-bind-address": self._probes()}
+        wanted = {flag: address for flag, address in self._wanted.items() if address is not None}
+        # Port 0 twice is two ports: only a port one can name is shared.
+        if len(set(wanted.values())) < len(wanted) and all(address.port for address in wanted.values()):
+            flag, other = wanted
+            shared = await _serve(wanted[flag], [*routes[flag], *routes[other]], flag, opening)
+            return {flag: shared, other: shared}
+        return {flag: await _serve(address, routes[flag], flag, opening) for flag, address in wanted.items()}
+
+    def _metrics_routes(self) -> list[web.RouteDef]:
+        return [web.get("/metrics", self._show_metrics)]
+
+    def _probes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/healthz", self._show_live),
+            web.get("/livez", self._show_live),
+            web.get("/readyz", self._show_ready),
+        ]
+
+    async def _show_metrics(self, request: web.Request) -> web.Response:
+        if self._metrics is None:
+            raise web.HTTPNotFound
+        body, content_type = self._metrics.render(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _show_live(self, request: web.Request) -> web.Response:
+        return _verdict(request, self._live)
+
+    async def _show_ready(self, request: web.Request) -> web.Response:
+        return _verdict(request, {**self._live, **self._ready})
+
+
+def _verdict(request: web.Request, checks: Mapping[str, Check]) -> web.Response:
+    what = request.path.strip("/")
+    excluded = set(request.query.getall("exclude", []))
+    problems = {name: check() for name, check in checks.items() if name not in excluded}
+    healthy = not any(problems.values())
+    if healthy and "verbose" not in request.query:
+        return web.Response(text="ok")
+    lines = [f"[-]{name} failed: {said}" if said else f"[+]{name} ok" for name, said in problems.items()]
+    lines.append(f"{what} check {'passed' if healthy else 'failed'}")
+    return web.Response(text="\n".join(lines) + "\n", status=200 if healthy else 503)
+
+
+async def _serve(address: Address, routes: list[web.RouteDef], flag: str, opening: AsyncExitStack) -> Address:
+    app = web.Application()
+    app.add_routes(routes)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    opening.push_async_callback(runner.cleanup)
+    try:
+        await web.TCPSite(runner, address.host, address.port).start()
+    except OSError as error:
+        said = (error.strerror or str(error)).rpartition(": ")[2]
+        raise InputError(f"cannot listen on {address}: {said}; choose another with --{flag}") from error
+    return Address(address.host, runner.addresses[0][1])

@@ -1,0 +1,316 @@
+"""Counters under the names of controller-runtime and client-go, so that existing dashboards and alerts fit.
+
+A registry of our own, never the global one: two managers in one process do not meet. Labels are bounded (names of
+controllers and resources, never of jobs), and series with known labels exist from the start, at zero.
+
+This module alone imports prometheus_client; the queue, the controllers and the rest know small protocols only.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from gangline.base.clock import Clock, SystemClock
+from gangline.kube.errors import KubeError
+from gangline.kube.transport import Frames, Request, Response, Stream, Transport
+from gangline.runtime.controller import Result
+from gangline.runtime.events import Outcome
+from gangline.runtime.informer import Informer
+from gangline.runtime.queue import Queue
+
+Family = GaugeMetricFamily | CounterMetricFamily
+
+QUEUE_BUCKETS = tuple(10.0**power for power in range(-8, 4))
+RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
+                     1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60)  # fmt: skip
+REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60)
+
+
+class _Registry(CollectorRegistry):
+    """Without the `_created` twin that prometheus_client gives every counter: Go's metrics have none."""
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+
+class Metrics:
+    """Every metric of a manager. Hands each part what it reports to."""
+
+    def __init__(self) -> None:
+        self.registry = _Registry()
+        ProcessCollector(registry=self.registry)
+        self._queues = _QueueFamilies(self.registry)
+        self._controllers = _ControllerFamilies(self.registry)
+        self._informers = _Informers()
+        self.registry.register(self._informers)
+        self._requests = Counter(
+            "rest_client_requests_total",
+            "Requests to the API server, by status code, method and host.",
+            ("code", "method", "host"),
+            registry=self.registry,
+        )
+        self._request_seconds = Histogram(
+            "rest_client_request_duration_seconds",
+            "How long requests took, by verb and host.",
+            ("verb", "host"),
+            buckets=REQUEST_BUCKETS,
+            registry=self.registry,
+        )
+        self._leaders = Gauge(
+            "leader_election_master_status",
+            "1 on the process that leads, 0 on the others.",
+            ("name",),
+            registry=self.registry,
+        )
+        self._events = Counter(
+            "gangline_events_total",
+            "What became of recorded Events.",
+            ("outcome",),
+            registry=self.registry,
+        )
+        for outcome in Outcome:
+            self._events.labels(outcome.value)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """All metrics as text, and its content type: the one of those in an Accept header that fits best."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+    def queue(self, name: str) -> "QueueReport":
+        """For `Queue(metrics=…)`."""
+        return QueueReport(self._queues, name)
+
+    def follow_queue(self, queue: Queue[Any]) -> None:
+        """Ask the queue itself, at every scrape, how long its work under way has taken."""
+        labels = (queue.name, queue.name)
+        self._queues.unfinished.labels(*labels).set_function(queue.unfinished)
+        self._queues.longest.labels(*labels).set_function(queue.oldest_lease)
+
+    def controller(self, name: str, workers: int) -> "ControllerReport":
+        """For `Controller(metrics=…)`."""
+        return ControllerReport(self._controllers, name, workers)
+
+    def follow_informer(self, informer: Informer[Any]) -> None:
+        """Ask the informer, at every scrape, for what it counts."""
+        self._informers.followed.append(informer)
+
+    def leader(self, name: str) -> Callable[[bool], None]:
+        """For `Leader(report=…)`."""
+        gauge = self._leaders.labels(name)
+        gauge.set(0)
+        return gauge.set
+
+    def event(self, outcome: Outcome) -> None:
+        """For `Recorder(count=…)`."""
+        self._events.labels(outcome.value).inc()
+
+    def requested(self, method: str, host: str, code: str, seconds: float) -> None:
+        """A request was answered, or (`<error>`) was not."""
+        self._requests.labels(code, method, host).inc()
+        self._request_seconds.labels(method, host).observe(seconds)
+
+
+class _QueueFamilies:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("name", "controller")
+        self.depth = Gauge("workqueue_depth", "Keys that wait for a worker.", labels, registry=registry)
+        self.adds = Counter("workqueue_adds_total", "Keys added.", labels, registry=registry)
+        self.waited = Histogram(
+            "workqueue_queue_duration_seconds",
+            "How long keys waited for a worker.",
+            labels,
+            buckets=QUEUE_BUCKETS,
+            registry=registry,
+        )
+        self.worked = Histogram(
+            "workqueue_work_duration_seconds",
+            "How long the work on a key took.",
+            labels,
+            buckets=QUEUE_BUCKETS,
+            registry=registry,
+        )
+        self.unfinished = Gauge(
+            "workqueue_unfinished_work_seconds",
+            "Seconds of work under way, summed. Grows when a worker is stuck.",
+            labels,
+            registry=registry,
+        )
+        self.longest = Gauge(
+            "workqueue_longest_running_processor_seconds",
+            "For how long the longest work under way has run.",
+            labels,
+            registry=registry,
+        )
+        self.retries = Counter("workqueue_retries_total", "Keys retried.", labels, registry=registry)
+
+
+class QueueReport:
+    """The `QueueMetrics` of one queue."""
+
+    def __init__(self, families: _QueueFamilies, name: str) -> None:
+        labels = (name, name)
+        self._depth, self._adds = families.depth.labels(*labels), families.adds.labels(*labels)
+        self._waited, self._worked = families.waited.labels(*labels), families.worked.labels(*labels)
+        self._retries = families.retries.labels(*labels)
+        families.unfinished.labels(*labels)
+        families.longest.labels(*labels)
+
+    def added(self, depth: int) -> None:
+        self._adds.inc()
+        self._depth.set(depth)
+
+    def leased(self, waited_seconds: float, depth: int) -> None:
+        self._waited.observe(waited_seconds)
+        self._depth.set(depth)
+
+    def released(self, worked_seconds: float) -> None:
+        self._worked.observe(worked_seconds)
+
+    def retried(self) -> None:
+        self._retries.inc()
+
+
+class _ControllerFamilies:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels, prefix = ("controller",), "controller_runtime_"
+        self.passes = Counter(
+            f"{prefix}reconcile_total",
+            "Reconciliations, by result.",
+            ("controller", "result"),
+            registry=registry,
+        )
+        self.errors = Counter(
+            f"{prefix}reconcile_errors_total", "Failed reconciliations.", labels, registry=registry
+        )
+        self.terminal = Counter(
+            f"{prefix}terminal_reconcile_errors_total",
+            "Reconciliations that failed for good.",
+            labels,
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            f"{prefix}reconcile_time_seconds",
+            "How long reconciliations took.",
+            labels,
+            buckets=RECONCILE_BUCKETS,
+            registry=registry,
+        )
+        self.active = Gauge(f"{prefix}active_workers", "Workers at work.", labels, registry=registry)
+        self.workers = Gauge(f"{prefix}max_concurrent_reconciles", "Workers.", labels, registry=registry)
+
+
+class ControllerReport:
+    """The `ControllerMetrics` of one controller."""
+
+    def __init__(self, families: _ControllerFamilies, name: str, workers: int) -> None:
+        self._passes = {result: families.passes.labels(name, result.value) for result in Result}
+        self._errors, self._terminal = families.errors.labels(name), families.terminal.labels(name)
+        self._seconds, self._active = families.seconds.labels(name), families.active.labels(name)
+        families.workers.labels(name).set(workers)
+
+    def began(self) -> None:
+        self._active.inc()
+
+    def ended(self, result: Result | None, seconds: float, *, terminal: bool) -> None:
+        self._active.dec()
+        self._seconds.observe(seconds)
+        if result is not None:
+            self._passes[result].inc()
+        if result is Result.ERROR:
+            self._errors.inc()
+        if terminal:
+            self._terminal.inc()
+
+
+class _Informers:
+    """Asks informers at every scrape. Those of one name (other selections of a kind) are added up."""
+
+    def __init__(self) -> None:
+        self.followed: list[Informer[Any]] = []
+
+    def collect(self) -> Iterable[Metric]:
+        yield self._sum(
+            GaugeMetricFamily("gangline_informer_objects", "Objects in the cache.", labels=("resource",)),
+            lambda informer: len(informer.cache),
+        )
+        yield self._sum(
+            GaugeMetricFamily(
+                "gangline_informer_unreadable_objects", "Objects that do not fit.", labels=("resource",)
+            ),
+            lambda informer: len(informer.unreadable),
+        )
+        yield self._sum(
+            CounterMetricFamily(
+                "gangline_informer_relists", "Lists completed after the first.", labels=("resource",)
+            ),
+            lambda informer: informer.relists,
+        )
+        yield self._sum(
+            CounterMetricFamily(
+                "gangline_informer_watch_restarts",
+                "Lists and watches that failed and were tried again.",
+                labels=("resource",),
+            ),
+            lambda informer: informer.restarts,
+        )
+
+    def _sum(self, family: Family, value: Callable[[Informer[Any]], int]) -> Family:
+        totals: dict[str, int] = {}
+        for informer in self.followed:
+            totals[informer.name] = totals.get(informer.name, 0) + value(informer)
+        for name, total in totals.items():
+            family.add_metric((name,), total)
+        return family
+
+
+class RequestMetrics(Protocol):
+    """What `MeteredTransport` reports to."""
+
+    def requested(self, method: str, host: str, code: str, seconds: float) -> None: ...
+
+
+class MeteredTransport:
+    """A transport that counts and times what another one carries. Streams count when their answer begins."""
+
+    def __init__(
+        self, transport: Transport, metrics: RequestMetrics, *, host: str = "", clock: Clock | None = None
+    ) -> None:
+        self._transport, self._metrics, self._host = transport, metrics, host
+        self._clock: Clock = clock or SystemClock()
+
+    async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
+        began = self._clock.monotonic()
+        try:
+            response = await self._transport.send(request, timeout=timeout)
+        except KubeError:
+            self._report(request, "<error>", began)
+            raise
+        self._report(request, str(response.status), began)
+        return response
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
+        began = self._clock.monotonic()
+        opened = False
+        try:
+            async with self._transport.stream(request, idle=idle) as stream:
+                self._report(request, str(stream.response.status), began)
+                opened = True
+                yield stream
+        except KubeError:
+            if not opened:
+                self._report(request, "<error>", began)
+            raise
+
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+        return self._transport.frames(request, protocols)
+
+    def _report(self, request: Request, code: str, began: float) -> None:
+        self._metrics.requested(request.method, self._host, code, self._clock.monotonic() - began)

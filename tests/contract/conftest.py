@@ -1,0 +1,64 @@
+"""The servers that must all pass this suite, and a client of each."""
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fakekubelet import fakekubelet, find_fakekubelet
+from gangline.api.core import Namespace
+from gangline.kube.client import Client
+from gangline.kube.config import Connection, load
+from gangline.kube.credentials import StaticToken
+from gangline.kube.http import HttpTransport
+from realkube import RealServer
+
+REAL = pytest.param("real", marks=[pytest.mark.real, pytest.mark.xdist_group("real")])
+
+
+@pytest.fixture(params=[REAL])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Connection:
+    """How to reach a server as somebody who may do everything. Add a parameter to hold another one to the suite."""
+    real: RealServer = request.getfixturevalue("real_server")
+    real.revive()
+    return load(kubeconfig=str(real.kubeconfig), environ={}, home=tmp_path)
+
+
+@pytest.fixture
+def nobody(server: Connection) -> Connection:
+    """The same server, as somebody who may do nothing."""
+    return msgspec.structs.replace(server, credentials=StaticToken("nobody-token", "test"))
+
+
+@pytest.fixture
+def told() -> list[str]:
+    """What the server has warned the client of."""
+    return []
+
+
+@pytest.fixture
+async def client(server: Connection, told: list[str]) -> AsyncIterator[Client]:
+    async with HttpTransport(server, warn=told.append) as transport:
+        yield Client(transport)
+
+
+@pytest.fixture
+async def namespace(client: Client) -> str:
+    """A new namespace."""
+    name = f"contract-{uuid.uuid4().hex[:12]}"
+    await client.create(Namespace, {"metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture(scope="session")
+def kubelet_port() -> Iterator[int]:
+    """Where the stand-in for a kubelet listens on this machine."""
+    binary = find_fakekubelet()
+    if binary is None:
+        give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
+        give_up("fake kubelet not found: run hack/fakekubelet.sh")
+    with fakekubelet(binary) as port:
+        yield port

@@ -1,0 +1,134 @@
+"""A proxy that does to connections what networks do.
+
+It speaks plain HTTP to the client and TLS to the server, so that it can meddle with what the server says. Left
+alone it passes bytes on as they are.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+HOST = "127.0.0.1"
+
+
+class Connection:
+    """One client's connection, and the one to the server that belongs to it."""
+
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self.client, self.server = client, server
+        self.watches = False
+        self.flows = asyncio.Event()
+        self.flows.set()
+
+    async def to_server(self, source: asyncio.StreamReader) -> None:
+        while data := await source.read(65536):
+            await self.flows.wait()
+            # One request per connection at a time, and ours are short: the first line is in the first piece.
+            if data.startswith(b"GET "):
+                self.watches = b"watch=true" in data.split(b"\r\n", 1)[0]
+            self.server.write(data)
+            await self.server.drain()
+
+    async def to_client(self, source: asyncio.StreamReader) -> None:
+        while data := await source.read(65536):
+            await self.flows.wait()
+            self.client.write(data)
+            await self.client.drain()
+
+    def abort(self) -> None:
+        self.client.transport.abort()
+        self.server.transport.abort()
+
+
+class FaultyProxy:
+    """An async context manager; afterwards nothing of it is left."""
+
+    def __init__(self, server: str, ca: Path) -> None:
+        to = urlsplit(server)
+        assert to.hostname is not None
+        self._host, self._port = to.hostname, to.port
+        self._context = ssl.create_default_context(cafile=ca)
+        self._connections: set[Connection] = set()
+        self._serving: set[asyncio.Task[object]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._listener = await asyncio.start_server(self._serve, HOST, 0)
+        self.url = f"http://{HOST}:{self._listener.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.close()
+        for task in self._serving:
+            task.cancel()
+        if self._serving:
+            await asyncio.wait(self._serving)
+
+    def freeze(self) -> None:
+        """Pass nothing on any more, on the connections of now, and close none: half-open for both ends."""
+        for connection in self._connections:
+            connection.flows.clear()
+
+    def cut(self) -> None:
+        """Reset the connections of now."""
+        for connection in self._connections:
+            connection.abort()
+
+    def inject(self, text: bytes) -> None:
+        """Slip some body into every watch that is idle, as if the server had sent it."""
+        for connection in self._watches():
+            connection.client.write(b"%x\r\n%b\r\n" % (len(text), text))
+
+    def inject_and_cut(self, text: bytes) -> None:
+        """The same, but the connection ends within it."""
+        for connection in self._watches():
+            connection.client.write(b"%x\r\n%b" % (2 * len(text), text))
+            connection.client.close()
+
+    def _watches(self) -> list[Connection]:
+        found = [connection for connection in self._connections if connection.watches]
+        assert found, "no watch goes through the proxy"
+        return found
+
+    async def _serve(self, client_reads: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            await self._pass_on(client_reads, client)
+        except asyncio.CancelledError:
+            pass  # by __aexit__, which waits for us; asyncio would report it as an error of the callback
+        finally:
+            client.transport.abort()
+            self._serving.discard(task)
+
+    async def _pass_on(self, client_reads: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        try:
+            server_reads, server = await asyncio.open_connection(self._host, self._port, ssl=self._context)
+        except OSError:
+            return
+        connection = Connection(client, server)
+        self._connections.add(connection)
+        try:
+            async with asyncio.TaskGroup() as group:
+                pumps = [
+                    group.create_task(_until_lost(connection.to_server(client_reads))),
+                    group.create_task(_until_lost(connection.to_client(server_reads))),
+                ]
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+                for pump in pumps:
+                    pump.cancel()
+        finally:
+            self._connections.discard(connection)
+            connection.abort()
+
+
+async def _until_lost(pump: Coroutine[Any, Any, None]) -> None:
+    with suppress(OSError):  # a connection that is lost is what this module is about
+        await pump

@@ -1,0 +1,119 @@
+"""Bodies and kinds for tests that talk to a server."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from gangline.api.core import Node, Pod
+from gangline.api.meta import JSON, Key
+from gangline.api.scheme import Resource
+from gangline.kube.client import Client
+from gangline.kube.discovery import served
+from gangline.kube.errors import AlreadyExists
+
+CRDS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    dict[str, Any],
+    namespaced=False,
+)
+DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments", dict[str, Any])
+BUDGETS = Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", dict[str, Any])
+WIDGETS = Resource("contract.gangline.test", "v1", "Widget", "widgets", dict[str, Any])
+
+
+def unique(prefix: str) -> str:
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
+def config_map(name: str, namespace: str, *, labels: dict[str, str] | None = None, **data: str) -> JSON:
+    return {"metadata": {"name": name, "namespace": namespace, "labels": labels or {}}, "data": data}
+
+
+def pod(name: str, namespace: str, **spec: object) -> JSON:
+    containers = [{"name": "main", "image": "none"}]
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"containers": containers, **spec}}
+
+
+def deployment(name: str, namespace: str) -> JSON:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def definition(resource: Resource[Any]) -> JSON:
+    """A custom resource with status and scale, which takes `spec.replicas` and `spec.size` and nothing else."""
+    integer = {"type": "integer", "minimum": 0}
+    text = {"type": "string"}
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "properties": {"replicas": integer, "size": {**text, "enum": ["small", "large"]}},
+            },
+            "status": {
+                "type": "object",
+                "properties": {"replicas": integer, "selector": text, "phase": text},
+            },
+        },
+    }
+    scale = {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, "scale": scale},
+    }
+    names = {"plural": resource.plural, "singular": resource.kind.lower(), "kind": resource.kind}
+    return {
+        "metadata": {"name": resource.name},
+        "spec": {
+            "group": resource.group,
+            "scope": "Namespaced",
+            "names": {**names, "shortNames": [resource.plural[:2]], "categories": ["all"]},
+            "versions": [version],
+        },
+    }
+
+
+async def defined(client: Client, resource: Resource[Any]) -> None:
+    """Make the server serve a custom resource; returns when it does, and discovery tells so."""
+    with suppress(AlreadyExists):
+        await client.create(CRDS, definition(resource))
+    await eventually(lambda: served(client, resource))
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], *, within: float = 20.0) -> None:
+    """Ask a server until it says yes: for what it promises to do soon and has no watch for."""
+    async with asyncio.timeout(within):
+        while not await holds():  # noqa: ASYNC110 - what we wait for is in another process
+            await asyncio.sleep(0.05)
+
+
+async def node(client: Client, name: str, kubelet_port: int = 0) -> None:
+    """A node that nobody runs, or whose kubelet is at a port of this machine."""
+    await client.create(Node, {"metadata": {"name": name}})
+    if kubelet_port:
+        status = {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet_port}},
+        }
+        await client.patch(Node, Key("", name), {"status": status}, subresource="status")
+
+
+async def running(client: Client, body: JSON) -> Pod:
+    """A pod that says it runs."""
+    made = await client.create(Pod, body)
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    return await client.patch(Pod, made.metadata.key, {"status": status}, subresource="status")

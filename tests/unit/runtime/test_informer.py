@@ -1,0 +1,540 @@
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from gangline.api.meta import Key, ObjectMeta
+from gangline.api.scheme import Resource
+from gangline.kube.errors import ConfigError, Forbidden, NotFound, Status, TooManyRequests, Unreachable
+from gangline.runtime.informer import Delta, Informer
+from gangline.testing.clock import FakeClock, settle
+from modelserver import PLAIN, THINGS, ModelServer, Thing, broken, gone, line
+
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+
+
+def key(name: str) -> Key:
+    return Key("n", name)
+
+
+def thing(name: str, value: int, version: str, uid: str = "uid-1") -> Thing:
+    return Thing(
+        metadata=ObjectMeta(namespace="n", name=name, uid=uid, resource_version=version), value=value
+    )
+
+
+def value(found: Thing | None) -> int | None:
+    return None if found is None else found.value
+
+
+class World:
+    """A server, an informer that follows it, and what a subscriber was told."""
+
+    def __init__(self, server: ModelServer | None = None, **options: Any) -> None:
+        self.server = server or ModelServer()
+        self.clock = FakeClock()
+        self.informer: Informer[Thing] = Informer(self.server, THINGS, clock=self.clock, **options)
+        self.told: list[Delta[Thing]] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        with self.informer.subscribed(self.told.append):
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(self.informer.run())
+                await settle()
+                try:
+                    yield
+                finally:
+                    task.cancel()
+
+    @property
+    def cached(self) -> dict[Key, Thing]:
+        return {found.metadata.key: found for found in self.informer.cache}
+
+    def said(self) -> list[tuple[int | None, int | None]]:
+        """What was told since the last call, as values before and after."""
+        said = [(value(delta.before), value(delta.after)) for delta in self.told]
+        self.told.clear()
+        return said
+
+
+async def test_first_list_fills_the_cache_and_then_it_is_synced() -> None:
+    world = World(ModelServer(page=2))
+    for number in range(5):
+        world.server.put(f"t{number}", number)
+    async with world.running():
+        async with asyncio.timeout(1):
+            await world.informer.synced()
+        assert world.informer.is_synced
+        assert world.cached == world.server.readable()
+        assert world.said() == [(None, number) for number in range(5)]
+        assert world.server.watches == ["5"]
+        assert world.informer.relists == world.informer.restarts == 0
+
+
+async def test_empty_list_is_synced_too() -> None:
+    world = World()
+    async with world.running():
+        assert world.informer.is_synced
+
+
+async def test_changes_are_told_with_before_and_after() -> None:
+    world = World()
+    async with world.running():
+        world.server.put("a", 1)
+        world.server.put("a", 2)
+        world.server.delete("a")
+        await settle()
+        assert world.said() == [(None, 1), (1, 2), (2, None)]
+        assert world.cached == {}
+
+
+async def test_subscriber_sees_the_change_in_the_cache_and_none_after_it() -> None:
+    world = World()
+    seen: list[bool] = []
+
+    def look(delta: Delta[Thing]) -> None:
+        seen.append(world.informer.cache.get(delta.newest.metadata.key) is delta.after)
+
+    with world.informer.subscribed(look):
+        async with world.running():
+            for value in range(5):
+                world.server.put("a", value)
+            world.server.delete("a")
+            await settle()
+    assert seen == [True] * 6
+
+
+async def test_late_subscriber_is_told_of_what_is_there() -> None:
+    world = World()
+    world.server.put("a", 1)
+    world.server.put("b", 2)
+    async with world.running():
+        late: list[Delta[Thing]] = []
+        with world.informer.subscribed(late.append):
+            assert [(delta.before, delta.newest.value) for delta in late] == [(None, 1), (None, 2)]
+            world.server.put("a", 3)
+            await settle()
+            assert late[-1].newest.value == 3
+        world.server.put("a", 4)
+        await settle()
+        assert late[-1].newest.value == 3
+
+
+async def test_subscriber_may_leave_while_others_are_told() -> None:
+    world = World()
+    async with world.running():
+        leaving = ExitStack()
+        leaving.enter_context(world.informer.subscribed(lambda delta: leaving.close()))
+        late: list[Delta[Thing]] = []
+        with world.informer.subscribed(late.append):
+            world.server.put("a", 1)
+            await settle()
+            assert len(late) == 1
+
+
+async def test_subscriber_that_raises_ends_the_informer_with_its_error() -> None:
+    world = World()
+    world.server.put("a", 1)
+
+    def bug(delta: Delta[Thing]) -> None:
+        raise ZeroDivisionError
+
+    with world.informer.subscribed(bug), pytest.raises(ZeroDivisionError):
+        await world.informer.run()
+
+
+async def test_until_waits_for_the_cache() -> None:
+    world = World()
+    async with world.running(), asyncio.timeout(1):
+        await world.informer.until(lambda cache: len(cache) == 0)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(world.informer.until(lambda cache: len(cache) == 2))
+            await settle()
+            world.server.put("a")
+            world.server.put("b")
+
+
+async def test_watch_that_ended_in_due_time_is_resumed_at_once_where_it_was() -> None:
+    world = World()
+    async with world.running():
+        world.server.put("a", 1)
+        await settle()
+        world.server.cut()
+        await settle()
+        assert world.server.watches == ["0", "1"]
+        assert world.server.lists == 1
+        assert world.informer.problem is None
+        assert world.informer.restarts == 0
+
+
+async def test_watch_resumes_from_the_last_bookmark() -> None:
+    world = World()
+    world.server.put("a", 1)
+    async with world.running():
+        world.server.revision = 40
+        world.server.bookmark()
+        await settle()
+        world.server.cut()
+        await settle()
+        assert world.server.watches == ["1", "40"]
+        assert world.said() == [(None, 1)]
+
+
+async def test_quiet_watch_that_lasted_is_resumed_at_once() -> None:
+    world = World()
+    async with world.running():
+        for _ in range(3):
+            await world.clock.advance(5 * MINUTE)
+            world.server.cut()
+            await settle()
+        assert len(world.server.watches) == 4
+        assert world.informer.restarts == 0
+
+
+async def test_each_watch_asks_for_five_to_ten_minutes() -> None:
+    world = World()
+    async with world.running():
+        for value in range(20):
+            world.server.put("a", value)
+            await settle()
+            world.server.cut()
+            await settle()
+    asked = [timeout for timeout in world.server.timeouts if timeout is not None]
+    assert len(asked) == 21
+    assert all(5 * MINUTE <= timeout <= 10 * MINUTE for timeout in asked)
+    assert len(set(asked)) > 1
+
+
+async def test_server_that_closes_every_watch_at_once_is_not_hammered() -> None:
+    world = World()
+    world.server.closes_watches = True
+    async with world.running():
+        await world.clock.advance(5 * MINUTE)
+        # 0.2, 0.4 … 25.6 s, then 30 s each; of every delay at least half is waited.
+        assert 8 < len(world.server.watches) < 40
+        assert world.server.lists == 1
+        assert world.informer.problem is not None
+        assert "at once" in world.informer.problem
+
+
+async def test_server_that_repeats_an_old_event_and_closes_is_not_hammered() -> None:
+    world = World()
+    world.server.put("a", 1)
+    async with world.running():
+        for _ in range(30):
+            world.server.rewind = 1
+            world.server.cut()
+            await settle()
+        assert len(world.server.watches) < 5
+
+
+async def test_version_that_is_always_too_old_does_not_make_it_list_without_end() -> None:
+    world = World()
+    world.server.watch_failures = [gone() for _ in range(1000)]
+    async with world.running():
+        await world.clock.advance(5 * MINUTE)
+        assert 8 < world.server.lists < 40
+
+
+async def test_back_off_starts_anew_after_progress() -> None:
+    world = World()
+    async with world.running():
+        for _ in range(6):
+            world.server.watch_failures.append(Unreachable("down"))
+        world.server.cut(broken())
+        await world.clock.advance(MINUTE)
+        assert world.server.watching
+        world.server.put("a", 1)
+        await settle()
+        assert world.informer.problem is None
+        world.server.cut(broken())
+        await world.clock.advance(SECOND / 4)
+        assert world.server.watching
+
+
+async def test_problem_is_shown_until_a_quiet_watch_has_settled() -> None:
+    world = World()
+    async with world.running():
+        world.server.cut(broken())
+        await settle()
+        assert world.informer.problem == "cut off"
+        assert world.informer.restarts == 1
+        await world.clock.advance(SECOND)
+        assert world.server.watching
+        assert world.informer.problem == "cut off"
+        await world.clock.advance(20 * SECOND)
+        assert world.informer.problem is None
+
+
+async def test_server_may_ask_for_more_patience() -> None:
+    world = World()
+    refusal = TooManyRequests(Status(code=429), retry_after=MINUTE)
+    world.server.list_failures = [(0, refusal)]
+    async with world.running():
+        await world.clock.advance(MINUTE - SECOND)
+        assert world.server.lists == 1
+        await world.clock.advance(2 * SECOND)
+        assert world.server.lists == 2
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Forbidden(Status(code=403, message="not yours")),
+        NotFound(Status(code=404, message="no such kind")),
+        Unreachable("refused"),
+        ConfigError("token file is empty"),
+    ],
+)
+async def test_list_that_fails_is_tried_until_it_works(
+    failure: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    world.server.put("a", 1)
+    world.server.list_failures = [(0, failure)] * 5
+    async with world.running():
+        problems = [world.informer.problem]
+        assert not world.informer.is_synced
+        assert vars(caplog.records[0])["resource"] == "things.test.io"
+        await world.clock.advance(MINUTE)
+        problems.append(world.informer.problem)
+        assert problems == [str(failure), None]
+        assert world.cached == world.server.readable()
+        assert world.server.lists == 6
+
+
+async def test_too_old_version_leads_to_a_new_list_and_the_difference_is_told() -> None:
+    world = World()
+    for name, value in (("changed", 1), ("deleted", 2), ("same", 3), ("replaced", 4)):
+        world.server.put(name, value)
+    async with world.running():
+        world.said()
+        world.server.cut(broken())
+        await settle()
+        world.server.put("changed", 10)
+        world.server.delete("deleted")
+        world.server.delete("replaced")
+        world.server.put("replaced", 40)
+        world.server.put("new", 50)
+        world.server.compact()
+        await world.clock.advance(SECOND)
+        assert world.cached == world.server.readable()
+        assert sorted(world.said(), key=str) == sorted(
+            [(1, 10), (4, None), (None, 40), (None, 50), (2, None)], key=str
+        )
+        assert world.informer.relists == 1
+        assert world.server.watches[-1] == str(world.server.revision)
+
+
+async def test_deletions_are_told_only_when_the_list_is_complete() -> None:
+    world = World(ModelServer(page=1))
+    for name in "abc":
+        world.server.put(name, 1)
+    async with world.running():
+        world.said()
+        world.server.delete("a")
+        world.server.put("b", 2)
+        await settle()
+        assert world.said() == [(1, None), (1, 2)]
+        world.server.cut(broken())
+        await settle()
+        world.server.delete("b")
+        world.server.put("c", 3)
+        world.server.put("d", 4)
+        world.server.compact()
+        world.server.list_failures = [(1, Unreachable("lost")), (1, Unreachable("lost"))]
+        while world.server.lists < 2:
+            await world.clock.advance(SECOND / 10)
+        assert world.said() == [(1, 3)]
+        assert key("b") in world.informer.cache
+        await world.clock.advance(MINUTE)
+        assert world.said() == [(None, 4), (2, None)]
+        assert world.cached == world.server.readable()
+
+
+async def test_list_that_is_slower_than_the_server_forgets_is_asked_for_at_once() -> None:
+    world = World(ModelServer(page=1))
+    world.server.put("a", 1)
+    world.server.put("b", 2)
+    world.server.list_failures = [(1, gone())]
+    async with world.running():
+        assert world.server.limits == [500, 0]
+        assert world.cached == world.server.readable()
+
+
+async def test_events_repeated_after_a_resume_turn_nothing_back() -> None:
+    world = World()
+    async with world.running():
+        world.server.put("a", 1)
+        world.server.delete("a")
+        world.server.put("a", 2)
+        world.server.put("a", 3)
+        await settle()
+        world.said()
+        world.server.rewind = 4
+        world.server.cut()
+        await settle()
+        assert world.said() == []
+        assert world.cached == world.server.readable()
+
+
+async def test_longer_version_is_newer() -> None:
+    world = World()
+    world.server.revision = 8
+    async with world.running():
+        world.server.put("a", 9)
+        world.server.put("a", 10)
+        await settle()
+        assert world.said() == [(None, 9), (9, 10)]
+
+
+async def test_versions_that_are_no_numbers_are_taken_as_they_come() -> None:
+    world = World()
+    async with world.running():
+        for version, value in (("b", 1), ("a", 2)):
+            world.server.say(line("MODIFIED", msgspec.to_builtins(thing("x", value, version))))
+        await settle()
+        assert world.said() == [(None, 1), (1, 2)]
+
+
+async def test_list_is_the_truth_even_if_its_versions_are_smaller() -> None:
+    world = World()
+    world.server.revision = 100
+    world.server.put("a", 1)
+    async with world.running():
+        world.server.cut(broken())
+        await settle()
+        # A restored etcd: the counter went back.
+        world.server.compact()
+        world.server.revision = 50
+        world.server.put("a", 2)
+        world.server.watch_failures = [gone()]
+        await world.clock.advance(SECOND)
+        assert world.cached == world.server.readable()
+        assert world.cached[key("a")].value == 2
+
+
+async def test_unreadable_object_is_named_and_the_others_are_followed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.server.put("bad", "text")
+    world.server.put("good", 1)
+    async with world.running():
+        assert world.cached == world.server.readable()
+        assert list(world.informer.unreadable) == [key("bad")]
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+        assert vars(record)["key"] == "n/bad"
+        assert "value" in vars(record)["error"]
+        world.server.put("good", "text")
+        world.server.put("bad", 2)
+        await settle()
+        assert world.cached == world.server.readable()
+        assert list(world.informer.unreadable) == [key("good")]
+        assert world.said() == [(None, 1), (1, None), (None, 2)]
+        world.server.delete("good")
+        await settle()
+        assert world.informer.unreadable == {}
+        assert world.informer.restarts == 0
+
+
+async def test_same_unreadable_object_is_logged_once_however_often_it_is_listed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.server.put("bad", "text")
+    async with world.running():
+        world.server.revision += 1
+        world.server.compact()
+        world.server.cut(broken())
+        await world.clock.advance(SECOND)
+        assert world.informer.relists == 1
+        assert [record.getMessage() for record in caplog.records].count(
+            "object cannot be read, ignoring it"
+        ) == 1
+
+
+async def test_garbage_in_the_stream_breaks_it_and_loses_nothing() -> None:
+    world = World()
+    async with world.running():
+        world.server.put("a", 1)
+        world.server.say(b'{"type": "ADDED", "obj\n')
+        world.server.put("b", 2)
+        await settle()
+        assert world.informer.problem is not None
+        assert list(world.cached) == [key("a")]
+        await world.clock.advance(SECOND)
+        assert world.cached == world.server.readable()
+        assert world.server.lists == 1
+
+
+async def test_trim_makes_what_is_cached_and_told() -> None:
+    def without_labels(found: Thing) -> Thing:
+        metadata = msgspec.structs.replace(found.metadata, labels={})
+        return msgspec.structs.replace(found, metadata=metadata)
+
+    world = World(trim=without_labels)
+    world.server.put("a", 1, labels={"big": "x" * 1000})
+    async with world.running():
+        world.server.put("a", 2, labels={"big": "x" * 1000})
+        world.server.put("b", 3, labels={"big": "x" * 1000})
+        world.server.delete("b")
+        await settle()
+    objects = [found for delta in world.told for found in (delta.before, delta.after) if found is not None]
+    assert [found.metadata.labels for found in objects] == [{}] * 5
+    assert world.cached[key("a")].metadata.labels == {}
+
+
+async def test_resync_tells_every_object_again_each_period() -> None:
+    world = World(resync=10 * MINUTE)
+    world.server.put("a", 1)
+    world.server.put("b", 2)
+    async with world.running():
+        world.said()
+        await world.clock.advance(10 * MINUTE - SECOND)
+        assert world.said() == []
+        await world.clock.advance(SECOND)
+        assert [(delta.before is delta.after) for delta in world.told] == [True, True]
+        assert world.said() == [(1, 1), (2, 2)]
+        world.server.put("a", 3)
+        await world.clock.advance(10 * MINUTE)
+        assert world.said() == [(1, 3), (3, 3), (2, 2)]
+
+
+async def test_plain_json_is_followed_too() -> None:
+    server = ModelServer()
+    server.put("a", 1)
+    informer: Informer[dict[str, Any]] = Informer(server, PLAIN, clock=FakeClock())
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(informer.run())
+        await settle()
+        server.put("a", "anything")
+        server.put("b", 2)
+        server.delete("b")
+        await settle()
+        assert {found["metadata"]["name"]: found["value"] for found in informer.cache} == {"a": "anything"}
+        task.cancel()
+
+
+async def test_informer_that_was_cancelled_can_be_run_again_and_resumes() -> None:
+    world = World()
+    async with world.running():
+        world.server.put("a", 1)
+        await settle()
+    world.server.put("a", 2)
+    async with world.running():
+        assert world.server.lists == 1
+        assert world.cached == world.server.readable()
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Thing, "Thing"), (THINGS, "things.test.io")])
+def test_informer_is_named_after_its_resource(kind: type[Thing] | Resource[Thing], name: str) -> None:
+    assert Informer(ModelServer(), kind, clock=FakeClock()).name == name

@@ -1,0 +1,28 @@
+"""The command starts fast: what it does not need is not imported. How fast is a benchmark, not a test."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"aiohttp", "numpy", "rich"}
+
+
+def imported(code: str, *arguments: str) -> set[str]:
+    """Which top-level modules a fresh interpreter has after running this."""
+    report = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    done = subprocess.run(
+        [sys.executable, "-c", code + report, *arguments], check=True, capture_output=True, text=True
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("module", ["gangline", "gangline.cli", "gangline.cli.main"])
+def test_importing_the_command_line_leaves_heavy_packages_alone(module: str) -> None:
+    assert not imported(f"import {module}") & HEAVY
+
+
+def test_version_is_told_before_even_click_is_imported() -> None:
+    code = "import sys; sys.argv[0] = 'gangline'\nfrom gangline.__main__ import main; assert main() == 0"
+    assert not imported(code, "--version") & (HEAVY | {"click", "asyncio"})

@@ -1,0 +1,73 @@
+"""The benchmark runs and keeps its word; its figures are not looked at here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from gangline.api.codec import decode
+from gangline.api.core import Pod
+from gangline.kube.pages import read_page
+
+ROOT = Path(__file__).parents[2]
+BENCH = ROOT / "bench" / "runtime_bench.py"
+
+
+def python(code: str) -> bytes:
+    """Run in a fresh interpreter that finds the bench, as the bench itself does."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+    return done.stdout
+
+
+def test_small_run_measures_every_way_of_caching(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, str(BENCH), "--parts=cache", "--pods=40", "--rounds=1", f"--json={figures}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    # 1 says that a ratio was missed, which forty pods on a busy machine may well do.
+    assert done.returncode in (0, 1), done.stderr
+    found = json.loads(figures.read_text())
+    assert set(found["cache"]["variants"]) == {
+        "informer",
+        "sharing",
+        "dict_msgspec",
+        "dict_json",
+        "dict_trimmed",
+    }
+    assert found["machine"]["cores"]
+
+
+def test_missed_promise_is_named() -> None:
+    code = (
+        "import sys; sys.path[:0] = ['.', 'tests']\n"
+        "from bench.runtime_bench import broken_promises\n"
+        "cache = {'pods': 40, 'smaller': {'informer': 4.9}, 'faster': {'informer': 3.0}}\n"
+        "print('\\n'.join(broken_promises({'cache': cache, 'start': {'ratio': 2.6}})))"
+    )
+    memory, start = python(code).decode().splitlines()
+    assert memory.startswith("4.9 times less memory")
+    assert "2.6 bare interpreters" in start
+
+
+def test_generated_pods_differ_and_decode_whole() -> None:
+    page = read_page(
+        python("from bench import pods; import sys; sys.stdout.buffer.write(pods.page(0, 70, 90))"), Pod
+    )
+    assert not page.unreadable
+    assert page.metadata.remaining_item_count == 20
+    assert (
+        len({pod.metadata.uid for pod in page.items}) == len({pod.status.pod_ip for pod in page.items}) == 70
+    )
+    assert {pod.metadata.labels["training.kubeflow.org/job-name"] for pod in page.items} == {
+        "resnet50-0000",
+        "resnet50-0001",
+        "resnet50-0002",
+    }
+
+
+def test_recorded_pod_is_what_a_server_stores() -> None:
+    body = (ROOT / "bench" / "pod.json").read_bytes()
+    assert {entry["manager"] for entry in json.loads(body)["metadata"]["managedFields"]} == {
+        "gangline",
+        "kubelet",
+    }
+    assert decode(body, Pod).status.container_statuses[0].ready

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -17,6 +18,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and "real_server" in item.fixturenames:
             item.add_marker(pytest.mark.real)
             item.add_marker(pytest.mark.xdist_group("real"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was skipped, and why: one line for each reason."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
+    for reason, count in reasons.items():
+        terminalreporter.write_line(f"skipped {count}: {reason}")
 
 
 @pytest.fixture(scope="session")

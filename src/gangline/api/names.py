@@ -1,0 +1,71 @@
+"""What labels and their values may be called, in kube-apiserver's words.
+
+Each function returns what is wrong, one sentence per mistake; an empty list means that all is well.
+"""
+
+import re
+
+_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+_CHARACTERS = "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+_EMPTY = "must be non-empty"
+_NAME_RULE = (
+    f"must {_CHARACTERS} (e.g. 'MyName',  or 'my.name',  or '123-abc', "
+    f"regex used for validation is '{_NAME.pattern}')"
+)
+_VALUE_RULE = (
+    f"a valid label must be an empty string or {_CHARACTERS} (e.g. 'MyValue',  or 'my_value',  or '12345', "
+    f"regex used for validation is '{_VALUE.pattern}')"
+)
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com', "
+    f"regex used for validation is '{_SUBDOMAIN.pattern}')"
+)
+_LONGEST_NAME = 63
+_LONGEST_SUBDOMAIN = 253
+
+
+def qualified_name(text: str) -> list[str]:
+    """A label or annotation key, a resource or taint name: `[prefix/]name`."""
+    prefix, slash, name = text.rpartition("/")
+    if "/" in prefix:
+        return [
+            f"a qualified name {_NAME_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
+    wrong = []
+    if slash:
+        wrong += [f"prefix part {what}" for what in (subdomain(prefix) if prefix else [_EMPTY])]
+    if not name:
+        wrong.append(f"name part {_EMPTY}")
+    elif len(name.encode()) > _LONGEST_NAME:
+        wrong.append(f"name part {_too_long(_LONGEST_NAME)}")
+    if not _NAME.fullmatch(name):
+        wrong.append(f"name part {_NAME_RULE}")
+    return wrong
+
+
+def label_value(text: str) -> list[str]:
+    """The value of a label."""
+    wrong = []
+    if len(text.encode()) > _LONGEST_NAME:
+        wrong.append(_too_long(_LONGEST_NAME))
+    if not _VALUE.fullmatch(text):
+        wrong.append(_VALUE_RULE)
+    return wrong
+
+
+def subdomain(text: str) -> list[str]:
+    """A DNS subdomain, which is what most objects are named by."""
+    wrong = []
+    if len(text.encode()) > _LONGEST_SUBDOMAIN:
+        wrong.append(_too_long(_LONGEST_SUBDOMAIN))
+    if not _SUBDOMAIN.fullmatch(text):
+        wrong.append(_SUBDOMAIN_RULE)
+    return wrong
+
+
+def _too_long(most: int) -> str:
+    return f"must be no more than {most} characters"

@@ -1,0 +1,427 @@
+"""Label and field selectors: which objects somebody asked for, parsed and matched.
+
+Syntax, meaning and complaints are kube-apiserver's, so the server, the scheduler, the command line and the SDK
+agree with a cluster to the letter. All values here are immutable and may be shared and cached.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, Self
+
+import msgspec
+
+from gangline.api.meta import JSON
+from gangline.api.names import label_value, qualified_name
+from gangline.base.errors import InputError
+
+
+class SelectorError(InputError):
+    """A selector that cannot be understood. The text is what kube-apiserver says with its 400."""
+
+
+class Operator(StrEnum):
+    """How a requirement compares. The values are the spelling in a selector's text."""
+
+    EQUALS = "="
+    DOUBLE_EQUALS = "=="
+    NOT_EQUALS = "!="
+    IN = "in"
+    NOT_IN = "notin"
+    EXISTS = "exists"
+    DOES_NOT_EXIST = "!"
+    GREATER_THAN = ">"
+    LESS_THAN = "<"
+
+
+_POSITIVE = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
+_NEGATIVE = (Operator.NOT_EQUALS, Operator.NOT_IN)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
+_LARGEST = 2**63 - 1
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """One term of a label selector."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels fulfil it. `!=` and `notin` are also fulfilled by labels without the key."""
+        value = labels.get(self.key)
+        match self.operator:
+            case Operator.EXISTS:
+                return value is not None
+            case Operator.DOES_NOT_EXIST:
+                return value is None
+            case Operator.NOT_EQUALS | Operator.NOT_IN:
+                return value not in self.values
+            case Operator.GREATER_THAN | Operator.LESS_THAN:
+                return value is not None and self._compares(value)
+            case _:
+                return value in self.values
+
+    def _compares(self, value: str) -> bool:
+        number, limit = _integer(value), _integer(self.values[0])
+        if number is None or limit is None:
+            return False
+        return number > limit if self.operator is Operator.GREATER_THAN else number < limit
+
+    def __str__(self) -> str:
+        match self.operator:
+            case Operator.EXISTS:
+                return self.key
+            case Operator.DOES_NOT_EXIST:
+                return f"!{self.key}"
+            case Operator.IN | Operator.NOT_IN:
+                return f"{self.key} {self.operator} ({','.join(sorted(self.values))})"
+            case _:
+                return f"{self.key}{self.operator}{','.join(self.values)}"
+
+
+class LabelSelector:
+    """Terms that must all hold. Equal selectors are equal values and have one text, whatever they were written as."""
+
+    __slots__ = ("_equal", "_never", "_rest", "requirements")
+
+    def __init__(self, requirements: Iterable[Requirement] = (), *, never: bool = False) -> None:
+        """Terms are taken as they are; `parse` and `from_json` check them. `never` matches nothing at all."""
+        self.requirements: Final = tuple(sorted(requirements, key=lambda term: term.key))
+        self._never = never
+        # Nearly every selector is only equalities, and is asked about every object of every event.
+        self._equal = [(term.key, term.values[0]) for term in self.requirements if _is_equality(term)]
+        self._rest = [term for term in self.requirements if not _is_equality(term)]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From `a=b,c!=d,e in (x,y),f notin (z),g,!h,n>1`. Empty text matches everything. Raises `SelectorError`."""
+        return cls(_Parser(text).requirements())
+
+    @classmethod
+    def from_labels(cls, labels: Mapping[str, str]) -> Self:
+        """All of these labels, unchecked: a Service's or ReplicationController's selector."""
+        return cls(Requirement(key, Operator.EQUALS, (value,)) for key, value in labels.items())
+
+    @classmethod
+    def from_json(cls, selector: Mapping[str, Any] | None) -> Self:
+        """From `matchLabels` and `matchExpressions`. None matches nothing, `{}` everything. Raises `SelectorError`."""
+        if selector is None:
+            return cls(never=True)
+        terms = [
+            checked(key, Operator.EQUALS, (value,))
+            for key, value in (selector.get("matchLabels") or {}).items()
+        ]
+        return cls([*terms, *map(_expression, selector.get("matchExpressions") or ())])
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        for key, value in self._equal:
+            if labels.get(key) != value:
+                return False
+        for term in self._rest:
+            if not term.matches(labels):
+                return False
+        return not self._never
+
+    def exact(self, key: str) -> str | None:
+        """The one value this label must have, if there is one; an index can then answer."""
+        for term in self.requirements:
+            if term.key == key:
+                return term.values[0] if term.operator in _POSITIVE and len(term.values) == 1 else None
+        return None
+
+    def __bool__(self) -> bool:
+        """False when it matches everything, so there is nothing to ask."""
+        return self._never or bool(self.requirements)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+    def __repr__(self) -> str:
+        return f"LabelSelector({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, LabelSelector)
+            and self.requirements == other.requirements
+            and self._never == other._never
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.requirements, self._never))
+
+
+def _is_equality(term: Requirement) -> bool:
+    return term.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS)
+
+
+_EXPRESSIONS: Final = {
+    "In": Operator.IN,
+    "NotIn": Operator.NOT_IN,
+    "Exists": Operator.EXISTS,
+    "DoesNotExist": Operator.DOES_NOT_EXIST,
+}
+
+
+def _expression(expression: Mapping[str, Any]) -> Requirement:
+    name = str(expression.get("operator", ""))
+    operator = _EXPRESSIONS.get(name)
+    if operator is None:
+        raise SelectorError(f"{_quoted(name)} is not a valid label selector operator")
+    return checked(str(expression.get("key", "")), operator, tuple(expression.get("values") or ()))
+
+
+def checked(key: str, operator: Operator, values: tuple[str, ...]) -> Requirement:
+    """A requirement whose key and values are allowed. Raises `SelectorError` with all that is wrong."""
+    wrong = [_invalid("key", key, problem)] if (problem := "; ".join(qualified_name(key))) else []
+    wrong += _wrong_count(operator, values)
+    if operator in (Operator.GREATER_THAN, Operator.LESS_THAN):
+        rule = "for 'Gt', 'Lt' operators, the value must be an integer"
+        wrong += [
+            _invalid(f"values[{at}]", value, rule)
+            for at, value in enumerate(values)
+            if _integer(value) is None
+        ]
+    for at, value in enumerate(values):
+        if problem := "; ".join(label_value(value)):
+            wrong.append(_invalid(f"values[{at}][{key}]", value, problem))
+    if wrong:
+        raise SelectorError(wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
+    return Requirement(key, operator, values)
+
+
+def _wrong_count(operator: Operator, values: tuple[str, ...]) -> list[str]:
+    match operator:
+        case Operator.IN | Operator.NOT_IN:
+            well, rule = bool(values), "for 'in', 'notin' operators, values set can't be empty"
+        case Operator.EXISTS | Operator.DOES_NOT_EXIST:
+            well, rule = not values, "values set must be empty for exists and does not exist"
+        case Operator.GREATER_THAN | Operator.LESS_THAN:
+            well, rule = len(values) == 1, "for 'Gt', 'Lt' operators, exactly one value is required"
+        case _:
+            well, rule = len(values) == 1, "exact-match compatibility requires one single value"
+    return [] if well else [f"values: Invalid value: {msgspec.json.encode(values).decode()}: {rule}"]
+
+
+def _integer(text: str) -> int | None:
+    """A number of 64 bits."""
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and -_LARGEST - 1 <= number <= _LARGEST else None
+
+
+def _invalid(path: str, value: str, problem: str) -> str:
+    return f"{path}: Invalid value: {_quoted(value)}: {problem}"
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+class _Token(NamedTuple):
+    kind: str
+    """An operator or sign as written, "name" or "end"."""
+    text: str
+
+
+_NAME, _END = "name", "end"
+_SIGNS = re.compile(r"(==|!=|[=!(),<>]|[^=!(),<> \t\r\n]+)")
+_BINARY = {
+    "in": Operator.IN,
+    "notin": Operator.NOT_IN,
+    "=": Operator.EQUALS,
+    "==": Operator.DOUBLE_EQUALS,
+    "!=": Operator.NOT_EQUALS,
+    ">": Operator.GREATER_THAN,
+    "<": Operator.LESS_THAN,
+}
+_BINARY_NAMES = "in, notin, =, ==, !=, gt, lt"
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    for match in _SIGNS.finditer(text):
+        sign = match[1]
+        yield _Token(sign if sign in _BINARY or sign in "!()," else _NAME, sign)
+    yield _Token(_END, "")
+
+
+class _Parser:
+    """Recursive descent over the tokens of a label selector."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = list(_tokens(text))
+        self._at = 0
+
+    def requirements(self) -> list[Requirement]:
+        found: list[Requirement] = []
+        while (token := self._peek()).kind != _END:
+            if token.kind not in (_NAME, "!"):
+                raise SelectorError(f"found '{token.text}', expected: !, identifier, or 'end of string'")
+            found.append(self._wrapped())
+            if self._after_requirement():
+                break
+        return found
+
+    def _wrapped(self) -> Requirement:
+        try:
+            return self._requirement()
+        except SelectorError as error:
+            raise SelectorError(f"unable to parse requirement: {error}") from None
+
+    def _after_requirement(self) -> bool:
+        """Take the comma. True at the end."""
+        token = self._next()
+        if token.kind == _END:
+            return True
+        if token.kind != ",":
+            raise SelectorError(f"found '{token.text}', expected: ',' or 'end of string'")
+        after = self._peek()
+        if after.kind not in (_NAME, "!"):
+            raise SelectorError(f"found '{after.text}', expected: identifier after ','")
+        return False
+
+    def _requirement(self) -> Requirement:
+        token = self._next()
+        negated = token.kind == "!"
+        if negated:
+            token = self._next()
+        if token.kind != _NAME:
+            raise SelectorError(f"found '{token.text}', expected: identifier")
+        key = token.text
+        if problem := "; ".join(qualified_name(key)):
+            raise SelectorError(_invalid("<nil>", key, problem))
+        if negated:
+            return checked(key, Operator.DOES_NOT_EXIST, ())
+        if self._peek().kind in (_END, ","):
+            return checked(key, Operator.EXISTS, ())
+        operator = self._operator()
+        set_based = operator in (Operator.IN, Operator.NOT_IN)
+        values = self._values() if set_based else {self._exact()}
+        return checked(key, operator, tuple(sorted(values)))
+
+    def _operator(self) -> Operator:
+        # Not `_next`: here, and only here, `in` and `notin` are operators and not names.
+        token = self._tokens[self._at]
+        self._at += 1
+        operator = _BINARY.get(token.kind)
+        if operator is None:
+            raise SelectorError(f"found '{token.text}', expected: {_BINARY_NAMES}")
+        return operator
+
+    def _exact(self) -> str:
+        if self._peek().kind in (_END, ","):
+            return ""
+        token = self._next()
+        if token.kind != _NAME:
+            raise SelectorError(f"found '{token.text}', expected: identifier")
+        return token.text
+
+    def _values(self) -> set[str]:
+        """`(x,y)`. Nothing before, between or after commas is the empty value."""
+        token = self._next()
+        if token.kind != "(":
+            raise SelectorError(f"found '{token.text}' expected: '('")
+        first = self._peek()
+        if first.kind not in (_NAME, ",", ")"):
+            raise SelectorError(f"found '{first.text}', expected: ',', ')' or identifier")
+        values: set[str] = set()
+        while True:
+            values.add(self._element())
+            token = self._next()
+            if token.kind == ")":
+                return values
+            if token.kind != ",":
+                raise SelectorError(f"found '{token.text}', expected: ',' or ')'")
+
+    def _element(self) -> str:
+        token = self._peek()
+        if token.kind in (",", ")"):
+            return ""
+        if token.kind != _NAME:
+            raise SelectorError(f"found '{token.text}', expected: ',', or identifier")
+        return self._next().text
+
+    def _peek(self) -> _Token:
+        token = self._tokens[self._at]
+        return _Token(_NAME, token.text) if token.kind in ("in", "notin") else token
+
+    def _next(self) -> _Token:
+        token = self._peek()
+        self._at = min(self._at + 1, len(self._tokens) - 1)
+        return token
+
+
+Field = Callable[[JSON], str]
+"""Reads one selectable field of an object; empty when it is not there."""
+
+
+class SelectableFields(msgspec.Struct, frozen=True):
+    """Which fields of a kind a field selector may name."""
+
+    fields: Mapping[str, Field]
+    refusal: str = "field label not supported: {label}"
+
+    def of(self, label: str) -> Field:
+        """How to read a field. Raises `SelectorError` for one that cannot be selected by."""
+        field = self.fields.get(label)
+        if field is None:
+            raise SelectorError(self.refusal.format(label=label, quoted=_quoted(label)))
+        return field
+
+
+class FieldTerm(NamedTuple):
+    field: str
+    negated: bool
+    value: str
+    read: Field
+
+    def __str__(self) -> str:
+        escaped = re.sub(r"([\\,=])", r"\\\1", self.value)
+        return f"{self.field}{'!=' if self.negated else '='}{escaped}"
+
+
+class FieldSelector:
+    """Fields that must, or must not, have a value."""
+
+    __slots__ = ("terms",)
+
+    def __init__(self, terms: Iterable[FieldTerm] = ()) -> None:
+        self.terms: Final = tuple(terms)
+
+    @classmethod
+    def parse(cls, text: str, fields: SelectableFields) -> Self:
+        r"""From `metadata.name=x,status.phase!=Running`; `\,`, `\=`, `\\` escape. Raises `SelectorError`."""
+        parts = [_split(part, text) for part in sorted(re.findall(r"(?:\\.|[^\\,]|\\$)+", text, re.DOTALL))]
+        return cls(FieldTerm(name, negated, value, fields.of(name)) for name, negated, value in parts)
+
+    def matches(self, obj: JSON) -> bool:
+        return all((term.read(obj) == term.value) is not term.negated for term in self.terms)
+
+    def exact(self, field: str) -> str | None:
+        """The one value this field must have, if there is one; an index can then answer."""
+        return next((term.value for term in self.terms if term.field == field and not term.negated), None)
+
+    def __bool__(self) -> bool:
+        """False when it matches everything, so there is nothing to ask."""
+        return bool(self.terms)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.terms))
+
+    def __repr__(self) -> str:
+        return f"FieldSelector({str(self)!r})"
+
+
+def _split(part: str, whole: str) -> tuple[str, bool, str]:
+    match = re.search(r"!=|==|=", part)
+    if match is None:
+        raise SelectorError(f"invalid selector: '{whole}'; can't understand '{part}'")
+    return part[: match.start()], match[0] == "!=", _unescaped(part[match.end() :])
+
+
+def _unescaped(value: str) -> str:
+    for match in re.finditer(r"\\(.?)|[,=]", value, re.DOTALL):
+        if match[0] in (",", "="):
+            raise SelectorError(f"invalid field selector: unescaped character in value: {ord(match[0])}")
+        if match[1] not in ("\\", ",", "=") or not match[1]:
+            raise SelectorError(f"invalid field selector: invalid escape sequence: {match[0]}")
+    return re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)

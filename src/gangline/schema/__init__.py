@@ -1,0 +1,1 @@
+"""Schemas as data: types, pruning, defaulting, validation, rules."""

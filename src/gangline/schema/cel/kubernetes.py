@@ -1,0 +1,355 @@
+"""Kubernetes' own types for rules: quantities, URLs, addresses, networks, named formats and versions."""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from gangline.api import names
+from gangline.api.quantity import Quantity, QuantityError
+from gangline.schema import formats
+from gangline.schema.cel.values import NOTHING, CelError, Optional
+from gangline.schema.gotext import quoted
+from gangline.schema.naming import dns1035_label, dns_label, prefix_of_name
+
+
+class Ordered:
+    """What can be compared with its like."""
+
+    type_name = ""
+    key: Any
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            self.__class__ is other.__class__ and isinstance(other, Ordered) and bool(self.key == other.key)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.type_name, self.key))
+
+    def is_greater_than(self, other: "Ordered") -> bool:
+        return bool(self.key > other.key)
+
+    def is_less_than(self, other: "Ordered") -> bool:
+        return bool(self.key < other.key)
+
+    def compared_to(self, other: "Ordered") -> int:
+        return int(self.key > other.key) - int(self.key < other.key)
+
+
+class Amount(Ordered):
+    """A quantity."""
+
+    type_name = "kubernetes.Quantity"
+
+    def __init__(self, quantity: Quantity, *, whole: bool) -> None:
+        self.key = quantity
+        self.whole = whole
+        """Written as a whole number. `1000m` and `1.5Gi` are not, whatever they amount to."""
+
+
+class Url(Ordered):
+    type_name = "kubernetes.URL"
+
+    def __init__(self, text: str) -> None:
+        self.key = text
+        self.parts = urlsplit(text)
+
+
+class Address(Ordered):
+    type_name = "net.IP"
+
+    def __init__(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+        self.key = address
+
+    @property
+    def text(self) -> str:
+        return str(self.key)
+
+
+class Network(Ordered):
+    """A network with the address it was written with."""
+
+    type_name = "net.CIDR"
+
+    def __init__(self, interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface) -> None:
+        self.key = interface
+
+    @property
+    def text(self) -> str:
+        return str(self.key)
+
+
+class NamedFormat(Ordered):
+    type_name = "kubernetes.NamedFormat"
+
+    def __init__(self, name: str) -> None:
+        self.key = name
+
+
+class Version(Ordered):
+    """A semantic version."""
+
+    type_name = "kubernetes.Semver"
+
+    def __init__(self, numbers: tuple[int, int, int], pre: str) -> None:
+        self.numbers = numbers
+        self.key = (numbers, not pre, [_pre_key(part) for part in pre.split(".")] if pre else [])
+
+
+def _pre_key(part: str) -> tuple[int, int, str]:
+    return (0, int(part), "") if part.isdigit() else (1, 0, part)
+
+
+def _quantity(text: str) -> Amount:
+    try:
+        return Amount(Quantity.parse(text), whole=_written_whole(text))
+    except QuantityError:
+        raise CelError(
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        ) from None
+
+
+def _tells(parse: Callable[..., Any]) -> Callable[..., bool]:
+    """Whether it parses."""
+
+    def work(*arguments: Any) -> bool:
+        try:
+            parse(*arguments)
+        except CelError:
+            return False
+        return True
+
+    return work
+
+
+def _as_integer(amount: Amount) -> int:
+    if not _is_integer(amount):
+        raise CelError("cannot convert value to integer")
+    return int(amount.key.value())
+
+
+def _is_integer(amount: Amount) -> bool:
+    return bool(amount.whole and -(2**63) <= amount.key.value() < 2**63)
+
+
+def _written_whole(text: str) -> bool:
+    found = re.fullmatch(r"[+-]?\d*\.?(\d*?)0*(?:[eE]([+-]?\d+)|([num])|[kMGTPE]?(i)?)", text)
+    if found is None or found[3]:
+        return False
+    suffix = {"k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}.get(text[-1], 0)
+    power = int(found[2]) if found[2] else suffix
+    return not found[1] if found[4] else len(found[1]) <= power
+
+
+def _other(value: Amount | int) -> Quantity:
+    return value.key if isinstance(value, Amount) else Quantity(value * 10**9)
+
+
+def _sign(amount: Amount) -> int:
+    nanos = amount.key.nanos
+    return int(nanos > 0) - int(nanos < 0)
+
+
+def _url(text: str) -> Url:
+    if wrong := formats.uri_mistake(text):
+        raise CelError(f"URL parse error during conversion from string: parse {quoted(text)}: {wrong}")
+    return Url(text)
+
+
+def _host(url: Url) -> str:
+    return url.parts.netloc.rpartition("@")[2]
+
+
+def _hostname(url: Url) -> str:
+    host = _host(url)
+    bare = re.fullmatch(r"(\[[^]]*\]|[^:]*)(:.*)?", host)
+    return (bare[1] if bare else host).strip("[]")
+
+
+def _port(url: Url) -> str:
+    found = re.search(r":(\d*)$", _host(url))
+    return found[1] if found else ""
+
+
+def _escaped_path(url: Url) -> str:
+    path = url.parts.path
+    safe = "/$&+,:;=@!'()*~"
+    return path if quote(unquote(path), safe=safe + "%") == path or "%" in path else quote(path, safe=safe)
+
+
+def _query(url: Url) -> dict[str, list[str]]:
+    return parse_qs(url.parts.query, keep_blank_values=True)
+
+
+def _ip(text: str) -> Address:
+    if "%" in text:
+        raise CelError(f"IP address {quoted(text)} with zone value is not allowed")
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        octets = re.fullmatch(r"\d+(\.\d+){3}", text) and re.search(r"(^|\.)0\d", text)
+        reason = "IPv4 field has octet with leading zero" if octets else "unable to parse IP"
+        shown = f"ParseAddr({quoted(text)}): {reason}"
+        raise CelError(
+            f"IP Address {quoted(text)} parse error during conversion from string: {shown}"
+        ) from None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        raise CelError(f"IPv4-mapped IPv6 address {quoted(text)} is not allowed")
+    return Address(address)
+
+
+def _cidr(text: str) -> Network:
+    address, _, length = text.partition("/")
+    try:
+        if not length.isdigit() or (len(length) > 1 and length[0] == "0"):
+            raise ValueError(text)
+        interface = ipaddress.ip_interface(text)
+        _ip(address)
+    except (ValueError, CelError):
+        shown = (
+            f"netip.ParsePrefix({quoted(text)}): no '/'"
+            if not length
+            else f"netip.ParsePrefix({quoted(text)})"
+        )
+        said = "network address parse error during conversion from string"
+        raise CelError(f"{said}: {said}: {shown}") from None
+    return Network(interface)
+
+
+def _contains_ip(network: Network, address: Address | str) -> bool:
+    found = _ip(address) if isinstance(address, str) else address
+    return bool(found.key in network.key.network)
+
+
+def _contains_cidr(network: Network, other: Network | str) -> bool:
+    found = _cidr(other) if isinstance(other, str) else other
+    ours, theirs = network.key.network, found.key.network
+    return bool(ours.version == theirs.version and theirs.subnet_of(ours))
+
+
+def _is_global_unicast(address: Address) -> bool:
+    key = address.key
+    broadcast = key.version == 4 and int(key) == 2**32 - 1
+    return not (broadcast or key.is_unspecified or key.is_loopback or key.is_multicast or key.is_link_local)
+
+
+def _is_link_local_multicast(address: Address) -> bool:
+    key = address.key
+    if key.version == 4:
+        return key in ipaddress.ip_network("224.0.0.0/24")
+    return key.is_multicast and int(key) >> 112 & 0xF == 2
+
+
+_SEMVER = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
+    r"(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?",
+    re.ASCII,
+)
+
+
+def _semver(text: str, normalize: bool = False) -> Version:
+    given = text
+    if normalize:
+        text = text.removeprefix("v")
+        numbers, rest = re.match(r"([0-9.]*)(.*)", text).groups()  # type: ignore[union-attr]
+        parts = [part.lstrip("0") or "0" for part in numbers.split(".")]
+        text = ".".join([*parts, *["0"] * (3 - len(parts))]) + rest
+    found = _SEMVER.fullmatch(text)
+    if found is None:
+        if given.count(".") < 2:
+            raise CelError("No Major.Minor.Patch elements found")
+        raise CelError(f"Invalid character(s) found in version {quoted(given)}")
+    return Version((int(found[1]), int(found[2]), int(found[3])), found[4] or "")
+
+
+def _uri_mistakes(text: str) -> list[str]:
+    wrong = formats.uri_mistake(text)
+    return [f"parse {quoted(text)}: {wrong}"] if wrong else []
+
+
+def _told(check: Callable[[str], bool], sentence: str) -> Callable[[str], list[str]]:
+    return lambda text: [] if check(text) else [sentence]
+
+
+_FORMATS: dict[str, Callable[[str], list[str]]] = {
+    "dns1123Label": dns_label,
+    "dns1123Subdomain": names.subdomain,
+    "dns1035Label": dns1035_label,
+    "qualifiedName": names.qualified_name,
+    "dns1123LabelPrefix": lambda text: dns_label(prefix_of_name(text)),
+    "dns1123SubdomainPrefix": lambda text: names.subdomain(prefix_of_name(text)),
+    "dns1035LabelPrefix": lambda text: dns1035_label(prefix_of_name(text)),
+    "labelValue": names.label_value,
+    "uri": _uri_mistakes,
+    "uuid": _told(formats.is_uuid, "does not match the UUID format"),
+    "byte": _told(formats.is_base64, "invalid base64"),
+    "date": _told(formats.is_date, "invalid date"),
+    "datetime": _told(formats.is_date_time, "invalid datetime"),
+}
+
+
+def _named(name: str) -> Optional:
+    return Optional(NamedFormat(name)) if name in _FORMATS else NOTHING
+
+
+def _validate(named: NamedFormat, text: str) -> Optional:
+    wrong = _FORMATS[named.key](text)
+    return Optional(wrong) if wrong else NOTHING
+
+
+def _constant(name: str) -> Callable[[], NamedFormat]:
+    found = NamedFormat(name)
+    return lambda: found
+
+
+def _ip_of(value: str | Network) -> Address:
+    return Address(value.key.ip) if isinstance(value, Network) else _ip(value)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "quantity": _quantity,
+    "isQuantity": _tells(_quantity),
+    "sign": _sign,
+    "asApproximateFloat": lambda amount: float(amount.key.as_fraction()),
+    "asInteger": _as_integer,
+    "isInteger": _is_integer,
+    "add": lambda amount, other: Amount(
+        amount.key + _other(other), whole=amount.whole and getattr(other, "whole", True)
+    ),
+    "sub": lambda amount, other: Amount(
+        amount.key - _other(other), whole=amount.whole and getattr(other, "whole", True)
+    ),
+    "url": _url,
+    "isURL": _tells(_url),
+    "getScheme": lambda url: url.parts.scheme,
+    "getHost": _host,
+    "getHostname": _hostname,
+    "getPort": _port,
+    "getEscapedPath": _escaped_path,
+    "getQuery": _query,
+    "ip": _ip_of,
+    "isIP": _tells(_ip),
+    "ip.isCanonical": lambda text: str(_ip(text).key) == text,
+    "family": lambda address: address.key.version,
+    "isUnspecified": lambda address: address.key.is_unspecified,
+    "isLoopback": lambda address: address.key.is_loopback,
+    "isLinkLocalMulticast": _is_link_local_multicast,
+    "isLinkLocalUnicast": lambda address: address.key.is_link_local,
+    "isGlobalUnicast": _is_global_unicast,
+    "cidr": _cidr,
+    "isCIDR": _tells(_cidr),
+    "containsIP": _contains_ip,
+    "containsCIDR": _contains_cidr,
+    "prefixLength": lambda network: network.key.network.prefixlen,
+    "masked": lambda network: Network(ipaddress.ip_interface(str(network.key.network))),
+    "format.named": _named,
+    "validate": _validate,
+    **{f"format.{name}": _constant(name) for name in _FORMATS},
+    "semver": _semver,
+    "isSemver": _tells(_semver),
+    "major": lambda version: version.numbers[0],
+    "minor": lambda version: version.numbers[1],
+    "patch": lambda version: version.numbers[2],
+}

@@ -1,0 +1,353 @@
+"""The syntax tree of an expression.
+
+Google's C++ parser reads the text: same grammar, same macros and nearly the same sentences as the server's. It hands
+the tree out as protobuf, of which the few lines here read what they need. Its evaluator is not used: it copies the
+whole object for each rule, knows no types of schemas, and can be stopped by nothing.
+"""
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import msgspec
+from cel_expr_python import cel  # type: ignore[import-untyped]
+from cel_expr_python.ext import ext_optional  # type: ignore[import-untyped]
+
+from gangline.base.errors import InputError
+
+_ENV = cel.NewEnv(extensions=[ext_optional.ExtOptional()])
+_CONSTANTS = {1: "null", 2: "bool", 3: "int", 4: "uint", 5: "double", 6: "string", 7: "bytes"}
+
+
+class ExpressionError(InputError):
+    """An expression that does not parse or does not check. The message shows where."""
+
+
+class Const(msgspec.Struct, frozen=True, eq=False):
+    id: int
+    kind: str
+    value: Any
+
+
+class Ident(msgspec.Struct, frozen=True, eq=False):
+    id: int
+    name: str
+
+
+class Select(msgspec.Struct, frozen=True, eq=False):
+    id: int
+    operand: "Expr"
+    field: str
+    test: bool
+    """`has(a.b)` instead of `a.b`."""
+
+
+class Call(msgspec.Struct, frozen=True, eq=False):
+    id: int
+    function: str
+    target: "Expr | None"
+    args: "list[Expr]"
+
+
+class ListOf(msgspec.Struct, frozen=True, eq=False):
+    id: int
+    elements: "list[Expr]"
+    optional: frozenset[int]
+    """Indices written as `?x`."""
+
+
+class Entry(msgspec.Struct, frozen=True, eq=False):
+    id: int
+    key: "Expr"
+    value: "Expr"
+    optional: bool
+
+
+class MapOf(msgspec.Struct, frozen=True, eq=False):
+    id: int
+    message: str
+    """Of `Name{...}`; empty for maps."""
+    entries: list[Entry]
+
+
+class Loop(msgspec.Struct, frozen=True, eq=False):
+    """What macros become: go through a range, change an accumulator."""
+
+    id: int
+    variable: str
+    variable2: str
+    range: "Expr"
+    accumulator: str
+    start: "Expr"
+    condition: "Expr"
+    step: "Expr"
+    result: "Expr"
+
+
+Expr: TypeAlias = Const | Ident | Select | Call | ListOf | MapOf | Loop
+
+
+class Parsed(msgspec.Struct, frozen=True, eq=False):
+    """A tree, and where in the text each of its nodes stands."""
+
+    source: str
+    root: Expr
+    positions: dict[int, int]
+
+    def located(self, node: int, sentence: str) -> str:
+        """A sentence about a node, with the line it is in and a mark below."""
+        return located(self.source, self.positions.get(node, 0), sentence)
+
+
+def located(source: str, offset: int, sentence: str) -> str:
+    before = source[:offset]
+    line = before.count("\n")
+    column = offset - (before.rfind("\n") + 1)
+    text = source.split("\n")[line] if source else ""
+    dots = "".join("." if letter.isascii() else "\uff0e" for letter in text[:column])
+    mark = "^" if column >= len(text) or text[column].isascii() else "\uff3e"
+    return f"ERROR: <input>:{line + 1}:{column + 1}: {sentence}\n | {text}\n | {dots}{mark}"
+
+
+def parse(source: str) -> Parsed:
+    """Read an expression. Raises `ExpressionError`."""
+    if "`" in source and (place := _backtick(source)) is not None:
+        raise ExpressionError(located(source, place, "unsupported syntax: '`'"))
+    try:
+        serialized = _ENV.compile(source, disable_check=True).serialize()
+    except RuntimeError as error:
+        told = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+        raise ExpressionError(_reworded(told)) from None
+    tree, positions = b"", {}
+    for number, value in _fields(_only(serialized, 2)):
+        if number == 2:
+            tree = value
+        elif number == 3:
+            positions = dict(_position(entry) for key, entry in _fields(value) if key == 4)
+    root = _expression(tree)
+    for node in walk(root):
+        if isinstance(node, MapOf) and node.message:
+            positions[node.id] += len(node.message)
+    return Parsed(source, root, positions)
+
+
+def _reworded(told: str) -> str:
+    """The two parsers differ in a few sentences."""
+    told = told.replace("has() argument must be a field selection", "invalid argument to has() macro")
+    return re.sub(r"\w+\(\) variable name must be a simple identifier", "argument is not an identifier", told)
+
+
+def _backtick(source: str) -> int | None:
+    """Where a quoted name begins: newer CEL has them, the server's does not."""
+    quote, index = "", 0
+    while index < len(source):
+        letter = source[index]
+        if quote:
+            if letter == "\\":
+                index += 1
+            elif letter == quote:
+                quote = ""
+        elif letter in "'\"":
+            quote = letter
+        elif letter == "`":
+            return index
+        index += 1
+    return None
+
+
+def children(node: Expr) -> list[Expr]:
+    """The nodes directly below, in the order of evaluation."""
+    match node:
+        case Select():
+            return [node.operand]
+        case Call():
+            return [*([node.target] if node.target is not None else []), *node.args]
+        case ListOf():
+            return list(node.elements)
+        case MapOf():
+            return [part for entry in node.entries for part in (entry.key, entry.value)]
+        case Loop():
+            return [node.range, node.start, node.condition, node.step, node.result]
+        case _:
+            return []
+
+
+def walk(node: Expr) -> Iterator[Expr]:
+    """All nodes, this one first."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a protobuf message: numbers as int, all else as bytes."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        match tag & 7:
+            case 0:
+                value, at = _varint(data, at)
+                yield tag >> 3, value
+            case 1:
+                yield tag >> 3, data[at : at + 8]
+                at += 8
+            case 2:
+                size, at = _varint(data, at)
+                yield tag >> 3, data[at : at + size]
+                at += size
+            case kind:
+                raise ExpressionError(f"unknown kind {kind} of field in a parsed expression")
+
+
+def _only(data: bytes, number: int) -> bytes:
+    return next((value for found, value in _fields(data) if found == number), b"")
+
+
+def _position(entry: bytes) -> tuple[int, int]:
+    found = dict(_fields(entry))
+    return found.get(1, 0), found.get(2, 0)
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _expression(data: bytes) -> Expr:
+    number, found, node = 0, 0, b""
+    for key, value in _fields(data):
+        if key == 2:
+            number = value
+        else:
+            found, node = key, value
+    parts = list(_fields(node))
+    match found:
+        case 3:
+            return _constant(number, parts)
+        case 4:
+            return Ident(number, _text(parts, 1))
+        case 5:
+            return Select(number, _expression(_part(parts, 1)), _text(parts, 2), bool(dict(parts).get(3)))
+        case 6:
+            target = _part(parts, 1)
+            args = [_expression(value) for key, value in parts if key == 3]
+            return expanded(Call(number, _text(parts, 2), _expression(target) if target else None, args))
+        case 7:
+            elements = [_expression(value) for key, value in parts if key == 1]
+            return ListOf(number, elements, frozenset(_indices(_part(parts, 2))))
+        case 8:
+            return MapOf(number, _text(parts, 1), [_entry(value) for key, value in parts if key == 2])
+    inner = [_expression(_part(parts, key)) for key in (2, 4, 5, 6, 7)]
+    return Loop(number, _text(parts, 1), _text(parts, 8), inner[0], _text(parts, 3), *inner[1:])
+
+
+def _constant(number: int, parts: list[tuple[int, Any]]) -> Const:
+    key, value = parts[0]
+    kind = _CONSTANTS[key]
+    match kind:
+        case "null":
+            value = None
+        case "bool":
+            value = bool(value)
+        case "int":
+            value = _signed(value)
+        case "double":
+            value = struct.unpack("<d", value)[0]
+        case "string":
+            value = value.decode()
+    return Const(number, kind, value)
+
+
+def _part(parts: list[tuple[int, Any]], number: int) -> bytes:
+    return next((value for key, value in parts if key == number), b"")
+
+
+def _text(parts: list[tuple[int, Any]], number: int) -> str:
+    return _part(parts, number).decode()
+
+
+def _indices(packed: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(packed):
+        value, at = _varint(packed, at)
+        yield value
+
+
+def _entry(data: bytes) -> Entry:
+    parts = list(_fields(data))
+    found = dict(parts)
+    name = _text(parts, 2)
+    key: Expr = Const(found.get(1, 0), "string", name) if 2 in found else _expression(found[3])
+    return Entry(found.get(1, 0), key, _expression(found[4]), bool(found.get(5)))
+
+
+_ACCUMULATOR = "@result"
+
+
+def expanded(call: Call) -> Expr:
+    """Macros of two variables, which the parser leaves as calls: `m.all(k, v, …)`, `transformMap` and others."""
+    sizes = {
+        "all": 3,
+        "exists": 3,
+        "existsOne": 3,
+        "transformList": (3, 4),
+        "transformMap": (3, 4),
+        "transformMapEntry": (3, 4),
+    }
+    size = sizes.get(call.function)
+    if (
+        call.target is None
+        or size is None
+        or len(call.args) not in (size if isinstance(size, tuple) else (size,))
+    ):
+        return call
+    first, second, *rest = call.args
+    if not (isinstance(first, Ident) and isinstance(second, Ident)):
+        return call
+    return _two_variables(call, call.target, first.name, second.name, rest)
+
+
+def _two_variables(call: Call, target: Expr, first: str, second: str, rest: list[Expr]) -> Loop:
+    at = call.id
+    so_far = Ident(at, _ACCUMULATOR)
+    yes: Expr = Const(at, "bool", value=True)
+
+    def call_of(function: str, *args: Expr) -> Call:
+        return Call(at, function, None, list(args))
+
+    start: Expr
+    condition: Expr = yes
+    result: Expr = so_far
+    step: Expr
+    last = rest[-1]
+    match call.function:
+        case "all":
+            start, step = yes, call_of("_&&_", so_far, last)
+            condition = call_of("@not_strictly_false", so_far)
+        case "exists":
+            start, step = Const(at, "bool", value=False), call_of("_||_", so_far, last)
+            condition = call_of("@not_strictly_false", call_of("!_", so_far))
+        case "existsOne":
+            one = Const(at, "int", 1)
+            start = Const(at, "int", 0)
+            step = call_of("_?_:_", last, call_of("_+_", so_far, one), so_far)
+            result = call_of("_==_", so_far, one)
+        case "transformList":
+            start, step = ListOf(at, [], frozenset()), call_of("_+_", so_far, ListOf(at, [last], frozenset()))
+        case "transformMap":
+            start, step = MapOf(at, "", []), call_of("cel.@mapInsert", so_far, Ident(at, first), last)
+        case _:
+            start, step = MapOf(at, "", []), call_of("cel.@mapInsert", so_far, last)
+    if len(rest) == 2:
+        step = call_of("_?_:_", rest[0], step, so_far)
+    return Loop(at, first, second, target, _ACCUMULATOR, start, condition, step, result)

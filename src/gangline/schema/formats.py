@@ -1,0 +1,275 @@
+"""String formats that kube-apiserver checks in custom resources. Others are ignored, as it ignores them."""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from datetime import date
+
+from gangline.schema.regex import compiled
+
+Check = Callable[[str], bool]
+
+# Compiled when first needed: that takes RE2 40 MB and as long as everything else at the start together.
+_HOSTNAME = (
+    r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)|([a-zA-Z0-9\p{S}\p{L}]"
+    r"(([a-zA-Z0-9-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$"
+)
+_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
+_TIME = re.compile(r"(\d{2}):(\d{2}):(\d{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))", re.ASCII)
+_GO_DURATION = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+|[+-]?0", re.ASCII)
+_WORDED_DURATION = re.compile(r"(\d+)\s*([A-Za-zµ]+)", re.ASCII)
+_UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_WORDS = (
+    (("ns",), "nano", 1),
+    (("us", "µs"), "micro", 10**3),
+    (("ms",), "milli", 10**6),
+    (("s",), "sec", 10**9),
+    (("m",), "min", 60 * 10**9),
+    (("h", "hr"), "hour", 3600 * 10**9),
+    (("d",), "day", 24 * 3600 * 10**9),
+    (("w", "wk"), "week", 7 * 24 * 3600 * 10**9),
+)
+_LONGEST_DURATION = 2**63
+
+
+def _matching(pattern: str, flags: int = 0) -> Check:
+    found = re.compile(pattern, flags | re.ASCII)
+    return lambda text: found.fullmatch(text) is not None
+
+
+def is_date(text: str) -> bool:
+    found = _DATE.fullmatch(text)
+    if found is None:
+        return False
+    year, month, day = (int(part) for part in found.groups())
+    try:
+        # Year 0 is a leap year for Go; for Python it does not exist.
+        date(year or 4, month, day)
+    except ValueError:
+        return False
+    return True
+
+
+def is_date_time(text: str) -> bool:
+    """RFC 3339, a little looser: any sign may stand before the fraction."""
+    parts = text.lower().split("t")
+    if len(text) < 4 or len(parts) < 2 or not is_date(parts[0]):
+        return False
+    found = _TIME.fullmatch(parts[1])
+    return found is not None and found[1] <= "23" and found[2] <= "59" and found[3] <= "59"
+
+
+def duration(text: str) -> int | None:
+    """Nanoseconds of `1h30m` or `2 days`; None when it is neither."""
+    if (found := go_duration(text)) is not None:
+        return found
+    total, understood = 0, False
+    for amount, unit in _WORDED_DURATION.findall(text):
+        for names, word, factor in _WORDS:
+            if unit.lower() in names or unit.lower().startswith(word):
+                understood = True
+                total += int(amount) * factor
+    return total if understood else None
+
+
+def go_duration(text: str) -> int | None:
+    """Nanoseconds of `1h30m`, as Go's `time.ParseDuration`; None when it is not one."""
+    if not _GO_DURATION.fullmatch(text):
+        return None
+    total = 0
+    for amount, _, _, unit in re.findall(r"((\d+\.?\d*)|(\.\d+))(ns|us|µs|μs|ms|s|m|h)", text):
+        whole, _, fraction = amount.partition(".")
+        total += int(whole or 0) * _UNITS[unit]
+        total += int(fraction or 0) * _UNITS[unit] // 10 ** len(fraction)
+    total = -total if text.startswith("-") else total
+    return total if -_LONGEST_DURATION <= total < _LONGEST_DURATION else None
+
+
+def is_hostname(text: str) -> bool:
+    return (
+        compiled(_HOSTNAME).matches(text)
+        and len(text.encode()) <= 255
+        and all(len(part.encode()) <= 63 for part in text.split("."))
+    )
+
+
+def parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address, leading zeros allowed in IPv4, no zones."""
+    if re.fullmatch(r"\d+(\.\d+){3}", text, re.ASCII):
+        text = ".".join(str(int(part)) for part in text.split("."))
+    try:
+        return ipaddress.ip_address(text) if "%" not in text else None
+    except ValueError:
+        return None
+
+
+def is_cidr(text: str) -> bool:
+    address, slash, length = text.partition("/")
+    found = parse_ip(address)
+    return (
+        bool(slash)
+        and found is not None
+        and length.isascii()
+        and length.isdigit()
+        and int(length) <= found.max_prefixlen
+    )
+
+
+def is_ipv6(text: str) -> bool:
+    if ":" not in text or "%" in text:
+        return False
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_mac(text: str) -> bool:
+    pairs, fours = r"[0-9a-f]{2}(?:([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2})*)?", r"[0-9a-f]{4}(?:\.[0-9a-f]{4})*"
+    known = any(re.fullmatch(one, text, re.IGNORECASE) for one in (pairs, fours, "[0-9a-f]+"))
+    return known and sum(letter not in ":-." for letter in text) in (12, 16, 40)
+
+
+def is_uri(text: str) -> bool:
+    """An absolute URI or an absolute path, as in an HTTP request."""
+    return uri_mistake(text) is None
+
+
+def uri_mistake(text: str) -> str | None:
+    """What Go's `url.ParseRequestURI` says about it."""
+    if not text:
+        return "empty url"
+    if any(ord(letter) < 0x20 or letter == "\x7f" for letter in text):
+        return "net/url: invalid control character in URL"
+    if text == "*":
+        return None
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", text)
+    if not text.startswith("/") and scheme is None:
+        return (
+            "first path segment in URL cannot contain colon"
+            if text.startswith(":")
+            else "invalid URI for request"
+        )
+    rest = text[scheme.end() :] if scheme else text
+    if scheme and not rest.startswith("/"):
+        # Opaque, as `mailto:x`.
+        return None
+    return _authority_mistake(rest)
+
+
+def _authority_mistake(rest: str) -> str | None:
+    if bad := re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", rest.partition("?")[0]):
+        return f'invalid URL escape "{bad[0]}"'
+    if rest.startswith("//"):
+        authority = re.split(r"[/?]", rest[2:], maxsplit=1)[0]
+        host = authority.rpartition("@")[2]
+        if re.search(r"[\s<>\"\\^`{|}]", host):
+            return f'invalid character "{re.search(chr(92) + "s", host) or " "}" in host name'
+        port = re.search(r":([^]:]*)$", host)
+        if port and not (port[1].isdigit() or port[1] == ""):
+            return f'invalid port "{port[0]}" after host'
+    return None
+
+
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]+"
+_ADDRESS = re.compile(
+    rf"(?:{_ATOM}(?:\.{_ATOM})*|\"(?:[^\"\\\n\r]|\\[ -~])*\")@(?:{_ATOM}(?:\.{_ATOM})*|\[[^\]\\\[]*\])"
+)
+
+
+def is_email(text: str) -> bool:
+    """One address of RFC 5322, with or without a display name, a comment behind it or a group around it."""
+    text = re.sub(r"\s*\([^()]*\)$", "", text.strip(" \t"))
+    if group := re.fullmatch(r"[^<>@:;]+:([^:;,]*);", text):
+        text = group[1].strip()
+    named = re.fullmatch(r"(?P<name>[^<>@]*?|\"(?:[^\"\\]|\\.)*\")\s*<(?P<address>[^<>]*)>", text)
+    if named:
+        name = named["name"].strip()
+        if name and not re.fullmatch(rf"\"(?:[^\"\\]|\\.)*\"|(?:{_ATOM}|[. ])+", name):
+            return False
+        text = named["address"]
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def is_credit_card(text: str) -> bool:
+    digits = re.sub(r"[^0-9]+", "", text)
+    issuers = (
+        r"4\d{12}(?:\d{3})?|5[1-5]\d{14}|6(?:011|5\d\d)\d{12}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
+        r"|(?:2131|1800|35\d{3})\d{11}"
+    )
+    if not re.fullmatch(issuers, digits, re.ASCII):
+        return False
+    odd, even = digits[-1::-2], digits[-2::-2]
+    return (sum(map(int, odd)) + sum(sum(divmod(2 * int(digit), 10)) for digit in even)) % 10 == 0
+
+
+def _is_isbn10(text: str) -> bool:
+    digits = re.sub(r"[\s-]+", "", text)
+    if not re.fullmatch(r"[0-9]{9}[0-9X]", digits):
+        return False
+    return (
+        sum(place * (10 if digit == "X" else int(digit)) for place, digit in enumerate(digits, 1)) % 11 == 0
+    )
+
+
+def _is_isbn13(text: str) -> bool:
+    digits = re.sub(r"[\s-]+", "", text)
+    if not re.fullmatch(r"[0-9]{13}", digits):
+        return False
+    return sum(int(digit) * (3 if place % 2 else 1) for place, digit in enumerate(digits)) % 10 == 0
+
+
+_UUID = "[0-9a-f]{8}-?[0-9a-f]{4}-?%s-?%s-?[0-9a-f]{12}"
+_ANY = "[0-9a-f]{4}"
+_COLOUR = r"\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*"
+
+is_uuid = _matching(_UUID % (_ANY, _ANY), re.IGNORECASE)
+is_base64 = _matching(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})")
+_is_ssn = _matching(r"\d{3}[- ]?\d{2}[- ]?\d{4}")
+
+
+def _is_ipv4(text: str) -> bool:
+    return "." in text and parse_ip(text) is not None
+
+
+FORMATS: dict[str, Check] = {
+    "bsonobjectid": _matching("[0-9a-fA-F]{24}"),
+    "uri": is_uri,
+    "email": is_email,
+    "hostname": is_hostname,
+    "ipv4": _is_ipv4,
+    "ipv6": is_ipv6,
+    "cidr": is_cidr,
+    "mac": is_mac,
+    "uuid": is_uuid,
+    "uuid3": _matching(_UUID % ("3[0-9a-f]{3}", _ANY), re.IGNORECASE),
+    "uuid4": _matching(_UUID % ("4[0-9a-f]{3}", "[89ab][0-9a-f]{3}"), re.IGNORECASE),
+    "uuid5": _matching(_UUID % ("5[0-9a-f]{3}", "[89ab][0-9a-f]{3}"), re.IGNORECASE),
+    "isbn": lambda text: _is_isbn10(text) or _is_isbn13(text),
+    "isbn10": _is_isbn10,
+    "isbn13": _is_isbn13,
+    "creditcard": is_credit_card,
+    "ssn": lambda text: len(text) == 11 and _is_ssn(text),
+    "hexcolor": _matching("#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
+    "rgbcolor": _matching(rf"rgb\({_COLOUR},{_COLOUR},{_COLOUR}\)"),
+    "byte": is_base64,
+    "password": lambda text: True,
+    "date": is_date,
+    "duration": lambda text: duration(text) is not None,
+    "datetime": is_date_time,
+}
+
+
+def check_of(name: str) -> Check | None:
+    """The check of a format; None when the server does not know it (`int32`, `quantity`, anything new)."""
+    return FORMATS.get(name.replace("-", ""))

@@ -1,0 +1,90 @@
+"""Values as Go prints them, because kube-apiserver's sentences quote them so."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_HTML = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
+
+
+def quoted(text: str) -> str:
+    """`%q`: in double quotes, with what cannot be printed escaped."""
+    return f'"{"".join(_escaped(letter) for letter in text)}"'
+
+
+def _escaped(letter: str) -> str:
+    if letter in '"\\':
+        return "\\" + letter
+    if letter in _ESCAPES:
+        return _ESCAPES[letter]
+    if letter == " " or (letter.isprintable() and not letter.isspace()):
+        return letter
+    code = ord(letter)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def number(value: float) -> str:
+    """`%v`: whole numbers as they are, floats in the shortest form that reads back the same."""
+    if isinstance(value, int):
+        return str(value)
+    return _float(value, smallest=-4, largest=6)
+
+
+def _float(value: float, *, smallest: int, largest: int) -> str:
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    mantissa, _, power = f"{abs(value)!r}".partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(power or 0) - (len(whole + fraction) - len((whole + fraction).lstrip("0")))
+    digits = digits.rstrip("0")
+    if not digits:
+        return sign + "0"
+    exponent = point - 1
+    if exponent < smallest or exponent >= largest:
+        tail = f".{digits[1:]}" if len(digits) > 1 else ""
+        return f"{sign}{digits[0]}{tail}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+    if point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    if point >= len(digits):
+        return sign + digits + "0" * (point - len(digits))
+    return f"{sign}{digits[:point]}.{digits[point:]}"
+
+
+def json_text(value: Any) -> str:
+    """As Go's JSON encoder: keys sorted, angle brackets and ampersands escaped. Structs keep the order of their fields."""
+    return msgspec.json.encode(_plain(value), order="deterministic").decode().translate(_HTML)
+
+
+def _plain(value: Any) -> Any:
+    """Floats as Go's encoder writes them, which is not always how Python does."""
+    if isinstance(value, float):
+        text = _float(value, smallest=-6, largest=21)
+        return msgspec.Raw(re.sub(r"e([+-])0(\d)$", r"e\1\2", text).encode())
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def value_text(value: Any) -> str:
+    """A wrong value in the sentence about it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, int | float):
+        return number(value)
+    return json_text(value)

@@ -1,0 +1,44 @@
+"""DNS labels, in kube-apiserver's words. Label keys, values and subdomains are in `api/names.py`."""
+
+import re
+
+_LONGEST = 63
+_RFC1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_RFC1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_TOO_LONG = f"must be no more than {_LONGEST} bytes"
+_RFC1123_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+    f"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_RFC1123.pattern}')"
+)
+_RFC1035_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character "
+    f"(e.g. 'my-name',  or 'abc-123', regex used for validation is '{_RFC1035.pattern}')"
+)
+
+
+def dns_label(text: str) -> list[str]:
+    """RFC 1123: what is wrong, one sentence per mistake."""
+    return _label(text, _RFC1123, _RFC1123_RULE)
+
+
+def dns1035_label(text: str) -> list[str]:
+    """RFC 1035: starts with a letter."""
+    return _label(text, _RFC1035, _RFC1035_RULE)
+
+
+def prefix_of_name(text: str) -> str:
+    """A prefix that ends in a dash, as a name it could become."""
+    return f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text
+
+
+def path_segment(text: str) -> list[str]:
+    """What may stand in a path of the API."""
+    if text in (".", ".."):
+        return [f"may not be '{text}'"]
+    return [f"may not contain '{sign}'" for sign in ("/", "%") if sign in text]
+
+
+def _label(text: str, pattern: re.Pattern[str], rule: str) -> list[str]:
+    wrong = [_TOO_LONG] if len(text.encode()) > _LONGEST else []
+    return wrong if pattern.fullmatch(text) else [*wrong, rule]

@@ -1,0 +1,214 @@
+"""Is a schema structural? Every field has a type, and value checks come beside the structure, never instead of it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gangline.schema.problems import Problem, ProblemKind
+from gangline.schema.regex import PatternError, compiled
+
+JSON = dict[str, Any]
+_INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
+_WHERE = {
+    "root": "must not be empty at the root",
+    "item": "must not be empty for specified array items",
+    "field": "must not be empty for specified object fields",
+}
+_FORBIDDEN_IN_JUNCTORS = (
+    ("type", "must be empty to be structural"),
+    ("default", "must be undefined to be structural"),
+    ("title", "must be empty to be structural"),
+    ("description", "must be empty to be structural"),
+    ("nullable", "must be false to be structural"),
+    ("x-kubernetes-preserve-unknown-fields", "must be false to be structural"),
+    ("x-kubernetes-embedded-resource", "must be false to be structural"),
+    ("x-kubernetes-int-or-string", "must be false to be structural"),
+    ("x-kubernetes-list-map-keys", "must be empty to be structural"),
+    ("x-kubernetes-list-type", "must be undefined to be structural"),
+    ("x-kubernetes-map-type", "must be undefined to be structural"),
+    ("x-kubernetes-validations", "must be empty to be structural"),
+)
+_UNDEFINED = frozenset({"default", "x-kubernetes-list-type", "x-kubernetes-map-type"})
+"""Forbidden when said at all; the others only when they say something."""
+_FREE_IN_METADATA = frozenset({"type", "properties", "default", "example", "externalDocs"})
+_UNSUPPORTED = (
+    "id",
+    "$schema",
+    "$ref",
+    "patternProperties",
+    "dependencies",
+    "additionalItems",
+    "definitions",
+)
+
+
+def unsupported(schema: JSON) -> str:
+    """The first keyword, here or below, that cannot be part of a structural schema at all; else empty."""
+    for name in _UNSUPPORTED:
+        if schema.get(name):
+            return (
+                f"OpenAPIV3Schema '{name.removeprefix('$') if name == '$schema' else name}' is not supported"
+            )
+    if isinstance(schema.get("items"), list):
+        return "OpenAPIV3Schema 'items' must be a schema, but is an array"
+    if schema.get("x-kubernetes-preserve-unknown-fields") is False:
+        return "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
+    return next((found for part in parts(schema) if (found := unsupported(part))), "")
+
+
+def parts(schema: JSON) -> Iterator[JSON]:
+    """The schemas directly inside."""
+    yield from (part for part in (schema.get("properties") or {}).values() if isinstance(part, dict))
+    for name in ("items", "additionalProperties", "not"):
+        if isinstance(schema.get(name), dict):
+            yield schema[name]
+    for name in ("allOf", "anyOf", "oneOf"):
+        yield from schema.get(name) or ()
+
+
+def structural_problems(schema: JSON, path: str) -> list[Problem]:
+    """All that keeps a schema from being structural, sorted."""
+    found = [*_invariants(schema, "root", path), *_completeness(schema, schema, path, path)]
+    return sorted(found, key=str)
+
+
+def _problem(kind: ProblemKind, path: str, detail: str) -> Problem:
+    return Problem(kind, path, detail=detail)
+
+
+def _invariants(schema: JSON, level: str, path: str) -> Iterator[Problem]:
+    kind, items, more = schema.get("type") or "", schema.get("items"), schema.get("additionalProperties")
+    if kind == "array" and items is None:
+        yield _problem(ProblemKind.REQUIRED, f"{path}.items", "must be specified")
+    if items is not None:
+        yield from _invariants(items, "item", f"{path}.items")
+    for name, part in (schema.get("properties") or {}).items():
+        yield from _invariants(part, "field", f"{path}.properties[{name}]")
+    if more is not None:
+        if level == "root":
+            yield _problem(
+                ProblemKind.FORBIDDEN, f"{path}.additionalProperties", "must not be used at the root"
+            )
+        if isinstance(more, dict):
+            yield from _invariants(more, "field", f"{path}.additionalProperties")
+    yield from _extensions(schema, path)
+    yield from _value_checks(schema, path, is_top=True)
+    yield from _types(schema, level, path)
+    yield from _metadata(schema, level, path)
+    if schema.get("x-kubernetes-embedded-resource") and not (
+        schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("properties")
+    ):
+        detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
+        yield _problem(ProblemKind.REQUIRED, f"{path}.properties", detail)
+
+
+def _extensions(schema: JSON, path: str) -> Iterator[Problem]:
+    if schema.get("x-kubernetes-int-or-string"):
+        for name in ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"):
+            if schema.get(name):
+                detail = "must be false if x-kubernetes-int-or-string is true"
+                yield Problem(ProblemKind.INVALID, f"{path}.{name}", value=True, detail=detail)
+
+
+def _types(schema: JSON, level: str, path: str) -> Iterator[Problem]:
+    kind, embedded = schema.get("type") or "", schema.get("x-kubernetes-embedded-resource")
+    free = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
+    if embedded and kind != "object":
+        detail = "must be object if x-kubernetes-embedded-resource is true"
+        yield (
+            Problem(ProblemKind.INVALID, f"{path}.type", kind, detail)
+            if kind
+            else _problem(ProblemKind.REQUIRED, f"{path}.type", detail)
+        )
+    elif not kind and not free:
+        yield _problem(ProblemKind.REQUIRED, f"{path}.type", _WHERE[level])
+    if embedded and schema.get("additionalProperties") is not None:
+        detail = "must not be used if x-kubernetes-embedded-resource is set"
+        yield _problem(ProblemKind.FORBIDDEN, f"{path}.additionalProperties", detail)
+    if level == "root" and kind and kind != "object":
+        yield Problem(ProblemKind.INVALID, f"{path}.type", kind, "must be object at the root")
+
+
+def _metadata(schema: JSON, level: str, path: str) -> Iterator[Problem]:
+    resource = level == "root" or schema.get("x-kubernetes-embedded-resource")
+    properties = schema.get("properties") or {}
+    wanted = (("kind", "string"), ("apiVersion", "string"), ("metadata", "object"))
+    for name, kind in wanted if resource else ():
+        if name in properties and (properties[name].get("type") or "") != kind:
+            where = f"{path}.properties[{name}].type"
+            yield Problem(ProblemKind.INVALID, where, properties[name].get("type") or "", f"must be {kind}")
+    if level == "root" and "metadata" in properties:
+        metadata = properties["metadata"]
+        said = {name for name, value in metadata.items() if value not in (None, "", [], {}, False)}
+        if said - _FREE_IN_METADATA or (metadata.get("properties") or {}).keys() - {"name", "generateName"}:
+            detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+            yield _problem(ProblemKind.FORBIDDEN, f"{path}.properties[metadata]", detail)
+
+
+def _value_checks(schema: JSON, path: str, *, is_top: bool, skip_any: bool = False) -> Iterator[Problem]:
+    """Junctors and the pattern. Types in them are forbidden, but for the two ways to write int-or-string."""
+    any_of, all_of = schema.get("anyOf") or [], schema.get("allOf") or []
+    if not (skip_any or (is_top and any_of == _INT_OR_STRING)):
+        for index, part in enumerate(any_of):
+            yield from _nested(part, f"{path}.anyOf[{index}]")
+    for index, part in enumerate(all_of):
+        skip = is_top and index == 0 and part.get("anyOf") == _INT_OR_STRING
+        yield from _nested(part, f"{path}.allOf[{index}]", skip_any=skip)
+    for index, part in enumerate(schema.get("oneOf") or []):
+        yield from _nested(part, f"{path}.oneOf[{index}]")
+    if schema.get("not") is not None:
+        yield from _nested(schema["not"], f"{path}.not")
+    if schema.get("pattern"):
+        try:
+            compiled(schema["pattern"])
+        except PatternError as error:
+            detail = f"must be a valid regular expression, but isn't: {error}"
+            yield Problem(ProblemKind.INVALID, f"{path}.pattern", schema["pattern"], detail)
+
+
+def _nested(schema: JSON, path: str, *, skip_any: bool = False) -> Iterator[Problem]:
+    yield from _value_checks(schema, path, is_top=False, skip_any=skip_any)
+    if isinstance(schema.get("items"), dict):
+        yield from _nested(schema["items"], f"{path}.items")
+    for name, part in (schema.get("properties") or {}).items():
+        yield from _nested(part, f"{path}.properties[{name}]")
+    if schema.get("additionalProperties") not in (None, False):
+        yield _problem(
+            ProblemKind.FORBIDDEN, f"{path}.additionalProperties", "must be undefined to be structural"
+        )
+    for name, detail in _FORBIDDEN_IN_JUNCTORS:
+        said = schema.get(name)
+        if said is not None if name in _UNDEFINED else said:
+            yield _problem(ProblemKind.FORBIDDEN, f"{path}.{name}", detail)
+    yield from _nested_metadata(schema, path)
+
+
+def _nested_metadata(schema: JSON, path: str) -> Iterator[Problem]:
+    # Value checks may not touch metadata, wherever they stand.
+    if "metadata" in (schema.get("properties") or {}):
+        yield _problem(
+            ProblemKind.FORBIDDEN, f"{path}.properties[metadata]", "must not be specified in a nested context"
+        )
+
+
+def _completeness(values: JSON, schema: JSON | None, path: str, where: str) -> Iterator[Problem]:
+    """What value checks name must be named by the structure too."""
+    for name in ("not", "allOf", "anyOf", "oneOf"):
+        said = values.get(name)
+        if isinstance(said, dict):
+            yield from _complete(said, schema, path, f"{where}.{name}")
+        for index, part in enumerate(said if isinstance(said, list) else ()):
+            yield from _complete(part, schema, path, f"{where}.{name}[{index}]")
+
+
+def _complete(values: JSON, schema: JSON | None, path: str, where: str) -> Iterator[Problem]:
+    if schema is None:
+        yield _problem(ProblemKind.REQUIRED, path, f"because it is defined in {where}")
+        return
+    yield from _completeness(values, schema, path, where)
+    if isinstance(values.get("items"), dict):
+        items = schema.get("items")
+        yield from _complete(values["items"], items, f"{path}.items", f"{where}.items")
+    known = schema.get("properties") or {}
+    for name, part in (values.get("properties") or {}).items():
+        inner = f".properties[{name}]"
+        yield from _complete(part, known.get(name), f"{path}{inner}", f"{where}{inner}")

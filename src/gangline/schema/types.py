@@ -1,0 +1,103 @@
+"""The shape of objects, as patches, apply and field validation need it: one tree of types for built-in and custom kinds.
+
+A `Type` says what a value may contain and how lists and maps merge. Trees are built from OpenAPI (built-in kinds) or
+from a CRD's schema, once, and shared; built-in trees are lazy, because a pod has thousands of nodes and most are
+never asked for.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from functools import cached_property
+
+
+class Shape(StrEnum):
+    OBJECT = "object"
+    """Named fields; others are unknown."""
+    MAP = "map"
+    """Free keys, one type of value."""
+    LIST = "list"
+    SCALAR = "scalar"
+    ANY = "any"
+    """Free-form JSON: whatever is there is kept."""
+
+
+class Merge(StrEnum):
+    """How apply merges: piece by piece, or the whole at once."""
+
+    ATOMIC = "atomic"
+    GRANULAR = "granular"
+    SET = "set"
+    MAP = "map"
+
+
+class Type:
+    """One node. Children come from functions, so that a tree may be lazy and recursive."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        fields: Callable[[], Mapping[str, "Type"]] | None = None,
+        element: Callable[[], "Type"] | None = None,
+        merge: Merge | None = None,
+        keys: tuple[str, ...] = (),
+        patch_merge: bool = False,
+        patch_retain_keys: bool = False,
+        patch_replace: bool = False,
+        patch_key: str = "",
+        scalar: str = "",
+        key_defaults: Mapping[str, object] | None = None,
+        keep_unknown: bool = False,
+        go: str = "",
+        pointer: bool = False,
+        omit: bool = False,
+    ) -> None:
+        self.shape = shape
+        self._fields, self._element = fields, element
+        self.merge = merge or (Merge.ATOMIC if shape is Shape.LIST else Merge.GRANULAR)
+        self.keys = keys
+        """Of a list merged as a map: the fields that tell its elements apart (`x-kubernetes-list-map-keys`)."""
+        self.patch_merge = patch_merge
+        """Strategic patch: merge this list or map (`x-kubernetes-patch-strategy: merge`) instead of replacing it."""
+        self.patch_retain_keys = patch_retain_keys
+        self.patch_replace = patch_replace
+        """Strategic patch: replace this map (`x-kubernetes-patch-strategy: replace`) instead of merging it."""
+        self.patch_key = patch_key
+        """Strategic patch: the key of a merged list (`x-kubernetes-patch-merge-key`)."""
+        self.scalar = scalar
+        """string, integer, number, boolean, quantity, int-or-string ...; empty when not a scalar."""
+        self.key_defaults = dict(key_defaults or {})
+        """Defaults of list-map keys that may be left out (a port's protocol)."""
+        self.keep_unknown = keep_unknown
+        """An object that keeps fields it does not name (`x-kubernetes-preserve-unknown-fields`)."""
+        self.go = go
+        """Built-in kinds: Go's name of this type (`v1.PullPolicy`), as its decoder's messages have it."""
+        self.pointer = pointer
+        """Built-in kinds: a pointer in Go, so that zero and absent differ."""
+        self.omit = omit
+        """Built-in kinds: a field that Go leaves out when it is empty: `omitempty`, or for a struct `omitzero`."""
+
+    @cached_property
+    def fields(self) -> Mapping[str, "Type"]:
+        return self._fields() if self._fields is not None else {}
+
+    @cached_property
+    def element(self) -> "Type":
+        """Of a list or map: the type of its values."""
+        return self._element() if self._element is not None else ANY
+
+    def of(self, name: str) -> "Type | None":
+        """The type of a field or map value; None when there is no such field."""
+        if self.shape is Shape.OBJECT:
+            found = self.fields.get(name)
+            return FREE if found is None and self.keep_unknown else found
+        if self.shape is Shape.MAP:
+            return self.element
+        return FREE if self.merge is Merge.GRANULAR else ANY
+
+
+ANY = Type(Shape.ANY, merge=Merge.ATOMIC)
+"""Free-form and owned whole: `RawExtension`."""
+
+FREE = Type(Shape.ANY)
+"""Free-form and owned piece by piece, lists whole: what `x-kubernetes-preserve-unknown-fields` lets in."""

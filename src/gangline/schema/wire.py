@@ -1,0 +1,74 @@
+"""Protocol buffers on the wire: varints, lengths, and how to step over what is unknown. Every read is bounded."""
+
+from gangline.base.errors import InputError
+
+VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)
+
+_FIXED = {FIXED64: 8, FIXED32: 4}
+
+
+class ProtobufError(InputError):
+    """Bytes that are not the protobuf message they should be."""
+
+
+def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The unsigned 64-bit number at `at`, and where it ends. Raises `ProtobufError`."""
+    value = shift = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, at
+        shift += 7
+        if shift > 63:
+            raise ProtobufError(f"the number that ends before byte {at} is longer than 64 bits")
+    raise truncated(end)
+
+
+def block(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Begin and end of the bytes whose length is at `at`. Raises `ProtobufError`."""
+    length, at = varint(data, at, end)
+    if length > end - at:
+        raise truncated(end)
+    return at, at + length
+
+
+def fixed(at: int, end: int, size: int) -> int:
+    """Where a value of `size` bytes ends. Raises `ProtobufError`."""
+    if size > end - at:
+        raise truncated(end)
+    return at + size
+
+
+def skip(data: bytes, at: int, end: int, wire: int) -> int:
+    """Where the value at `at` ends. A group is stepped over with all that is in it. Raises `ProtobufError`."""
+    groups = 0
+    while True:
+        match wire:
+            case 0:
+                _, at = varint(data, at, end)
+            case 2:
+                _, at = block(data, at, end)
+            case 1 | 5:
+                at = fixed(at, end, _FIXED[wire])
+            case 3:
+                groups += 1
+            case 4 if groups:
+                groups -= 1
+            case _:
+                raise ProtobufError(f"the value at byte {at} has wire type {wire}, which cannot be here")
+        if not groups:
+            return at
+        tag, at = varint(data, at, end)
+        wire = tag & 7
+
+
+def signed(value: int, bits: int) -> int:
+    """The two's complement number in the lowest bits."""
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def truncated(at: int) -> ProtobufError:
+    return ProtobufError(f"the message ends at byte {at}, in the middle of a value")

@@ -1,0 +1,110 @@
+"""Schemas, objects and rules against what Kubernetes' own code says of them.
+
+The tables were recorded from k8s.io/apiextensions-apiserver v0.34.4. Order is left out: where the server goes through
+a map, its order is a matter of chance.
+"""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangline.schema.cel.check import NotRunnable, check
+from gangline.schema.cel.cost import estimate
+from gangline.schema.cel.declare import declared, with_meta
+from gangline.schema.cel.evaluate import Program
+from gangline.schema.cel.syntax import ExpressionError
+from gangline.schema.cel.values import CelError, view
+from gangline.schema.crd_rules import check_crd_schema
+from gangline.schema.node import Node
+from gangline.schema.problems import Problem
+from gangline.schema.structural import Structural
+
+FOLDER = Path(__file__).parent / "golden"
+
+
+def load(name: str) -> Any:
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+def told(problems: list[Problem]) -> list[list[str]]:
+    return sorted([problem.kind.reason, problem.field, problem.message] for problem in problems)
+
+
+@pytest.mark.parametrize("case", load("definitions"), ids=lambda case: json.dumps(case["schema"])[:80])
+def test_schema_of_a_definition_is_refused_as_the_server_refuses_it(case: dict[str, Any]) -> None:
+    found = check_crd_schema(case["schema"], status=case.get("status", False))
+    assert told(found) == case["problems"]
+
+
+@pytest.mark.parametrize("number", range(len(load("objects"))))
+def test_object_is_prepared_and_validated_as_by_the_server(number: int) -> None:
+    case = load("objects")[number]
+    structural = Structural.of(case["schema"])
+    obj = copy.deepcopy(case["object"])
+    assert sorted(structural.prepare(obj)) == case["unknown"]
+    assert obj == case["prepared"]
+    assert told(structural.validate(obj, case.get("old")).problems) == case["problems"]
+
+
+@pytest.mark.parametrize("case", load("oracle"), ids=lambda case: case["case"])
+def test_definitions_and_objects_of_the_api_oracle_are_answered_the_same(case: dict[str, Any]) -> None:
+    for step in case["steps"]:
+        if "object" not in step:
+            found = check_crd_schema(step["schema"], step["path"])
+            assert [[problem.kind.reason, problem.field, problem.message] for problem in found] == step[
+                "problems"
+            ]
+            continue
+        structural = Structural.of(step["schema"])
+        obj = copy.deepcopy(step["object"])
+        structural.prepare(obj)
+        problems = structural.validate(obj).problems
+        if "problems" in step:
+            assert told(problems) == sorted(step["problems"])
+        else:
+            assert problems == []
+            assert {name: part for name, part in obj.items() if name != "metadata"} == step["stored"]
+
+
+EXPRESSIONS = load("expressions")
+ROOT = Node(EXPRESSIONS["schema"])
+DECLARED = declared(ROOT, "selfType", root=True)
+assert DECLARED is not None
+VARIABLES = {"self": DECLARED.type, "oldSelf": DECLARED.type}
+RULES = EXPRESSIONS["rules"]
+
+
+def complaint(rule: str) -> str:
+    try:
+        checked = check(rule, VARIABLES)
+    except NotRunnable as error:
+        return f"program instantiation failed: {error}"
+    except ExpressionError as error:
+        return f"compilation failed: {error}"
+    return "" if checked.result.kind == "bool" else "cel expression must evaluate to a bool"
+
+
+@pytest.mark.parametrize("row", RULES, ids=lambda row: row["rule"])
+def test_rule_is_checked_as_by_the_server(row: dict[str, Any]) -> None:
+    assert complaint(row["rule"]) == row.get("error", "")
+
+
+@pytest.mark.parametrize("row", [row for row in RULES if "cost" in row], ids=lambda row: row["rule"])
+def test_rule_is_estimated_to_cost_what_the_server_says(row: dict[str, Any]) -> None:
+    assert DECLARED is not None
+    assert estimate(check(row["rule"], VARIABLES), DECLARED) == row["cost"]
+
+
+@pytest.mark.parametrize("row", [row for row in RULES if "results" in row], ids=lambda row: row["rule"])
+def test_rule_gives_what_it_gives_on_the_server(row: dict[str, Any]) -> None:
+    program = Program(check(row["rule"], VARIABLES), 1_000_000)
+    found: list[bool | str] = []
+    for obj in EXPRESSIONS["objects"]:
+        try:
+            found.append(program.run({"self": view(obj, with_meta(ROOT))})[0])
+        except CelError as error:
+            found.append(str(error))
+    assert found == row["results"]

@@ -7,7 +7,7 @@ WORKERS ?= auto
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-real test-dist check format dist bench-runtime pictures lock clean
+.PHONY: help install demo test test-real test-soak test-dist check format dist bench-runtime bench-local pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -30,6 +30,7 @@ test: $(STAMP) ## unit, property and embedded-control-plane tests (minutes)
 test-real: $(STAMP) ## the contract suite against a real kube-apiserver (builds one the first time)
 	hack/kubernetes.sh
 	hack/fakekubelet.sh
+	hack/clients.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -m real tests
 
 check: $(STAMP) ## formatter, linter, types, import contracts
@@ -47,6 +48,10 @@ dist: $(STAMP) ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
+test-soak: $(STAMP) ## long faults and fuzzing: 200 kills of the store's writer, thousands of patches (needs test-real's binaries)
+	GANGLINE_KILLS=200 $(BIN)/python -m pytest tests/e2e/test_store_crash.py --timeout 1200
+	GANGLINE_FUZZ_ROUNDS=250 $(BIN)/python -m pytest tests/contract/test_patches.py --timeout 1200
+
 test-dist: dist ## install the wheel into an empty virtual environment and run the demo there
 	rm -rf dist/try && $(PYTHON) -m venv dist/try
 	dist/try/bin/python -m pip install --quiet dist/*.whl
@@ -54,6 +59,9 @@ test-dist: dist ## install the wheel into an empty virtual environment and run t
 
 bench-runtime: $(STAMP) ## decode, cache, watch and request rates, side by side with their peers
 	$(BIN)/python bench/runtime_bench.py
+
+bench-local: $(STAMP) ## creates, lists, watches, memory and start of our API server, side by side with a real one
+	$(BIN)/python bench/local_bench.py
 
 pictures: $(STAMP) ## redraw docs/images from their text
 	$(BIN)/python hack/pictures.py

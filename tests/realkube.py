@@ -164,10 +164,12 @@ class RealServer:
         flags: Sequence[str] = (),
         users: Mapping[str, Sequence[str]] = USERS,
         controller_manager: bool = False,
+        durable: bool = False,
     ) -> None:
         """Take the binaries from `assets`, by default from `find_assets()`; raises RealServerError without any.
 
         A `directory` given by the caller keeps its logs after `stop`; by default a temporary one is removed.
+        `durable` lets etcd sync to the disk, as it does in production; tests are quicker without.
         """
         found = assets or find_assets()
         if found is None:
@@ -177,10 +179,11 @@ class RealServer:
         self._assets = found
         self._own_directory = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="gangline-real-"))
-        self._flags, self._users = tuple(flags), dict(users)
+        self._flags, self._users, self._durable = tuple(flags), dict(users), durable
         self.has_controller_manager = controller_manager and (found / "kube-controller-manager").exists()
         self._port, self._etcd_port, self._peer_port, self._manager_port = free_ports(4)
         self._processes: dict[str, Process] = {}
+        self.startup_seconds = 0.0  # from the start of etcd until the API server is ready
         self.url = f"https://{HOST}:{self._port}"
         self.token = "admin-token"
         self.ca = self.directory / "ca.crt"
@@ -199,13 +202,20 @@ class RealServer:
         """Return when the server is ready and its namespaces are there. Raises RealServerError; nothing is left then."""
         try:
             self._write_files()
+            began = time.monotonic()
             self._run("etcd", self._etcd_command()).wait_until(self._etcd_ready)
             self._start_apiserver()
+            self.startup_seconds = time.monotonic() - began
             if self.has_controller_manager:
                 self._run("kube-controller-manager", self._manager_command()).wait_until(self._manager_ready)
         except BaseException:
             self.stop()
             raise
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes that run, by program."""
+        return {name: process.pid for name, process in self._processes.items()}
 
     def stop(self) -> None:
         """Kill everything and remove the data."""
@@ -322,7 +332,7 @@ class RealServer:
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
-            "--unsafe-no-fsync",  # the data does not outlive us
+            *([] if self._durable else ["--unsafe-no-fsync"]),  # the data does not outlive us
             "--heartbeat-interval=20",  # it is alone: it may elect itself without waiting a second
             "--election-timeout=100",
         ]

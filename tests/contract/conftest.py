@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -10,21 +10,55 @@ import pytest
 
 from fakekubelet import fakekubelet, find_fakekubelet
 from gangline.api.core import Namespace
+from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.config import Connection, load
 from gangline.kube.credentials import StaticToken
 from gangline.kube.http import HttpTransport
+from gangline.local.plane import PlaneSettings, api_plane
+from gangline.local.server.auth import User
+from gangline.local.store.store import Store
 from realkube import RealServer
 
 REAL = pytest.param("real", marks=[pytest.mark.real, pytest.mark.xdist_group("real")])
 
 
-@pytest.fixture(params=[REAL])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Connection:
-    """How to reach a server as somebody who may do everything. Add a parameter to hold another one to the suite."""
-    real: RealServer = request.getfixturevalue("real_server")
-    real.revive()
-    return load(kubeconfig=str(real.kubeconfig), environ={}, home=tmp_path)
+@pytest.fixture(params=[REAL, "embedded"])
+async def server(
+    request: pytest.FixtureRequest, tmp_path: Path, stores: list[Store]
+) -> AsyncIterator[Connection]:
+    """How to reach a server as somebody who may do everything. One suite, two servers: ours cannot drift."""
+    if request.param == "real":
+        real: RealServer = request.getfixturevalue("real_server")
+        real.revive()
+        yield load(kubeconfig=str(real.kubeconfig), environ={}, home=tmp_path)
+        return
+    users = {"nobody-token": User("nobody", ("system:authenticated",))}
+    settings = PlaneSettings(certificates=tmp_path / "certificates", users=users)
+    async with Store() as store, api_plane(store, settings, SystemClock()) as plane:
+        stores.append(store)
+        yield plane.connection
+
+
+@pytest.fixture
+def stores() -> list[Store]:
+    """The store of the embedded server, if that is the one."""
+    return []
+
+
+@pytest.fixture
+def forget(
+    request: pytest.FixtureRequest, server: Connection, stores: list[Store]
+) -> Callable[[], Awaitable[None]]:
+    """Makes the server forget all history."""
+
+    async def compacted() -> None:
+        if stores:
+            await stores[0].compact(stores[0].revision)
+        else:
+            request.getfixturevalue("real_server").forget()
+
+    return compacted
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
-"""What only pods have, through every server to a kubelet that runs commands on this machine."""
+"""What only pods have: binding and eviction."""
 
-import asyncio
-from contextlib import aclosing
 from datetime import timedelta
 
 import pytest
@@ -9,24 +7,13 @@ import pytest
 from gangline.api.core import Pod
 from gangline.api.meta import Key
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
 from gangline.kube.errors import (
-    BadRequest,
     Conflict,
-    Forbidden,
-    KubeError,
     NotFound,
-    ServerError,
-    StreamBroken,
     TooManyRequests,
 )
-from gangline.kube.exec import V4, Channel, Completed, ExecSession
-from gangline.kube.http import HttpTransport
 from gangline.kube.options import WriteOptions
-from gangline.kube.paths import item
-from gangline.kube.pods import PODS, Pods
-from gangline.kube.transport import Request
-from httpservers import speaking
+from gangline.kube.pods import Pods
 from kubeobjects import BUDGETS, node, pod, running, unique
 
 OTHER_UID = "00000000-0000-0000-0000-000000000000"
@@ -35,15 +22,6 @@ OTHER_UID = "00000000-0000-0000-0000-000000000000"
 @pytest.fixture
 def pods(client: Client) -> Pods:
     return Pods(client)
-
-
-@pytest.fixture
-async def placed(client: Client, namespace: str, kubelet_port: int) -> Key:
-    """A pod on a node that has a kubelet."""
-    name = unique("node")
-    await node(client, name, kubelet_port)
-    made = await running(client, pod("one", namespace, nodeName=name))
-    return made.metadata.key
 
 
 # Placing
@@ -108,142 +86,3 @@ async def allow(client: Client, namespace: str, disruptions: int) -> None:
     counts = {"currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
     status = {"observedGeneration": 1, "disruptionsAllowed": disruptions, **counts}
     await client.patch(BUDGETS, Key(namespace, "budget"), {"status": status}, subresource="status")
-
-
-# Logs
-
-
-async def test_log_has_its_lines_and_options(pods: Pods, placed: Key) -> None:
-    lines = [line async for line in pods.logs(placed, tail=7, timestamps=True, since=timedelta(minutes=1))]
-    assert lines == [b"main asked for sinceSeconds=60&tailLines=7&timestamps=true", b"", b"last line"]
-
-
-async def test_followed_log_goes_on_until_its_end(pods: Pods, placed: Key) -> None:
-    lines = [line async for line in pods.logs(placed, container="main", follow=True)]
-    assert lines == [b"main asked for follow=true", b"", b"last line", b"followed 0", b"followed 1"]
-
-
-async def test_followed_log_can_be_left(pods: Pods, placed: Key) -> None:
-    async with aclosing(pods.logs(placed, follow=True)) as lines:
-        assert await anext(lines) == b"main asked for follow=true"
-
-
-async def test_log_of_what_is_not_there_is_refused(pods: Pods, placed: Key) -> None:
-    with pytest.raises(NotFound):
-        await anext(pods.logs(Key(placed.namespace, "nothing")))
-    with pytest.raises(BadRequest, match="container nothing is not valid"):
-        await anext(pods.logs(placed, container="nothing"))
-
-
-# Commands
-
-
-async def test_command_runs_and_its_output_and_exit_code_come_back(pods: Pods, placed: Key) -> None:
-    assert await pods.run(placed, ["echo", "hello"]) == Completed(0, b"hello\n")
-    script = "echo out; echo err >&2; exit 3"
-    assert await pods.run(placed, ["sh", "-c", script]) == Completed(3, b"out\n", b"err\n")
-
-
-async def test_much_output_arrives_whole(pods: Pods, placed: Key) -> None:
-    done = await pods.run(placed, ["sh", "-c", "seq 1 200000; seq 1 200000 >&2"])
-    expected = b"".join(b"%d\n" % number for number in range(1, 200001))
-    assert done == Completed(0, expected, expected)
-
-
-async def test_input_is_passed_on_to_its_end(pods: Pods, placed: Key) -> None:
-    text = b"some line\n" * 100_000
-    assert await pods.run(placed, ["cat"], stdin=text) == Completed(0, text)
-    assert await pods.run(placed, ["cat"], stdin=b"") == Completed(0)
-    assert await pods.run(placed, ["head", "-n1"], stdin=b"some line\n" * 2) == Completed(0, b"some line\n")
-
-
-async def test_conversation_goes_back_and_forth(pods: Pods, placed: Key) -> None:
-    script = 'while read line; do echo "got $line"; done; echo bye'
-    async with pods.exec(placed, ["sh", "-c", script], stdin=True, stderr=False) as session:
-        for word in (b"one", b"two"):
-            await session.write(word + b"\n")
-            assert await anext(session) == (Channel.STDOUT, b"got " + word + b"\n")
-        await session.close_stdin()
-        assert [piece async for piece in session] == [(Channel.STDOUT, b"bye\n")]
-        assert session.exit_code == 0
-
-
-async def test_terminal_knows_its_size(pods: Pods, placed: Key) -> None:
-    async with pods.exec(placed, ["sh", "-c", "echo $COLUMNS $LINES"], tty=True, stdin=True) as session:
-        await session.resize(132, 43)
-        said = b"".join([data async for _, data in session])
-    assert said == b"132 43\n"
-
-
-async def test_command_that_does_not_exist_is_an_error_of_the_server(pods: Pods, placed: Key) -> None:
-    with pytest.raises(ServerError, match="no-such-command"):
-        await pods.run(placed, ["no-such-command"])
-
-
-async def test_older_protocol_does_all_but_close_the_input(client: Client, placed: Key) -> None:
-    words = ("sh", "-c", "read line; echo got $line; echo err >&2; exit 3")
-    flags = (("stdin", "true"), ("stdout", "true"), ("stderr", "true"))
-    query = (*flags, *(("command", word) for word in words))
-    async with client.frames(Request("GET", item(PODS, placed, "exec"), query), (V4,)) as frames:
-        session = ExecSession(frames)
-        await session.write(b"one\n")
-        said = {channel: data async for channel, data in session}
-        with pytest.raises(KubeError, match="cannot be closed"):
-            await session.close_stdin()
-    assert said == {Channel.STDOUT: b"got one\n", Channel.STDERR: b"err\n"}
-    assert session.exit_code == 3
-
-
-async def test_session_can_be_left_while_the_command_runs(pods: Pods, placed: Key) -> None:
-    async with pods.exec(placed, ["sh", "-c", "echo ready; read forever"], stdin=True) as session:
-        assert await anext(session) == (Channel.STDOUT, b"ready\n")
-
-
-async def test_command_is_refused_before_it_runs(pods: Pods, placed: Key, nobody: Connection) -> None:
-    with pytest.raises(NotFound):
-        await pods.run(Key(placed.namespace, "nothing"), ["true"])
-    with pytest.raises(BadRequest, match="container nothing is not valid"):
-        await pods.run(placed, ["true"], container="nothing")
-    async with HttpTransport(nobody) as transport:
-        with pytest.raises(Forbidden, match="pods/exec"):
-            await Pods(Client(transport)).run(placed, ["true"])
-
-
-# Ports
-
-
-async def test_port_is_forwarded_both_ways(pods: Pods, placed: Key) -> None:
-    async def upper(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"welcome\n")
-        while line := await reader.readline():
-            writer.write(line.upper())
-            if line == b"bye\n":
-                return
-
-    async with speaking(upper) as url:
-        port = int(url.rpartition(":")[2])
-        async with pods.port_forward(placed, port) as stream:
-            assert await stream.read() == b"welcome\n"
-            await stream.write(b"hello\n")
-            assert await stream.read() == b"HELLO\n"
-            long = b"x" * 60_000 + b"\n"
-            await stream.write(long)
-            received = b""
-            while len(received) < len(long):
-                received += await stream.read()
-            assert received == long.upper()
-            await stream.write(b"bye\n")
-            assert await stream.read() == b"BYE\n"
-            assert await stream.read() == b""
-
-
-async def test_port_where_nobody_listens_breaks_the_stream(pods: Pods, placed: Key) -> None:
-    async with pods.port_forward(placed, 1) as stream:
-        with pytest.raises(StreamBroken, match=r"port 1: .*refused"):
-            await stream.read()
-
-
-async def test_forwarding_is_refused_without_a_pod(pods: Pods, placed: Key) -> None:
-    with pytest.raises(NotFound):
-        async with pods.port_forward(Key(placed.namespace, "nothing"), 80):
-            pass

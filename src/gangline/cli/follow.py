@@ -15,6 +15,7 @@ from gangline.base.clock import Clock
 from gangline.base.tasks import every
 from gangline.jobs.status import newest
 from gangline.kube.client import Client
+from gangline.local.node.logs import Tail
 from gangline.runtime.informer import Delta, Informer
 
 LOOK = timedelta(milliseconds=100)
@@ -24,10 +25,8 @@ class Follower:
     """Submits a job and prints what becomes of it."""
 
     def __init__(self, client: Client, logs: Path, clock: Clock) -> None:
-        self._client, self._logs, self._clock = client, logs, clock
+        self._client, self._logs, self._clock = client, Tail(logs), clock
         self._key = Key("default", "")
-        # How much of each log file has been shown.
-        self._shown: dict[Path, int] = {}
 
     async def follow(self, body: dict[str, Any]) -> TFJob:
         """Create the job, tell everything until it has ended, give it as it ended."""
@@ -35,8 +34,11 @@ class Follower:
         namespace = body["metadata"].get("namespace", "default")
         job = await self._client.create(TFJob, body, namespace=namespace)
         self._key = job.metadata.key
-        job = await self._finished(Selector(namespace=namespace))
-        self._tell_logs()
+        try:
+            job = await self._finished(Selector(namespace=namespace))
+            self._tell_logs()
+        finally:
+            self._logs.close()
         took = self._clock.monotonic() - started
         click.echo(f"{newest(job.status)} in {took:.1f} s: {job.status.conditions[-1].message}")
         return job
@@ -83,15 +85,8 @@ class Follower:
         click.echo(f"  {self._member(pod.metadata.name):<10} {pod.status.phase.lower()}")
 
     def _tell_logs(self) -> None:
-        for log in sorted((self._logs / self._key.namespace).glob("*.log")):
-            with log.open("rb") as file:
-                file.seek(self._shown.get(log, 0))
-                # Whole lines only: the rest of the last one is still being written.
-                whole = file.read().rpartition(b"\n")[0]
-            for line in whole.decode(errors="replace").splitlines():
-                click.echo(f"{self._member(log.stem)}| {line}")
-            if whole:
-                self._shown[log] = self._shown.get(log, 0) + len(whole) + 1
+        for line in self._logs.lines(self._key.namespace):
+            click.echo(f"{self._member(line.pod)}| {line.text}")
 
     def _member(self, name: str) -> str:
         return name.removeprefix(f"{self._key.name}-")

@@ -7,7 +7,9 @@ import click
 
 from gangline import __version__
 from gangline.base.errors import GanglineError
+from gangline.cli.node import node
 from gangline.cli.run import demo, run_file
+from gangline.cli.up import down, up
 from gangline.cli.version import version
 
 INTERRUPTED = 130
@@ -25,6 +27,9 @@ def cli() -> None:
 
 cli.add_command(run_file)
 cli.add_command(demo)
+cli.add_command(up)
+cli.add_command(node)
+cli.add_command(down)
 cli.add_command(version)
 
 

@@ -5,7 +5,7 @@ from typing import Any, assert_never
 
 from gangline.api.codec import to_json
 from gangline.api.core import Pod, Service
-from gangline.api.meta import Key
+from gangline.api.meta import JSON, Key
 from gangline.api.training import TrainingJob
 from gangline.base.tasks import run_all
 from gangline.jobs.actions import Action, CreatePod, CreateService, DeletePod
@@ -27,7 +27,7 @@ class Executor:
             await self._writer.patch(
                 type(job),
                 job.metadata.key,
-                {"status": to_json(intent.status)},
+                {"status": _change(to_json(job.status), to_json(intent.status))},
                 subresource="status",
                 resource_version=job.metadata.resource_version,
             )
@@ -52,3 +52,15 @@ class Executor:
         # Our own, not yet in the cache: names are deterministic.
         with suppress(AlreadyExists):
             await self._writer.create(kind, body, namespace=namespace)
+
+
+def _change(before: JSON, after: JSON) -> JSON:
+    """A merge patch: what is there no more is null, for what a merge patch leaves out stays as it is."""
+    change: JSON = dict.fromkeys(before.keys() - after.keys())
+    for name, value in after.items():
+        was = before.get(name)
+        if isinstance(value, dict) and isinstance(was, dict):
+            change[name] = _change(was, value)
+        elif value != was:
+            change[name] = value
+    return change

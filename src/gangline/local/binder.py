@@ -1,24 +1,150 @@
-"""Binds pods of `default-scheduler` to the one node, so that plain pods run."""
+"""Binds pods of `default-scheduler` to a node that fits, so that plain pods run.
 
+Fit only: no preference, no preemption, no affinity. Gangs have a scheduler of their own.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from gangline.api.core import Pod
-from gangline.api.meta import Key
+from gangline.api.core import Node, Pod, Taint, Toleration
+from gangline.api.meta import JSON, Key
+from gangline.api.quantity import ZERO, Quantity, add, fits, parse_resources
+from gangline.base.clock import Clock
 from gangline.kube.client import Client
+from gangline.kube.options import PatchForm
 from gangline.kube.pods import Pods
-from gangline.local.node.node import NAME
 from gangline.runtime.cache import Cache
+
+SCHEDULER = "default-scheduler"
+ONE_POD = parse_resources({"pods": "1"})
+AGAIN = timedelta(seconds=5)
+"""How soon a pod that fits nowhere is looked at again, when nothing changes."""
 
 
 class Binder:
-    """A reconciler: an unbound pod gets the node."""
+    """A reconciler: an unbound pod of ours gets a node, or a reason why not."""
 
-    def __init__(self, pods: Cache[Pod], client: Client) -> None:
-        self._pods, self._api = pods, Pods(client)
+    def __init__(self, pods: Cache[Pod], nodes: Cache[Node], client: Client, clock: Clock) -> None:
+        self._pods, self._nodes, self._client, self._clock = pods, nodes, client, clock
+        self._api = Pods(client)
 
     async def reconcile(self, key: Key) -> timedelta | None:
         pod = self._pods.get(key)
-        if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+        if pod is None or not waits(pod):
             return None
-        await self._api.bind(key, NAME, uid=pod.metadata.uid)
-        return None
+        found, why = choose(pod, self._nodes, self._pods)
+        if found:
+            await self._api.bind(key, found, uid=pod.metadata.uid)
+            return None
+        if not _told(pod, why):
+            condition = _unschedulable(why, self._clock)
+            await self._client.patch(
+                Pod,
+                key,
+                {"status": {"conditions": [condition]}},
+                form=PatchForm.STRATEGIC,
+                subresource="status",
+            )
+        return AGAIN
+
+
+def waits(pod: Pod) -> bool:
+    """Whether a pod is ours to bind, now."""
+    spec = pod.spec
+    return (
+        not spec.node_name
+        and spec.scheduler_name in ("", SCHEDULER)
+        and not spec.scheduling_gates
+        and pod.metadata.deletion_timestamp is None
+    )
+
+
+def choose(pod: Pod, nodes: Iterable[Node], pods: Iterable[Pod]) -> tuple[str, str]:
+    """The node for a pod, or an empty name and the reason, as kube-scheduler words it."""
+    reasons: Counter[str] = Counter()
+    used = usage(pods)
+    wanted = request(pod)
+    total = 0
+    for node in sorted(nodes, key=lambda node: node.metadata.name):
+        total += 1
+        problem = _problem(pod, node, wanted, used.get(node.metadata.name, {}))
+        if not problem:
+            return node.metadata.name, ""
+        reasons[problem] += 1
+    told = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    return "", f"0/{total} nodes are available: {told or 'no nodes'}."
+
+
+def _problem(pod: Pod, node: Node, wanted: Mapping[str, Quantity], used: Mapping[str, Quantity]) -> str:
+    if node.spec.unschedulable:
+        return "node(s) were unschedulable"
+    labels = node.metadata.labels
+    if any(labels.get(name) != value for name, value in pod.spec.node_selector.items()):
+        return "node(s) didn't match Pod's node affinity/selector"
+    for taint in node.spec.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not tolerates(pod.spec.tolerations, taint):
+            return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    offered = parse_resources(node.status.allocatable)
+    after = add(used, wanted)
+    for name in wanted:
+        if wanted[name] > ZERO and not fits({name: after[name]}, {name: offered.get(name, ZERO)}):
+            return f"Insufficient {name}"
+    return ""
+
+
+def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    """Whether one of the tolerations covers a taint."""
+    return any(
+        (not found.key or found.key == taint.key)
+        and (not found.effect or found.effect == taint.effect)
+        and (found.operator == "Exists" or found.value == taint.value)
+        for found in tolerations
+    )
+
+
+def request(pod: Pod) -> dict[str, Quantity]:
+    """What a pod asks for at its hungriest moment, overhead included, and one pod.
+
+    That is when everything runs, sidecars too, or while an init container runs beside the sidecars before it.
+    """
+    sidecars: dict[str, Quantity] = {}
+    starting: dict[str, Quantity] = {}
+    for container in pod.spec.init_containers:
+        asked = add(sidecars, parse_resources(container.resources.requests))
+        if container.restart_policy == "Always":
+            sidecars = asked
+        for name, amount in asked.items():
+            starting[name] = max(starting.get(name, ZERO), amount)
+    total = add(sidecars, ONE_POD)
+    for container in pod.spec.containers:
+        total = add(total, parse_resources(container.resources.requests))
+    for name, amount in starting.items():
+        total[name] = max(total.get(name, ZERO), amount)
+    return add(total, parse_resources(pod.spec.overhead))
+
+
+def usage(pods: Iterable[Pod]) -> dict[str, dict[str, Quantity]]:
+    """What is taken on each node, by pods that have not ended."""
+    taken: dict[str, dict[str, Quantity]] = {}
+    for pod in pods:
+        if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed"):
+            taken[pod.spec.node_name] = add(taken.get(pod.spec.node_name, {}), request(pod))
+    return taken
+
+
+def _told(pod: Pod, why: str) -> bool:
+    return any(
+        found.type == "PodScheduled" and found.status == "False" and found.message == why
+        for found in pod.status.conditions
+    )
+
+
+def _unschedulable(why: str, clock: Clock) -> JSON:
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": why,
+        "lastTransitionTime": clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }

@@ -1,34 +1,47 @@
-"""The embedded control plane as one async context manager."""
+"""The embedded control plane with a node, as one async context manager."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import msgspec
-from aiohttp import web
 
+from gangline.api import core
 from gangline.api.core import Pod, Service
+from gangline.api.meta import Key
 from gangline.api.scheme import Scheme
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.http import HttpTransport
-from gangline.local.binder import Binder
+from gangline.local.binder import Binder, waits
+from gangline.local.node.logs import LogReader
 from gangline.local.node.network import AddressBook
-from gangline.local.node.node import Node
-from gangline.local.server.app import Server
-from gangline.local.server.objects import Objects
-from gangline.local.store.memory import MemoryStore
+from gangline.local.node.node import NAME, Node
+from gangline.local.node.settings import NodeSettings
+from gangline.local.node.streams import NodeStreams
+from gangline.local.plane import PlaneSettings, api_plane
+from gangline.local.store.sqlite import SqliteJournal
+from gangline.local.store.store import Store
+from gangline.local.streams import PodStreams
+from gangline.runtime.cache import Cache
+from gangline.runtime.events import Recorder
 from gangline.runtime.manager import ControllerOptions, Manager
-from gangline.runtime.sources import Changes, itself
+from gangline.runtime.sources import Changes, Keys, itself
 
 
 class LocalSettings(msgspec.Struct, frozen=True):
-    """Where local pods run and where their logs go."""
+    """Where local pods run, where their logs go, and where state is kept."""
 
     folder: Path
     logs: Path
+    state: Path | None = None
+    """The folder of the store. None: in memory, gone when the block ends."""
+    plane: PlaneSettings = PlaneSettings()
+    node: NodeSettings = NodeSettings()
+    binds: bool = True
+    """Whether pods of default-scheduler are bound here; off leaves them to somebody else."""
 
 
 class LocalCluster(msgspec.Struct, frozen=True):
@@ -36,44 +49,62 @@ class LocalCluster(msgspec.Struct, frozen=True):
 
     url: str
     client: Client
+    connection: Connection
+
+
+def waiting(pods: Cache[Pod]) -> Keys[core.Node]:
+    """A change of a node may be what unbound pods wait for."""
+
+    def keys(_: core.Node) -> Iterable[Key]:
+        return [pod.metadata.key for pod in pods if waits(pod)]
+
+    return keys
 
 
 @asynccontextmanager
 async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -> AsyncIterator[LocalCluster]:
     """API server, binder, address book and node, until the block ends; then no process is left."""
-    store = MemoryStore()
+    journal = SqliteJournal(settings.state) if settings.state is not None else None
+    nodes: dict[str, PodStreams] = {}
     async with (
-        _serving(Server(store, Objects(store, clock), scheme)) as url,
-        HttpTransport(Connection(server=url)) as transport,
+        Store(journal) as store,
+        api_plane(store, settings.plane, clock, nodes) as plane,
+        HttpTransport(plane.connection) as transport,
         asyncio.TaskGroup() as group,
     ):
         client = Client(transport, scheme=scheme, clock=clock)
-        running = group.create_task(_machinery(client, settings, clock))
+        running = group.create_task(_machinery(client, settings, nodes, clock))
         try:
-            yield LocalCluster(url, client)
+            yield LocalCluster(plane.url, client, plane.connection)
         finally:
             running.cancel()
 
 
-async def _machinery(client: Client, settings: LocalSettings, clock: Clock) -> None:
+async def _machinery(
+    client: Client, settings: LocalSettings, nodes: dict[str, PodStreams], clock: Clock
+) -> None:
     one = ControllerOptions(workers=1)
-    manager = Manager(client, clock)
-    pods, services = manager.informer(Pod), manager.informer(Service)
-    node = Node(client, pods, folder=settings.folder, logs=settings.logs, clock=clock)
-    manager.controller("binder", Binder(pods.cache, client), [Changes(pods, itself)], one)
-    manager.controller("addresses", AddressBook(services.cache, client), [Changes(services, itself)], one)
+    recorder = Recorder(client, "gangline.dev/node", NAME, clock)
+    manager = Manager(client, clock, recorder=recorder)
+    pods, services, machines = manager.informer(Pod), manager.informer(Service), manager.informer(core.Node)
+    book = AddressBook(services.cache, client)
+    node = Node(
+        client,
+        pods,
+        folder=settings.folder,
+        logs=settings.logs,
+        clock=clock,
+        settings=settings.node,
+        ports=book,
+        recorder=recorder,
+    )
+    nodes[node.name] = NodeStreams(node, LogReader(settings.logs, clock), clock)
+    if settings.binds:
+        binder = Binder(pods.cache, machines.cache, client, clock)
+        manager.controller(
+            "binder", binder, [Changes(pods, itself), Changes(machines, waiting(pods.cache))], one
+        )
+    manager.controller("addresses", book, [Changes(services, itself)], one)
     manager.add_runnable(node.run)
-    await manager.run(signals=False)
-
-
-@asynccontextmanager
-async def _serving(server: Server) -> AsyncIterator[str]:
-    runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=0.5)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0][:2]
-        yield f"http://{host}:{port}"
-    finally:
-        await runner.cleanup()
+    with closing(book):
+        await manager.run(signals=False)

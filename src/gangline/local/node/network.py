@@ -1,41 +1,173 @@
-"""The address book: on one machine every service port gets a real port of its own, written on the service."""
+"""The address book: on one machine every service port gets a real port of its own, written on the service.
 
+A port is given out once and stays with its service. Until the service's pod listens on it, and again between two of
+its processes, the book holds it bound, so that nobody gets it by chance. If somebody took it nevertheless, the pod
+fails with `PortTaken`: its peers were told the old port, so only a new start of the whole team, after `renew`, helps.
+"""
+
+import errno
 import socket
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 import msgspec
 
-from gangline.api.core import Service
+from gangline.api.core import Service, ServicePort
 from gangline.api.meta import Key
 from gangline.api.training import ADDRESSES
+from gangline.base.errors import GanglineError
 from gangline.kube.client import Writer
+from gangline.local.node.spec import RunPod
 from gangline.runtime.cache import Cache
+
+HOST = "127.0.0.1"
+
+
+class PortTaken(GanglineError):
+    """Somebody else listens on a port that was given to a pod."""
 
 
 class AddressBook:
-    """A reconciler that gives each new Service its addresses, once."""
+    """A reconciler that gives each new Service its addresses, once; and `Ports` for the node's pods."""
 
     def __init__(self, services: Cache[Service], writer: Writer) -> None:
         self._services, self._writer = services, writer
+        # By service and port name. Bound, not listening.
+        self._held: dict[Key, dict[str, socket.socket]] = {}
+        # Pods (by uid) with processes that may listen, and how many; their ports are not held.
+        self._handed: dict[str, int] = {}
 
     async def reconcile(self, key: Key) -> timedelta | None:
         service = self._services.get(key)
-        if service is not None and ADDRESSES not in service.metadata.annotations:
-            ports = free_ports(len(service.spec.ports))
-            book = {
-                port.name: f"127.0.0.1:{number}"
-                for port, number in zip(service.spec.ports, ports, strict=True)
-            }
+        if service is None:
+            self._release(key)
+        elif service.spec.selector and service.spec.ports and ADDRESSES not in service.metadata.annotations:
+            book = {name: f"{HOST}:{number}" for name, number in self._chosen(key, service).items()}
             note = {ADDRESSES: msgspec.json.encode(book).decode()}
             await self._writer.patch(Service, key, {"metadata": {"annotations": note}})
         return None
 
+    async def renew(self, key: Key) -> None:
+        """Give a service new ports. For when its team is started anew after a clash."""
+        self._release(key)
+        await self._writer.patch(Service, key, {"metadata": {"annotations": {ADDRESSES: None}}})
+
+    def close(self) -> None:
+        """Let all ports go."""
+        for key in list(self._held):
+            self._release(key)
+
+    # Ports
+
+    def of(self, pod: RunPod) -> Mapping[str, int]:
+        """The real ports of a pod, by name and by written number."""
+        found: dict[str, int] = {}
+        for service in self._of(pod):
+            book = addresses(service)
+            for port in service.spec.ports:
+                if port.name in book:
+                    found[port.name] = book[port.name]
+                    found[str(port.target_port or port.port)] = book[port.name]
+        return found
+
+    def hand_over(self, pod: RunPod) -> None:
+        """The pod's process is about to start and will listen. Raises `PortTaken` if somebody else does."""
+        uid = pod.metadata.uid
+        if uid not in self._handed:
+            for service in self._of(pod):
+                self._release(service.metadata.key)
+                for name, number in addresses(service).items():
+                    _check(service, name, number)
+        self._handed[uid] = self._handed.get(uid, 0) + 1
+
+    def take_back(self, pod: RunPod) -> None:
+        """The process has ended: keep its ports for the next one."""
+        left = self._handed.get(pod.metadata.uid, 0) - 1
+        if left > 0:
+            self._handed[pod.metadata.uid] = left
+            return
+        self._handed.pop(pod.metadata.uid, None)
+        for service in self._of(pod):
+            self._hold(service)
+
+    def _of(self, pod: RunPod) -> Iterator[Service]:
+        labels = pod.metadata.labels.items()
+        for service in self._services:
+            selector = service.spec.selector
+            if (
+                selector
+                and service.metadata.namespace == pod.metadata.namespace
+                and selector.items() <= labels
+            ):
+                yield service
+
+    def _chosen(self, key: Key, service: Service) -> dict[str, int]:
+        """Ports nobody listens on, held from now on. The same again if they could not be written down."""
+        held = self._held.setdefault(key, {})
+        for port in service.spec.ports:
+            if port.name not in held:
+                held[port.name] = bound(0, _kind(port))
+        return {name: each.getsockname()[1] for name, each in held.items()}
+
+    def _hold(self, service: Service) -> None:
+        held = self._held.setdefault(service.metadata.key, {})
+        kinds = {port.name: _kind(port) for port in service.spec.ports}
+        for name, number in addresses(service).items():
+            if name not in held and name in kinds:
+                try:
+                    held[name] = bound(number, kinds[name])
+                except OSError:
+                    # Told when the next process starts, if it is still so then.
+                    continue
+
+    def _release(self, key: Key) -> None:
+        for each in self._held.pop(key, {}).values():
+            each.close()
+
+
+def addresses(service: Service) -> dict[str, int]:
+    """Ports by name, as the annotation has them."""
+    text = service.metadata.annotations.get(ADDRESSES)
+    if not text:
+        return {}
+    book = msgspec.json.decode(text, type=dict[str, str])
+    return {name: int(address.rpartition(":")[2]) for name, address in book.items()}
+
+
+def bound(number: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
+    """A socket that has a port and does not listen. Raises OSError when the port is taken."""
+    made = socket.socket(socket.AF_INET, kind)
+    try:
+        # Else connections of an earlier process that are still closing would be in the way.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((HOST, number))
+    except OSError:
+        made.close()
+        raise
+    return made
+
 
 def free_ports(count: int) -> list[int]:
     """Ports nobody listens on, all different. Held open together while choosing, so none is given twice."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    held = [bound(0) for _ in range(count)]
     try:
         return [each.getsockname()[1] for each in held]
     finally:
         for each in held:
             each.close()
+
+
+def _check(service: Service, name: str, number: int) -> None:
+    kinds = {port.name: _kind(port) for port in service.spec.ports}
+    try:
+        bound(number, kinds.get(name, socket.SOCK_STREAM)).close()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise PortTaken(
+            f'port {number}, given to service "{service.metadata.name}" as "{name}", is taken by another process'
+        ) from error
+
+
+def _kind(port: ServicePort) -> socket.SocketKind:
+    return socket.SOCK_DGRAM if port.protocol == "UDP" else socket.SOCK_STREAM

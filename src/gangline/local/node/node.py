@@ -1,150 +1,236 @@
 """Pods bound to this machine become processes; what becomes of them is written to their status."""
 
 import asyncio
-import os
-import sys
-from collections.abc import Mapping
-from contextlib import suppress
-from datetime import timedelta
+import logging
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
-from gangline.api.core import Pod
-from gangline.api.meta import JSON, Key, Object, Wire
-from gangline.api.scheme import Resource
+import psutil
+
+from gangline.api.core import ObjectReference, Pod
 from gangline.base.clock import Clock
-from gangline.base.tasks import supervise
+from gangline.base.tasks import every, run_all
 from gangline.kube.client import Client
-from gangline.kube.errors import NotFound
-from gangline.local.node.plan import Step, step
-from gangline.local.node.process import PodProcess, ProcessSpec
+from gangline.local.node.images import Images
+from gangline.local.node.pod import PodWorker
+from gangline.local.node.probes import Target
+from gangline.local.node.process import MARK, adopt, begun
+from gangline.local.node.records import PodFolder, StateFolder
+from gangline.local.node.registration import Registration
+from gangline.local.node.resources import Devices, exceeding, machine_capacity
+from gangline.local.node.settings import NodeSettings
+from gangline.local.node.spec import RunPod
+from gangline.local.node.tools import NoPorts, Ports, Tell, Tools, spawn, tell_nobody
+from gangline.local.node.volumes import Volumes
+from gangline.runtime.events import Recorder
 from gangline.runtime.informer import Delta, Informer
 
+log = logging.getLogger(__name__)
+
 NAME = "local"
-
-
-class EnvVar(Wire, frozen=True):
-    name: str
-    value: str = ""
-
-
-class RunContainer(Wire, frozen=True):
-    """What it takes to run a container, beyond what controllers cache."""
-
-    name: str = ""
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
-    env: tuple[EnvVar, ...] = ()
-    working_dir: str = ""
-
-
-class RunSpec(Wire, frozen=True):
-    containers: tuple[RunContainer, ...] = ()
-
-
-class RunPod(Object, frozen=True):
-    spec: RunSpec = RunSpec()
-
-
-RUN_PODS = Resource("", "v1", "Pod", "pods", RunPod)
-"""Pods once more, with all it takes to run them."""
+DEFAULTS = NodeSettings()
 
 
 class Node:
-    """This machine as the plane's one node. Inert until `run()`; leaving it ends every process it started."""
+    """This machine as a node. Inert until `run()`.
+
+    Leaving `run()` in an orderly way ends every process, unless the settings say that they stay. A node that was killed
+    leaves its processes running: the next one with the same state folder adopts them.
+    """
 
     def __init__(
-        self, client: Client, pods: Informer[Pod], *, folder: Path, logs: Path, clock: Clock
+        self,
+        client: Client,
+        pods: Informer[Pod],
+        *,
+        folder: Path,
+        logs: Path,
+        clock: Clock,
+        settings: NodeSettings = DEFAULTS,
+        ports: Ports | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
-        self._client, self._pods, self._clock = client, pods, clock
-        self._folder, self._logs = folder, logs
+        """`folder` is where processes run; `logs` is the state folder, logs included."""
+        capacity = machine_capacity(settings.capacity, logs)
+        state = StateFolder(logs)
+        self._pods, self._clock, self._settings = pods, clock, settings
+        self._state = state
+        self._tools = Tools(
+            client=client,
+            clock=clock,
+            settings=settings,
+            folder=folder,
+            state=state,
+            volumes=Volumes(client, state, capacity),
+            images=Images.load(settings.images) if settings.images is not None else Images(),
+            devices=Devices({name: amount for name, amount in settings.capacity.items() if "/" in name}),
+            allocatable=capacity,
+            memory_limits={},
+            ports=ports or NoPorts(),
+            tell=telling(recorder) if recorder is not None else tell_nobody,
+        )
+        self._registration = Registration(client, capacity, settings, clock)
         # By uid: a pod of the same name is another pod.
-        self._processes: dict[str, PodProcess] = {}
+        self._workers: dict[str, PodWorker] = {}
+
+    @property
+    def name(self) -> str:
+        return self._settings.name
 
     async def run(self) -> None:
-        """Look at every pod whenever it changes."""
-        changed: asyncio.Queue[Key] = asyncio.Queue()
-
-        def tell(delta: Delta[Pod]) -> None:
-            changed.put_nowait(delta.newest.metadata.key)
-
+        """Take care of every pod that is bound here, until cancelled."""
+        await self._pods.synced()
         try:
-            with self._pods.subscribed(tell):
-                async with asyncio.TaskGroup() as group:
-                    while True:
-                        key = await changed.get()
-                        pod = self._pods.cache.get(key)
-                        if pod is not None and pod.spec.node_name == NAME:
-                            self._look(pod, group)
+            async with asyncio.TaskGroup() as group:
+                self._sweep(group)
+                spawn(group, self._registration.run, "node registration")
+                spawn(group, self._watch_memory, "memory watchdog")
+                with self._pods.subscribed(lambda delta: self._tell(delta, group)):
+                    await asyncio.Event().wait()
         finally:
-            for process in self._processes.values():
-                await asyncio.shield(process.stop(timedelta(seconds=0.5)))
+            await self._leave()
 
-    def _look(self, pod: Pod, group: asyncio.TaskGroup) -> None:
-        process = self._processes.get(pod.metadata.uid)
-        match step(pod, started=process is not None, alive=process is not None and process.alive):
-            case Step.START:
-                self._processes[pod.metadata.uid] = PodProcess(
-                    ProcessSpec((), {}, self._folder, self._logs), self._clock
-                )
-                group.create_task(supervise(self._start(pod), f"pod {pod.metadata.key}"))
-            case Step.STOP:
-                assert process is not None
-                group.create_task(supervise(self._stop(pod, process), f"pod {pod.metadata.key}"))
-            case Step.RELEASE:
-                group.create_task(supervise(self._release(pod), f"pod {pod.metadata.key}"))
-            case Step.NOTHING:
-                pass
+    # Pods
 
-    async def _start(self, pod: Pod) -> None:
-        whole = await self._client.get(RUN_PODS, pod.metadata.key)
-        container = whole.spec.containers[0]
-        spec = ProcessSpec(
-            command=(*container.command, *container.args),
-            env=environment(container, pod, os.environ),
-            folder=self._folder / container.working_dir,
-            log=self._logs / pod.metadata.namespace / f"{pod.metadata.name}.log",
-        )
-        process = self._processes[pod.metadata.uid] = PodProcess(spec, self._clock)
-        try:
-            await process.start()
-        except OSError as error:
-            await self._report(pod, terminated(container.name, 127, f"{spec.command[:1]}: {error.strerror}"))
+    def _tell(self, delta: Delta[Pod], group: asyncio.TaskGroup) -> None:
+        pod = delta.newest
+        uid = pod.metadata.uid
+        if pod.spec.node_name != self._settings.name:
             return
-        started = {"state": {"running": {"startedAt": self._stamp()}}, "name": container.name, "ready": True}
-        await self._report(pod, {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": [started]})
-        code = await process.exit_code()
-        await self._report(pod, terminated(container.name, code, "", self._stamp()))
+        worker = self._workers.get(uid)
+        if worker is not None:
+            worker.tell(delta.after)
+        elif delta.after is not None and self._concerns(pod):
+            made = self._workers[uid] = PodWorker(pod, self._tools)
+            spawn(group, lambda: self._work(made, uid), f"pod {pod.metadata.key}")
 
-    async def _stop(self, pod: Pod, process: PodProcess) -> None:
-        await process.stop(timedelta(seconds=pod.spec.termination_grace_period_seconds))
-        await self._release(pod)
+    def _concerns(self, pod: Pod) -> bool:
+        """Whether there is anything to do: a pod that is over needs a node only to be let go."""
+        return pod.metadata.deletion_timestamp is not None or pod.status.phase not in ("Succeeded", "Failed")
 
-    async def _release(self, pod: Pod) -> None:
-        with suppress(NotFound):
-            await self._client.delete(Pod, pod.metadata.key, uid=pod.metadata.uid, grace=timedelta())
+    async def _work(self, worker: PodWorker, uid: str) -> None:
+        while True:
+            await worker.run()
+            pod = self._pods.cache.get(worker.key)
+            if worker.gone or pod is None or pod.metadata.uid != uid:
+                break
+            if pod.metadata.deletion_timestamp is None:
+                # It is over, and stays as it is until somebody deletes it.
+                del self._workers[uid]
+                return
+            # Deleted while its last status was being written.
+            worker = self._workers[uid] = PodWorker(pod, self._tools)
+        del self._workers[uid]
+        await self._forget(worker.folder)
 
-    async def _report(self, pod: Pod, status: JSON) -> None:
-        with suppress(NotFound):
-            await self._client.patch(Pod, pod.metadata.key, {"status": status}, subresource="status")
+    async def _forget(self, folder: PodFolder) -> None:
+        """Volumes go with the pod, logs a little later: somebody may be reading them."""
+        await asyncio.to_thread(folder.remove_volumes)
+        await self._clock.sleep(self._settings.keep_logs)
+        await asyncio.to_thread(folder.remove)
 
-    def _stamp(self) -> str:
-        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    def targets(self, uid: str) -> dict[str, Target]:
+        """The containers of a pod that run, for whoever executes something in them."""
+        worker = self._workers.get(uid)
+        lives = worker.lives if worker is not None else ()
+        return {life.spec.name: life.target for life in lives if life.target is not None}
+
+    # What an earlier node left
+
+    def _sweep(self, group: asyncio.TaskGroup) -> None:
+        """End what belongs to no pod of ours any more. Living pods adopt their own."""
+        ours = {each.metadata.uid for each in self._pods.cache if each.spec.node_name == self._settings.name}
+        folders = self._state.pods()
+        end_strays(mark for folder in folders for mark in lost_marks(folder))
+        for folder in folders:
+            if folder.uid not in ours:
+                spawn(group, partial(self._end_orphans, folder), f"orphans of {folder.key}")
+
+    async def _end_orphans(self, folder: PodFolder) -> None:
+        for container in folder.containers():
+            for files in folder.runs(container):
+                await begun(files, self._clock)
+                process = adopt(files, self._clock)
+                if process is not None:
+                    log.info("ending a process whose pod is gone", extra={"pod": str(folder.key)})
+                    process.kill()
+                    await process.ended()
+        await asyncio.to_thread(folder.remove)
+
+    # Memory
+
+    async def _watch_memory(self) -> None:
+        await every(self._settings.memory_period, self._look_at_memory, self._clock)
+
+    async def _look_at_memory(self) -> None:
+        limits = dict(self._tools.memory_limits)
+        if not limits:
+            return
+        for pid in await asyncio.to_thread(exceeding, limits):
+            if any(life.out_of_memory(pid) for worker in self._workers.values() for life in worker.lives):
+                log.info(
+                    "container uses more memory than its limit", extra={"pid": pid, "limit": limits[pid]}
+                )
+
+    # Leaving
+
+    async def _leave(self) -> None:
+        workers = list(self._workers.values())
+        if self._settings.leave_running:
+            for worker in workers:
+                worker.abandon()
+            return
+        work = run_all((worker.shut_down(self._settings.end_grace) for worker in workers), at_once=1000)
+        async with asyncio.TaskGroup() as group:
+            await _to_its_end(group.create_task(work))
 
 
-def environment(container: RunContainer, pod: Pod, machine: Mapping[str, str]) -> dict[str, str]:
-    """The machine's variables, then the container's; `python` is the one that runs gangline."""
-    here = str(Path(sys.executable).parent)
-    path = machine.get("PATH", os.defpath)
-    given = {variable.name: variable.value for variable in container.env}
-    return {**machine, "PATH": f"{here}{os.pathsep}{path}", "HOSTNAME": pod.metadata.name, **given}
+async def _to_its_end(task: asyncio.Task[None]) -> None:
+    """Wait for a task even when cancelled meanwhile: it is short, and nobody would do its work afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
-def terminated(container: str, code: int, message: str, finished: str = "") -> JSON:
-    """The status of a pod whose one container has ended."""
-    state: JSON = {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}
-    if message:
-        state["message"] = message
-    if finished:
-        state["finishedAt"] = finished
-    ended = {"name": container, "ready": False, "state": {"terminated": state}}
-    return {"phase": "Succeeded" if code == 0 else "Failed", "containerStatuses": [ended]}
+def telling(recorder: Recorder) -> Tell:
+    """Events about pods, through a recorder."""
+
+    def tell(pod: RunPod, type: str, reason: str, note: str) -> None:  # noqa: A002 - Kubernetes' word
+        regarding = ObjectReference(
+            api_version="v1",
+            kind="Pod",
+            namespace=pod.metadata.namespace,
+            name=pod.metadata.name,
+            uid=pod.metadata.uid,
+        )
+        recorder.record(regarding, type, reason, note)
+
+    return tell
+
+
+def lost_marks(folder: PodFolder) -> set[str]:
+    """Identities of runs that nobody supervises and nobody saw end."""
+    lost: set[str] = set()
+    for container in folder.containers():
+        for files in folder.runs(container):
+            record = files.record()
+            if record is not None and files.ended() is None and not files.alive():
+                lost.add(record.id)
+    return lost
+
+
+def end_strays(marks: Iterable[str]) -> None:
+    """Kill every process that carries one of these marks in its environment."""
+    wanted = set(marks)
+    for process in psutil.process_iter() if wanted else ():
+        try:
+            if process.environ().get(MARK) in wanted:
+                process.kill()
+        except psutil.Error:
+            continue

@@ -1,0 +1,120 @@
+"""The folder of a plane that stays: its state, certificates, token, port, and the kubeconfig that leads to it."""
+
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from gangline.base.errors import InputError
+from gangline.local.certs import private
+from gangline.local.store.folder import holder, locked
+
+HOST = "127.0.0.1"
+
+
+class Home(msgspec.Struct, frozen=True):
+    """Where everything of one plane is. Only its owner can read it."""
+
+    folder: Path
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def certificates(self) -> Path:
+        return self.folder / "certificates"
+
+    @property
+    def pods(self) -> Path:
+        return self.folder / "pods"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    def prepare(self) -> None:
+        """Make the folder. Raises `InputError`."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"{self.folder}: cannot be used: {error.strerror}; choose another with --dir"
+            ) from error
+
+    def token(self) -> str:
+        """The administrator's token: made once, kept."""
+        file = self.folder / "token"
+        if not file.exists():
+            private(file, secrets.token_urlsafe(32).encode())
+        return file.read_text().strip()
+
+    def port(self, wanted: int = 0) -> int:
+        """The port: the one asked for, else the one of last time, else a free one. Kept for next time."""
+        file = self.folder / "port"
+        kept = file.read_text().strip() if file.exists() else ""
+        port = wanted or (int(kept) if kept.isdecimal() else 0) or _free_port()
+        private(file, str(port).encode())
+        return port
+
+    def write_kubeconfig(self, server: str, ca: Path) -> None:
+        """For kubectl and everyone else; readable by its owner only, because of the token."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "gangline", "cluster": {"server": server, "certificate-authority": str(ca)}}
+            ],
+            "users": [{"name": "gangline", "user": {"token": self.token()}}],
+            "contexts": [{"name": "gangline", "context": {"cluster": "gangline", "user": "gangline"}}],
+            "current-context": "gangline",
+        }
+        private(self.kubeconfig, yaml.safe_dump(config, sort_keys=False).encode())
+
+    # The process that runs it
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """No other process runs this plane until the block ends. Raises `InputError` when one does."""
+        with locked(self.folder):
+            try:
+                yield
+            finally:
+                self.forget()
+
+    def announce(self) -> None:
+        """This process, which has claimed the plane, is ready."""
+        private(self._ready, str(os.getpid()).encode())
+
+    def forget(self) -> None:
+        """Nobody is ready. Undoes what a process that was killed left behind."""
+        self._ready.unlink(missing_ok=True)
+
+    def running(self) -> int | None:
+        """The process that runs this plane, if one does and is ready."""
+        # The file first: whoever waits for a plane to start must not touch the lock it is about to take.
+        return holder(self.folder) if self._ready.exists() else None
+
+    @property
+    def _ready(self) -> Path:
+        return self.folder / "pid"
+
+
+def _free_port() -> int:
+    """Below the range that outgoing connections use: none of them is to have it when the plane comes back."""
+    while True:
+        port = secrets.choice(range(20000, 32000))
+        try:
+            with socket.create_server((HOST, port)):
+                return port
+        except OSError:
+            continue

@@ -1,0 +1,477 @@
+"""One container of a pod: carries out what was planned for it, and remembers what became of it."""
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from gangline.api.quantity import Quantity
+from gangline.base.tasks import time_limit
+from gangline.kube.errors import KubeError
+from gangline.local.node.environment import ConfigMissing, declared, expand, wanted
+from gangline.local.node.images import check_command
+from gangline.local.node.logs import tail_text
+from gangline.local.node.network import PortTaken
+from gangline.local.node.paths import Paths, variable
+from gangline.local.node.plan import Activity, Ended, Role, Run, Seen, Start, Stop, Waiting
+from gangline.local.node.probes import Target, attempt, probing
+from gangline.local.node.process import MARK, ProcessSpec, StartFailed, Supervised, adopt, begun, launch
+from gangline.local.node.records import Note, PodFolder, Record, RunFiles
+from gangline.local.node.resources import Cgroup
+from gangline.local.node.spec import Probe, RunContainer, RunPod, RunStatus
+from gangline.local.node.tools import Tools, spawn
+from gangline.local.node.volumes import VolumeMissing, mounted
+
+log = logging.getLogger(__name__)
+
+LOST = Note("ContainerStatusUnknown", "The container could not be located when the node was started")
+HOOK_LIMIT = timedelta(minutes=10)
+
+
+class ContainerLife:
+    """A container's runs, one at a time. `seen()` is what the planner gets; `start` and `stop` do what it says."""
+
+    def __init__(
+        self,
+        spec: RunContainer,
+        role: Role,
+        pod: RunPod,
+        folder: PodFolder,
+        tools: Tools,
+        group: asyncio.TaskGroup,
+        wake: Callable[[], None],
+    ) -> None:
+        self.spec, self.role = spec, role
+        # By name; set once the pod's volumes are there.
+        self.volumes: Mapping[str, Path] = {}
+        self._pod, self._folder, self._tools, self._group, self._wake = pod, folder, tools, group, wake
+        self._runs: list[Run] = []
+        self._activity = Activity.IDLE
+        self._waiting: Waiting | None = None
+        self._started = self._ready = self._passed = False
+        self._unhealthy = ""
+        # Of the run that is alive.
+        self._process: Supervised | None = None
+        self._target: Target | None = None
+        self._devices: Mapping[str, tuple[int, ...]] = {}
+        self._over = asyncio.Event()
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None
+
+    @property
+    def target(self) -> Target | None:
+        """Environment, folder and ports of the process that is alive."""
+        return self._target
+
+    def seen(self) -> Seen:
+        return Seen(
+            name=self.spec.name,
+            role=self.role,
+            image=self.spec.image,
+            runs=tuple(self._runs[-2:]),
+            activity=self._activity,
+            started=self._started,
+            ready=self._ready,
+            passed=self._passed or self._started,
+            unhealthy=self._unhealthy,
+            waiting=self._waiting,
+        )
+
+    # What an earlier node left
+
+    def recover(self, status: RunStatus | None) -> None:
+        """Find the runs of an earlier node again; what lives is adopted. Called once, before anything else."""
+        for files in self._folder.runs(self.spec.name):
+            record = files.record()
+            if record is not None:
+                self._recover_run(files, record)
+        if self.alive and status is not None:
+            self._ready = status.ready
+        if not self._runs and status is not None:
+            self._runs = _told(status, self._tools.clock.now())
+
+    @property
+    def ran(self) -> bool:
+        return bool(self._runs)
+
+    def pass_on(self) -> None:
+        """Containers after it have run, so it had made way for them."""
+        self._passed = True
+
+    def _recover_run(self, files: RunFiles, record: Record) -> None:
+        ended, running = files.ended(), files.running()
+        run = Run(attempt=record.attempt, id=record.id, streak=record.streak)
+        if running is not None:
+            run = msgspec.structs.replace(run, started=datetime.fromtimestamp(running.at, UTC))
+        if ended is not None:
+            self._runs.append(self._ended(run, files, at=ended.moment))
+            return
+        process = adopt(files, self._tools.clock)
+        if process is not None:
+            self._tools.devices.claim(record.devices)
+            self._runs.append(run)
+            self._begun(process, record, None)
+        elif files.alive():
+            self._activity = Activity.STARTING
+            spawn(self._group, lambda: self._recover_later(files, record), f"adopt {self.spec.name}")
+        elif running is not None:
+            files.explain(LOST)
+            self._runs.append(self._ended(run, files, at=self._tools.clock.now()))
+        else:
+            # It never began: as if nobody had tried.
+            files.forget()
+
+    async def _recover_later(self, files: RunFiles, record: Record) -> None:
+        await begun(files, self._tools.clock)
+        self._activity = Activity.IDLE
+        self._recover_run(files, record)
+        self._wake()
+
+    # Starting
+
+    def start(self, step: Start) -> None:
+        """Begin; `seen()` tells how it went."""
+        self._activity = Activity.STARTING
+        spawn(self._group, lambda: self._start(step), f"start {self.spec.name}")
+
+    async def _start(self, step: Start) -> None:
+        tools, now = self._tools, self._tools.clock.now
+        run = Run(attempt=step.attempt, id=uuid.uuid4().hex, streak=step.streak)
+        files = self._folder.of(self.spec.name, step.attempt)
+        self._waiting = None
+        try:
+            await self._launch(run, files)
+        except (ConfigMissing, VolumeMissing) as error:
+            self._hold("CreateContainerConfigError", str(error))
+        except KubeError as error:
+            self._hold("CreateContainerConfigError", f"the API did not answer: {error}")
+        except PortTaken as error:
+            self._failed(run, Ended(128, now(), reason="PortClash", message=str(error)))
+        except (StartFailed, OSError) as error:
+            tools.tell(self._pod, "Warning", "Failed", f"Error: {error}")
+            self._failed(run, Ended(128, now(), reason="StartError", message=str(error)))
+        finally:
+            if self._activity is Activity.STARTING:
+                self._activity = Activity.IDLE
+            self._wake()
+
+    async def _launch(self, run: Run, files: RunFiles) -> None:
+        tools = self._tools
+        devices = tools.devices.take(self.spec.resources.limits)
+        if devices is None:
+            raise ConfigMissing("the node has too few of an extended resource left")
+        try:
+            spec = await self._process_spec(files, devices)
+            spec = msgspec.structs.replace(spec, cgroup=self._cgroup(run))
+            record = Record(run.id, run.attempt, run.streak, devices)
+            process = await self._hand_over(spec, record, files)
+        except BaseException:
+            tools.devices.give_back(devices)
+            raise
+        self._runs.append(msgspec.structs.replace(run, started=tools.clock.now()))
+        tools.tell(self._pod, "Normal", "Started", f"Started container {self.spec.name}")
+        self._begun(process, record, self._aim(spec, run))
+
+    async def _hand_over(self, spec: ProcessSpec, record: Record, files: RunFiles) -> Supervised:
+        """Start it, with the pod's ports free for it."""
+        tools = self._tools
+        if self.role is not Role.MAIN:
+            return await launch(spec, record, files, tools.clock)
+        tools.ports.hand_over(self._pod)
+        try:
+            return await launch(spec, record, files, tools.clock)
+        except BaseException:
+            tools.ports.take_back(self._pod)
+            raise
+
+    def _aim(self, spec: ProcessSpec, run: Run) -> Target:
+        return Target({**spec.env, MARK: run.id}, spec.folder, self._ports(), spec.paths)
+
+    async def _process_spec(self, files: RunFiles, devices: Mapping[str, tuple[int, ...]]) -> ProcessSpec:
+        """Everything about the process, read anew for every run, as Kubernetes does."""
+        tools, spec = self._tools, self.spec
+        given = await tools.volumes.configuration(self._pod.metadata.namespace, wanted(spec))
+        env = declared(spec, self._pod, given)
+        image = tools.images.of(spec.image)
+        mounts = {
+            each.mount_path: mounted(each, self.volumes, each.sub_path or expand(each.sub_path_expr, env))
+            for each in spec.volume_mounts
+        }
+        paths = Paths({**image.folders, **mounts, spec.termination_message_path: files.message})
+        # Literal values only: what a Secret or ConfigMap holds is nobody's path to rewrite.
+        literal = {each.name for each in spec.env if each.value_from is None}
+        env = {name: paths.mapped(value) if name in literal else value for name, value in env.items()}
+        words = (*(spec.command or image.command), *spec.args)
+        command = tuple(paths.mapped(expand(word, env)) for word in words)
+        folder = tools.folder / paths.mapped(expand(spec.working_dir, env))
+        check_command(command, image, folder)
+        machine = dict(os.environ)
+        path = os.pathsep.join((*image.path, env.get("PATH", machine.get("PATH", os.defpath))))
+        volumes = {variable(each.name): str(mounts[each.mount_path]) for each in spec.volume_mounts}
+        full = {
+            **machine,
+            "HOSTNAME": self._pod.spec.hostname or self._pod.metadata.name,
+            **image.env,
+            **volumes,
+            **tools.devices.variables(devices),
+            "GANGLINE_TERMINATION_LOG": str(files.message),
+            **env,
+            "PATH": path,
+        }
+        settings = tools.settings
+        return ProcessSpec(
+            command,
+            full,
+            folder,
+            max_log_bytes=settings.max_log_bytes,
+            max_log_files=settings.max_log_files,
+            paths=paths,
+        )
+
+    def _hold(self, reason: str, message: str) -> None:
+        until = self._tools.clock.now() + self._tools.settings.retry
+        if self._waiting is None or self._waiting.message != message:
+            self._tools.tell(self._pod, "Warning", "Failed", f"Error: {message}")
+        self._waiting = Waiting(reason, message, until)
+
+    def _failed(self, run: Run, ended: Ended) -> None:
+        self._runs.append(msgspec.structs.replace(run, ended=ended))
+
+    def _ports(self) -> dict[str, int]:
+        """Ports by name: what the address book gave, else what the container says."""
+        written = {each.name: each.container_port for each in self.spec.ports if each.name}
+        return {**written, **self._tools.ports.of(self._pod)}
+
+    # Running
+
+    def _begun(self, process: Supervised, record: Record, target: Target | None) -> None:
+        self._process, self._target, self._devices = process, target, record.devices
+        self._over.clear()
+        self._unhealthy = ""
+        adopted = target is None
+        self._started = adopted or (
+            self.spec.startup_probe is None and self.spec.lifecycle.post_start is None
+        )
+        self._ready = self._started and self.spec.readiness_probe is None
+        limit = self._memory_limit()
+        if limit and self._tools.settings.cgroup is None:
+            self._tools.memory_limits[process.pid] = limit
+        spawn(self._group, lambda: self._watch(process), f"watch {self.spec.name}")
+
+    async def _watch(self, process: Supervised) -> None:
+        async with asyncio.TaskGroup() as beside:
+            care = spawn(beside, lambda: self._care(process), f"probe {self.spec.name}")
+            await process.ended()
+            care.cancel()
+        self._note_end(process)
+
+    async def _care(self, process: Supervised) -> None:
+        """Hook and probes of a running process, in their order."""
+        spec, clock = self.spec, self._tools.clock
+        target = self._target
+        if target is None:
+            # Adopted: it has started long ago, and its environment must be found out again.
+            target = self._target = self._aim(
+                await self._process_spec(process.files, self._devices), self._runs[-1]
+            )
+        elif await self._entered(target):
+            self._started, self._ready = True, spec.readiness_probe is None
+            self._wake()
+        else:
+            return
+        async with asyncio.TaskGroup() as group:
+            if spec.readiness_probe is not None:
+                group.create_task(probing(spec.readiness_probe, target, clock, self._tell_ready))
+            if spec.liveness_probe is not None:
+                group.create_task(probing(spec.liveness_probe, target, clock, self._tell_alive))
+
+    async def _entered(self, target: Target) -> bool:
+        """Whether a new process came through its hook and its startup probe."""
+        hook, probe = self.spec.lifecycle.post_start, self.spec.startup_probe
+        if hook is not None:
+            problem = await attempt(hook, target, HOOK_LIMIT, self._tools.clock)
+            if problem:
+                self._sick("PostStartHook", f"PostStartHook failed: {problem}")
+                return False
+        if probe is not None:
+            await self._starting(probe, target)
+        return True
+
+    async def _starting(self, probe: Probe, target: Target) -> None:
+        passed = asyncio.Event()
+
+        def tell(well: bool, message: str) -> None:
+            if well:
+                passed.set()
+            else:
+                self._sick("Startup", f"Startup probe failed: {message}")
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(probing(probe, target, self._tools.clock, tell))
+            await passed.wait()
+            task.cancel()
+
+    def _tell_ready(self, well: bool, message: str) -> None:
+        if not well and self._ready:
+            self._tools.tell(self._pod, "Warning", "Unhealthy", f"Readiness probe failed: {message}")
+        if well != self._ready:
+            self._ready = well
+            self._wake()
+
+    def _tell_alive(self, well: bool, message: str) -> None:
+        if not well:
+            self._sick("Liveness", f"Liveness probe failed: {message}")
+
+    def _sick(self, what: str, message: str) -> None:
+        if not self._unhealthy:
+            self._unhealthy = message
+            reason = "FailedPostStartHook" if what == "PostStartHook" else "Unhealthy"
+            self._tools.tell(self._pod, "Warning", reason, message)
+            self._wake()
+
+    # Ending
+
+    def stop(self, step: Stop) -> None:
+        """Begin to end it."""
+        assert self._process is not None
+        self._activity = Activity.STOPPING
+        grace = step.grace
+        probes = (self.spec.liveness_probe, self.spec.startup_probe)
+        if step.why:
+            own = [each.termination_grace_period_seconds for each in probes if each is not None]
+            grace = next((timedelta(seconds=each) for each in own if each is not None), grace)
+            self._tools.tell(self._pod, "Normal", "Killing", f"{step.why}, will be restarted")
+        process = self._process
+        spawn(self._group, lambda: self.end(process, grace), f"stop {self.spec.name}")
+
+    def hasten(self) -> None:
+        """Nobody waits any more: kill it now."""
+        if self._process is not None:
+            self._process.kill()
+
+    async def end(self, process: Supervised, grace: timedelta) -> None:
+        """Hook, TERM, wait, KILL; returns when nothing is left. Who calls it watches the process too."""
+        hook = self.spec.lifecycle.pre_stop
+        try:
+            if grace > timedelta():
+                async with time_limit(grace, self._tools.clock):
+                    if hook is not None and self._target is not None:
+                        await self._pre_stop()
+                    process.terminate()
+                    await self._over.wait()
+        except TimeoutError:
+            pass
+        process.kill()
+        await self._over.wait()
+
+    async def _pre_stop(self) -> None:
+        hook, target = self.spec.lifecycle.pre_stop, self._target
+        assert hook is not None
+        assert target is not None
+        problem = await attempt(hook, target, HOOK_LIMIT, self._tools.clock)
+        if problem:
+            self._tools.tell(self._pod, "Warning", "FailedPreStopHook", f"PreStopHook failed: {problem}")
+
+    async def shut_down(self, grace: timedelta) -> None:
+        """The node ends: end the process without telling anybody. Nobody else watches it any more."""
+        process = self._process
+        if process is None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(grace.total_seconds()):
+                await process.ended()
+        except TimeoutError:
+            process.kill()
+            await process.ended()
+
+    def abandon(self) -> None:
+        """The node ends and the process does not."""
+        if self._process is not None:
+            self._process.abandon()
+
+    def _note_end(self, process: Supervised) -> None:
+        run = self._runs[-1]
+        if self._kernel_killed(run):
+            process.files.explain(Note("OOMKilled"))
+        self._runs[-1] = self._ended(run, process.files, at=self._tools.clock.now())
+        self._tools.memory_limits.pop(process.pid, None)
+        self._tools.devices.give_back(self._devices)
+        if self.role is Role.MAIN:
+            self._tools.ports.take_back(self._pod)
+        self._process, self._target, self._devices = None, None, {}
+        self._passed |= self._started
+        self._started = self._ready = False
+        self._unhealthy = ""
+        self._activity = Activity.IDLE
+        self._over.set()
+        self._wake()
+
+    def out_of_memory(self, pid: int) -> bool:
+        """Kill it if it is that process. Gives whether it was."""
+        if self._process is None or self._process.pid != pid:
+            return False
+        self._process.files.explain(Note("OOMKilled"))
+        self._process.kill()
+        return True
+
+    def _ended(self, run: Run, files: RunFiles, *, at: datetime) -> Run:
+        """The run with how it ended, from what shim and node wrote down."""
+        said, note = files.ended(), files.note()
+        if said is not None and said.failed:
+            return msgspec.structs.replace(run, ended=Ended(128, at, 0, "StartError", f"exec: {said.failed}"))
+        # Without a word from the shim it was killed, and the process with it.
+        code = said.code if said is not None else -9
+        number = -code if code < 0 else 0
+        code = 128 + number if number else code
+        if note is not None and note.reason == "OOMKilled":
+            code, number = 137, 9
+        reason = note.reason if note is not None else ("Completed" if code == 0 else "Error")
+        message = files.termination_message() or (note.message if note is not None else "")
+        if not message and code and self.spec.termination_message_policy == "FallbackToLogsOnError":
+            message = tail_text(files.log)
+        return msgspec.structs.replace(run, ended=Ended(code, at, number, reason, message))
+
+    # Memory
+
+    def _memory_limit(self) -> int:
+        text = self.spec.resources.limits.get("memory")
+        return Quantity.of(text).value() if text is not None else 0
+
+    def _cgroup(self, run: Run) -> tuple[Path, ...]:
+        parent, limit = self._tools.settings.cgroup, self._memory_limit()
+        return (Cgroup(parent, run.id).make(limit),) if parent is not None and limit else ()
+
+    def _kernel_killed(self, run: Run) -> bool:
+        parent = self._tools.settings.cgroup
+        if parent is None or not self._memory_limit():
+            return False
+        group = Cgroup(parent, run.id)
+        killed = group.killed()
+        group.remove()
+        return killed
+
+
+def _told(status: RunStatus, now: datetime) -> list[Run]:
+    """What the API remembers of a container whose files are gone. What ran then does not run now."""
+    told: list[Run] = []
+    for state, number in (
+        (status.last_state, status.restart_count - 1),
+        (status.state, status.restart_count),
+    ):
+        identity = status.container_id.removeprefix("process://")
+        if state.terminated is not None:
+            end = state.terminated
+            ended = Ended(end.exit_code, end.finished_at or now, end.signal, end.reason, end.message)
+            told.append(Run(max(number, 0), identity, number, end.started_at, ended))
+        elif state.running is not None:
+            ended = Ended(137, now, 0, LOST.reason, LOST.message)
+            told.append(Run(number, identity, number, state.running.started_at or now, ended))
+    return told

@@ -1,0 +1,312 @@
+"""The small process between the node and a container's process: it outlives the node.
+
+Started as a script by `process.launch`, one per run of a container, with a bare interpreter, so it imports nothing
+but the standard library, and little of that. It reads what to run from standard input, runs it in a session of its
+own, writes what that prints into a log file in CRI form, waits, ends whatever is left of the session, and writes
+down how it ended. Standard output tells the node one line, `started PID` or `failed TEXT`, and then stays open: its
+end is the shim's end. A lock that it inherits and holds tells the same to a node that was restarted.
+
+SIGTERM is passed on to the process group; SIGUSR1 kills the group.
+"""
+
+# pathlib and contextlib are slow to import, and a bare interpreter has no Clock.
+# ruff: noqa: PTH105, PTH108, PTH110, PTH112, PTH123, PTH208, SIM105, TID251
+
+import errno
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+CHUNK = 65536
+LONGEST_LINE = 16384
+DRAIN_SECONDS = 1.0
+GONE_SECONDS = 0.2
+
+
+class Spec:
+    """What to run, as `process.launch` writes it."""
+
+    def __init__(
+        self,
+        *,
+        program: str,
+        command: list[str],
+        env: dict[str, str],
+        folder: str,
+        mark: str,
+        cgroup: list[str],
+        log: str,
+        max_bytes: int,
+        max_files: int,
+        run: str,
+        exit: str,  # noqa: A002
+        lock: int,
+    ) -> None:
+        self.program, self.command, self.env, self.folder = program, command, env, folder
+        self.mark, self.cgroup, self.lock = mark, cgroup, lock
+        self.log, self.max_bytes, self.max_files = log, max_bytes, max_files
+        self.run, self.exit = run, exit
+
+
+class Log:
+    """A file of CRI lines, rotated by size. A full disk loses lines, never the process."""
+
+    def __init__(self, path: str, max_bytes: int, max_files: int) -> None:
+        self.path, self.max_bytes, self.max_files = path, max_bytes, max_files
+        self.open()
+
+    def open(self) -> None:
+        self.fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        self.size = os.fstat(self.fd).st_size
+
+    def write(self, lines: list[bytes]) -> None:
+        data = b"".join(lines)
+        try:
+            if self.size and self.size + len(data) > self.max_bytes:
+                self.rotate()
+            while data:
+                written = os.write(self.fd, data)
+                self.size += written
+                data = data[written:]
+        except OSError:
+            pass
+
+    def rotate(self) -> None:
+        os.close(self.fd)
+        for number in range(self.max_files - 1, 0, -1):
+            older = self.path if number == 1 else f"{self.path}.{number - 1}"
+            if os.path.exists(older):
+                os.replace(older, f"{self.path}.{number}")
+        if self.max_files < 2:
+            os.unlink(self.path)
+        self.open()
+
+
+class Pipe:
+    """One output of the process; lines are cut here."""
+
+    def __init__(self, fd: int, name: str, log: Log) -> None:
+        os.set_blocking(fd, False)
+        self.fd, self.log, self.rest = fd, log, b""
+        self.stream = name.encode()
+
+    def read(self) -> bool:
+        """Take what is there. False at the end."""
+        try:
+            data = os.read(self.fd, CHUNK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            data = b""
+        lines = (self.rest + data).split(b"\n")
+        self.rest = lines.pop()
+        head = stamp() + b" " + self.stream
+        whole = [part for line in lines for part in cut(head, line)]
+        while len(self.rest) >= LONGEST_LINE or (self.rest and not data):
+            piece, self.rest = self.rest[:LONGEST_LINE], self.rest[LONGEST_LINE:]
+            whole.append(head + b" P " + piece + b"\n")
+        if whole:
+            self.log.write(whole)
+        return bool(data)
+
+
+def cut(head: bytes, line: bytes) -> list[bytes]:
+    """A line as CRI lines: all parts but the last are marked partial."""
+    parts = [line[at : at + LONGEST_LINE] for at in range(0, len(line), LONGEST_LINE)] or [b""]
+    marks = [b"P"] * (len(parts) - 1) + [b"F"]
+    return [head + b" " + mark + b" " + part + b"\n" for part, mark in zip(parts, marks, strict=True)]
+
+
+def stamp() -> bytes:
+    now = time.time_ns()
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 10**9))
+    return f"{seconds}.{now % 10**9:09d}Z".encode()
+
+
+def write(path: str, value: dict[str, object]) -> None:
+    """All or nothing: a reader sees no half of it."""
+    with open(path + ".new", "w") as file:
+        json.dump(value, file)
+    os.replace(path + ".new", path)
+
+
+def tell(line: str) -> None:
+    try:
+        os.write(1, line.encode() + b"\n")
+    except OSError:
+        pass  # the node is gone
+
+
+def spawn(spec: Spec, out: int, err: int) -> int:
+    """Fork and exec. Gives the pid; raises OSError when the command cannot be run."""
+    told, tells = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        become(spec, out, err, tells)
+    os.close(tells)
+    data = os.read(told, 100)
+    os.close(told)
+    if data:
+        os.waitpid(pid, 0)
+        number, _, what = data.decode().partition(" ")
+        raise OSError(int(number), os.strerror(int(number)), what)
+    return pid
+
+
+def become(spec: Spec, out: int, err: int, tells: int) -> None:
+    """In the child: set up, and become the command. Does not return."""
+    what = "exec"
+    try:
+        os.setsid()
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        for file in spec.cgroup:
+            what = "cgroup"
+            with open(file, "w") as procs:
+                procs.write("0")
+        what = "chdir"
+        os.chdir(spec.folder)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        what = "exec"
+        os.execve(spec.program, spec.command, spec.env)  # noqa: S606 - that is what it is for
+    except OSError as error:
+        os.write(tells, f"{error.errno or 0} {what}".encode())
+    finally:
+        os._exit(127)
+
+
+def end_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def see_off(pid: int) -> None:
+    """Wait a moment until the group is empty, so that its ports and memory are free when the end is told."""
+    until = time.monotonic() + GONE_SECONDS
+    while time.monotonic() < until:
+        try:
+            os.killpg(pid, 0)
+        except OSError:
+            return
+        if not any(lives(name, pid) for name in processes()):
+            return  # only the dead are left, waiting for whoever takes care of orphans
+        time.sleep(0.002)
+
+
+def lives(name: str, group: int) -> bool:
+    """Whether a process is in a group and not dead."""
+    try:
+        with open(f"/proc/{name}/stat", "rb") as file:
+            # The name before it is in parentheses and may hold anything.
+            state, _, its_group = file.read().rpartition(b")")[2].split()[:3]
+    except OSError:
+        return False
+    return int(its_group) == group and state not in (b"Z", b"X")
+
+
+def processes() -> list[str]:
+    """All processes, where there is a /proc."""
+    return [name for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc/self") else []
+
+
+def end_strays(mark: bytes) -> None:
+    """Kill what left the session but carries the container's mark in its environment, where there is a /proc."""
+    for _ in range(5):
+        found = False
+        for name in processes():
+            if int(name) != os.getpid() and carries(name, mark):
+                found = True
+                try:
+                    os.kill(int(name), signal.SIGKILL)
+                except OSError:
+                    pass
+        if not found:
+            return
+
+
+def carries(pid: str, mark: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return mark in file.read()
+    except OSError:
+        return False
+
+
+def supervise(pid: int, pipes: list[Pipe], wakes: int) -> int:
+    """Copy output until the process ends. Gives its wait status."""
+    while True:
+        ready, _, _ = select.select([wakes] + [pipe.fd for pipe in pipes], (), ())
+        for pipe in list(pipes):
+            if pipe.fd in ready and not pipe.read():
+                pipes.remove(pipe)
+        if wakes not in ready:
+            continue
+        for number in os.read(wakes, 100):
+            if number == signal.SIGTERM:
+                end_group(pid, signal.SIGTERM)
+            elif number == signal.SIGUSR1:
+                end_group(pid, signal.SIGKILL)
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status
+
+
+def drain(pipes: list[Pipe]) -> None:
+    """Copy what is left. Whoever still holds the other end has a moment, then is no longer listened to."""
+    until = time.monotonic() + DRAIN_SECONDS
+    while pipes:
+        left = until - time.monotonic()
+        ready = select.select([pipe.fd for pipe in pipes], (), (), max(left, 0))[0]
+        if not ready:
+            return
+        for pipe in list(pipes):
+            if pipe.fd in ready and not pipe.read():
+                pipes.remove(pipe)
+
+
+def main() -> None:
+    spec = Spec(**json.load(sys.stdin.buffer))
+    os.setsid()
+    os.set_inheritable(spec.lock, False)  # noqa: FBT003
+    wakes, wake = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    log = Log(spec.log, spec.max_bytes, spec.max_files)
+    (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+    try:
+        pid = spawn(spec, out_end, err_end)
+    except OSError as error:
+        what = spec.folder if error.filename == "chdir" else spec.command[0]
+        reason = errno.errorcode.get(error.errno or 0, "")
+        write(spec.exit, {"failed": f"{what}: {error.strerror}", "at": time.time(), "errno": reason})
+        tell(f"failed {what}: {error.strerror}")
+        return
+    os.close(out_end)
+    os.close(err_end)
+    write(spec.run, {"shim": os.getpid(), "pid": pid, "at": time.time()})
+    tell(f"started {pid}")
+    pipes = [Pipe(out, "stdout", log), Pipe(err, "stderr", log)]
+    status = supervise(pid, pipes, wakes)
+    at = time.time()
+    end_group(pid, signal.SIGKILL)
+    end_strays(spec.mark.encode())
+    see_off(pid)
+    drain(pipes)
+    write(spec.exit, {"code": os.waitstatus_to_exitcode(status), "at": at})
+
+
+if __name__ == "__main__":
+    main()

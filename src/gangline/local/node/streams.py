@@ -1,0 +1,49 @@
+"""The streams of a node that runs in this process."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+from gangline.base.clock import Clock
+from gangline.local.node import executing
+from gangline.local.node.logs import LogReader
+from gangline.local.node.node import Node
+from gangline.local.node.probes import HOST, Target
+from gangline.local.streams import Command, LogOptions, NotRunning, Place
+
+
+class NodeStreams:
+    """`PodStreams` of one node."""
+
+    def __init__(self, node: Node, reader: LogReader, clock: Clock) -> None:
+        self._node, self._reader, self._clock = node, reader, clock
+
+    def logs(self, place: Place, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        return self._reader.read_run(place.key, place.uid, place.container, run, options)
+
+    async def attached(self, place: Place, run: str) -> AsyncGenerator[tuple[bytes, bytes], None]:
+        found = self._reader.attached(place.key, place.uid, place.container, run)
+        async with aclosing(found) as entries:
+            async for entry in entries:
+                yield entry.stream, entry.shown(timestamps=False)
+
+    @asynccontextmanager
+    async def executing(
+        self, place: Place, command: Sequence[str], *, stdin: bool, tty: bool
+    ) -> AsyncIterator[Command]:
+        target = self._target(place)
+        async with executing.executing(target, command, self._clock, stdin=stdin, tty=tty) as running:
+            yield running
+
+    async def connected(self, place: Place, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        targets = self._node.targets(place.uid).values()
+        if not targets:
+            raise NotRunning("pod is not running")
+        known = (target.ports[str(port)] for target in targets if str(port) in target.ports)
+        return await asyncio.open_connection(HOST, next(known, port))
+
+    def _target(self, place: Place) -> Target:
+        target = self._node.targets(place.uid).get(place.container)
+        if target is None:
+            raise NotRunning(f'container not found ("{place.container}")')
+        return target

@@ -1,0 +1,18 @@
+"""Makes standard input the controlling terminal, and becomes a command: `terminal.py PROGRAM NAME ARGUMENT...`.
+
+Started as a script with a bare interpreter, in a session of its own. A function between fork and exec would do the
+same, but is not safe in a process with threads.
+"""
+
+import fcntl
+import os
+import sys
+import termios
+
+if __name__ == "__main__":
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    try:
+        os.execv(sys.argv[1], sys.argv[2:])  # noqa: S606 - that is what it is for
+    except OSError as error:
+        sys.stderr.write(f"exec: {sys.argv[1]}: {error.strerror}\r\n")
+        sys.exit(126)

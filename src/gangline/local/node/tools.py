@@ -1,0 +1,83 @@
+"""What a pod's worker needs of its node, in one value."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from gangline.api.quantity import Quantity
+from gangline.base.clock import Clock
+from gangline.base.tasks import supervise
+from gangline.kube.client import Client
+from gangline.local.node.images import Images
+from gangline.local.node.records import StateFolder
+from gangline.local.node.resources import Devices
+from gangline.local.node.settings import NodeSettings
+from gangline.local.node.spec import RunPod
+from gangline.local.node.volumes import Volumes
+
+Task = asyncio.Task[None]
+
+
+class Ports(Protocol):
+    """The address book, as a pod's worker needs it."""
+
+    def of(self, pod: RunPod) -> Mapping[str, int]:
+        """The real ports of a pod, by name and by written number."""
+        ...
+
+    def hand_over(self, pod: RunPod) -> None:
+        """The pod's process is about to start and will listen. Raises `PortTaken` if somebody else does."""
+        ...
+
+    def take_back(self, pod: RunPod) -> None:
+        """The process has ended: keep its ports for the next one."""
+        ...
+
+
+class NoPorts:
+    """Nobody gives out ports: pods have those they write."""
+
+    def of(self, pod: RunPod) -> Mapping[str, int]:
+        return {}
+
+    def hand_over(self, pod: RunPod) -> None: ...
+    def take_back(self, pod: RunPod) -> None: ...
+
+
+def spawn(group: asyncio.TaskGroup, work: Callable[[], Coroutine[Any, Any, object]], what: str) -> Task:
+    """A supervised task. Work begins with the task: one cancelled before that leaves nothing unawaited."""
+
+    async def run() -> None:
+        await supervise(work(), what)
+
+    return group.create_task(run())
+
+
+Tell = Callable[[RunPod, str, str, str], None]
+"""Records an Event: about a pod, type, reason, note."""
+
+
+def tell_nobody(pod: RunPod, type: str, reason: str, note: str) -> None:  # noqa: A002 - Kubernetes' word
+    """Records nothing."""
+
+
+class Tools(msgspec.Struct, frozen=True):
+    """The node's parts."""
+
+    client: Client
+    clock: Clock
+    settings: NodeSettings
+    # Where processes run, unless they say otherwise.
+    folder: Path
+    state: StateFolder
+    volumes: Volumes
+    images: Images
+    devices: Devices
+    allocatable: Mapping[str, Quantity]
+    # Pid to bytes: whoever is in here is watched.
+    memory_limits: dict[int, int]
+    ports: Ports = NoPorts()
+    tell: Tell = tell_nobody

@@ -1,0 +1,151 @@
+"""The API server with everything that keeps its objects in order: garbage collector, namespaces, custom resources.
+
+No node: what is created here is stored, and pods wait. `cluster.py` adds the node.
+"""
+
+import asyncio
+import os
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from gangline.base.clock import Clock
+from gangline.base.errors import InputError
+from gangline.kube.config import Connection
+from gangline.kube.credentials import StaticToken
+from gangline.kube.tls import TLS, Pem
+from gangline.local.certs import Authority, authority
+from gangline.local.crds import CustomResources
+from gangline.local.gc import GarbageCollector
+from gangline.local.namespaces import Namespaces
+from gangline.local.priorities import make_system_classes
+from gangline.local.server.api import Api
+from gangline.local.server.auth import MASTERS, Authenticator, User
+from gangline.local.server.bodies import LIMIT
+from gangline.local.server.builtin import builtin_catalog
+from gangline.local.server.registry import Registry
+from gangline.local.server.rootpaths import RootPaths
+from gangline.local.server.streams import Nodes, streams
+from gangline.local.server.subresources import subresources
+from gangline.local.store.store import Store
+
+ADMIN = User("admin", (MASTERS, "system:authenticated"))
+SHUTDOWN_SECONDS = 0.5
+NOBODY: Nodes = {}
+
+
+class PlaneSettings(msgspec.Struct, frozen=True):
+    """Where the API server listens and keeps its state."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    certificates: Path | None = None
+    """The folder of its certificates. None: plain HTTP, for tests on loopback."""
+    token: str = ""
+    """The administrator's; made up when empty."""
+    tells_inert: bool = True
+    """Whether whoever creates an object that nothing acts on is warned. A real API server never does."""
+    users: Mapping[str, User] = {}
+    """Others who may knock, by their tokens."""
+
+
+class Plane(msgspec.Struct, frozen=True):
+    """A running API server."""
+
+    url: str
+    token: str
+    registry: Registry
+    authority: Authority | None = None
+
+    @property
+    def connection(self) -> Connection:
+        """How our own client reaches it."""
+        tls = None
+        if self.authority is not None:
+            tls = TLS(ca=Pem("the local plane's CA", file=self.authority.ca))
+        return Connection(
+            server=self.url,
+            tls=tls,
+            context="gangline",
+            credentials=StaticToken(self.token, "the local plane"),
+        )
+
+
+@asynccontextmanager
+async def api_plane(
+    store: Store, settings: PlaneSettings, clock: Clock, nodes: Nodes = NOBODY
+) -> AsyncIterator[Plane]:
+    """The API server on a store, until the block ends. It answers when the block begins.
+
+    `nodes` serve logs and commands of their pods; they may be added while the server runs.
+    """
+    token = settings.token or secrets.token_urlsafe(24)
+    issued = (
+        authority(settings.certificates, (settings.host,), clock.now()) if settings.certificates else None
+    )
+    catalog = builtin_catalog()
+    registry = Registry(store, catalog, clock, tells_inert=settings.tells_inert)
+    roots = RootPaths(f"{settings.host}:{settings.port}")
+    namespaces = Namespaces(registry, issued.ca if issued else None)
+    customs = CustomResources(registry, roots, clock)
+    api = Api(
+        registry,
+        Authenticator({**settings.users, token: ADMIN}),
+        clock,
+        roots,
+        subresources={**subresources(registry), **streams(registry, nodes, clock)},
+    )
+    await namespaces.prepare()
+    await make_system_classes(registry)
+    customs.load()
+    async with _listening(api, settings, issued) as url, asyncio.TaskGroup() as group:
+        work = (GarbageCollector(registry).run(), namespaces.run(), customs.run())
+        tasks = [group.create_task(each) for each in work]
+        try:
+            yield Plane(url, token, registry, issued)
+        finally:
+            for task in tasks:
+                task.cancel()
+            # Watches end as they do after their time, so that clients see no broken connection.
+            store.end_watches()
+
+
+@asynccontextmanager
+async def _listening(api: Api, settings: PlaneSettings, issued: Authority | None) -> AsyncIterator[str]:
+    loop = asyncio.get_running_loop()
+
+    def request(*parts: object) -> web.BaseRequest:
+        return web.BaseRequest(*parts, loop, client_max_size=LIMIT)  # type: ignore[arg-type,misc]
+
+    server = web.Server(api, request_factory=request, access_log=None)
+    runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, settings.host, settings.port, ssl_context=_tls(issued))
+        try:
+            await site.start()
+        except OSError as error:
+            where = f"{settings.host}:{settings.port}"
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise InputError(f"{where}: cannot listen there: {why}; choose another with --port") from error
+        host, port = runner.addresses[0][:2]
+        yield f"{'https' if issued else 'http'}://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+def _tls(issued: Authority | None) -> ssl.SSLContext | None:
+    if issued is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(issued.server.certificate, issued.server.key)
+    # A client may show a certificate of ours instead of a token.
+    context.load_verify_locations(issued.ca)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context

@@ -1,0 +1,32 @@
+"""The priority classes that every cluster has."""
+
+from gangline.api.meta import JSON
+from gangline.local.server.refused import Refused
+from gangline.local.server.registry import Call, Registry
+
+CALL = Call(manager="kube-apiserver")
+CLASSES: tuple[tuple[str, int, str], ...] = (
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+)
+
+
+async def make_system_classes(registry: Registry) -> None:
+    """Make those that are missing. Idempotent."""
+    entry = registry.catalog.stored("scheduling.k8s.io", "priorityclasses")
+    assert entry is not None
+    for name, value, description in CLASSES:
+        body: JSON = {"metadata": {"name": name}, "value": value, "description": description}
+        try:
+            await registry.create(CALL, entry, "", body)
+        except Refused as refusal:
+            if refusal.code != 409:
+                raise

@@ -1,0 +1,85 @@
+"""The rules of a custom resource, from its schema."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gangline.api.jsonpath import JSONPath
+from gangline.api.meta import JSON
+from gangline.local.server.kinds import metadata
+from gangline.local.server.kinds.kind import Kind
+from gangline.schema.problems import Problem
+from gangline.schema.structural import Structural
+
+
+class CustomKind(Kind):
+    """Rules of one version of a custom resource."""
+
+    generation = True
+
+    def __init__(
+        self, schema: JSON, *, status: bool, namespaced: bool, selectable_fields: tuple[str, ...]
+    ) -> None:
+        super().__init__()
+        self._schema = Structural.of(schema)
+        # Set on the instance: each custom kind has its own.
+        self.has_status = status  # type: ignore[misc]
+        self.namespaced = namespaced  # type: ignore[misc]
+        self.field_labels = frozenset(label.removeprefix(".") for label in selectable_fields)  # type: ignore[misc]
+        self._paths = {label: JSONPath.of_field(label) for label in selectable_fields}
+
+    def prepared(self, obj: JSON) -> list[str]:
+        """Default and prune; the paths of fields that were dropped."""
+        return self._schema.prepare(obj)
+
+    def create(self, obj: JSON, now: str) -> None:
+        obj["metadata"]["generation"] = 1
+        if self.has_status:
+            obj.pop("status", None)
+
+    def spec_of(self, obj: JSON) -> Any:
+        left_out = ("metadata", "status") if self.has_status else ("metadata",)
+        return {name: value for name, value in obj.items() if name not in left_out}
+
+    def update_status(self, obj: JSON, old: JSON) -> None:
+        super().update_status(obj, old)
+        # Metadata stays as it was; only who owns what is noted.
+        managed = obj["metadata"].get("managedFields")
+        obj["metadata"] = {name: value for name, value in old["metadata"].items() if name != "managedFields"}
+        if managed:
+            obj["metadata"]["managedFields"] = managed
+
+    def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
+        if old is None or not self._schema.has_rules:
+            return []
+        return self._schema.validate(obj, old).warnings
+
+    def validate_metadata(self, obj: JSON) -> list[Problem]:
+        # Unlike with core kinds, any qualified name is fine for a finalizer.
+        return metadata.validate(obj["metadata"], self.name_check, namespaced=self.namespaced)
+
+    def validate(self, obj: JSON) -> list[Problem]:
+        return [*self.validate_metadata(obj), *self._schema.validate(obj).problems]
+
+    def validate_update(self, obj: JSON, old: JSON) -> list[Problem]:
+        return [
+            *metadata.validate_update(obj["metadata"], old["metadata"]),
+            *self._schema.validate(obj, old).problems,
+        ]
+
+    def validate_status_update(self, obj: JSON, old: JSON) -> list[Problem]:
+        return [
+            *metadata.validate_update(obj["metadata"], old["metadata"]),
+            *self._schema.validate_status(obj, old).problems,
+        ]
+
+    def fields(self, obj: JSON) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for label, path in self._paths.items():
+            found[label.removeprefix(".")] = _text(path.first(obj, ""))
+        return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

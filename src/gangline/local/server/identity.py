@@ -1,0 +1,84 @@
+"""Which object a body is, and which parts of its metadata a client cannot choose."""
+
+import random
+import uuid
+
+from gangline.api.meta import JSON, Key
+from gangline.local.server import refusals
+from gangline.local.server.catalog import Entry
+from gangline.local.server.traits import needs_version
+from gangline.schema.problems import Problem, ProblemKind
+
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""For generated names: no vowels, so that no words come out; nothing that is easily misread."""
+_LONGEST_PREFIX = 58
+_FROM_SERVER = ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+
+NAME_MISSING = "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+NAME_DIFFERS = "the name of the object ({given}) does not match the name on the URL ({name})"
+NAMESPACE_DIFFERS = "the namespace of the provided object does not match the namespace sent on the request"
+
+
+def metadata_of(body: JSON) -> JSON:
+    """The metadata of a body, made an object where it is none."""
+    found = body.get("metadata")
+    if not isinstance(found, dict):
+        found = body["metadata"] = {}
+    return found
+
+
+def check_place(entry: Entry, key: Key, body: JSON) -> None:
+    """A body names the object that the URL names. Raises `Refused` (400)."""
+    metadata = metadata_of(body)
+    check_namespace(entry, key.namespace, metadata)
+    name = metadata.get("name")
+    if not name:
+        raise refusals.bad_request(NAME_MISSING.format(name=key.name))
+    if name != key.name:
+        raise refusals.bad_request(NAME_DIFFERS.format(given=name, name=key.name))
+
+
+def check_namespace(entry: Entry, namespace: str, metadata: JSON) -> None:
+    """A body is in the namespace of the URL, or says none. Cluster-scoped kinds ignore what it says."""
+    if not entry.served.namespaced:
+        metadata.pop("namespace", None)
+    elif (metadata.get("namespace") or namespace) != namespace:
+        raise refusals.bad_request(NAMESPACE_DIFFERS)
+    else:
+        metadata["namespace"] = namespace
+
+
+def identify(metadata: JSON, now: str) -> None:
+    """What the server gives a new object, whatever the client sent."""
+    for name in _FROM_SERVER:
+        metadata.pop(name, None)
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata["name"] = generated(metadata["generateName"])
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = now
+
+
+def same_object(entry: Entry, name: str, old: JSON, new: JSON, *, put: bool) -> None:
+    """Fill in what a change may leave out, and keep what it may not touch. Raises `Refused`."""
+    metadata, was = new["metadata"], old["metadata"]
+    version = metadata.get("resourceVersion")
+    if not version and put and needs_version(entry):
+        problem = Problem(
+            ProblemKind.INVALID, "metadata.resourceVersion", 0, "must be specified for an update"
+        )
+        raise refusals.invalid_resource(entry, name, [problem])
+    if version and version != was["resourceVersion"]:
+        raise refusals.conflict(entry, name, refusals.MODIFIED)
+    metadata["resourceVersion"] = was["resourceVersion"]
+    for field in _KEPT:
+        if field not in was:
+            metadata.pop(field, None)
+        elif field != "uid" or not metadata.get("uid"):
+            metadata[field] = was[field]
+
+
+def generated(prefix: str) -> str:
+    """A name that nobody has yet, most likely."""
+    suffix = "".join(random.choices(LETTERS, k=5))  # noqa: S311 - not a secret
+    return f"{prefix[:_LONGEST_PREFIX]}{suffix}"

@@ -1,0 +1,83 @@
+"""What a URL asks for. Parsed by hand: one catch-all route is faster than a table of hundreds, and knows CRDs."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from gangline.api.meta import Key
+
+
+class Verb(StrEnum):
+    """As authorizers and discovery spell them."""
+
+    GET = "get"
+    LIST = "list"
+    WATCH = "watch"
+    CREATE = "create"
+    UPDATE = "update"
+    PATCH = "patch"
+    DELETE = "delete"
+    DELETE_COLLECTION = "deletecollection"
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A resource path: `/apis/GROUP/VERSION[/watch][/namespaces/NS]/PLURAL[/NAME[/SUBRESOURCE]]`."""
+
+    group: str
+    version: str
+    plural: str = ""
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    watch: bool = False
+    """The deprecated `/watch/` prefix."""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+def target(path: str) -> Target | None:
+    """The resource a path names; None when it names none (`/version`, `/apis`, `/openapi/v3` ...)."""
+    parts = [part for part in path.split("/") if part]
+    if len(parts) >= 2 and parts[0] == "api":
+        group, version, rest = "", parts[1], parts[2:]
+    elif len(parts) >= 3 and parts[0] == "apis":
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    watch = bool(rest) and rest[0] == "watch"
+    if watch:
+        rest = rest[1:]
+    namespace = ""
+    # `/namespaces/NS/PLURAL` is inside a namespace; `/namespaces/NS` and `/namespaces/NS/status` are the namespace.
+    if len(rest) >= 3 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    plural, name, *sub = (*rest, "", "")[: max(2, len(rest))]
+    return Target(group, version, plural, namespace, name, "/".join(sub), watch)
+
+
+def verb(method: str, found: Target, query: Mapping[str, str]) -> Verb | None:
+    """What is asked of a target; None when the method means nothing there."""
+    match method:
+        case "GET" | "HEAD":
+            if found.watch or said_yes(query, "watch"):
+                # A named GET ignores `watch`, as the real server does.
+                return Verb.WATCH if found.watch or not found.name else Verb.GET
+            return Verb.GET if found.name else Verb.LIST
+        case "POST":
+            return Verb.CREATE
+        case "PUT":
+            return Verb.UPDATE if found.name else None
+        case "PATCH":
+            return Verb.PATCH if found.name else None
+        case "DELETE":
+            return Verb.DELETE if found.name else Verb.DELETE_COLLECTION
+        case _:
+            return None
+
+
+def said_yes(query: Mapping[str, str], name: str) -> bool:
+    """Whether a query has a flag. Anything but `false` and `0` is yes, nothing (`?watch`) too."""
+    return name in query and query[name].lower() not in ("false", "0")

@@ -1,0 +1,54 @@
+"""One process at a time in a folder."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gangline.base.errors import InputError
+
+LOCK = "lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder (made, for its owner only, when missing) until the block or the process ends.
+
+    Raises `InputError` when another process holds it, or it cannot be written to.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be used: {error.strerror}; choose a writable folder") from error
+    try:
+        _take(lock, folder)
+        yield
+    finally:
+        # This also unlocks. The file stays: removing it would race with whoever opens it now.
+        os.close(lock)
+
+
+def holder(folder: Path) -> int | None:
+    """The process that holds a folder, if one does. What a process that died left behind does not count."""
+    try:
+        with (folder / LOCK).open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(lock.read(32))
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _take(lock: int, folder: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
+        by = f"process {holder}" if holder else "another process"
+        raise InputError(f"{folder}: in use by {by}; stop it first, or choose another folder") from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

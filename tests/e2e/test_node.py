@@ -1,0 +1,506 @@
+"""A whole node on an API in memory: real processes, real files."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gangline.api.core import ConfigMap, Pod, Secret, Service
+from gangline.api.meta import JSON
+from gangline.base.clock import Clock, SystemClock
+from gangline.local.node.logs import LogReader
+from gangline.local.node.network import AddressBook, addresses, bound
+from gangline.local.node.node import Node
+from gangline.local.node.plan import Backoff
+from gangline.local.node.settings import NodeSettings
+from gangline.local.node.tools import Ports
+from gangline.local.node.volumes import CLAIMS
+from gangline.local.streams import LogOptions
+from gangline.runtime.informer import Informer
+from gangline.testing.clock import FakeClock
+from nodeapi import NodeApi, key, over_http, pod_body, sh
+
+QUICK = NodeSettings(
+    backoff=Backoff().scaled(0.005),
+    retry=timedelta(milliseconds=50),
+    memory_period=timedelta(milliseconds=50),
+    size_period=timedelta(milliseconds=50),
+)
+
+
+@pytest.fixture
+def api() -> NodeApi:
+    return NodeApi()
+
+
+@asynccontextmanager
+async def node(
+    api: NodeApi,
+    state: Path,
+    settings: NodeSettings = QUICK,
+    clock: Clock | None = None,
+    ports: Ports | None = None,
+) -> AsyncIterator[Node]:
+    clock = clock or SystemClock()
+    client = api.client(clock)
+    pods = Informer(client, Pod, clock=clock)
+    running = Node(client, pods, folder=state, logs=state, clock=clock, settings=settings, ports=ports)
+    with suppress(asyncio.CancelledError):
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(pods.run()), group.create_task(running.run())]
+            yield running
+            for task in reversed(tasks):
+                task.cancel()
+
+
+async def until(holds: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for files and processes, which tell nobody when they change."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def written(file: Path) -> str:
+    return file.read_text().strip() if file.exists() else ""
+
+
+def living(pid: int) -> bool:
+    """Not gone, and not dead and waiting for its parent's attention."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def main(status: JSON) -> JSON:
+    found: JSON = status["containerStatuses"][0]
+    return found
+
+
+async def logs(state: Path, name: str, container: str = "main", *, previous: bool = False) -> str:
+    reader = LogReader(state, SystemClock())
+    parts = [part async for part in reader.read(key(name), container, LogOptions(previous=previous))]
+    return b"".join(parts).decode()
+
+
+async def test_a_pod_runs_and_its_end_is_told_completely(api: NodeApi, tmp_path: Path) -> None:
+    async with node(api, tmp_path):
+        await api.client().create(Pod, pod_body("p", *sh("echo hello; exit 3")))
+        status = await api.phase("p", "Failed")
+    ended = main(status)["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (3, "Error")
+    assert ended["containerID"].startswith("process://")
+    assert ended["startedAt"] <= ended["finishedAt"]
+    assert (status["podIP"], status["hostIP"]) == ("127.0.0.1", "127.0.0.1")
+    assert status["startTime"]
+    assert [each["phase"] for each in api.statuses("p")][-2:] == ["Running", "Failed"]
+    assert await logs(tmp_path, "p") == "hello\n"
+
+
+async def test_conditions_of_others_survive(api: NodeApi, tmp_path: Path) -> None:
+    body = pod_body("p", "true")
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    body["status"] = {"phase": "Pending", "conditions": [scheduled], "qosClass": "BestEffort"}
+    api.races = 2
+    async with node(api, tmp_path):
+        await api.client().create(Pod, body)
+        status = await api.phase("p", "Succeeded")
+    assert "PodScheduled" in [each["type"] for each in status["conditions"]]
+    assert status["qosClass"] == "BestEffort"
+
+
+async def test_status_is_written_once_the_api_is_back(api: NodeApi, tmp_path: Path) -> None:
+    async with node(api, tmp_path):
+        await api.client().create(
+            Pod, pod_body("p", *sh(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"))
+        )
+        await api.phase("p", "Running")
+        api.down = True
+        (tmp_path / "go").touch()
+        await until(lambda: list(tmp_path.glob("pods/*/main/0.exit")))
+        api.down = False
+        await api.phase("p", "Succeeded")
+
+
+async def test_restarts_back_off_and_keep_the_last_state(api: NodeApi, tmp_path: Path) -> None:
+    script = f"echo run >> {tmp_path}/runs; [ $(wc -l < {tmp_path}/runs) -ge 3 ]"
+    async with node(api, tmp_path):
+        await api.client().create(Pod, pod_body("p", *sh(script), restart="OnFailure"))
+        status = await api.phase("p", "Succeeded")
+    assert main(status)["restartCount"] == 2
+    assert main(status)["lastState"]["terminated"]["exitCode"] == 1
+    reasons = [main(each)["state"].get("waiting", {}).get("reason") for each in api.statuses("p")[1:]]
+    assert "CrashLoopBackOff" in reasons
+
+
+async def test_init_containers_and_sidecars_come_in_order(api: NodeApi, tmp_path: Path) -> None:
+    def member(name: str, script: str, **more: str) -> JSON:
+        return {
+            "name": name,
+            "image": "none",
+            "command": list(sh(f"echo {name} >> {tmp_path}/order; {script}")),
+            **more,
+        }
+
+    body = pod_body(
+        "p",
+        initContainers=[
+            member("first", "true"),
+            member(
+                "side",
+                f"trap 'echo side-ends >> {tmp_path}/order; exit 0' TERM; while :; do sleep 0.02; done",
+                restartPolicy="Always",
+            ),
+            member("second", "true"),
+        ],
+    )
+    body["spec"]["containers"] = [member("main", "true")]
+    async with node(api, tmp_path):
+        await api.client().create(Pod, body)
+        status = await api.phase("p", "Succeeded")
+    assert (tmp_path / "order").read_text().split() == ["first", "side", "second", "main", "side-ends"]
+    assert [each["state"]["terminated"]["exitCode"] for each in status["initContainerStatuses"]] == [0, 0, 0]
+
+
+async def test_deletion_asks_then_kills_the_whole_group_and_releases(api: NodeApi, tmp_path: Path) -> None:
+    script = f"trap '' TERM; sh -c 'trap \"\" TERM; echo $$$$ > {tmp_path}/child; while :; do sleep 1; done' & wait; wait"
+    async with node(api, tmp_path):
+        client = api.client()
+        await client.create(Pod, pod_body("p", *sh(script), terminationGracePeriodSeconds=1))
+        await api.phase("p", "Running")
+        await until(lambda: written(tmp_path / "child"))
+        await client.delete(Pod, key("p"))
+        await api.gone("p")
+        child = int((tmp_path / "child").read_text())
+        assert not living(child)
+    last = api.statuses("p")[-1]
+    assert main(last)["state"]["terminated"]["exitCode"] == 137
+    assert main(last)["state"]["terminated"]["signal"] == 9
+
+
+async def test_grace_is_measured_by_the_clock(api: NodeApi, tmp_path: Path) -> None:
+    clock = FakeClock()
+    script = f"trap '' TERM; echo up > {tmp_path}/up; while :; do sleep 0.05; done"
+    async with node(api, tmp_path, NodeSettings(), clock):
+        await api.client().create(Pod, pod_body("p", *sh(script), terminationGracePeriodSeconds=60))
+        await api.phase("p", "Running")
+        await until(lambda: written(tmp_path / "up"))
+        await api.client().delete(Pod, key("p"))
+        await clock.advance(timedelta(seconds=59))
+        assert "running" in main(api.pod("p")["status"])["state"]
+        await clock.advance(timedelta(seconds=2))
+        await api.gone("p")
+
+
+async def test_a_mapping_of_images_makes_their_paths_real(api: NodeApi, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("print('trained')")
+    mapping = tmp_path / "images.yaml"
+    mapping.write_text("kubeflow/mnist: {paths: {/var/mnist: ./src}}\n")
+    body = pod_body("p", "python", "/var/mnist/train.py", container={"image": "kubeflow/mnist:1.0"})
+    async with node(api, tmp_path, NodeSettings(images=mapping)):
+        await api.client().create(Pod, body)
+        await api.client().create(Pod, pod_body("q", "python", "/var/mnist/train.py"))
+        await api.phase("p", "Succeeded")
+        unmapped = await api.phase("q", "Failed")
+    assert await logs(tmp_path, "p") == "trained\n"
+    message = main(unmapped)["state"]["terminated"]["message"]
+    assert message.startswith('image "none": /var/mnist/train.py exists only in the image; map it')
+
+
+async def test_a_port_that_somebody_took_fails_the_pod_as_such(api: NodeApi, tmp_path: Path) -> None:
+    clock, client = SystemClock(), api.client()
+    services = Informer(client, Service, clock=clock)
+    book = AddressBook(services.cache, client)
+    spec = {"selector": {"app": "x"}, "ports": [{"name": "a", "port": 2222}]}
+    await client.create(Service, {"metadata": {"name": "s", "namespace": "default"}, "spec": spec})
+    body = pod_body("p", "true")
+    body["metadata"]["labels"] = {"app": "x"}
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(services.run())
+        await services.synced()
+        await book.reconcile(key("s"))
+        await services.until(lambda cache: any(addresses(each) for each in cache))
+        book.close()
+        (service,) = services.cache
+        with bound(addresses(service)["a"]) as stranger:
+            stranger.listen()
+            async with node(api, tmp_path, ports=book):
+                await client.create(Pod, body)
+                status = await api.phase("p", "Failed")
+        following.cancel()
+    assert main(status)["state"]["terminated"]["reason"] == "PortClash"
+
+
+async def test_a_deadline_fails_the_pod(api: NodeApi, tmp_path: Path) -> None:
+    async with node(api, tmp_path):
+        await api.client().create(Pod, pod_body("p", "sleep", "99", activeDeadlineSeconds=1))
+        status = await api.phase("p", "Failed")
+    assert status["reason"] == "DeadlineExceeded"
+    assert main(status)["state"]["terminated"]["exitCode"] == 143
+
+
+async def test_a_command_that_is_not_there_is_one_line(api: NodeApi, tmp_path: Path) -> None:
+    async with node(api, tmp_path):
+        await api.client().create(Pod, pod_body("p", "no-such-program"))
+        status = await api.phase("p", "Failed")
+    ended = main(status)["state"]["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("StartError", 128)
+    assert ended["message"] == 'exec: "no-such-program": executable file not found in $PATH'
+
+
+async def test_environment_waits_for_what_it_needs(api: NodeApi, tmp_path: Path) -> None:
+    env = [
+        {"name": "WHO", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "who"}}},
+        {"name": "PASS", "valueFrom": {"secretKeyRef": {"name": "s", "key": "pass"}}},
+        {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+    body = pod_body("p", "echo", "$(WHO) $(PASS) $(ME) $$(WHO) $(NO)", container={"env": env})
+    async with node(api, tmp_path):
+        client = api.client()
+        await client.create(Pod, body)
+        await api.until(lambda: "CreateContainerConfigError" in str(api.pod("p")["status"]))
+        await client.create(
+            ConfigMap, {"metadata": {"name": "c"}, "data": {"who": "me"}}, namespace="default"
+        )
+        await client.create(
+            Secret, {"metadata": {"name": "s"}, "data": {"pass": "cHc="}}, namespace="default"
+        )
+        await api.phase("p", "Succeeded")
+    assert await logs(tmp_path, "p") == "me pw p $(WHO) $(NO)\n"
+
+
+async def test_volumes_are_folders_that_paths_lead_to(api: NodeApi, tmp_path: Path) -> None:
+    mounts = [
+        {"name": "work", "mountPath": "/work/dir"},
+        {"name": "conf", "mountPath": "/etc/conf"},
+        {"name": "claim", "mountPath": "/keep", "subPath": "deep"},
+    ]
+    volumes = [
+        {"name": "work", "emptyDir": {}},
+        {"name": "conf", "configMap": {"name": "c", "items": [{"key": "a", "path": "x/a.txt"}]}},
+        {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}},
+    ]
+    script = "cat /etc/conf/x/a.txt; pwd > /keep/pwd; touch $GANGLINE_VOLUME_WORK/here; ls /work/dir"
+    container = {"volumeMounts": mounts, "workingDir": "/work/dir"}
+    async with node(api, tmp_path):
+        client = api.client()
+        await client.create(
+            ConfigMap, {"metadata": {"name": "c"}, "data": {"a": "text\n"}}, namespace="default"
+        )
+        await client.create(CLAIMS, {"metadata": {"name": "data"}, "spec": {}}, namespace="default")
+        await client.create(Pod, pod_body("p", *sh(script), container=container, volumes=volumes))
+        await api.phase("p", "Succeeded")
+        assert await logs(tmp_path, "p") == "text\nhere\n"
+        await client.delete(Pod, key("p"))
+        await api.gone("p")
+    kept = tmp_path / "claims" / "default_data" / "deep" / "pwd"
+    assert kept.read_text().strip().endswith("_volumes/work")
+    assert api.objects["persistentvolumeclaims", "default", "data"]["status"]["phase"] == "Bound"
+
+
+async def test_an_empty_dir_that_grows_too_large_evicts(api: NodeApi, tmp_path: Path) -> None:
+    script = "head -c 3000000 /dev/zero > /scratch/big; exec sleep 99"
+    body = pod_body(
+        "p",
+        *sh(script),
+        container={"volumeMounts": [{"name": "s", "mountPath": "/scratch"}]},
+        volumes=[{"name": "s", "emptyDir": {"sizeLimit": "1Mi"}}],
+        terminationGracePeriodSeconds=1,
+    )
+    async with node(api, tmp_path):
+        await api.client().create(Pod, body)
+        status = await api.phase("p", "Failed")
+    assert status["reason"] == "Evicted"
+    assert 'EmptyDir volume "s" exceeds the limit "1Mi"' in status["message"]
+
+
+async def test_too_much_memory_is_oom_killed(api: NodeApi, tmp_path: Path) -> None:
+    script = "import time; x = bytearray(150_000_000); time.sleep(99)"
+    container = {"resources": {"limits": {"memory": "64Mi"}}}
+    async with node(api, tmp_path):
+        await api.client().create(Pod, pod_body("p", sys.executable, "-c", script, container=container))
+        status = await api.phase("p", "Failed")
+    ended = main(status)["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
+
+
+async def test_devices_are_given_out_once(api: NodeApi, tmp_path: Path) -> None:
+    container = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    script = f"echo $CUDA_VISIBLE_DEVICES; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"
+    settings = NodeSettings(capacity={"nvidia.com/gpu": "4"})
+    async with node(api, tmp_path, settings):
+        client = api.client()
+        for name in ("a", "b"):
+            await client.create(Pod, pod_body(name, *sh(script), container=container))
+        await api.phase("a", "Running")
+        await api.phase("b", "Running")
+        (tmp_path / "go").touch()
+        await api.phase("a", "Succeeded")
+        await api.phase("b", "Succeeded")
+    assert {await logs(tmp_path, "a"), await logs(tmp_path, "b")} == {"0,1\n", "2,3\n"}
+    assert api.objects["nodes", "", "local"]["status"]["allocatable"]["nvidia.com/gpu"] == "4"
+    assert api.objects["leases", "kube-node-lease", "local"]["spec"]["holderIdentity"] == "local"
+
+
+async def test_probes_make_ready_and_restart(api: NodeApi, tmp_path: Path) -> None:
+    container = {
+        "readinessProbe": {"exec": {"command": ["test", "-e", f"{tmp_path}/ready"]}, "periodSeconds": 1},
+        "livenessProbe": {
+            "exec": {"command": ["test", "!", "-e", f"{tmp_path}/sick"]},
+            "periodSeconds": 1,
+            "failureThreshold": 1,
+        },
+    }
+    async with node(api, tmp_path):
+        body = pod_body(
+            "p", "sleep", "99", container=container, restart="Always", terminationGracePeriodSeconds=1
+        )
+        await api.client().create(Pod, body)
+        status = await api.phase("p", "Running")
+        assert main(status)["ready"] is False
+        (tmp_path / "ready").touch()
+        await api.until(lambda: main(api.pod("p")["status"])["ready"])
+        (tmp_path / "sick").touch()
+        await api.until(lambda: main(api.pod("p")["status"])["restartCount"] >= 1)
+
+
+async def test_hooks_run_around_a_process(api: NodeApi, tmp_path: Path) -> None:
+    hooks = {
+        "postStart": {"exec": {"command": list(sh(f"echo post >> {tmp_path}/hooks"))}},
+        "preStop": {"exec": {"command": list(sh(f"echo pre >> {tmp_path}/hooks"))}},
+    }
+    script = f"trap 'echo term >> {tmp_path}/hooks; exit 0' TERM; while :; do sleep 0.02; done"
+    async with node(api, tmp_path):
+        client = api.client()
+        await client.create(Pod, pod_body("p", *sh(script), container={"lifecycle": hooks}))
+        await api.until(lambda: bool(api.pod("p")["status"].get("containerStatuses", [{}])[0].get("started")))
+        await client.delete(Pod, key("p"))
+        await api.gone("p")
+    assert (tmp_path / "hooks").read_text().split() == ["post", "pre", "term"]
+
+
+async def test_termination_message_comes_from_file_or_log(api: NodeApi, tmp_path: Path) -> None:
+    async with node(api, tmp_path):
+        client = api.client()
+        await client.create(Pod, pod_body("a", *sh("echo why > /dev/termination-log; exit 1")))
+        fallback = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+        await client.create(Pod, pod_body("b", *sh("echo last words; exit 1"), container=fallback))
+        first, second = await api.phase("a", "Failed"), await api.phase("b", "Failed")
+    assert main(first)["state"]["terminated"]["message"] == "why\n"
+    assert main(second)["state"]["terminated"]["message"] == "last words\n"
+
+
+async def test_leaving_ends_every_process(api: NodeApi, tmp_path: Path) -> None:
+    async with node(api, tmp_path):
+        await api.client().create(
+            Pod, pod_body("p", *sh(f"echo $$$$ > {tmp_path}/pid; trap '' TERM; sleep 99 & wait; wait"))
+        )
+        await api.phase("p", "Running")
+        await until(lambda: written(tmp_path / "pid"))
+    assert not living(int((tmp_path / "pid").read_text()))
+
+
+async def test_what_is_left_running_is_adopted(api: NodeApi, tmp_path: Path) -> None:
+    settings = NodeSettings(leave_running=True)
+    body = pod_body("p", *sh(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo done; exit 4"))
+    async with node(api, tmp_path, settings):
+        await api.client().create(Pod, body)
+        before = main(await api.phase("p", "Running"))["containerID"]
+    async with node(api, tmp_path):
+        (tmp_path / "go").touch()
+        status = await api.phase("p", "Failed")
+    assert main(status)["containerID"] == before
+    assert main(status)["state"]["terminated"]["exitCode"] == 4
+    assert main(status)["restartCount"] == 0
+    assert await logs(tmp_path, "p") == "done\n"
+
+
+def marked() -> list[int]:
+    """Processes of containers, wherever they are."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("NODE_TEST") == str(os.getpid()):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+async def test_a_killed_node_doubles_nothing_and_orphans_nothing(api: NodeApi, tmp_path: Path) -> None:
+    count = 20
+    env = [{"name": "NODE_TEST", "value": str(os.getpid())}]
+    script = (
+        f"echo run >> {tmp_path}/$HOSTNAME.runs; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; exit 5"
+    )
+    async with over_http(api) as address:
+
+        async def start() -> asyncio.subprocess.Process:
+            program = str(Path(__file__).parents[1] / "noderun.py")
+            return await asyncio.create_subprocess_exec(sys.executable, program, address, str(tmp_path))
+
+        first = await start()
+        client = api.client()
+        names = [f"p{number}" for number in range(count)]
+        for name in names:
+            await client.create(Pod, pod_body(name, *sh(script), container={"env": env}))
+        for name in names:
+            await api.phase(name, "Running", seconds=60)
+        before = {name: main(api.pod(name)["status"])["containerID"] for name in names}
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+        # One pod goes while there is no node, and is force-deleted: nobody else could end its process.
+        await client.delete(Pod, key("p0"), grace=timedelta())
+        second = await start()
+        try:
+            (tmp_path / "go").touch()
+            for name in names[1:]:
+                status = await api.phase(name, "Failed", seconds=60)
+                assert main(status)["state"]["terminated"]["exitCode"] == 5
+                assert main(status)["containerID"] == before[name]
+            for name in names:
+                assert (tmp_path / f"{name}.runs").read_text() == "run\n"
+            await until(lambda: not marked())
+        finally:
+            second.send_signal(signal.SIGKILL)
+            await second.wait()
+
+
+async def test_a_node_killed_at_any_moment_starts_every_pod_once(api: NodeApi, tmp_path: Path) -> None:
+    """Nodes die after a few more milliseconds each, in the middle of starting pods. The last one finishes."""
+    names = [f"p{number}" for number in range(8)]
+    async with over_http(api) as address:
+        program = str(Path(__file__).parents[1] / "noderun.py")
+        client = api.client()
+        for name in names:
+            script = f"echo run >> {tmp_path}/{name}.runs; exit 3"
+            await client.create(Pod, pod_body(name, *sh(script)))
+
+        async def start() -> asyncio.subprocess.Process:
+            return await asyncio.create_subprocess_exec(sys.executable, program, address, str(tmp_path))
+
+        async def spotted(count: int) -> None:
+            await until(lambda: len(list(tmp_path.glob("pods/*/*/*"))) >= count)
+
+        for files in (1, 6, 15, 30):
+            process = await start()
+            await spotted(files)
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+        last = await start()
+        try:
+            for name in names:
+                status = await api.phase(name, "Failed", seconds=30)
+                assert main(status)["state"]["terminated"]["exitCode"] == 3
+                assert (main(status)["restartCount"], written(tmp_path / f"{name}.runs")) == (0, "run")
+        finally:
+            last.send_signal(signal.SIGKILL)
+            await last.wait()

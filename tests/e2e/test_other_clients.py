@@ -1,0 +1,99 @@
+"""Other people's clients and operators, unmodified, on a plane that `gangline up` started.
+
+What each does is in tests/clients; hack/clients.sh brings the packages and builds the controller.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from realclients import CLIENTS, Kubectl, LocalPlane, find_clients, find_controller
+
+pytestmark = pytest.mark.xdist_group("clients")  # one plane for all of them
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
+    find_clients()
+    found = LocalPlane(tmp_path_factory.mktemp("plane"))
+    found.up()
+    yield found
+    found.down()
+
+
+def run(plane: LocalPlane, script: str, namespace: str) -> None:
+    """Run a script of tests/clients to its end. It checks what it sees, and fails if that is wrong."""
+    done = subprocess.run(
+        [find_clients(), CLIENTS / script, namespace],
+        capture_output=True,
+        text=True,
+        env=plane.environment,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_official_python_client(plane: LocalPlane) -> None:
+    run(plane, "official.py", "official")
+
+
+def test_kr8s(plane: LocalPlane) -> None:
+    run(plane, "feels_like_kubectl.py", "kr8s")
+
+
+def test_an_operator_on_kopf(plane: LocalPlane) -> None:
+    run(plane, "operator_in_kopf.py", "kopf")
+
+
+@contextmanager
+def controlling(plane: LocalPlane, namespace: str, log: Path) -> Iterator[IO[bytes]]:
+    """Runs the controller; gives its input, which ends it when closed."""
+    command = [str(find_controller()), namespace]
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=plane.environment
+        ) as process,
+    ):
+        assert process.stdin is not None
+        try:
+            yield process.stdin
+            process.stdin.close()
+            assert process.wait(30) == 0, log.read_text()
+        finally:
+            process.kill()
+
+
+def test_a_controller_in_go_elects_a_leader_and_does_its_work(plane: LocalPlane, tmp_path: Path) -> None:
+    Kubectl(plane)("create", "namespace", "mirror")
+    kubectl = Kubectl(plane, "mirror")
+    with ExitStack() as both:
+        first = both.enter_context(controlling(plane, "mirror", tmp_path / "first"))
+        kubectl("create", "configmap", "early", "--from-literal=a=b")
+        kubectl("label", "configmap", "early", "clients.example/mirrored=true")
+        kubectl("wait", "--for=create", "secret/early", "--timeout=30s")
+        leader = kubectl.get("lease", "mirror")["spec"]["holderIdentity"]
+        assert leader
+
+        secret = kubectl.get("secret", "early")
+        assert secret["data"] == {"a": "Yg=="}
+        (owner,) = secret["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["controller"]) == ("ConfigMap", "early", True)
+        kubectl("patch", "configmap", "early", "-p", '{"data": {"a": "c"}}')
+        kubectl("wait", "secret/early", "--for=jsonpath={.data.a}=Yw==", "--timeout=30s")
+        kubectl("delete", "secret", "early")
+        kubectl("wait", "--for=create", "secret/early", "--timeout=30s")
+
+        both.enter_context(controlling(plane, "mirror", tmp_path / "second"))
+        first.close()
+        kubectl("create", "configmap", "late")
+        kubectl("label", "configmap", "late", "clients.example/mirrored=true")
+        kubectl("wait", "--for=create", "secret/late", "--timeout=30s")
+        assert kubectl.get("lease", "mirror")["spec"]["holderIdentity"] not in ("", leader)
+
+        kubectl("delete", "configmap", "early")
+        kubectl("wait", "secret/early", "--for=delete", "--timeout=30s")

@@ -1,0 +1,123 @@
+"""The address book."""
+
+import socket
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from gangline.api.core import Service
+from gangline.api.meta import JSON, Key
+from gangline.api.training import ADDRESSES
+from gangline.local.node.network import AddressBook, PortTaken, addresses, bound, free_ports
+from gangline.local.node.spec import RunPod
+from gangline.runtime.cache import Cache
+from nodeapi import NodeApi
+
+KEY = Key("default", "s")
+POD = msgspec.convert(
+    {"metadata": {"name": "p", "namespace": "default", "uid": "u", "labels": {"app": "x", "more": "y"}}},
+    RunPod,
+)
+BODY: JSON = {
+    "metadata": {"name": "s", "namespace": "default"},
+    "spec": {"selector": {"app": "x"}, "ports": [{"name": "a", "port": 2222}, {"name": "b", "port": 80}]},
+}
+
+
+class World:
+    """A service, its cache and the book."""
+
+    def __init__(self) -> None:
+        self.api = NodeApi()
+        self.cache: Cache[Service] = Cache()
+        self.book = AddressBook(self.cache, self.api.client())
+
+    async def look(self) -> Service:
+        """Reconcile, and see what came of it."""
+        self.cache.put(await self.api.client().get(Service, KEY))
+        await self.book.reconcile(KEY)
+        found = await self.api.client().get(Service, KEY)
+        self.cache.put(found)
+        return found
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.book.close()
+
+
+async def test_every_port_gets_its_own_once(world: World) -> None:
+    await world.api.client().create(Service, BODY)
+    first = addresses(await world.look())
+    assert set(first) == {"a", "b"}
+    assert first["a"] != first["b"]
+    assert addresses(await world.look()) == first
+    assert world.book.of(POD) == {"a": first["a"], "b": first["b"], "2222": first["a"], "80": first["b"]}
+
+
+async def test_a_service_without_pods_gets_none(world: World) -> None:
+    await world.api.client().create(Service, {**BODY, "spec": {"ports": [{"port": 443}]}})
+    assert ADDRESSES not in (await world.look()).metadata.annotations
+
+
+async def test_ports_are_held_until_the_process_starts(world: World) -> None:
+    await world.api.client().create(Service, BODY)
+    port = addresses(await world.look())["a"]
+    stranger = socket.socket()
+    with stranger, pytest.raises(OSError, match="in use"):
+        stranger.bind(("127.0.0.1", port))
+    world.book.hand_over(POD)
+    with socket.socket() as ours:
+        ours.bind(("127.0.0.1", port))
+
+
+async def test_ports_are_held_again_after_the_process(world: World) -> None:
+    await world.api.client().create(Service, BODY)
+    port = addresses(await world.look())["a"]
+    world.book.hand_over(POD)
+    world.book.take_back(POD)
+    with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+        stranger.bind(("127.0.0.1", port))
+
+
+async def test_a_port_that_somebody_took_is_told(world: World) -> None:
+    await world.api.client().create(Service, BODY)
+    port = addresses(await world.look())["a"]
+    world.book.close()
+    with bound(port) as stranger:
+        stranger.listen()
+        with pytest.raises(PortTaken, match=f'port {port}, given to service "s" as "a", is taken'):
+            world.book.hand_over(POD)
+
+
+async def test_a_second_container_does_not_clash_with_the_first(world: World) -> None:
+    await world.api.client().create(Service, BODY)
+    port = addresses(await world.look())["a"]
+    world.book.hand_over(POD)
+    with bound(port) as first:
+        first.listen()
+        world.book.hand_over(POD)
+
+
+async def test_a_team_that_starts_anew_gets_new_ports(world: World) -> None:
+    await world.api.client().create(Service, BODY)
+    old = addresses(await world.look())
+    await world.book.renew(KEY)
+    with bound(old["a"]), bound(old["b"]):
+        assert not addresses(await world.look()).items() & old.items()
+
+
+async def test_a_service_that_goes_lets_its_ports_go(world: World) -> None:
+    await world.api.client().create(Service, BODY)
+    port = addresses(await world.look())["a"]
+    world.cache.drop(KEY)
+    await world.book.reconcile(KEY)
+    with socket.socket() as anybody:
+        anybody.bind(("127.0.0.1", port))
+
+
+def test_free_ports_differ() -> None:
+    assert len(set(free_ports(50))) == 50

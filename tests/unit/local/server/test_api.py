@@ -1,0 +1,220 @@
+"""The API over HTTP."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from planes import Plane, crd, pod, running_plane
+
+MAPS, PODS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/pods"
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+JSON_PATCH, APPLY = "application/json-patch+json", "application/apply-patch+yaml"
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[Plane]:
+    async with running_plane() as running:
+        yield running
+
+
+async def test_object_is_made_read_changed_and_deleted(plane: Plane) -> None:
+    made = await plane.call("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
+    assert (made.status, made.body["kind"], made.body["apiVersion"]) == (201, "ConfigMap", "v1")
+    assert (await plane.call("GET", f"{MAPS}/a")).body == made.body
+    changed = await plane.call("PUT", f"{MAPS}/a", {"metadata": {"name": "a"}, "data": {"k": "w"}})
+    assert (changed.status, changed.body["data"]) == (200, {"k": "w"})
+    gone = await plane.call("DELETE", f"{MAPS}/a")
+    assert (gone.status, gone.body["status"], gone.body["details"]["uid"]) == (
+        200,
+        "Success",
+        made.body["metadata"]["uid"],
+    )
+    assert (await plane.call("GET", f"{MAPS}/a")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("media", "patch"),
+    [
+        (MERGE, {"data": {"k": None, "n": "1"}}),
+        (STRATEGIC, {"data": {"k": None, "n": "1"}}),
+        (JSON_PATCH, [{"op": "remove", "path": "/data/k"}, {"op": "add", "path": "/data/n", "value": "1"}]),
+    ],
+)
+async def test_every_patch_format_is_understood(plane: Plane, media: str, patch: Any) -> None:
+    await plane.call("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
+    answer = await plane.call("PATCH", f"{MAPS}/a", patch, media=media)
+    assert (answer.status, answer.body["data"]) == (200, {"n": "1"})
+
+
+async def test_apply_creates_and_owns(plane: Plane) -> None:
+    config = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: v}\n"
+    made = await plane.call("PATCH", f"{MAPS}/a", config, media=APPLY, fieldManager="me")
+    assert made.status == 201
+    assert made.body["metadata"]["managedFields"][0]["manager"] == "me"
+    other = config.replace(b"k: v", b"k: w")
+    conflict = await plane.call("PATCH", f"{MAPS}/a", other, media=APPLY, fieldManager="you")
+    assert (conflict.status, conflict.body["details"]["causes"][0]["field"]) == (409, ".data.k")
+    forced = await plane.call("PATCH", f"{MAPS}/a", other, media=APPLY, fieldManager="you", force="true")
+    assert forced.body["data"] == {"k": "w"}
+
+
+async def test_unknown_field_is_warned_of_or_refused(plane: Plane) -> None:
+    odd = {"metadata": {"name": "a"}, "colour": "red"}
+    strict = await plane.call("POST", MAPS, odd, fieldValidation="Strict")
+    assert (strict.status, strict.body["message"]) == (
+        400,
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "colour"',
+    )
+    assert (await plane.call("POST", MAPS, odd)).warnings == ['299 - "unknown field \\"colour\\""']
+    patched = await plane.call("PATCH", f"{MAPS}/a", {"colour": "red"}, media=MERGE, fieldValidation="Strict")
+    assert (patched.status, patched.body["details"]["causes"][0]["field"]) == (422, "patch")
+
+
+async def test_patch_that_makes_no_object_of_the_kind_is_refused(plane: Plane) -> None:
+    await plane.call("POST", MAPS, {"metadata": {"name": "a"}})
+    answer = await plane.call("PATCH", f"{MAPS}/a", {"data": 5}, media=MERGE)
+    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "message"),
+    [
+        ("GET", "/api/v1/nothings", None, 404, "the server could not find the requested resource"),
+        (
+            "GET",
+            "/api/v1/namespaces/default/nodes",
+            None,
+            404,
+            "the server could not find the requested resource",
+        ),
+        ("GET", f"{MAPS}/a/nope", None, 404, "the server could not find the requested resource"),
+        ("DELETE", "/api/v1/namespaces", None, 405, "the server does not allow this method"),
+        ("POST", f"{MAPS}/a", {}, 405, "the server does not allow this method"),
+        ("PUT", f"{MAPS}/a", {"metadata": {"name": "b"}}, 400, "does not match the name on the URL (a)"),
+        ("PUT", f"{MAPS}/a", {}, 400, "name must be provided"),
+        ("POST", MAPS, {"kind": "Nope"}, 400, 'no kind "Nope" is registered for version "v1"'),
+        ("POST", MAPS, {"metadata": {"namespace": "other"}}, 400, "does not match the namespace sent"),
+        ("DELETE", "/api/v1/namespaces/default", None, 403, "this namespace may not be deleted"),
+    ],
+)
+async def test_requests_that_make_no_sense_are_refused(
+    plane: Plane, method: str, path: str, body: Any, status: int, message: str
+) -> None:
+    answer = await plane.call(method, path, body)
+    assert answer.status == status
+    assert message in answer.body["message"]
+
+
+async def test_unknown_group_is_answered_in_plain_text(plane: Plane) -> None:
+    answer = await plane.call("GET", "/apis/nope.example.com/v1/things")
+    assert (answer.status, answer.body) == (404, "404 page not found\n")
+
+
+async def test_nothing_is_made_for_a_client_that_cannot_read_the_answer(plane: Plane) -> None:
+    async with plane.session.post(
+        MAPS, json={"metadata": {"name": "a"}}, headers={"Accept": "text/plain"}
+    ) as response:
+        assert response.status == 406
+    assert (await plane.call("GET", f"{MAPS}/a")).status == 404
+
+
+async def test_head_is_get_without_a_body(plane: Plane) -> None:
+    async with plane.session.head("/api/v1/namespaces/default") as response:
+        assert (response.status, await response.read()) == (200, b"")
+
+
+async def test_who_has_no_token_may_look_at_health_only(plane: Plane) -> None:
+    anonymous = {"Authorization": ""}
+    async with plane.session.get("/livez", headers=anonymous) as response:
+        assert response.status == 200
+    async with plane.session.get(MAPS, headers=anonymous) as response:
+        assert response.status == 403
+    async with plane.session.get(MAPS, headers={"Authorization": "Bearer wrong"}) as response:
+        assert response.status == 401
+
+
+async def test_lease_is_made_by_put(plane: Plane) -> None:
+    path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
+    assert (await plane.call("PUT", path, {"metadata": {"name": "l"}, "spec": {}})).status == 201
+    assert (await plane.call("PUT", f"{MAPS}/a", {"metadata": {"name": "a"}})).status == 404
+
+
+async def test_pod_is_bound_once(plane: Plane) -> None:
+    await plane.call("POST", PODS, pod())
+    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "one"}}
+    assert (await plane.call("POST", f"{PODS}/p/binding", binding)).status == 201
+    bound = (await plane.call("GET", f"{PODS}/p")).body
+    assert bound["spec"]["nodeName"] == "one"
+    assert bound["status"]["conditions"][0]["type"] == "PodScheduled"
+    assert (await plane.call("POST", f"{PODS}/p/binding", binding)).status == 409
+
+
+async def test_collection_is_deleted_by_selector(plane: Plane) -> None:
+    for name, labels in (("a", {"x": "y"}), ("b", {})):
+        await plane.call("POST", MAPS, {"metadata": {"name": name, "labels": labels}})
+    answer = await plane.call("DELETE", MAPS, labelSelector="x=y")
+    assert [item["metadata"]["name"] for item in answer.body["items"]] == ["a"]
+    assert (await plane.call("GET", f"{MAPS}/b")).status == 200
+
+
+async def test_old_version_of_an_autoscaler_shows_the_same_object(plane: Plane) -> None:
+    base = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
+    target = {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}
+    spec = {"maxReplicas": 3, "scaleTargetRef": target, "targetCPUUtilizationPercentage": 70}
+    await plane.call("POST", base.format("v1"), {"metadata": {"name": "h"}, "spec": spec})
+    (metric,) = (await plane.call("GET", f"{base.format('v2')}/h")).body["spec"]["metrics"]
+    assert metric["resource"]["target"]["averageUtilization"] == 70
+    old = (await plane.call("GET", f"{base.format('v1')}/h")).body
+    assert (old["apiVersion"], old["spec"]["targetCPUUtilizationPercentage"]) == ("autoscaling/v1", 70)
+
+
+async def test_inert_kinds_are_told_of_when_asked_to() -> None:
+    async with running_plane(tells_inert=True) as plane:
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}
+        spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+        body = {"metadata": {"name": "d"}, "spec": spec}
+        answer = await plane.call("POST", "/apis/apps/v1/namespaces/default/deployments", body)
+    assert answer.warnings == [
+        '299 - "gangline stores this Deployment, but runs no controller that acts on it"'
+    ]
+
+
+async def test_deprecated_version_of_a_custom_resource_is_told_of(plane: Plane) -> None:
+    await plane.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd(deprecated=True))
+    answer = await plane.until("/apis/example.com/v1/widgets", 200)
+    assert answer.warnings == ['299 - "example.com/v1 Widget is deprecated"']
+
+
+async def test_system_priority_classes_are_there(plane: Plane) -> None:
+    made = await plane.call("POST", PODS, pod(priorityClassName="system-node-critical"))
+    assert made.body["spec"]["priority"] == 2_000_001_000
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"", "json parse error: unexpected end of JSON input (<empty>)"),
+        (b"{", "json parse error: unexpected end of JSON input ({)"),
+        (b"[1]", "json parse error: json: cannot unmarshal array into Go value of type struct"),
+        (
+            b'{"metadata": 5}',
+            "json: cannot unmarshal number into Go struct field ConfigMap.metadata of type v1.ObjectMeta",
+        ),
+    ],
+)
+async def test_body_that_is_no_object_is_told_in_the_words_clients_know(
+    plane: Plane, raw: bytes, message: str
+) -> None:
+    answer = await plane.call("POST", MAPS, raw)
+    assert answer.status == 400
+    assert message in answer.body["message"]
+
+
+@pytest.mark.parametrize("patch", [{"kind": "Secret"}, {"apiVersion": "v2"}])
+async def test_patch_cannot_make_another_kind_of_it(plane: Plane, patch: Any) -> None:
+    await plane.call("POST", MAPS, {"metadata": {"name": "a"}})
+    answer = await plane.call("PATCH", f"{MAPS}/a", patch, media=MERGE)
+    assert (answer.status, answer.body["details"]["causes"][0]["field"]) == (422, "patch")
+    unknown = await plane.call("PATCH", f"{MAPS}/a", patch)
+    assert (unknown.status, unknown.body["message"]) == (415, "415: Unsupported Media Type")

@@ -48,8 +48,8 @@ dist: $(STAMP) ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
-test-soak: $(STAMP) ## long faults and fuzzing: 200 kills of the store's writer, thousands of patches (needs test-real's binaries)
-	GANGLINE_KILLS=200 $(BIN)/python -m pytest tests/e2e/test_store_crash.py --timeout 1200
+test-soak: $(STAMP) ## long faults and fuzzing: 200 kills of store and server, thousands of patches (needs test-real's binaries)
+	GANGLINE_KILLS=200 $(BIN)/python -m pytest tests/e2e/test_store_crash.py tests/e2e/test_server_crash.py --timeout 2400
 	GANGLINE_FUZZ_ROUNDS=250 $(BIN)/python -m pytest tests/contract/test_patches.py --timeout 1200
 
 test-dist: dist ## install the wheel into an empty virtual environment and run the demo there

@@ -279,7 +279,7 @@ async def test_environment_waits_for_what_it_needs(api: NodeApi, tmp_path: Path)
 
 async def test_volumes_are_folders_that_paths_lead_to(api: NodeApi, tmp_path: Path) -> None:
     mounts = [
-        {"name": "work", "mountPath": "/work/dir"},
+        {"name": "work", "mountPath": "/scratch/dir"},
         {"name": "conf", "mountPath": "/etc/conf"},
         {"name": "claim", "mountPath": "/keep", "subPath": "deep"},
     ]
@@ -288,8 +288,8 @@ async def test_volumes_are_folders_that_paths_lead_to(api: NodeApi, tmp_path: Pa
         {"name": "conf", "configMap": {"name": "c", "items": [{"key": "a", "path": "x/a.txt"}]}},
         {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}},
     ]
-    script = "cat /etc/conf/x/a.txt; pwd > /keep/pwd; touch $GANGLINE_VOLUME_WORK/here; ls /work/dir"
-    container = {"volumeMounts": mounts, "workingDir": "/work/dir"}
+    script = "cat /etc/conf/x/a.txt; pwd > /keep/pwd; touch $GANGLINE_VOLUME_WORK/here; ls /scratch/dir"
+    container = {"volumeMounts": mounts, "workingDir": "/scratch/dir"}
     async with node(api, tmp_path):
         client = api.client()
         await client.create(

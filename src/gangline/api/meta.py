@@ -5,7 +5,6 @@ written back (we create, apply, patch and delete; we never replace). All are fro
 what it was, so caches can hand it out without copying.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -105,8 +104,3 @@ class Selector(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Selector()
-
-
-def label_selector(labels: Mapping[str, str]) -> str:
-    """Equality selector for labels, keys sorted, as `kubectl -l` takes it."""
-    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))

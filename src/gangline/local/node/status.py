@@ -8,7 +8,6 @@ import msgspec
 from gangline.api.meta import JSON, Condition
 from gangline.local.node.plan import (
     Activity,
-    Doom,
     Observed,
     Role,
     Run,
@@ -276,11 +275,6 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds, 3), 60)
     text = f"{rest:g}s"
     return f"{int(minutes)}m{text}" if minutes else text
-
-
-def doom_of(reason: str, message: str) -> Doom | None:
-    """What an earlier status said about why the node ended the pod."""
-    return Doom(reason, message) if reason in ("DeadlineExceeded", "Evicted") else None
 
 
 def finally_over(phase: str) -> bool:

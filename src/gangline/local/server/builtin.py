@@ -2,24 +2,17 @@
 
 from collections.abc import Mapping
 
-from gangline.api.meta import JSON
-from gangline.api.selectors import Field, SelectableFields
+from gangline.api.fields import selectable
 from gangline.local.server.catalog import Catalog, Convert, Entry
 from gangline.local.server.crdkind import CrdKind
 from gangline.local.server.forms import ObjectKind
 from gangline.local.server.kinds.autoscaling import to_v1, to_v2
 from gangline.local.server.kinds.catalog import kind_of
 from gangline.local.server.kinds.event import to_core_v1, to_events_v1
-from gangline.local.server.kinds.kind import Kind
 from gangline.local.server.printers import printer
 from gangline.local.server.resources import Served, built_in
 from gangline.schema.decoding import Decoder
 from gangline.schema.openapi import types_of
-
-# Kinds whose field labels kube-apiserver knows by name; all others have the two that everything has.
-_WITH_LABELS = frozenset({"Pod", "Node", "ReplicationController", "Event", "Secret", "Service", "Namespace"})
-ONLY_TWO = '{quoted} is not a known field selector: only "metadata.name", "metadata.namespace"'
-
 
 _DEPRECATED = {
     ("", "v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
@@ -31,12 +24,6 @@ _CONVERSIONS: Mapping[tuple[str, str, str], tuple[Convert, Convert]] = {
     ("events.k8s.io", "v1", "Event"): (to_events_v1, to_core_v1),
     ("autoscaling", "v1", "HorizontalPodAutoscaler"): (to_v1, to_v2),
 }
-
-
-def _refusal(served: Served) -> str:
-    if served.group in ("", "events.k8s.io") and served.kind in _WITH_LABELS:
-        return "field label not supported: {label}"
-    return "field label {quoted} not supported for Job" if served.kind == "Job" else ONLY_TWO
 
 
 def builtin_catalog() -> Catalog:
@@ -65,33 +52,10 @@ def _entry(served: Served) -> Entry:
         type=tree,
         rules=rules,
         shown=ObjectKind(served.api_version, served.kind, printer(served.kind), list_kind=served.list_kind),
-        fields=SelectableFields(selectable(rules), _refusal(served)),
+        fields=selectable(served.api_version, served.kind),
         decoder=Decoder(tree),
         home="" if events else None,
         deprecation=_DEPRECATED.get((served.group, served.version, served.kind), ""),
         read=read,
         write=write,
     )
-
-
-def selectable(rules: Kind) -> Mapping[str, Field]:
-    """How to read each field that a field selector may name."""
-    fields: dict[str, Field] = {"metadata.name": _name, "metadata.namespace": _namespace}
-    for label in rules.field_labels:
-        fields[label] = _reader(rules, label)
-    return fields
-
-
-def _reader(rules: Kind, label: str) -> Field:
-    def read(obj: JSON) -> str:
-        return rules.fields(obj).get(label, "")
-
-    return read
-
-
-def _name(obj: JSON) -> str:
-    return str(obj["metadata"].get("name", ""))
-
-
-def _namespace(obj: JSON) -> str:
-    return str(obj["metadata"].get("namespace", ""))

@@ -125,9 +125,3 @@ class Catalog:
     def stored(self, group: str, plural: str) -> Entry | None:
         """The entry of the version that objects are kept in."""
         return self._stored.get((group, plural))
-
-    def serves_group(self, group: str) -> bool:
-        return any(where[0] == group for where in self._entries)
-
-    def serves_version(self, group: str, version: str) -> bool:
-        return any(where[0] == group and where[1] == version for where in self._entries)

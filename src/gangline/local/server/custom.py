@@ -1,8 +1,7 @@
 """Kinds that a CRD defines: their rules come from its schema."""
 
+from gangline.api.fields import custom as custom_fields
 from gangline.api.meta import JSON
-from gangline.api.selectors import SelectableFields
-from gangline.local.server.builtin import selectable
 from gangline.local.server.catalog import Entry, ScalePaths
 from gangline.local.server.customkind import CustomKind
 from gangline.local.server.forms import ObjectKind
@@ -11,7 +10,6 @@ from gangline.local.server.tables import custom as custom_printer
 from gangline.schema.openapi import types_of_crd
 
 FREE: JSON = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-NAMED_FIELDS = "field label not supported: {label}"
 
 
 def _scale(version: JSON) -> ScalePaths:
@@ -41,7 +39,6 @@ def custom_entry(crd: JSON, served: Served) -> Entry:
         schema,
         status="status" in (version.get("subresources") or {}),
         namespaced=served.namespaced,
-        selectable_fields=tuple(item["jsonPath"] for item in version.get("selectableFields") or ()),
     )
     storage = served.stored_as == (served.group, served.version)
     changed = crd["metadata"].get("generation", 1) > 1
@@ -55,6 +52,7 @@ def custom_entry(crd: JSON, served: Served) -> Entry:
     def write(obj: JSON) -> JSON:
         return {**obj, "apiVersion": f"{served.stored_as[0]}/{served.stored_as[1]}"}
 
+    paths = [item["jsonPath"] for item in version.get("selectableFields") or ()]
     columns = version.get("additionalPrinterColumns") or []
     return Entry(
         served=served,
@@ -63,7 +61,7 @@ def custom_entry(crd: JSON, served: Served) -> Entry:
         shown=ObjectKind(
             served.api_version, served.kind, custom_printer(columns), list_kind=served.list_kind, custom=True
         ),
-        fields=SelectableFields(selectable(rules), NAMED_FIELDS),
+        fields=custom_fields(paths, namespaced=served.namespaced),
         custom=True,
         deprecation=_deprecation(version, served),
         scale=_scale(version),

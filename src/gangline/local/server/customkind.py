@@ -1,9 +1,7 @@
 """The rules of a custom resource, from its schema."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from gangline.api.jsonpath import JSONPath
 from gangline.api.meta import JSON
 from gangline.local.server.kinds import metadata
 from gangline.local.server.kinds.kind import Kind
@@ -16,16 +14,12 @@ class CustomKind(Kind):
 
     generation = True
 
-    def __init__(
-        self, schema: JSON, *, status: bool, namespaced: bool, selectable_fields: tuple[str, ...]
-    ) -> None:
+    def __init__(self, schema: JSON, *, status: bool, namespaced: bool) -> None:
         super().__init__()
         self._schema = Structural.of(schema)
         # Set on the instance: each custom kind has its own.
         self.has_status = status  # type: ignore[misc]
         self.namespaced = namespaced  # type: ignore[misc]
-        self.field_labels = frozenset(label.removeprefix(".") for label in selectable_fields)  # type: ignore[misc]
-        self._paths = {label: JSONPath.of_field(label) for label in selectable_fields}
 
     def prepared(self, obj: JSON) -> list[str]:
         """Default and prune; the paths of fields that were dropped."""
@@ -71,15 +65,3 @@ class CustomKind(Kind):
             *metadata.validate_update(obj["metadata"], old["metadata"]),
             *self._schema.validate_status(obj, old).problems,
         ]
-
-    def fields(self, obj: JSON) -> Mapping[str, str]:
-        found: dict[str, str] = {}
-        for label, path in self._paths.items():
-            found[label.removeprefix(".")] = _text(path.first(obj, ""))
-        return found
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

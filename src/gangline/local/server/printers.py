@@ -44,10 +44,6 @@ def _text(value: JSON, *path: str, missing: str = "") -> str:
     return missing if text is None else str(text)
 
 
-def _filled(value: JSON, *path: str, empty: str) -> str:
-    return str(at(value, *path) or empty)
-
-
 def _labels(labels: Mapping[str, str] | None) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or _NONE
 

@@ -1,7 +1,6 @@
 """Jobs."""
 
 import re
-from typing import ClassVar
 
 from gangline.api.meta import JSON
 from gangline.local.server.kinds import formats, jobpolicies, metadata, pod, selectors, structs, templates
@@ -50,7 +49,6 @@ class JobKind(Kind):
     struct = "batch.v1.Job"
     has_status = True
     generation = True
-    field_labels: ClassVar[frozenset[str]] = frozenset({"status.successful"})
 
     def set_defaults(self, obj: JSON) -> None:
         spec, meta = obj["spec"], obj["metadata"]
@@ -123,9 +121,6 @@ class JobKind(Kind):
             return told
         told += job_warnings(obj["spec"], "spec")
         return told
-
-    def fields(self, obj: JSON) -> dict[str, str]:
-        return {"status.successful": str(obj.get("status", {}).get("succeeded", 0))}
 
 
 def job_warnings(spec: JSON, path: str) -> list[str]:

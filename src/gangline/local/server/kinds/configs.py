@@ -2,7 +2,6 @@
 
 import base64
 import json
-from typing import ClassVar
 
 from gangline.api.meta import JSON
 from gangline.local.server.kinds import formats, metadata
@@ -53,7 +52,6 @@ class ConfigMapKind(Kind):
 
 class SecretKind(Kind):
     struct = "core.v1.Secret"
-    field_labels: ClassVar[frozenset[str]] = frozenset({"type"})
 
     def set_defaults(self, obj: JSON) -> None:
         obj.setdefault("type", "Opaque")
@@ -79,9 +77,6 @@ class SecretKind(Kind):
             *_immutable(obj, old, ("data",)),
             *self.validate(obj),
         ]
-
-    def fields(self, obj: JSON) -> dict[str, str]:
-        return {"type": obj.get("type", "")}
 
 
 def _typed(kind: str, data: JSON, annotations: dict[str, str]) -> list[Problem]:

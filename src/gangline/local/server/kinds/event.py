@@ -4,7 +4,6 @@ Both kinds here work on the shape of their own API version. The registry convert
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from gangline.api.meta import JSON
 from gangline.local.server.kinds import formats, metadata
@@ -66,15 +65,6 @@ class EventKind(Kind):
 
     struct = "core.v1.Event"
     created_by_update = True
-    field_labels: ClassVar[frozenset[str]] = frozenset(
-        {
-            *(f"involvedObject.{name}" for name in _OBJECT_FIELDS),
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        }
-    )
 
     def validate(self, obj: JSON) -> list[Problem]:
         found = _legacy(obj, "reportingComponent")
@@ -83,26 +73,12 @@ class EventKind(Kind):
     def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
         return _legacy(obj, "reportingComponent")
 
-    def fields(self, obj: JSON) -> dict[str, str]:
-        involved, source = obj.get("involvedObject", {}), obj.get("source", {})
-        component = obj.get("reportingComponent", "")
-        return {
-            **{f"involvedObject.{name}": involved.get(name, "") for name in _OBJECT_FIELDS},
-            "reason": obj.get("reason", ""),
-            "reportingComponent": component,
-            "source": source.get("component", "") or component,
-            "type": obj.get("type", ""),
-        }
-
 
 class EventsV1Kind(Kind):
     """`events.k8s.io/v1`: stricter, and nothing but the series may change."""
 
     struct = "events.v1.Event"
     created_by_update = True
-    field_labels: ClassVar[frozenset[str]] = frozenset(
-        {*(f"regarding.{name}" for name in _OBJECT_FIELDS), "reason", "reportingController", "type"}
-    )
 
     def validate(self, obj: JSON) -> list[Problem]:
         event = to_core_v1(obj)
@@ -123,15 +99,6 @@ class EventsV1Kind(Kind):
             shown = "reportingController" if name == "reportingComponent" else name
             found += metadata.immutable(event.get(name), before.get(name), shown)
         return found
-
-    def fields(self, obj: JSON) -> dict[str, str]:
-        regarding = obj.get("regarding", {})
-        return {
-            **{f"regarding.{name}": regarding.get(name, "") for name in _OBJECT_FIELDS},
-            "reason": obj.get("reason", ""),
-            "reportingController": obj.get("reportingController", ""),
-            "type": obj.get("type", ""),
-        }
 
 
 def _legacy(event: JSON, component_name: str) -> list[Problem]:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeAlias
 
+from gangline.api import names
+
 Check: TypeAlias = Callable[[str], tuple[str, ...]]
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -17,8 +19,6 @@ _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _LOOSE_LABEL = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _LOOSE_SUBDOMAIN = rf"{_LOOSE_LABEL}(\.{_LOOSE_LABEL})*"
-_NAME_PART = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_LABEL_VALUE = f"({_NAME_PART})?"
 _KEY = "[-._a-zA-Z0-9]+"
 _HEADER = "[-A-Za-z0-9]+"
 _PERCENT = "[0-9]+%"
@@ -41,12 +41,6 @@ _NOT_A_LABEL = _told(
     "my-name",
     "123-abc",
 )
-_NOT_A_SUBDOMAIN = _told(
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    "and end with an alphanumeric character",
-    _SUBDOMAIN,
-    "example.com",
-)
 _NOT_A_LOOSE_SUBDOMAIN = _told(
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
     "start and end with an alphanumeric character",
@@ -59,21 +53,6 @@ _NOT_A_LABEL_1035 = _told(
     _LABEL_1035,
     "my-name",
     "abc-123",
-)
-_NOT_A_NAME_PART = _told(
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
-    _NAME_PART,
-    "MyName",
-    "my.name",
-    "123-abc",
-)
-_NOT_A_LABEL_VALUE = _told(
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character",
-    _LABEL_VALUE,
-    "MyValue",
-    "my_value",
-    "12345",
 )
 _NOT_A_KEY = _told(
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
@@ -93,8 +72,6 @@ _label = re.compile(_LABEL).fullmatch
 _subdomain = re.compile(_SUBDOMAIN).fullmatch
 _loose_subdomain = re.compile(_LOOSE_SUBDOMAIN).fullmatch
 _label_1035 = re.compile(_LABEL_1035).fullmatch
-_name_part = re.compile(_NAME_PART).fullmatch
-_label_value = re.compile(_LABEL_VALUE).fullmatch
 _key = re.compile(_KEY).fullmatch
 _header = re.compile(_HEADER).fullmatch
 _percent = re.compile(_PERCENT).fullmatch
@@ -121,8 +98,7 @@ def dns_label(value: str) -> tuple[str, ...]:
 
 @lru_cache(4096)
 def dns_subdomain(value: str) -> tuple[str, ...]:
-    long = (at_most(LONGEST_SUBDOMAIN),) if len(value.encode()) > LONGEST_SUBDOMAIN else ()
-    return long if _subdomain(value) else (*long, _NOT_A_SUBDOMAIN)
+    return tuple(names.subdomain(value))
 
 
 def dns_subdomain_with_underscore(value: str) -> tuple[str, ...]:
@@ -145,30 +121,12 @@ def path_segment(value: str) -> tuple[str, ...]:
 @lru_cache(4096)
 def qualified_name(value: str) -> tuple[str, ...]:
     """`name` or `example.com/name`: label keys, resources, finalizers."""
-    prefix, slash, name = value.rpartition("/")
-    if "/" in prefix:
-        tail = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        return (f"a qualified name {_NOT_A_NAME_PART} {tail}",)
-    said: list[str] = []
-    if slash:
-        said += (
-            [f"prefix part {one}" for one in dns_subdomain(prefix)]
-            if prefix
-            else ["prefix part must be non-empty"]
-        )
-    if not name:
-        said.append("name part must be non-empty")
-    elif len(name.encode()) > LONGEST_LABEL:
-        said.append(f"name part {at_most(LONGEST_LABEL)}")
-    if not _name_part(name):
-        said.append(f"name part {_NOT_A_NAME_PART}")
-    return tuple(said)
+    return tuple(names.qualified_name(value))
 
 
 @lru_cache(4096)
 def label_value(value: str) -> tuple[str, ...]:
-    long = (at_most(LONGEST_LABEL),) if len(value.encode()) > LONGEST_LABEL else ()
-    return long if _label_value(value) else (*long, _NOT_A_LABEL_VALUE)
+    return tuple(names.label_value(value))
 
 
 @lru_cache(1024)

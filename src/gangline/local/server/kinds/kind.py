@@ -9,7 +9,6 @@ Everything works in place on the new object and never touches the old one; parts
 the new.
 """
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gangline.api.meta import JSON
@@ -34,8 +33,6 @@ class Kind:
     """Whether a PUT of an object that is not there creates it."""
     updated_blindly: ClassVar[bool] = True
     """Whether a PUT may leave out the resourceVersion."""
-    field_labels: ClassVar[frozenset[str]] = frozenset()
-    """Field selectors besides metadata.name and metadata.namespace."""
 
     def name_check(self, name: str) -> tuple[str, ...]:
         """What is wrong with an object's name. Nothing, for a good one."""
@@ -135,10 +132,6 @@ class Kind:
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         """Texts for Warning headers. `old` is None on create."""
         return []
-
-    def fields(self, obj: JSON) -> Mapping[str, str]:
-        """The values of `field_labels`."""
-        return {}
 
 
 def take(obj: JSON, old: JSON, name: str) -> None:

@@ -1,7 +1,5 @@
 """Namespaces."""
 
-from typing import ClassVar
-
 from gangline.api.meta import JSON
 from gangline.local.server.kinds import formats
 from gangline.local.server.kinds.complaints import each, invalid
@@ -19,7 +17,6 @@ class NamespaceKind(Kind):
     struct = "core.v1.Namespace"
     namespaced = False
     has_status = True
-    field_labels: ClassVar[frozenset[str]] = frozenset({"status.phase"})
 
     def name_check(self, name: str) -> tuple[str, ...]:
         return formats.dns_label(name)
@@ -65,9 +62,6 @@ class NamespaceKind(Kind):
             return [] if phase == "Terminating" else [invalid("status.Phase", phase, told)]
         told = "may only be 'Active' if `deletionTimestamp` is empty"
         return [] if phase == "Active" else [invalid("status.Phase", phase, told)]
-
-    def fields(self, obj: JSON) -> dict[str, str]:
-        return {"status.phase": obj.get("status", {}).get("phase", "")}
 
 
 def name_namespace(obj: JSON) -> None:

@@ -1,7 +1,5 @@
 """Nodes."""
 
-from typing import ClassVar
-
 from gangline.api.meta import JSON
 from gangline.local.server.kinds import amounts, formats, structs
 from gangline.local.server.kinds.complaints import duplicate, each, forbidden, invalid, required, unsupported
@@ -18,7 +16,6 @@ class NodeKind(Kind):
     struct = "core.v1.Node"
     namespaced = False
     has_status = True
-    field_labels: ClassVar[frozenset[str]] = frozenset({"spec.unschedulable"})
 
     def set_defaults(self, obj: JSON) -> None:
         spec, status = obj["spec"], obj["status"]
@@ -86,9 +83,6 @@ class NodeKind(Kind):
         if obj["spec"].get("externalID"):
             told.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
         return told
-
-    def fields(self, obj: JSON) -> dict[str, str]:
-        return {"spec.unschedulable": "true" if obj["spec"].get("unschedulable") else "false"}
 
 
 def _taints(taints: list[JSON] | tuple[()]) -> list[Problem]:

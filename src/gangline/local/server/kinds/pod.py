@@ -1,7 +1,6 @@
 """Pods."""
 
 import re
-from typing import ClassVar
 
 from gangline.api.meta import JSON
 from gangline.local.server.kinds import amounts, containers, podchange, podcheck, podspec, podwarnings
@@ -25,19 +24,6 @@ class PodKind(Kind):
     has_status = True
     generation = True
     validated_whole = True
-    field_labels: ClassVar[frozenset[str]] = frozenset(
-        {
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.podIPs",
-            "status.nominatedNodeName",
-        }
-    )
 
     def set_defaults(self, obj: JSON) -> None:
         podspec.set_spec_defaults(obj["spec"])
@@ -105,20 +91,6 @@ class PodKind(Kind):
             *podwarnings.name_warnings(meta.get("name", "")),
             *podwarnings.pod_warnings(meta, obj["spec"]),
         ]
-
-    def fields(self, obj: JSON) -> dict[str, str]:
-        spec, status = obj["spec"], obj.get("status", {})
-        return {
-            "spec.nodeName": spec.get("nodeName", ""),
-            "spec.restartPolicy": spec.get("restartPolicy", ""),
-            "spec.schedulerName": spec.get("schedulerName", ""),
-            "spec.serviceAccountName": spec.get("serviceAccountName", ""),
-            "spec.hostNetwork": "true" if spec.get("hostNetwork") else "false",
-            "status.phase": status.get("phase", ""),
-            "status.podIP": status.get("podIP", ""),
-            "status.podIPs": "",  # a label the server knows and never fills
-            "status.nominatedNodeName": status.get("nominatedNodeName", ""),
-        }
 
 
 def check_pod(obj: JSON) -> list[Problem]:

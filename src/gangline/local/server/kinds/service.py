@@ -7,7 +7,7 @@ and ports from the pools of `pools.py` once all is well.
 
 import ipaddress
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.local.server.kinds import clusterips, containers, formats, metadata, probes, structs
@@ -26,7 +26,6 @@ class ServiceKind(Kind):
     struct = "core.v1.Service"
     has_status = True
     created_by_update = True
-    field_labels: ClassVar[frozenset[str]] = frozenset({"spec.clusterIP", "spec.type"})
 
     def name_check(self, name: str) -> tuple[str, ...]:
         return formats.dns_1035_label(name)
@@ -112,10 +111,6 @@ class ServiceKind(Kind):
         if not external and spec.get("externalName"):
             told.append('spec.externalName is ignored when spec.type is not "ExternalName"')
         return told
-
-    def fields(self, obj: JSON) -> dict[str, str]:
-        spec = obj["spec"]
-        return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": spec.get("type", "")}
 
 
 def _ignored(spec: JSON) -> Iterable[str]:

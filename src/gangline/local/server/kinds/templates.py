@@ -25,15 +25,6 @@ def template(found_template: JSON, path: str) -> list[Problem]:
     return found
 
 
-def selected_template(spec: JSON, kind: str) -> list[Problem]:
-    """Selector and template of a workload that owns lasting pods; `kind` is how its name is written."""
-    selector = spec.get("selector")
-    found = selector_problems(selector, kind.lower())
-    if selector is not None and not found and not selectors.matches(selector, _labels(spec["template"])):
-        found.append(unmatched(spec["template"]))
-    return found + template(spec["template"], "spec.template")
-
-
 def selector_problems(selector: JSON | None, kind: str) -> list[Problem]:
     """A workload's selector is there and selects something."""
     if selector is None:

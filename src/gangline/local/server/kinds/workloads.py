@@ -143,7 +143,6 @@ def _rolling(rolling: JSON, path: str) -> list[Problem]:
 
 class ReplicaSetKind(_Workload):
     struct = "apps.v1.ReplicaSet"
-    field_labels: ClassVar[frozenset[str]] = frozenset({"status.replicas"})
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
@@ -161,9 +160,6 @@ class ReplicaSetKind(_Workload):
         found = _not_negative(status, names)
         found += _within(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
         return found + _available_are_ready(status, "readyReplicas")
-
-    def fields(self, obj: JSON) -> dict[str, str]:
-        return {"status.replicas": str(obj.get("status", {}).get("replicas", 0))}
 
 
 class StatefulSetKind(_Workload):

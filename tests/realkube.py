@@ -103,7 +103,8 @@ def free_ports(count: int) -> list[int]:
 class Process:
     """One program in a process group of its own, its output in a log file."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+        """Start it; `env` comes on top of our own environment."""
         self.name = Path(command[0]).name
         self._log = log
         tie = [sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT, str(os.getpid())]
@@ -114,6 +115,7 @@ class Process:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env={**os.environ, **(env or {})},
             )
 
     @property
@@ -123,6 +125,12 @@ class Process:
     @property
     def running(self) -> bool:
         return self._child.poll() is None
+
+    @property
+    def code(self) -> int:
+        """The exit code of a program that has ended; negative, the signal that ended it."""
+        assert self._child.returncode is not None
+        return self._child.returncode
 
     def signal(self, number: signal.Signals) -> None:
         os.killpg(self._child.pid, number)
@@ -207,10 +215,14 @@ class RealServer:
             self._start_apiserver()
             self.startup_seconds = time.monotonic() - began
             if self.has_controller_manager:
-                self._run("kube-controller-manager", self._manager_command()).wait_until(self._manager_ready)
+                self.start_controller_manager()
         except BaseException:
             self.stop()
             raise
+
+    def start_controller_manager(self) -> None:
+        """Return when it is ready. It collects the garbage of kinds that are served now; of later ones in half a minute."""
+        self._run("kube-controller-manager", self._manager_command()).wait_until(self._manager_ready)
 
     @property
     def pids(self) -> dict[str, int]:

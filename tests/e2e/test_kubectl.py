@@ -278,7 +278,7 @@ def test_describe_tells_about_pods_nodes_and_jobs(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=job("told", "true", replicas=1))
     kubectl("wait", "tfjob/told", "--for=condition=Succeeded", "--timeout=60s")
     assert "TFJobSucceeded" in kubectl("describe", "tfjob", "told")
-    assert kubectl.get("tfjob", "told")["status"]["replicaStatuses"] == {"Worker": {"succeeded": 1}}
+    assert kubectl.get("tfjob", "told")["status"]["replicaStatuses"]["Worker"]["succeeded"] == 1
     pod = kubectl("describe", "pod", "told-worker-0")
     assert "Exit Code:    0" in pod
     assert "Controlled By:  TFJob/told" in pod

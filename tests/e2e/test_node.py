@@ -1,11 +1,12 @@
 """A whole node on an API in memory: real processes, real files."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,80 +15,19 @@ import pytest
 
 from gangline.api.core import ConfigMap, Pod, Secret, Service
 from gangline.api.meta import JSON
-from gangline.base.clock import Clock, SystemClock
-from gangline.local.node.logs import LogReader
+from gangline.base.clock import SystemClock
 from gangline.local.node.network import AddressBook, addresses, bound
-from gangline.local.node.node import Node
-from gangline.local.node.plan import Backoff
 from gangline.local.node.settings import NodeSettings
-from gangline.local.node.tools import Ports
 from gangline.local.node.volumes import CLAIMS
-from gangline.local.streams import LogOptions
 from gangline.runtime.informer import Informer
 from gangline.testing.clock import FakeClock
 from nodeapi import NodeApi, key, over_http, pod_body, sh
-
-QUICK = NodeSettings(
-    backoff=Backoff().scaled(0.005),
-    retry=timedelta(milliseconds=50),
-    memory_period=timedelta(milliseconds=50),
-    size_period=timedelta(milliseconds=50),
-)
+from nodes import living, logs, main, node, the_file, there, until, written
 
 
 @pytest.fixture
 def api() -> NodeApi:
     return NodeApi()
-
-
-@asynccontextmanager
-async def node(
-    api: NodeApi,
-    state: Path,
-    settings: NodeSettings = QUICK,
-    clock: Clock | None = None,
-    ports: Ports | None = None,
-) -> AsyncIterator[Node]:
-    clock = clock or SystemClock()
-    client = api.client(clock)
-    pods = Informer(client, Pod, clock=clock)
-    running = Node(client, pods, folder=state, logs=state, clock=clock, settings=settings, ports=ports)
-    with suppress(asyncio.CancelledError):
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(pods.run()), group.create_task(running.run())]
-            yield running
-            for task in reversed(tasks):
-                task.cancel()
-
-
-async def until(holds: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait for files and processes, which tell nobody when they change."""
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-
-def written(file: Path) -> str:
-    return file.read_text().strip() if file.exists() else ""
-
-
-def living(pid: int) -> bool:
-    """Not gone, and not dead and waiting for its parent's attention."""
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def main(status: JSON) -> JSON:
-    found: JSON = status["containerStatuses"][0]
-    return found
-
-
-async def logs(state: Path, name: str, container: str = "main", *, previous: bool = False) -> str:
-    reader = LogReader(state, SystemClock())
-    parts = [part async for part in reader.read(key(name), container, LogOptions(previous=previous))]
-    return b"".join(parts).decode()
 
 
 async def test_a_pod_runs_and_its_end_is_told_completely(api: NodeApi, tmp_path: Path) -> None:
@@ -215,28 +155,140 @@ async def test_a_mapping_of_images_makes_their_paths_real(api: NodeApi, tmp_path
     assert message.startswith('image "none": /var/mnist/train.py exists only in the image; map it')
 
 
-async def test_a_port_that_somebody_took_fails_the_pod_as_such(api: NodeApi, tmp_path: Path) -> None:
+@asynccontextmanager
+async def address_book(api: NodeApi) -> AsyncIterator[tuple[AddressBook, int]]:
+    """A book with one service, and the port that the service got."""
     clock, client = SystemClock(), api.client()
     services = Informer(client, Service, clock=clock)
     book = AddressBook(services.cache, client)
     spec = {"selector": {"app": "x"}, "ports": [{"name": "a", "port": 2222}]}
     await client.create(Service, {"metadata": {"name": "s", "namespace": "default"}, "spec": spec})
-    body = pod_body("p", "true")
-    body["metadata"]["labels"] = {"app": "x"}
     async with asyncio.TaskGroup() as group:
         following = group.create_task(services.run())
         await services.synced()
         await book.reconcile(key("s"))
         await services.until(lambda cache: any(addresses(each) for each in cache))
-        book.close()
         (service,) = services.cache
-        with bound(addresses(service)["a"]) as stranger:
+        yield book, addresses(service)["a"]
+        following.cancel()
+    book.close()
+
+
+def team_member(*command: str, restart: str = "Never") -> JSON:
+    body = pod_body("p", *command, restart=restart)
+    owner = {"apiVersion": "v1", "kind": "Job", "name": "j", "uid": "1", "controller": True}
+    body["metadata"] |= {"labels": {"app": "x"}, "ownerReferences": [owner]}
+    return body
+
+
+@pytest.mark.parametrize("restart", ["Never", "OnFailure", "Always"])
+async def test_a_port_that_somebody_took_fails_the_pod_as_such(
+    api: NodeApi, tmp_path: Path, restart: str
+) -> None:
+    async with address_book(api) as (book, port):
+        book.close()
+        with bound(port) as stranger:
             stranger.listen()
             async with node(api, tmp_path, ports=book):
-                await client.create(Pod, body)
+                await api.client().create(Pod, team_member("true", restart=restart))
                 status = await api.phase("p", "Failed")
-        following.cancel()
-    assert main(status)["state"]["terminated"]["reason"] == "PortClash"
+    told = f'port {port}, given to service "s" as "a", is taken by another process'
+    assert (status["reason"], status["message"]) == ("PortClash", told)
+    ended = main(status)["state"]["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("PortClash", 128)
+
+
+async def test_a_process_that_lost_the_race_for_its_port_is_a_clash_too(api: NodeApi, tmp_path: Path) -> None:
+    script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; exit 1"
+    async with address_book(api) as (book, port), node(api, tmp_path, ports=book):
+        await api.client().create(Pod, team_member(*sh(script)))
+        await api.phase("p", "Running")
+        with bound(port) as stranger:
+            stranger.listen()
+            (tmp_path / "go").touch()
+            status = await api.phase("p", "Failed")
+    assert status["reason"] == "PortClash"
+    assert main(status)["state"]["terminated"]["exitCode"] == 1
+
+
+async def test_a_pod_that_nobody_makes_anew_waits_for_its_port(api: NodeApi, tmp_path: Path) -> None:
+    body = pod_body("p", "true", restart="OnFailure")
+    body["metadata"]["labels"] = {"app": "x"}
+    async with address_book(api) as (book, port), node(api, tmp_path, ports=book):
+        book.close()
+        with bound(port) as stranger:
+            stranger.listen()
+            await api.client().create(Pod, body)
+            await api.until(lambda: "PortClash" in str(api.pod("p")["status"]))
+        await api.phase("p", "Succeeded")
+
+
+async def test_files_follow_their_objects_while_a_pod_runs(api: NodeApi, tmp_path: Path) -> None:
+    script = "import sys, time\nwhile open(sys.argv[1]).read() != 'new': time.sleep(0.02)\nprint(open(sys.argv[2]).read())"
+    mounts = [
+        {"name": "v", "mountPath": "/conf"},
+        {"name": "v", "mountPath": "/one", "subPath": "a"},
+        {"name": "d", "mountPath": "/labels"},
+    ]
+    volumes = [
+        {"name": "v", "configMap": {"name": "c"}},
+        {
+            "name": "d",
+            "downwardAPI": {"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]},
+        },
+    ]
+    command = ("python", "-c", script, "/conf/a", "/one")
+    async with node(api, tmp_path):
+        client = api.client()
+        await client.create(ConfigMap, {"metadata": {"name": "c"}, "data": {"a": "old"}}, namespace="default")
+        await client.create(Pod, pod_body("p", *command, container={"volumeMounts": mounts}, volumes=volumes))
+        await api.phase("p", "Running")
+        seen = the_file(tmp_path, "pods/*/_volumes/d/l")
+        assert written(seen) == ""
+        await client.patch(Pod, key("p"), {"metadata": {"labels": {"x": "y"}}})
+        await until(lambda: written(seen) == 'x="y"')
+        await client.patch(ConfigMap, key("c"), {"data": {"a": "new", "b": "more"}})
+        await api.phase("p", "Succeeded")
+    # As in Kubernetes, a mount with a sub path stays as it was.
+    assert await logs(tmp_path, "p") == "old\n"
+
+
+async def test_every_container_has_a_folder_for_temporary_files_while_it_runs(
+    api: NodeApi, tmp_path: Path
+) -> None:
+    script = f"mktemp; mkdir $TMPDIR/deep; ln -s {tmp_path} $TMPDIR/deep/link; echo $TMPDIR"
+    mounts = [{"name": "t", "mountPath": "/tmp"}]
+    own = pod_body("q", *sh("echo $TMPDIR"), container={"volumeMounts": mounts})
+    own["spec"]["volumes"] = [{"name": "t", "emptyDir": {}}]
+    async with node(api, tmp_path):
+        await api.client().create(Pod, pod_body("p", *sh(script)))
+        await api.client().create(Pod, own)
+        await api.phase("p", "Succeeded")
+        await api.phase("q", "Succeeded")
+    made, folder = (await logs(tmp_path, "p")).split()
+    assert Path(made).parent == Path(folder)
+    assert not there(Path(folder))
+    assert there(tmp_path / "pods")
+    assert (await logs(tmp_path, "q")).strip().endswith("_volumes/t")
+
+
+async def test_a_supervisor_that_was_killed_leaves_no_temporary_files(api: NodeApi, tmp_path: Path) -> None:
+    async with over_http(api) as address:
+        first = await asyncio.create_subprocess_exec(
+            sys.executable, str(Path(__file__).parents[1] / "noderun.py"), address, str(tmp_path)
+        )
+        await api.client().create(Pod, pod_body("p", *sh("echo $TMPDIR; exec sleep 99")))
+        await api.phase("p", "Running")
+        run = json.loads(the_file(tmp_path, "pods/*/main/0.run").read_text())
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+        folder = Path((await logs(tmp_path, "p")).strip())
+        assert there(folder)
+        os.kill(run["shim"], signal.SIGKILL)
+        os.kill(run["pid"], signal.SIGKILL)
+    async with node(api, tmp_path):
+        await api.phase("p", "Failed")
+    assert not there(folder)
 
 
 async def test_a_deadline_fails_the_pod(api: NodeApi, tmp_path: Path) -> None:

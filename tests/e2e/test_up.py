@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import ssl
 import stat
 import subprocess
 import sys
@@ -109,3 +111,114 @@ def test_a_port_that_is_taken_is_one_line(plane: LocalPlane, tmp_path: Path) -> 
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert port in done.stderr
+
+
+# Where it listens
+
+
+def reached(address: str, plane: LocalPlane) -> int:
+    """The status of an answer from there, over TLS that is checked against the plane's CA."""
+    port = int((plane.folder / "port").read_text())
+    trusted = ssl.create_default_context(cafile=str(plane.folder / "certificates" / "ca.crt"))
+    with (
+        socket.create_connection((address, port), timeout=10) as plain,
+        trusted.wrap_socket(plain, server_hostname=address) as connection,
+    ):
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return int(connection.recv(100).split()[1])
+
+
+def addresses_of_this_machine() -> list[str]:
+    found = (entry for each in psutil.net_if_addrs().values() for entry in each)
+    return [each.address for each in found if each.family is socket.AF_INET]
+
+
+def test_a_plane_listens_everywhere_when_told_and_says_what_that_means(tmp_path: Path) -> None:
+    plane = LocalPlane(tmp_path / "plane")
+    plane.up()
+    plane.down()  # its certificate knew loopback only
+    done = gangline("up", "--detach", "--dir", plane.folder, "--bind", "0.0.0.0")
+    try:
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.startswith("warning: the API server listens on 0.0.0.0: whoever reaches it")
+        assert {reached(address, plane) for address in addresses_of_this_machine()} == {200}
+        assert "https://127.0.0.1:" in plane.kubeconfig.read_text()
+    finally:
+        plane.down()
+
+
+def test_an_address_of_loopback_needs_no_warning(tmp_path: Path) -> None:
+    plane = LocalPlane(tmp_path / "plane")
+    done = gangline("up", "--detach", "--dir", plane.folder, "--bind", "127.0.0.2")
+    try:
+        assert done.returncode == 0, done.stderr
+        assert "warning" not in done.stderr
+        assert reached("127.0.0.2", plane) == 200
+        with pytest.raises(ConnectionRefusedError):
+            reached("127.0.0.1", plane)
+    finally:
+        plane.down()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            ("--bind", "here"),
+            "error: --bind here: is not an IP address; write 192.0.2.10, or 0.0.0.0 for all\n",
+        ),
+        (("--images", "none.yaml"), "error: none.yaml: No such file or directory\n"),
+        (("--capacity", "gpu"), "error: --capacity gpu: write NAME=AMOUNT, such as nvidia.com/gpu=4\n"),
+        (("--network", "isolated", "--runtime", "docker"), None),
+        (("--bind", "203.0.113.77"), None),
+    ],
+)
+def test_wrong_options_are_one_line(tmp_path: Path, options: tuple[str, ...], told: str | None) -> None:
+    done = gangline("up", "--dir", tmp_path / "plane", *options)
+    assert done.returncode == 1
+    complaint = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("warning")]
+    assert len(complaint) == 1
+    assert told is None or complaint == [told]
+
+
+# What its node is made of
+
+
+def test_pods_of_a_plane_have_networks_of_their_own_when_asked(tmp_path: Path) -> None:
+    plane = LocalPlane(tmp_path / "plane")
+    kubectl = Kubectl(plane)
+    done = gangline("up", "--detach", "--dir", plane.folder, "--network", "isolated")
+    if "pods cannot have networks here" in done.stderr:
+        assert done.stderr.count("\n") == 1
+        pytest.skip(done.stderr.strip())
+    try:
+        assert done.returncode == 0, done.stderr
+        kubectl("run", "p", "--image=any", "--command", "--", "sleep", "999")
+        kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=30s")
+        assert kubectl("exec", "p", "--", "hostname") == "p\n"
+        assert kubectl.get("pod", "p")["status"]["podIP"].startswith("10.244.")
+    finally:
+        plane.down()
+    assert processes_with(str(plane.folder / "pods" / "network")) == []
+
+
+def test_pods_of_a_plane_are_containers_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, state = tmp_path / "bin" / "podman", tmp_path / "containers"
+    program.parent.mkdir()
+    state.mkdir()
+    script = Path(__file__).parents[1] / "standinpodman.py"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{script}" "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("STANDIN", str(state))
+    plane = LocalPlane(tmp_path / "plane")
+    kubectl = Kubectl(plane)
+    done = gangline("up", "--detach", "--dir", plane.folder, "--runtime", "podman")
+    try:
+        assert done.returncode == 0, done.stderr
+        kubectl("run", "p", "--image=example", "--command", "--", "sleep", "999")
+        kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=30s")
+        assert kubectl("exec", "p", "--", "sh", "-c", "echo $IMAGE") == "example\n"
+    finally:
+        plane.down()
+    assert len(list(state.glob("gangline-*/removed"))) == 1

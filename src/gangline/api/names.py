@@ -24,6 +24,8 @@ _SUBDOMAIN_RULE = (
     "and end with an alphanumeric character (e.g. 'example.com', "
     f"regex used for validation is '{_SUBDOMAIN.pattern}')"
 )
+DNS_LABEL_LENGTH = 63
+"""The longest a label of a DNS name may be, and with it the name of a service."""
 _LONGEST_NAME = 63
 _LONGEST_SUBDOMAIN = 253
 

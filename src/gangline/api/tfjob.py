@@ -3,12 +3,7 @@
 from typing import ClassVar
 
 from gangline.api.meta import Wire
-from gangline.api.scheme import Resource
-from gangline.api.training import GROUP, VERSION, ReplicaSpec, RunPolicy, TrainingJob
-
-CONTAINER = "tensorflow"
-PORT_NAME = "tfjob-port"
-PORT = 2222
+from gangline.api.training import JobKind, Port, ReplicaSpec, RunPolicy, TrainingJob
 
 
 class TFJobSpec(Wire, frozen=True):
@@ -23,4 +18,12 @@ class TFJob(TrainingJob, frozen=True, kw_only=True):
     spec: TFJobSpec
 
 
-TFJOBS = Resource(GROUP, VERSION, "TFJob", "tfjobs", TFJob)
+TFJOB = JobKind(
+    model=TFJob,
+    plural="tfjobs",
+    replicas="tfReplicaSpecs",
+    attribute="tf_replica_specs",
+    types=("Chief", "Evaluator", "Master", "PS", "Worker"),
+    container="tensorflow",
+    port=Port("tfjob-port", 2222),
+)

@@ -1,11 +1,17 @@
-"""What all kinds of training job share on the wire: replicas, run policy, status (`kubeflow.org/v1`)."""
+"""What all kinds of training job share on the wire: replicas, run policy, status (`kubeflow.org/v1`).
+
+The status is the v1 one, plus what gangline adds: the life cycle (`phase`, `state`, and both per replica type),
+`observedGeneration`, `restarts`, `firstFailure`, and the `ledger` from which restarts are counted exactly once.
+"""
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
 from gangline.api.meta import JSON, Condition, Object, Time, Wire
+from gangline.api.quantity import QuantityText
+from gangline.api.scheme import Resource
 
 GROUP = "kubeflow.org"
 VERSION = "v1"
@@ -16,8 +22,17 @@ REPLICA_TYPE = "training.kubeflow.org/replica-type"
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
 JOB_ROLE = "training.kubeflow.org/job-role"
 
+RESTART_SCOPE = "training.gangline.dev/restart-scope"
+"""Annotation of a job: `Job` restarts the whole team when one replica failed. The same as `runPolicy.restartScope`."""
+ROUND = "training.gangline.dev/round"
+"""Annotation of a pod: how many times its team had been started anew when it was made. Absent: never."""
+
 ADDRESSES = "local.gangline.dev/addresses"
 """Annotation of a Service on the local plane: its ports' real addresses, as JSON by port name."""
+
+OURS = "kubeflow.org/training-operator"
+"""The value of `runPolicy.managedBy` that, like none, means this operator."""
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
 class ConditionType(StrEnum):
@@ -27,12 +42,53 @@ class ConditionType(StrEnum):
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
+    BLOCKED = "Blocked"
+    """Ours: the server refuses what the job needs (quota, pod security); tried again."""
 
 
 class CleanPodPolicy(StrEnum):
     ALL = "All"
     RUNNING = "Running"
     NONE = "None"
+
+
+class RestartPolicy(StrEnum):
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+    EXIT_CODE = "ExitCode"
+
+
+class RestartScope(StrEnum):
+    REPLICA = "Replica"
+    JOB = "Job"
+
+
+class Phase(StrEnum):
+    """How far a job is."""
+
+    NONE = ""
+    CREATING = "Creating"
+    RUNNING = "Running"
+    CLEAN_UP = "CleanUp"
+    FAILED = "Failed"
+    DONE = "Done"
+
+
+class State(StrEnum):
+    """How a job, a replica type or one replica is doing."""
+
+    UNKNOWN = "Unknown"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Port(NamedTuple):
+    """The port through which members find each other, unless the template says otherwise."""
+
+    name: str
+    number: int
 
 
 class ReplicaSpec(Wire, frozen=True):
@@ -42,19 +98,68 @@ class ReplicaSpec(Wire, frozen=True):
     restart_policy: str = ""
 
 
+class SchedulingPolicy(Wire, frozen=True):
+    min_available: int | None = None
+    queue: str = ""
+    min_resources: dict[str, QuantityText] | None = None
+    priority_class: str = ""
+    schedule_timeout_seconds: int | None = None
+
+
 class RunPolicy(Wire, frozen=True):
     clean_pod_policy: str = ""
     ttl_seconds_after_finished: int | None = None
     active_deadline_seconds: int | None = None
     backoff_limit: int | None = None
+    scheduling_policy: SchedulingPolicy | None = None
     suspend: bool = False
     managed_by: str | None = None
+    # Ours: whether a failed replica is replaced alone, or the whole team is started anew.
+    restart_scope: str = ""
 
 
 class ReplicaStatus(Wire, frozen=True):
     active: int = 0
     succeeded: int = 0
     failed: int = 0
+    selector: str = ""
+    state: str = ""
+    # Replicas by state; sums up to the replicas asked for.
+    states: dict[str, int] = {}
+
+
+class Failure(Wire, frozen=True):
+    """Who failed first, and how."""
+
+    replica: str
+    pod: str = ""
+    exit_code: int | None = None
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    time: Time | None = None
+    log: tuple[str, ...] = ()
+
+
+class Ledger(Wire, frozen=True):
+    """What must survive the operator, so that a restart is counted once and only once."""
+
+    # Pods that are still there, by uid: how many restarts inside them are in `restarts` already.
+    counted: dict[str, int] = {}
+    # Of `restarts`: those that the kubelet did, inside a pod that stayed.
+    in_place: int = 0
+    # Failed pods, by uid, that are counted already and still on their way out.
+    replaced: tuple[str, ...] = ()
+    # How often the whole team was started anew; and the round in which it got the addresses it has.
+    round: int = 0
+    addresses: int = 0
+    # Every seat of this round has had its pod: one that is missing now was lost.
+    complete: bool = False
+    # A limit was reached: every pod goes, whatever the clean-up policy says.
+    clear: bool = False
+    # Restarts in a row, none of which held for long; and before when nothing is created again.
+    streak: int = 0
+    not_before: Time | None = None
 
 
 class JobStatus(Wire, frozen=True):
@@ -62,6 +167,13 @@ class JobStatus(Wire, frozen=True):
     replica_statuses: dict[str, ReplicaStatus] = {}
     start_time: Time | None = None
     completion_time: Time | None = None
+    last_reconcile_time: Time | None = None
+    phase: str = ""
+    state: str = ""
+    observed_generation: int = 0
+    restarts: int = 0
+    first_failure: Failure | None = None
+    ledger: Ledger = Ledger()
 
     def condition(self, kind: ConditionType) -> Condition | None:
         return next((found for found in self.conditions if found.type == kind), None)
@@ -81,3 +193,35 @@ class TrainingJob(Object, frozen=True):
 
     KIND: ClassVar[str]
     status: JobStatus = msgspec.field(default_factory=JobStatus)
+
+
+class JobKind(msgspec.Struct, frozen=True):
+    """The facts of one kind: where its replicas are, what they are called, what is assumed of them."""
+
+    model: type[TrainingJob]
+    plural: str
+    # The replica map: its name on the wire, and as an attribute of the spec.
+    replicas: str
+    attribute: str
+    # Known replica types, in the order in which they are made.
+    types: tuple[str, ...]
+    # The container that trains.
+    container: str
+    port: Port | None
+    restart_policy: RestartPolicy = RestartPolicy.NEVER
+    # Replicas of a type when none are written; one unless listed.
+    default_replicas: dict[str, int] = {}
+    scalable: bool = False
+
+    @property
+    def kind(self) -> str:
+        return self.model.KIND
+
+    @property
+    def resource(self) -> Resource[Any]:
+        return Resource(GROUP, VERSION, self.kind, self.plural, self.model)
+
+    @property
+    def controller(self) -> str:
+        """The value of the operator-name label, and the source of events."""
+        return f"{self.kind.lower()}-controller"

@@ -4,7 +4,6 @@ Nothing outside `base/` reads a clock by itself (ruff bans it): code that waits 
 tests drive time with `gangline.testing.clock.FakeClock` and never sleep.
 """
 
-import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -47,7 +46,12 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, duration: timedelta) -> None:
+        # Imported here: a command that asks one question needs no event loop, and importing one takes long.
+        import asyncio
+
         await asyncio.sleep(max(0.0, duration.total_seconds()))
 
     def call_later(self, delay: timedelta, callback: Callable[[], object]) -> Timer:
+        import asyncio
+
         return asyncio.get_running_loop().call_later(max(0.0, delay.total_seconds()), callback)

@@ -37,6 +37,46 @@ async def run_all(work: Iterable[Awaitable[object]], *, at_once: int = 32) -> No
         raise ExceptionGroup(f"{len(failures)} actions failed", failures)
 
 
+async def slow_start(work: Iterable[Awaitable[object]], *, first: int = 1, at_once: int = 32) -> None:
+    """Await all of it, `first` of it at first and one more at a time with every success; after a failure begin no more.
+
+    So of a thousand calls that all must fail (a quota, a bad template) nearly none but the first are made. What was
+    never begun is closed. Raises as `run_all` does.
+    """
+    left = iter(work)
+    failures: list[Exception] = []
+    room = first
+
+    async def one(item: Awaitable[object], group: asyncio.TaskGroup) -> None:
+        nonlocal room
+        try:
+            await item
+        except Exception as error:  # noqa: BLE001 - collected and raised below
+            failures.append(error)
+            return
+        more = 2 if room < at_once else 1
+        room += more - 1
+        begin(more, group)
+
+    def begin(count: int, group: asyncio.TaskGroup) -> None:
+        for _ in range(0 if failures else count):
+            item = next(left, None)
+            if item is not None:
+                group.create_task(one(item, group))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            begin(first, group)
+    finally:
+        for item in left:
+            if isinstance(item, Coroutine):
+                item.close()
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise ExceptionGroup(f"{len(failures)} actions failed", failures)
+
+
 async def every(period: timedelta, action: Callable[[], Awaitable[object]], clock: Clock) -> Never:
     """Run `action`, wait `period` after it ended, for ever. An error ends the loop."""
     while True:

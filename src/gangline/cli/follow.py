@@ -1,20 +1,21 @@
 """What a person sees of a running job: one line per change, logs with the member's name before them."""
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gangline.api.core import Pod
+from gangline.api.core import Namespace, Pod
 from gangline.api.meta import Key, Selector
-from gangline.api.tfjob import TFJob
-from gangline.api.training import JOB_NAME
+from gangline.api.training import JOB_NAME, JobKind, TrainingJob
 from gangline.base.clock import Clock
 from gangline.base.tasks import every
 from gangline.jobs.status import newest
 from gangline.kube.client import Client
+from gangline.kube.errors import AlreadyExists
 from gangline.local.node.logs import Tail
 from gangline.runtime.informer import Delta, Informer
 
@@ -24,15 +25,21 @@ LOOK = timedelta(milliseconds=100)
 class Follower:
     """Submits a job and prints what becomes of it."""
 
-    def __init__(self, client: Client, logs: Path, clock: Clock) -> None:
+    def __init__(self, client: Client, facts: JobKind, logs: Path, clock: Clock) -> None:
+        self._facts = facts
         self._client, self._logs, self._clock = client, Tail(logs), clock
         self._key = Key("default", "")
 
-    async def follow(self, body: dict[str, Any]) -> TFJob:
-        """Create the job, tell everything until it has ended, give it as it ended."""
+    async def follow(self, body: dict[str, Any]) -> TrainingJob:
+        """Create the job, tell everything until it has ended, give it as it ended.
+
+        Its namespace is made where it is missing: files for a cluster name one.
+        """
         started = self._clock.monotonic()
         namespace = body["metadata"].get("namespace", "default")
-        job = await self._client.create(TFJob, body, namespace=namespace)
+        with suppress(AlreadyExists):
+            await self._client.create(Namespace, {"metadata": {"name": namespace}})
+        job = await self._client.create(self._facts.model, body, namespace=namespace)
         self._key = job.metadata.key
         try:
             job = await self._finished(Selector(namespace=namespace))
@@ -43,12 +50,12 @@ class Follower:
         click.echo(f"{newest(job.status)} in {took:.1f} s: {job.status.conditions[-1].message}")
         return job
 
-    async def _finished(self, where: Selector) -> TFJob:
-        jobs = Informer(self._client, TFJob, where, clock=self._clock)
+    async def _finished(self, where: Selector) -> TrainingJob:
+        jobs = Informer(self._client, self._facts.model, where, clock=self._clock)
         pods = Informer(self._client, Pod, where, clock=self._clock)
-        done: asyncio.Future[TFJob] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[TrainingJob] = asyncio.get_running_loop().create_future()
 
-        def tell_job(delta: Delta[TFJob]) -> None:
+        def tell_job(delta: Delta[TrainingJob]) -> None:
             self._tell_job(delta)
             if delta.newest.metadata.key == self._key and delta.newest.status.finished and not done.done():
                 done.set_result(delta.newest)
@@ -71,11 +78,11 @@ class Follower:
     async def _look(self) -> None:
         self._tell_logs()
 
-    def _tell_job(self, delta: Delta[TFJob]) -> None:
+    def _tell_job(self, delta: Delta[TrainingJob]) -> None:
         job = delta.newest
         before = newest(delta.before.status) if delta.before else ""
         if job.metadata.key == self._key and newest(job.status) != before:
-            click.echo(f"tfjob/{job.metadata.name}  {newest(job.status)}")
+            click.echo(f"{self._facts.kind.lower()}/{job.metadata.name}  {newest(job.status)}")
 
     def _tell_pod(self, delta: Delta[Pod]) -> None:
         pod, before = delta.after, delta.before.status.phase if delta.before else ""

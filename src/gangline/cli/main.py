@@ -7,7 +7,9 @@ import click
 
 from gangline import __version__
 from gangline.base.errors import GanglineError
+from gangline.cli.crds import crds
 from gangline.cli.node import node
+from gangline.cli.operator import operator
 from gangline.cli.run import demo, run_file
 from gangline.cli.up import down, up
 from gangline.cli.version import version
@@ -29,6 +31,8 @@ cli.add_command(run_file)
 cli.add_command(demo)
 cli.add_command(up)
 cli.add_command(node)
+cli.add_command(operator)
+cli.add_command(crds)
 cli.add_command(down)
 cli.add_command(version)
 

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 from gangline.api.codec import decode_document, documents
-from gangline.api.meta import JSON, Object
+from gangline.api.kinds import KINDS
+from gangline.api.meta import JSON
+from gangline.api.training import JobKind
 from gangline.base.errors import InputError
 
 
-def read_job(file: Path, model: type[Object]) -> JSON:
-    """The one job in a file. Raises `InputError` with file, line, path and what to write."""
+def read_job(file: Path) -> tuple[JobKind, JSON]:
+    """The one job in a file, and its kind. Raises `InputError` with file, line, path and what to write."""
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -16,11 +18,14 @@ def read_job(file: Path, model: type[Object]) -> JSON:
         raise InputError(f"{file}: {reason}") from error
     found = documents(text, file=str(file))
     if len(found) != 1:
-        raise InputError(f"{file}: has {len(found)} documents; give a file with one {model.__name__}")
+        raise InputError(f"{file}: has {len(found)} documents; give a file with one job")
     document = found[0]
-    job = decode_document(document, model)
-    if job.kind != model.__name__:
-        raise document.error(f'expected {model.__name__}, got "{job.kind}"', ("kind",))
+    known = {kind.kind: kind for kind in KINDS}
+    named = document.body.get("kind")
+    facts = known.get(named) if isinstance(named, str) else None
+    if facts is None:
+        raise document.error(f'expected one of {", ".join(known)}, got "{named}"', ("kind",))
+    job = decode_document(document, facts.model)
     if not job.metadata.name:
         raise document.error("required field is missing", ("metadata", "name"))
-    return document.body
+    return facts, document.body

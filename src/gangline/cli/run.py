@@ -6,15 +6,25 @@ from pathlib import Path
 
 import click
 
+from gangline.api.training import JobKind
+
 SUCCEEDED, FAILED, UNFINISHED = 0, 100, 101
+# One job, and nobody else here: a file that asks for a cluster's cores runs on the few there are, only slower.
+CAPACITY = {"cpu": "1000"}
 
 
 @click.command("run")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--timeout", type=float, metavar="SECONDS", help="Give up after so long (exit code 101).")
-def run_file(file: Path, timeout: float | None) -> int:
+@click.option(
+    "--images",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What stands for images on this machine.",
+)
+def run_file(file: Path, timeout: float | None, images: Path | None) -> int:
     """Run the job in FILE on this machine, follow its logs, exit with its verdict."""
-    return run_job(file, timeout)
+    return run_job(file, timeout, images)
 
 
 @click.command()
@@ -30,29 +40,38 @@ def examples() -> Path:
     return shipped if shipped.is_dir() else package.parents[1] / "examples"
 
 
-def run_job(file: Path, timeout: float | None) -> int:
+def run_job(file: Path, timeout: float | None, images: Path | None = None) -> int:
     """Read, run, follow. Bad input is found before anything starts."""
     # Imported here, because the command line must start fast and only `run` needs a server and a client.
-    from gangline.api.tfjob import TFJob
+    from gangline.base.tasks import unwrapped
     from gangline.cli.manifest import read_job
+    from gangline.local.node.images import Images
 
-    body = read_job(file, TFJob)
-    return asyncio.run(_run(body, file.parent.resolve(), timeout))
+    facts, body = read_job(file)
+    if images is not None:
+        Images.load(images)
+    with unwrapped():
+        return asyncio.run(_run(facts, body, file.parent.resolve(), timeout, images))
 
 
-async def _run(body: dict[str, object], folder: Path, timeout: float | None) -> int:
+async def _run(
+    facts: JobKind, body: dict[str, object], folder: Path, timeout: float | None, images: Path | None
+) -> int:
     from gangline.api.training import ConditionType
     from gangline.base.clock import SystemClock
     from gangline.cli.follow import Follower
     from gangline.local.cluster import LocalSettings
+    from gangline.local.node.settings import NodeSettings
     from gangline.operator.wire import embedded
 
     clock = SystemClock()
     with tempfile.TemporaryDirectory(prefix="gangline-") as logs:
-        settings = LocalSettings(folder=folder, logs=Path(logs))
+        settings = LocalSettings(
+            folder=folder, logs=Path(logs), node=NodeSettings(images=images, capacity=CAPACITY)
+        )
         async with embedded(settings, clock) as plane:
             click.echo(f"local control plane ready: {plane.url}", err=True)
-            follower = Follower(plane.client, settings.logs, clock)
+            follower = Follower(plane.client, facts, settings.logs, clock)
             try:
                 async with asyncio.timeout(timeout):
                     job = await follower.follow(body)

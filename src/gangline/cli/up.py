@@ -7,25 +7,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
 from gangline.base.errors import InputError
+from gangline.cli.folders import home_folder
+from gangline.cli.nodeoptions import NodeOptions, node_options
 
+OPEN = (
+    "warning: the API server listens on {}: whoever reaches it and has the token runs commands here, as you; "
+    "leave out --bind to keep it to this machine"
+)
 PATIENCE = 60.0
 """Seconds to wait for a plane to come up or go down."""
-
-
-def home_folder(given: Path | None) -> Path:
-    """The folder asked for, else the user's state folder."""
-    if given is not None:
-        return given.absolute()
-    if os.environ.get("GANGLINE_HOME"):
-        return Path(os.environ["GANGLINE_HOME"]).absolute()
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("gangline", appauthor=False))
-
 
 folder_option = click.option(
     "--dir",
@@ -39,8 +34,13 @@ folder_option = click.option(
 @folder_option
 @click.option("--port", type=int, default=0, help="Port of the API server; chosen once and kept by default.")
 @click.option(
-    "--capacity", multiple=True, metavar="NAME=AMOUNT", help="A resource to offer, such as nvidia.com/gpu=4."
+    "--bind",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address that the API server listens on; 0.0.0.0 for all.",
 )
+@node_options
 @click.option(
     "--default-scheduler",
     "scheduler",
@@ -49,10 +49,15 @@ folder_option = click.option(
     help="Who binds pods of default-scheduler: the plane, to a node that fits, or nobody here.",
 )
 @click.option("--detach", is_flag=True, help="Return when the plane is ready, and leave it running.")
-def up(folder: Path | None, port: int, capacity: tuple[str, ...], scheduler: str, detach: bool) -> int:
+def up(folder: Path | None, port: int, bind: str, scheduler: str, detach: bool, **node: Any) -> int:
     """Start a control plane on this machine: API server, node, operator. State survives a restart."""
+    from gangline.local.binding import binding
     from gangline.local.home import Home
+    from gangline.local.node.choosing import settings
 
+    # Wrong input is told here, not in the log of a process in the background.
+    place, options = binding(bind), NodeOptions(**node)
+    settings(**options._asdict())
     home = Home(home_folder(folder))
     home.prepare()
     running = home.running()
@@ -61,30 +66,34 @@ def up(folder: Path | None, port: int, capacity: tuple[str, ...], scheduler: str
             f"{home.folder}: a plane is running already (process {running}); stop it with gangline down"
         )
     home.forget()
+    if place.is_open:
+        click.echo(OPEN.format(place.host), err=True)
     if detach:
-        offered = [part for amount in capacity for part in ("--capacity", amount)]
-        return _detached(home.folder, ["--port", str(port), "--default-scheduler", scheduler, *offered])
-    return asyncio.run(_up(home.folder, port, capacity, binds=scheduler == "fit"))
+        words = ["--port", str(port), "--bind", place.host, "--default-scheduler", scheduler]
+        return _detached(home.folder, [*words, *options.words()])
+    return asyncio.run(_up(home.folder, port, place.host, options, binds=scheduler == "fit"))
 
 
-async def _up(folder: Path, port: int, capacity: tuple[str, ...], *, binds: bool) -> int:
+async def _up(folder: Path, port: int, bind: str, options: NodeOptions, *, binds: bool) -> int:
     from gangline.base.clock import SystemClock
+    from gangline.local.binding import Binding
     from gangline.local.certs import authority
     from gangline.local.cluster import LocalSettings
-    from gangline.local.home import HOST, Home
-    from gangline.local.node.resources import parse_capacity
-    from gangline.local.node.settings import NodeSettings
+    from gangline.local.home import Home
+    from gangline.local.node.choosing import settings
     from gangline.local.plane import PlaneSettings
     from gangline.operator.wire import embedded
 
-    home, clock = Home(folder), SystemClock()
-    plane = PlaneSettings(host=HOST, port=home.port(port), certificates=home.certificates, token=home.token())
-    settings = LocalSettings(
+    home, clock, place = Home(folder), SystemClock(), Binding(bind)
+    plane = PlaneSettings(
+        host=place.host, port=home.port(port), certificates=home.certificates, token=home.token()
+    )
+    local = LocalSettings(
         folder=Path.cwd(),
         logs=home.pods,
         state=home.state,
         plane=plane,
-        node=NodeSettings(capacity=parse_capacity(capacity)),
+        node=settings(**options._asdict()),
         binds=binds,
     )
     stop = asyncio.Event()
@@ -92,8 +101,8 @@ async def _up(folder: Path, port: int, capacity: tuple[str, ...], *, binds: bool
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # Claimed until all of it has ended: `gangline down` then returns when nothing is left, ports included.
     with home.claimed():
-        async with embedded(settings, clock) as cluster:
-            issued = authority(home.certificates, (HOST,), clock.now())
+        async with embedded(local, clock) as cluster:
+            issued = authority(home.certificates, place.names(), clock.now())
             home.write_kubeconfig(cluster.url, issued.ca)
             home.announce()
             click.echo(f"control plane ready: {cluster.url}", err=True)

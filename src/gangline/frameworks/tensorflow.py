@@ -1,39 +1,51 @@
-"""TensorFlow: TF_CONFIG, and success by chief or worker 0."""
+"""TensorFlow: TF_CONFIG, and success by the chief or by worker 0."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
-from gangline.api.core import Pod, PodPhase
-from gangline.api.tfjob import CONTAINER, PORT, PORT_NAME, TFJob
-from gangline.api.training import CleanPodPolicy, ReplicaSpec, RunPolicy
-from gangline.jobs.framework import Addresses, Member, Outcome, PodEdits, Port, Verdict
+from gangline.api.core import PodPhase
+from gangline.api.meta import JSON
+from gangline.api.tfjob import TFJOB, TFJob
+from gangline.api.training import JobKind, ReplicaSpec, RunPolicy
+from gangline.frameworks import texts
+from gangline.frameworks.memory import Last
+from gangline.frameworks.team import MASTER, MASTER_ROLE, WORKER, all_succeeded, counts, size
+from gangline.jobs.framework import Addresses, PodEdits, Problem, Told, Verdict, variables
+from gangline.jobs.gang import Gang, Member, terminated
+from gangline.jobs.intake import defaulted
 
-# Everyone looks at these first: TensorFlow's own order of who is in charge.
-LEADERS = (Member("Chief", 0), Member("Master", 0), Member("Worker", 0))
+CHIEF, PS = "Chief", "PS"
+LEADERS = (CHIEF, MASTER)
+"""Two names of one role."""
+FIRST_WORKER = Member(WORKER, 0)
+ALL_WORKERS = "AllWorkers"
 
 
 class TensorFlow:
     """TFJob."""
 
-    kind = TFJob
-    container = CONTAINER
-    port = Port(PORT_NAME, PORT)
+    def __init__(self) -> None:
+        self._cluster: Last[msgspec.Raw] = Last()
+
+    @property
+    def facts(self) -> JobKind:
+        return TFJOB
 
     def default(self, job: TFJob) -> TFJob:
-        specs = {
-            kind: msgspec.structs.replace(
-                spec,
-                replicas=1 if spec.replicas is None else spec.replicas,
-                restart_policy=spec.restart_policy or "Never",
+        return defaulted(job, TFJOB)
+
+    def validate(self, job: TFJob) -> Iterable[Problem]:
+        replicas = self.replicas(job)
+        if all(size(replicas, kind) for kind in LEADERS):
+            yield Problem(
+                "spec.tfReplicaSpecs", "has both Chief and Master, two names of one role; write one"
             )
-            for kind, spec in job.spec.tf_replica_specs.items()
-        }
-        policy = msgspec.structs.replace(
-            job.spec.run_policy, clean_pod_policy=job.spec.run_policy.clean_pod_policy or CleanPodPolicy.NONE
-        )
-        spec = msgspec.structs.replace(job.spec, tf_replica_specs=specs, run_policy=policy)
-        return msgspec.structs.replace(job, spec=spec)
+        for kind in LEADERS:
+            if size(replicas, kind) > 1:
+                path = f"spec.tfReplicaSpecs.{kind}.replicas"
+                yield Problem(path, f"is {size(replicas, kind)}; write 1, for TensorFlow knows one chief")
 
     def replicas(self, job: TFJob) -> Mapping[str, ReplicaSpec]:
         return job.spec.tf_replica_specs
@@ -42,29 +54,70 @@ class TensorFlow:
         return job.spec.run_policy
 
     def wiring(self, job: TFJob, member: Member, addresses: Addresses) -> PodEdits:
-        if len(addresses.hosts) == 1:
-            return PodEdits()
-        cluster: dict[str, list[str]] = {}
-        for seat in sorted(addresses.hosts, key=lambda seat: (seat.type.lower(), seat.index)):
-            cluster.setdefault(seat.type.lower(), []).append(addresses.of(seat))
-        config = {
-            "cluster": cluster,
-            "task": {"type": member.type.lower(), "index": member.index},
-            "environment": "cloud",
-        }
-        return PodEdits(env={"TF_CONFIG": msgspec.json.encode(config).decode()})
+        chief = self._chief(job)
+        leads = member.type == chief if chief else member == FIRST_WORKER
+        return PodEdits(env=self._env(job, member, addresses), labels=MASTER_ROLE if leads else {})
 
-    def verdict(self, job: TFJob, pods: Mapping[Member, Pod]) -> Verdict:
-        name = f"TFJob {job.metadata.namespace}/{job.metadata.name}"
-        leader = next((pods[member] for member in LEADERS if member in pods), None)
-        if leader is not None and leader.status.phase == PodPhase.SUCCEEDED:
-            return Verdict(Outcome.SUCCEEDED, f"{name} successfully completed.")
-        for kind in self.replicas(job):
-            failed = sum(m.type == kind and pod.status.phase == PodPhase.FAILED for m, pod in pods.items())
-            if failed:
-                return Verdict(
-                    Outcome.FAILED, f"{name} has failed because {failed} {kind} replica(s) failed."
-                )
-        if leader is not None and leader.status.phase == PodPhase.RUNNING:
-            return Verdict(Outcome.RUNNING, f"{name} is running.")
-        return Verdict(Outcome.PENDING)
+    def verdict(self, job: TFJob, gang: Gang) -> Verdict:
+        chief = self._chief(job)
+        succeeded = all_succeeded(self.replicas(job), gang, chief or WORKER)
+        if not chief and job.spec.success_policy != ALL_WORKERS:
+            succeeded = succeeded or self._first_worker_done(gang)
+        running = counts(gang, chief or WORKER).active > 0
+        return texts.verdict(job, succeeded=succeeded, running=running, led=False)
+
+    def failure(self, job: TFJob, kind: str, count: int) -> Told:
+        name = f"{job.metadata.namespace}/{job.metadata.name}"
+        return Told("TFJobFailed", f"TFJob {name} has failed because {count} {kind} replica(s) failed.")
+
+    def tolerates(self, job: TFJob, kind: str) -> bool:
+        return job.spec.enable_dynamic_worker and kind == WORKER
+
+    def _chief(self, job: TFJob) -> str:
+        """The replica type in charge; empty if worker 0 is."""
+        return next((kind for kind in LEADERS if size(self.replicas(job), kind)), "")
+
+    def _first_worker_done(self, gang: Gang) -> bool:
+        pod = gang.pods.get(FIRST_WORKER)
+        if pod is None or pod.status.phase != PodPhase.SUCCEEDED:
+            return False
+        ended = terminated(pod, TFJOB.container)
+        return ended is not None and ended.exit_code == 0
+
+    def _env(self, job: TFJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
+        replicas = self.replicas(job)
+        if sum(size(replicas, kind) for kind in TFJOB.types) == 1:
+            # Alone: TensorFlow trains locally when it is told of no cluster.
+            return ()
+        config: JSON
+        if job.spec.enable_dynamic_worker:
+            config = _sparse_config(replicas, member, addresses)
+        else:
+            cluster = self._cluster.of(lambda: _cluster(replicas, addresses), job, addresses)
+            config = {"cluster": cluster, "task": _task(member), "environment": "cloud"}
+        return variables(TF_CONFIG=msgspec.json.encode(config).decode())
+
+
+def _cluster(replicas: Mapping[str, ReplicaSpec], addresses: Addresses) -> msgspec.Raw:
+    listed = {kind.lower(): _listed(replicas, kind, addresses) for kind in sorted(replicas, key=str.lower)}
+    return msgspec.Raw(msgspec.json.encode(listed))
+
+
+def _sparse_config(replicas: Mapping[str, ReplicaSpec], member: Member, addresses: Addresses) -> JSON:
+    """What stays true while workers come and go: each knows itself, and a worker the parameter servers."""
+    workers: dict[str, str] = {}
+    servers: list[str] = []
+    if member.type == WORKER:
+        workers = {str(member.index): str(addresses.of(member))}
+        servers = _listed(replicas, PS, addresses)
+    elif member.type == PS:
+        servers = [str(addresses.of(member))]
+    return {"cluster": {"worker": workers, "ps": servers}, "task": _task(member)}
+
+
+def _listed(replicas: Mapping[str, ReplicaSpec], kind: str, addresses: Addresses) -> list[str]:
+    return [str(addresses.of(Member(kind, index))) for index in range(size(replicas, kind))]
+
+
+def _task(member: Member) -> dict[str, Any]:
+    return {"type": member.type.lower(), "index": member.index}

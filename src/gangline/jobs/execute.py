@@ -1,66 +1,250 @@
 """Plans become calls. The only writes of the job engine."""
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any, assert_never
+from datetime import timedelta
+from typing import Any, Protocol, assert_never
+
+import msgspec
 
 from gangline.api.codec import to_json
-from gangline.api.core import Pod, Service
 from gangline.api.meta import JSON, Key
-from gangline.api.training import TrainingJob
-from gangline.base.tasks import run_all
-from gangline.jobs.actions import Action, CreatePod, CreateService, DeletePod
-from gangline.jobs.plan import Observed, Plan
-from gangline.kube.client import Writer
-from gangline.kube.errors import AlreadyExists, Conflict, NotFound
+from gangline.api.scheme import Resource, Scheme
+from gangline.api.training import JobStatus, TrainingJob
+from gangline.base.errors import GanglineError
+from gangline.base.tasks import run_all, slow_start
+from gangline.jobs.actions import Action, Adopt, Change, Create, Delete, DeleteJob, Note, Refusal
+from gangline.jobs.framework import J
+from gangline.jobs.plan import Plan
+from gangline.jobs.render import owner_reference
+from gangline.kube.client import Kind, T, Writer
+from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from gangline.kube.options import Propagation
+from gangline.runtime.expectations import Expectations
+
+AT_FIRST = 4
+"""Objects of one job that are made at the same time before the first is known to be welcome."""
+
+# What is told of a resource: the word for it in the reason of an event.
+_WORDS = {
+    "pods": "Pod",
+    "services": "Service",
+    "horizontalpodautoscalers.autoscaling": "HorizontalPodAutoscaler",
+    "configmaps": "ConfigMap",
+    "serviceaccounts": "ServiceAccount",
+    "roles.rbac.authorization.k8s.io": "Role",
+    "rolebindings.rbac.authorization.k8s.io": "RoleBinding",
+}
+
+
+class Access(Writer, Protocol):
+    """What executing needs of a client."""
+
+    @property
+    def scheme(self) -> Scheme: ...
+    async def get(self, kind: Kind[T], key: Key) -> T: ...
+    def plain(self, kind: Kind[Any]) -> Resource[JSON]: ...
+
+
+class Teller(Protocol):
+    """Takes notes of what happened to a job."""
+
+    def tell(self, job: TrainingJob, note: Note) -> None: ...
+
+
+class Refused(GanglineError):
+    """The server does not want what a job needs."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def word(resource: str) -> str:
+    """What a resource is called in reasons: `Pod`, `Service`."""
+    return _WORDS.get(resource, resource)
+
+
+def refusals(error: BaseException) -> Iterator[Refusal]:
+    """All refusals among what went wrong."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from refusals(inner)
+    elif isinstance(error, Refused):
+        yield error.refusal
 
 
 class Executor:
     """Knows how, never whether. Safe to repeat."""
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+    def __init__(self, client: Access, expectations: Expectations, teller: Teller) -> None:
+        self._client, self._expectations, self._teller = client, expectations, teller
 
-    async def apply(self, seen: Observed[Any], intent: Plan) -> None:
-        """Write the status down, then act. Raises `Conflict` before anything happened if the view was stale."""
-        job: TrainingJob = seen.job
-        if intent.status != job.status:
-            await self._writer.patch(
-                type(job),
-                job.metadata.key,
-                {"status": _change(to_json(job.status), to_json(intent.status))},
-                subresource="status",
-                resource_version=job.metadata.resource_version,
-            )
+    async def write(self, job: J, status: JobStatus) -> J:
+        """Write a status down, if it is another one, and give the job that has it.
+
+        Raises `Conflict`, before anything happened, if the job seen is not the newest.
+        """
+        if status == job.status:
+            return job
+        written = await self._client.patch(
+            type(job),
+            job.metadata.key,
+            {"status": change(to_json(job.status), to_json(status))},
+            subresource="status",
+            resource_version=job.metadata.resource_version,
+        )
+        return msgspec.structs.replace(job, status=status, metadata=written.metadata)
+
+    async def act(self, job: TrainingJob, intent: Plan) -> None:
+        """Tell and do what a plan says. Raises `Refused` for what the server does not want, alone or in a group."""
+        for note in intent.notes:
+            self._teller.tell(job, note)
         for stage in intent.stages:
-            await run_all(self._perform(job, action) for action in stage)
+            await self._stage(job, stage)
 
-    async def _perform(self, job: TrainingJob, action: Action) -> None:
-        namespace = job.metadata.namespace
+    def owed(self, job: TrainingJob) -> timedelta | None:
+        """When to look again even if nothing happens: the cache may never show what we did. None if it has."""
+        return self._expectations.expires_in(job.metadata.uid) or None
+
+    async def _stage(self, job: TrainingJob, stage: Iterable[Action]) -> None:
+        creates = [action for action in stage if isinstance(action, Create)]
+        others = [action for action in stage if not isinstance(action, Create)]
+        if others:
+            await run_all(self._perform(job, action) for action in others)
+        if not creates:
+            return
+        uid = job.metadata.uid
+        self._expectations.expect_created(uid, ((action.resource, action.name) for action in creates))
+        made: list[Create] = []
+        try:
+            await slow_start((self._create(job, action, made) for action in creates), first=AT_FIRST)
+        finally:
+            done = {id(action) for action in made}
+            for action in creates:
+                if id(action) not in done:
+                    self._expectations.observe_created(uid, (action.resource, action.name))
+            self._tell_made(job, made)
+
+    def _tell_made(self, job: TrainingJob, made: list[Create]) -> None:
+        for resource in dict.fromkeys(action.resource for action in made):
+            names = [action.name for action in made if action.resource == resource]
+            what = word(resource)
+            told = f"Created {what.lower()}: {names[0]}"
+            if len(names) > 1:
+                told = f"Created {len(names)} {what.lower()}s: {names[0]} to {names[-1]}"
+            self._teller.tell(job, Note(f"SuccessfulCreate{what}", told))
+
+    async def _create(self, job: TrainingJob, action: Create, made: list[Create]) -> None:
+        resource = self._client.plain(self._client.scheme.find(action.resource))
+        try:
+            await self._client.create(resource, action.body, namespace=job.metadata.namespace)
+        except AlreadyExists:
+            await self._met(job, action, resource)
+            return
+        except (Invalid, Forbidden) as error:
+            note = Note(f"FailedCreate{word(action.resource)}", f"Error creating: {error}", warning=True)
+            self._teller.tell(job, note)
+            why = f"{word(action.resource).lower()} {action.name} is refused: {error}"
+            raise Refused(
+                Refusal(word(action.resource), why, permanent=isinstance(error, Invalid))
+            ) from error
+        made.append(action)
+
+    async def _met(self, job: TrainingJob, action: Create, resource: Resource[JSON]) -> None:
+        """The name is taken: by our own object, which the cache has yet to show, or by a stranger's."""
+        key = Key(job.metadata.namespace, action.name)
+        try:
+            found = await self._client.get(resource, key)
+        except NotFound:
+            raise AlreadyExistsNoMore(f"{word(action.resource)} {key} came and went") from None
+        metadata = found["metadata"]
+        owners = metadata.get("ownerReferences") or []
+        if any(owner.get("uid") == job.metadata.uid for owner in owners):
+            wanted = action.body["metadata"].get("labels") or {}
+            if not wanted.items() <= (metadata.get("labels") or {}).items():
+                await self._client.patch(
+                    resource, key, {"metadata": {"labels": wanted, "uid": metadata["uid"]}}
+                )
+            return
+        if metadata.get("deletionTimestamp"):
+            raise AlreadyExistsNoMore(f"{word(action.resource)} {key} is on its way out")
+        why = (
+            f'Resource "{action.name}" of Kind "{word(action.resource)}" already exists'
+            f" and is not managed by {job.KIND}"
+        )
+        self._teller.tell(job, Note("ErrResourceExists", why, warning=True))
+        raise Refused(Refusal(word(action.resource), why, stranger=True))
+
+    async def _perform(self, job: TrainingJob, action: Adopt | Change | Delete | DeleteJob) -> None:
         match action:
-            case CreateService(body):
-                await self._create(Service, body, namespace)
-            case CreatePod(body):
-                await self._create(Pod, body, namespace)
-            case DeletePod(name, uid):
-                # Gone, or already another pod of that name: either way that one is no more.
-                with suppress(NotFound, Conflict):
-                    await self._writer.delete(Pod, Key(namespace, name), uid=uid)
+            case Delete():
+                await self._delete(job, action)
+            case Change(resource, name, body, uid):
+                key = Key(job.metadata.namespace, name)
+                guarded = {**body, "metadata": {**body.get("metadata", {}), "uid": uid}}
+                with suppress(NotFound):
+                    await self._client.patch(self._resource(resource), key, guarded)
+            case Adopt():
+                await self._adopt(job, action)
+            case DeleteJob():
+                with suppress(NotFound):
+                    await self._client.delete(
+                        type(job), job.metadata.key, uid=job.metadata.uid, propagation=Propagation.BACKGROUND
+                    )
+                    self._teller.tell(job, Note("SuccessfulDeleteJob", f"Deleted job: {job.metadata.name}"))
             case _:
                 assert_never(action)
 
-    async def _create(self, kind: type[Any], body: dict[str, Any], namespace: str) -> None:
-        # Our own, not yet in the cache: names are deterministic.
-        with suppress(AlreadyExists):
-            await self._writer.create(kind, body, namespace=namespace)
+    async def _delete(self, job: TrainingJob, action: Delete) -> None:
+        uid, what = job.metadata.uid, word(action.resource)
+        key = Key(job.metadata.namespace, action.name)
+        self._expectations.expect_deleted(uid, (action.uid,))
+        try:
+            await self._client.delete(self._resource(action.resource), key, uid=action.uid)
+        except NotFound:
+            self._expectations.observe_deleted(uid, action.uid)
+        except Conflict:
+            # Another one of that name, or contention: the next look will tell which.
+            self._expectations.observe_deleted(uid, action.uid)
+            raise
+        except ApiError as error:
+            self._expectations.observe_deleted(uid, action.uid)
+            self._teller.tell(job, Note(f"FailedDelete{what}", f"Error deleting: {error}", warning=True))
+            raise
+        except BaseException:
+            self._expectations.observe_deleted(uid, action.uid)
+            raise
+        else:
+            self._teller.tell(job, Note(f"SuccessfulDelete{what}", f"Deleted {what.lower()}: {action.name}"))
+
+    async def _adopt(self, job: TrainingJob, action: Adopt) -> None:
+        """Only after asking the server: the cache may not know yet that the job is going away."""
+        with suppress(NotFound):
+            now = await self._client.get(type(job), job.metadata.key)
+            if now.metadata.uid != job.metadata.uid or now.metadata.deletion_timestamp is not None:
+                return
+            key = Key(job.metadata.namespace, action.name)
+            body = {"metadata": {"uid": action.uid, "ownerReferences": [owner_reference(job)]}}
+            await self._client.patch(self._resource(action.resource), key, body)
+
+    def _resource(self, resource: str) -> Resource[JSON]:
+        return self._client.plain(self._client.scheme.find(resource))
 
 
-def _change(before: JSON, after: JSON) -> JSON:
+class AlreadyExistsNoMore(GanglineError):
+    """A name was taken a moment ago and is about to be free."""
+
+
+def change(before: JSON, after: JSON) -> JSON:
     """A merge patch: what is there no more is null, for what a merge patch leaves out stays as it is."""
-    change: JSON = dict.fromkeys(before.keys() - after.keys())
+    made: JSON = dict.fromkeys(before.keys() - after.keys())
     for name, value in after.items():
         was = before.get(name)
         if isinstance(value, dict) and isinstance(was, dict):
-            change[name] = _change(was, value)
+            inner = change(was, value)
+            if inner:
+                made[name] = inner
         elif value != was:
-            change[name] = value
-    return change
+            made[name] = value
+    return made

@@ -1,81 +1,168 @@
-"""All a framework must say about its kind. Values in, values out."""
+"""All a framework must say about its kind. Values in, values out.
+
+A framework is a small class: the facts of its kind (`JobKind`), how one member is wired to the others, and when the
+job runs, has succeeded or has failed. What is true of every kind of job is the engine's business.
+"""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from gangline.api.core import Pod
-from gangline.api.training import ReplicaSpec, RunPolicy, TrainingJob
+from gangline.api.meta import JSON
+from gangline.api.training import JobKind, ReplicaSpec, RunPolicy, TrainingJob
+from gangline.jobs.gang import Gang, Member
 
 J = TypeVar("J", bound=TrainingJob)
 
 
-class Member(msgspec.Struct, frozen=True, order=True):
-    """One seat of the team: replica type and index."""
+class Address(msgspec.Struct, frozen=True):
+    """Where one member is found: by its bare name within the namespace, by its full name, at a port."""
 
-    type: str
-    index: int
+    name: str
+    full: str
+    port: int
 
     def __str__(self) -> str:
-        return f"{self.type.lower()}-{self.index}"
+        return f"{self.full}:{self.port}"
+
+
+class Addresses(msgspec.Struct, frozen=True):
+    """Where the members are found, by seat."""
+
+    known: Mapping[Member, Address] = {}
+    # On one machine: every member has a port of its own, and is told those of all the others.
+    shared_host: bool = False
+
+    def of(self, member: Member) -> Address:
+        return self.known[member]
+
+    def covers(self, members: Iterable[Member]) -> bool:
+        return all(member in self.known for member in members)
+
+
+class Into(StrEnum):
+    """Which containers of a pod get the variables."""
+
+    DEFAULT = "default"
+    EVERY = "every"
+    FIRST = "first"
 
 
 class PodEdits(msgspec.Struct, frozen=True):
     """What a framework adds to one member's template."""
 
-    env: Mapping[str, str] = {}
+    # As Kubernetes writes them: name and value, or name and valueFrom. Appended, in this order.
+    env: tuple[JSON, ...] = ()
+    into: Into = Into.DEFAULT
     labels: Mapping[str, str] = {}
+    init_containers: tuple[JSON, ...] = ()
+    volumes: tuple[JSON, ...] = ()
+    # Of the first container.
+    mounts: tuple[JSON, ...] = ()
+    # Of the first container, if the template gives it no command.
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    # If the template names none.
+    service_account: str = ""
 
 
-class Addresses(msgspec.Struct, frozen=True):
-    """Where the members listen: host:port by seat."""
-
-    hosts: Mapping[Member, str]
-
-    def of(self, member: Member) -> str:
-        return self.hosts[member]
-
-    def covers(self, members: Iterable[Member]) -> bool:
-        return all(member in self.hosts for member in members)
+def variables(**values: str) -> tuple[JSON, ...]:
+    """Environment variables in the order given."""
+    return tuple({"name": name, "value": value} for name, value in values.items())
 
 
 class Outcome(StrEnum):
-    RUNNING = "Running"
     PENDING = "Pending"
+    RUNNING = "Running"
     SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """How the job stands, by its framework's own rule."""
+    """How the job stands, by its framework's own rule. Failures are judged by the engine."""
 
     outcome: Outcome
     message: str = ""
 
 
-class Port(NamedTuple):
-    """The port through which members find each other, unless the template says otherwise."""
+class Told(msgspec.Struct, frozen=True):
+    """A condition's reason and message."""
 
-    name: str
-    number: int
+    reason: str
+    message: str
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a job cannot run: the field, and what to write instead."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
 
 
 class Framework(Protocol[J]):
     """Values in, values out: no client, no template to mutate, no status to write."""
 
     @property
-    def kind(self) -> type[J]: ...
-    @property
-    def container(self) -> str:
-        """The container that trains."""
+    def facts(self) -> JobKind: ...
+    def default(self, job: J) -> J:
+        """The job with everything filled in that may be left out."""
         ...
 
-    @property
-    def port(self) -> Port: ...
-    def default(self, job: J) -> J: ...
+    def validate(self, job: J) -> Iterable[Problem]:
+        """What of this kind makes the (defaulted) job impossible to run."""
+        ...
+
     def replicas(self, job: J) -> Mapping[str, ReplicaSpec]: ...
     def run_policy(self, job: J) -> RunPolicy: ...
-    def wiring(self, job: J, member: Member, addresses: Addresses) -> PodEdits: ...
-    def verdict(self, job: J, pods: Mapping[Member, Pod]) -> Verdict: ...
+    def wiring(self, job: J, member: Member, addresses: Addresses) -> PodEdits:
+        """What one member's pod needs to find the others."""
+        ...
+
+    def verdict(self, job: J, gang: Gang) -> Verdict: ...
+    def failure(self, job: J, kind: str, count: int) -> Told:
+        """How to say that so many replicas of a type failed for good."""
+        ...
+
+    def tolerates(self, job: J, kind: str) -> bool:
+        """Whether replicas of a type may fail for good without failing the job."""
+        ...
+
+
+class Companion(msgspec.Struct, frozen=True):
+    """An object that a job needs beside its pods and services."""
+
+    # As kubectl names it: "configmaps", "horizontalpodautoscalers.autoscaling".
+    resource: str
+    body: JSON
+    # The parts that are kept as the framework says; the rest is left to whoever wrote it.
+    parts: tuple[str, ...] = ()
+    # Goes when the job is suspended or has ended.
+    only_active: bool = False
+    # Somebody else's of that name will do as well.
+    anyones: bool = False
+
+    @property
+    def name(self) -> str:
+        name: str = self.body["metadata"]["name"]
+        return name
+
+
+@runtime_checkable
+class NeedsCompanions(Protocol):
+    """A framework whose jobs have more objects than pods and services."""
+
+    # What to watch for them.
+    resources: tuple[str, ...]
+
+    def companions(self, job: Any, gang: Gang) -> tuple[Companion, ...]: ...
+
+
+@runtime_checkable
+class ClearsCounters(Protocol):
+    """A framework that forgets the counters of some replica types once the job has ended."""
+
+    def cleared(self, job: Any, gang: Gang) -> Iterable[str]: ...

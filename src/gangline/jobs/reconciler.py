@@ -1,25 +1,109 @@
 """Observe, plan, apply."""
 
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Generic
+from typing import Generic, Protocol
 
+from gangline.api.core import Pod
 from gangline.api.meta import Key
-from gangline.jobs.execute import Executor
+from gangline.base.errors import GanglineError
+from gangline.jobs.execute import Executor, Refused, refusals
 from gangline.jobs.framework import Framework, J
 from gangline.jobs.observe import Observe
-from gangline.jobs.plan import plan
+from gangline.jobs.observed import Observed
+from gangline.jobs.plan import Plan, plan, refused
+from gangline.jobs.restart import LOG_LINES, failed
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN = timedelta(seconds=1)
+"""When to look again if the cache does not show our own write: its watch may be broken."""
+MOST_LOGS = 4
+"""So many failed pods of one job are asked what they said last; the first to fail is among them."""
+REMEMBERED = 4096
+
+
+class LogReader(Protocol):
+    """Reads the end of a container's log."""
+
+    async def tail(self, pod: Key, container: str, lines: int) -> tuple[str, ...]:
+        """The last lines; none if they cannot be had. Never raises for that."""
+        ...
+
+
+class Blocked(GanglineError):
+    """The server refuses what a job needs; tried again later."""
 
 
 class JobReconciler(Generic[J]):
     """One pass over one job."""
 
-    def __init__(self, framework: Framework[J], observe: Observe[J], executor: Executor) -> None:
-        self._framework, self._observe, self._executor = framework, observe, executor
+    def __init__(
+        self,
+        framework: Framework[J],
+        observe: Observe[J],
+        executor: Executor,
+        logs: LogReader | None = None,
+    ) -> None:
+        self._framework, self._observe, self._executor, self._logs = framework, observe, executor, logs
+        # Both only save calls. Job -> the version that our last status write replaced; pod uid -> its last lines.
+        self._replaced: OrderedDict[str, str] = OrderedDict()
+        self._tails: OrderedDict[str, tuple[str, ...]] = OrderedDict()
 
     async def reconcile(self, key: Key) -> timedelta | None:
         seen = self._observe(key)
         if seen is None:
             return None
+        metadata = seen.job.metadata
+        if self._replaced.get(metadata.uid) == metadata.resource_version:
+            return LOOK_AGAIN
+        logs = await self._said(seen)
+        if logs:
+            seen = self._observe(key, logs)
+            if seen is None:
+                return None
         intent = plan(self._framework, seen)
-        await self._executor.apply(seen, intent)
-        return intent.wake_after
+        await self._apply(seen, intent)
+        owed = self._executor.owed(seen.job)
+        return min((delay for delay in (intent.wake_after, owed) if delay is not None), default=None)
+
+    async def _apply(self, seen: Observed[J], intent: Plan) -> None:
+        """Write down, then act; and if the server does not want what is needed, write that down too."""
+        job = seen.job
+        try:
+            job = await self._executor.write(job, intent.status)
+            await self._executor.act(job, intent)
+        except (Refused, ExceptionGroup) as error:
+            found = tuple(refusals(error))
+            if not found:
+                raise
+            job = await self._executor.write(job, refused(self._framework, seen, job, found))
+            if not job.status.finished:
+                raise Blocked(found[0].message) from error
+        finally:
+            if job is not seen.job:
+                self._remember(seen.job)
+
+    def _remember(self, job: J) -> None:
+        self._replaced[job.metadata.uid] = job.metadata.resource_version
+        while len(self._replaced) > REMEMBERED:
+            self._replaced.popitem(last=False)
+
+    async def _said(self, seen: Observed[J]) -> Mapping[str, tuple[str, ...]]:
+        """What pods that failed just now said last."""
+        known = seen.job.status.ledger.replaced
+        pods = [pod for pod in failed(seen.gang).values() if pod.metadata.uid not in known]
+        if self._logs is None or not pods or seen.job.status.finished:
+            return {}
+        return {pod.metadata.uid: await self._tail(pod) for pod in pods[:MOST_LOGS]}
+
+    async def _tail(self, pod: Pod) -> tuple[str, ...]:
+        known = self._tails.get(pod.metadata.uid)
+        if known is None and self._logs is not None:
+            known = await self._logs.tail(pod.metadata.key, self._framework.facts.container, LOG_LINES)
+            self._tails[pod.metadata.uid] = known
+            while len(self._tails) > REMEMBERED:
+                self._tails.popitem(last=False)
+        return known or ()

@@ -19,7 +19,6 @@ from gangline.kube.credentials import Anonymous, Basic, Credentials, StaticToken
 from gangline.kube.errors import ConfigError
 from gangline.kube.files import read_bytes
 from gangline.kube.kubeconfig import Cluster, Context, Entry, File, Kubeconfig, User, known, merge, pick, read
-from gangline.kube.plugin import ExecPlugin, cluster_info
 from gangline.kube.proxy import checked_proxy, proxy_for, without_password
 from gangline.kube.tls import TLS, ClientCertificate, Pem
 
@@ -327,6 +326,9 @@ def _credentials(
     if value.username or value.password:
         return Basic(value.username, value.password)
     if value.exec is not None:
+        # Imported here: only plugins need an event loop, and importing one takes long.
+        from gangline.kube.plugin import ExecPlugin, cluster_info
+
         info = cluster_info(cluster, tls.ca) if value.exec.provide_cluster_info else {}
         return ExecPlugin(
             user, value.exec, cluster=info, environ=environ, interactive=interactive, clock=clock

@@ -150,11 +150,11 @@ def _write(pair: Pair, key: ec.EllipticCurvePrivateKey, certificate: x509.Certif
     private(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def private(path: Path, data: bytes) -> None:
+def private(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write a file that only its owner may read: whole or not at all, and never readable by others in between."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
     fresh.replace(path)

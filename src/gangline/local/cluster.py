@@ -2,22 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 
 from gangline.api import core
-from gangline.api.core import Pod, Service
+from gangline.api.core import Pod
 from gangline.api.meta import Key
 from gangline.api.scheme import Scheme
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.http import HttpTransport
+from gangline.local.access import Access
 from gangline.local.binder import Binder, waits
+from gangline.local.node.addressing import addressing
 from gangline.local.node.logs import LogReader
-from gangline.local.node.network import AddressBook
 from gangline.local.node.node import NAME, Node
 from gangline.local.node.settings import NodeSettings
 from gangline.local.node.streams import NodeStreams
@@ -73,7 +74,8 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
         asyncio.TaskGroup() as group,
     ):
         client = Client(transport, scheme=scheme, clock=clock)
-        running = group.create_task(_machinery(client, settings, nodes, clock))
+        access = Access(plane.url, plane.token, plane.authority.ca if plane.authority is not None else None)
+        running = group.create_task(_machinery(client, settings, nodes, access, clock))
         try:
             yield LocalCluster(plane.url, client, plane.connection)
         finally:
@@ -81,30 +83,28 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
 
 
 async def _machinery(
-    client: Client, settings: LocalSettings, nodes: dict[str, PodStreams], clock: Clock
+    client: Client, settings: LocalSettings, nodes: dict[str, PodStreams], access: Access, clock: Clock
 ) -> None:
-    one = ControllerOptions(workers=1)
     recorder = Recorder(client, "gangline.dev/node", NAME, clock)
     manager = Manager(client, clock, recorder=recorder)
-    pods, services, machines = manager.informer(Pod), manager.informer(Service), manager.informer(core.Node)
-    book = AddressBook(services.cache, client)
-    node = Node(
-        client,
-        pods,
-        folder=settings.folder,
-        logs=settings.logs,
-        clock=clock,
-        settings=settings.node,
-        ports=book,
-        recorder=recorder,
-    )
-    nodes[node.name] = NodeStreams(node, LogReader(settings.logs, clock), clock)
-    if settings.binds:
-        binder = Binder(pods.cache, machines.cache, client, clock)
-        manager.controller(
-            "binder", binder, [Changes(pods, itself), Changes(machines, waiting(pods.cache))], one
+    pods, machines = manager.informer(Pod), manager.informer(core.Node)
+    with addressing(manager, client, pods, settings.logs, settings.node, access) as given:
+        node = Node(
+            client,
+            pods,
+            folder=settings.folder,
+            logs=settings.logs,
+            clock=clock,
+            settings=settings.node,
+            ports=given.ports,
+            recorder=recorder,
+            access=access,
+            network=given.network,
         )
-    manager.controller("addresses", book, [Changes(services, itself)], one)
-    manager.add_runnable(node.run)
-    with closing(book):
+        nodes[node.name] = NodeStreams(node, LogReader(settings.logs, clock), clock)
+        if settings.binds:
+            binder = Binder(pods.cache, machines.cache, client, clock)
+            sources = [Changes(pods, itself), Changes(machines, waiting(pods.cache))]
+            manager.controller("binder", binder, sources, ControllerOptions(workers=1))
+        manager.add_runnable(node.run)
         await manager.run(signals=False)

@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from gangline.base.errors import InputError
+from gangline.local.access import Access
 from gangline.local.certs import private
 from gangline.local.store.folder import holder, locked
 
@@ -68,16 +69,7 @@ class Home(msgspec.Struct, frozen=True):
 
     def write_kubeconfig(self, server: str, ca: Path) -> None:
         """For kubectl and everyone else; readable by its owner only, because of the token."""
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [
-                {"name": "gangline", "cluster": {"server": server, "certificate-authority": str(ca)}}
-            ],
-            "users": [{"name": "gangline", "user": {"token": self.token()}}],
-            "contexts": [{"name": "gangline", "context": {"cluster": "gangline", "user": "gangline"}}],
-            "current-context": "gangline",
-        }
+        config = Access(server, self.token(), ca).kubeconfig()
         private(self.kubeconfig, yaml.safe_dump(config, sort_keys=False).encode())
 
     # The process that runs it

@@ -4,12 +4,14 @@ No node: what is created here is stored, and pods wait. `cluster.py` adds the no
 """
 
 import asyncio
+import errno
 import os
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
@@ -19,6 +21,8 @@ from gangline.base.errors import InputError
 from gangline.kube.config import Connection
 from gangline.kube.credentials import StaticToken
 from gangline.kube.tls import TLS, Pem
+from gangline.local.apiservice import make_api_service
+from gangline.local.binding import Binding, authority_of
 from gangline.local.certs import Authority, authority
 from gangline.local.crds import CustomResources
 from gangline.local.gc import GarbageCollector
@@ -85,12 +89,11 @@ async def api_plane(
     `nodes` serve logs and commands of their pods; they may be added while the server runs.
     """
     token = settings.token or secrets.token_urlsafe(24)
-    issued = (
-        authority(settings.certificates, (settings.host,), clock.now()) if settings.certificates else None
-    )
+    place = Binding(settings.host)
+    issued = authority(settings.certificates, place.names(), clock.now()) if settings.certificates else None
     catalog = builtin_catalog()
     registry = Registry(store, catalog, clock, tells_inert=settings.tells_inert)
-    roots = RootPaths(f"{settings.host}:{settings.port}")
+    roots = RootPaths(authority_of(place.reachable, settings.port))
     namespaces = Namespaces(registry, issued.ca if issued else None)
     customs = CustomResources(registry, roots, clock)
     api = Api(
@@ -104,6 +107,7 @@ async def api_plane(
     await make_system_classes(registry)
     customs.load()
     async with _listening(api, settings, issued) as url, asyncio.TaskGroup() as group:
+        await make_api_service(registry, urlsplit(url).port or 443)
         work = (GarbageCollector(registry).run(), namespaces.run(), customs.run())
         tasks = [group.create_task(each) for each in work]
         try:
@@ -130,11 +134,12 @@ async def _listening(api: Api, settings: PlaneSettings, issued: Authority | None
         try:
             await site.start()
         except OSError as error:
-            where = f"{settings.host}:{settings.port}"
+            where = authority_of(settings.host, settings.port)
             why = os.strerror(error.errno) if error.errno else str(error)
-            raise InputError(f"{where}: cannot listen there: {why}; choose another with --port") from error
-        host, port = runner.addresses[0][:2]
-        yield f"{'https' if issued else 'http'}://{host}:{port}"
+            option = "--bind" if error.errno == errno.EADDRNOTAVAIL else "--port"
+            raise InputError(f"{where}: cannot listen there: {why}; choose another with {option}") from error
+        reached = authority_of(Binding(settings.host).reachable, runner.addresses[0][1])
+        yield f"{'https' if issued else 'http'}://{reached}"
     finally:
         await runner.cleanup()
 

@@ -56,6 +56,13 @@ class Expectations:
         """The cache no longer has this child, or its deletion failed. Idempotent; unknown ones are ignored."""
         self._met(key, (_Verb.DELETE, uid))
 
+    def unseen(self, key: Hashable) -> tuple[frozenset[Hashable], frozenset[Hashable]]:
+        """What the cache still owes: names of children made, uids of children ended."""
+        now = self._clock.monotonic()
+        owed = [child for child, until in self._owed.get(key, {}).items() if until > now]
+        made = frozenset(child for verb, child in owed if verb is _Verb.CREATE)
+        return made, frozenset(child for verb, child in owed if verb is _Verb.DELETE)
+
     def satisfied(self, key: Hashable) -> bool:
         """Whether the cache shows all we did, as far as we still wait for it. True for an unknown owner."""
         return self.expires_in(key) <= timedelta()

@@ -89,7 +89,7 @@ class Manager:
         self._background: list[Runnable] = []
         self._leading: list[Runnable] = []
         if health is not None:
-            health.add_ready("caches", self._unsynced)
+            health.add_ready("caches", self.unsynced)
 
     # Parts
 
@@ -206,7 +206,8 @@ class Manager:
                     for tasks in background:
                         await _end(tasks)
 
-    def _unsynced(self) -> str:
+    def unsynced(self) -> str:
+        """Which caches are not filled yet, in words: a readiness check. Empty when all are."""
         missing = ", ".join(informer.name for informer in self._informers if not informer.is_synced)
         return f"no first list of {missing}" if missing else ""
 

@@ -3,7 +3,8 @@
 A registry of our own, never the global one: two managers in one process do not meet. Labels are bounded (names of
 controllers and resources, never of jobs), and series with known labels exist from the start, at zero.
 
-This module alone imports prometheus_client; the queue, the controllers and the rest know small protocols only.
+Only this module, and `gangline.operator.metrics` for what is counted of jobs, import prometheus_client; the queue,
+the controllers and the rest know small protocols only.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable

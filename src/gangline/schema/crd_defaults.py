@@ -1,7 +1,6 @@
 """Defaults of a schema must fit the schema they stand in."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from gangline.schema import embedded
 from gangline.schema.cel.rules import rules_of
@@ -14,12 +13,14 @@ from gangline.schema.prune import prune
 from gangline.schema.validate import validate
 
 
-def default_problems(schema: dict[str, Any], path: str) -> list[Problem]:
-    """Defaults that do not fit their own schema."""
-    return list(_defaults(Node(schema), path, root=True, inside_meta=False))
+def default_problems(node: Node, path: str) -> list[Problem]:
+    """Defaults of a whole schema that do not fit it."""
+    return list(_defaults(node, path, root=True, inside_meta=False))
 
 
 def _defaults(node: Node, path: str, *, root: bool, inside_meta: bool) -> Iterator[Problem]:
+    if not node.has_defaults:
+        return
     resource = root or node.embedded
     if resource:
         inside_meta = False

@@ -21,6 +21,13 @@ ONE_SCHEMA = "spec.validation.openAPIV3Schema"
 RULE_LIMIT = 10_000_000
 TOTAL_LIMIT = 100_000_000
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
+_LEAF = frozenset(
+    {"type", "format", "description", "title", "minimum", "maximum", "enum", "pattern", "nullable"}
+)
+"""Keywords of which, with a type that exists, nothing here can be wrong."""
+_BANNED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
+_BANNED_SET = frozenset(_BANNED)
+_JUNCTORS = frozenset({"not", "allOf", "oneOf", "anyOf", "definitions"})
 _REASONS = ("FieldValueRequired", "FieldValueForbidden", "FieldValueInvalid", "FieldValueDuplicate")
 _ROOT_WITH_STATUS = (
     "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern"
@@ -60,9 +67,10 @@ def check_crd_schema(schema: JSON, path: str = ONE_SCHEMA, *, status: bool = Fal
     impossible = unsupported(schema)
     rules: _Context | None = None
     if not impossible:
-        wrong = structural_problems(schema, path) or default_problems(schema, path)
+        node = Node(schema)
+        wrong = structural_problems(schema, path) or default_problems(node, path)
         problems += wrong
-        rules = None if wrong else _Context(Node(schema), limit=1)
+        rules = None if wrong else _Context(node, limit=1)
     walk = _Walk()
     walk.schema(schema, path, _State(root=True), rules)
     problems += walk.problems + walk.rule_problems
@@ -151,7 +159,7 @@ class _Walk:
         self._items(schema, path, state, context)
         self._extensions(schema, path)
         self._list_keys(schema, path)
-        self._rules(schema, path)
+        self._rules(schema, path, context)
         if schema.get("x-kubernetes-validations") and context is not None and len(self.problems) == before:
             self._compiled_rules(schema, path, state, context)
 
@@ -161,7 +169,7 @@ class _Walk:
             self._unsupported(f"{path}.type", kind, _TYPES)
         if schema.get("default") is not None and state.no_defaults:
             self._forbid(f"{path}.default", f"must not be set {state.no_defaults}")
-        for name in ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"):
+        for name in () if _BANNED_SET.isdisjoint(schema) else _BANNED:
             if schema.get(name) not in (None, "", {}) or (name == "additionalItems" and name in schema):
                 self._forbid(f"{path}.{name}", f"{name} is not supported")
         if kind == "null":
@@ -176,6 +184,8 @@ class _Walk:
 
     def _fields(self, schema: JSON, path: str, state: _State, context: _Context | None) -> None:
         more, properties = schema.get("additionalProperties"), schema.get("properties") or {}
+        if more is None and not properties:
+            return
         if more is not None and properties and more is not True:
             detail = "additionalProperties and properties are mutual exclusive"
             self._forbid(f"{path}.additionalProperties", detail)
@@ -191,6 +201,8 @@ class _Walk:
             )
         resource = state.root or schema.get("x-kubernetes-embedded-resource")
         for name, part in sorted(properties.items()):
+            if part.keys() <= _LEAF and part.get("type") in _TYPES:
+                continue
             below = inner
             if resource and name in META_FIELDS:
                 why = f"in top-level {name}" if state.root else inner.no_defaults
@@ -199,6 +211,8 @@ class _Walk:
             self.schema(part, f"{path}.properties[{name}]", below, context and context.below(child))
 
     def _junctors(self, schema: JSON, path: str, state: _State) -> None:
+        if _JUNCTORS.isdisjoint(schema):
+            return
         inner = msgspec.structs.replace(state, root=False)
         if isinstance(schema.get("not"), dict):
             self.schema(schema["not"], f"{path}.not", inner, None)
@@ -210,6 +224,8 @@ class _Walk:
 
     def _items(self, schema: JSON, path: str, state: _State, context: _Context | None) -> None:
         items = schema.get("items")
+        if items is None:
+            return
         inner = msgspec.structs.replace(state, root=False)
         if schema.get("x-kubernetes-list-type") != "map" and not inner.uncorrelated:
             inner = msgspec.structs.replace(inner, uncorrelated=path)
@@ -308,14 +324,14 @@ class _Walk:
             if part.get("nullable"):
                 self._forbid(f"{where}.nullable", f"{listed} cannot be nullable")
 
-    def _rules(self, schema: JSON, path: str) -> None:
+    def _rules(self, schema: JSON, path: str, context: _Context | None) -> None:
         for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
             where = f"{path}.x-kubernetes-validations[{index}]"
             self._rule_texts(rule, where)
             reason = rule.get("reason")
             if reason is not None and reason not in _REASONS:
                 self._unsupported(f"{where}.reason", reason, tuple(sorted(_REASONS)))
-            self._rule_path(schema, rule.get("fieldPath") or "", f"{where}.fieldPath")
+            self._rule_path(schema, rule.get("fieldPath") or "", f"{where}.fieldPath", context)
 
     def _rule_texts(self, rule: JSON, where: str) -> None:
         text, message = (rule.get("rule") or "").strip(), rule.get("message") or ""
@@ -331,14 +347,14 @@ class _Walk:
         if expression and not expression.strip():
             self._require(f"{where}.messageExpression", "messageExpression must be non-empty if specified")
 
-    def _rule_path(self, schema: JSON, said: str, where: str) -> None:
+    def _rule_path(self, schema: JSON, said: str, where: str, context: _Context | None) -> None:
         if said and not said.strip():
             self._refuse(where, said, "must be non-empty if specified")
         if re.search(r"[\n\r]", said):
             self._refuse(where, said, "must not contain line breaks")
-        if said and not unsupported(schema):
+        if said and (context is not None or not unsupported(schema)):
             try:
-                field_path(said, Node(schema))
+                field_path(said, context.node if context is not None else Node(schema))
             except FieldPathError:
                 self._refuse(where, said, "must be a valid path")
 

@@ -38,10 +38,13 @@ class Decoder:
 
     def findings(self, raw: bytes, obj: JSON) -> Findings:
         """What is wrong with `raw`, which has been decoded to `obj` before. Cheap when nothing is."""
-        if self._fits(raw) and not has_duplicates(raw, obj):
+        twice = has_duplicates(raw, obj)
+        if not twice and self._fits(raw):
             return NOTHING
         if errors := type_errors(obj, self._type):
             return Findings(error=errors[0])
+        if not twice and _all_known(obj, self._type):
+            return NOTHING
         return Findings(strict=tuple(strict_errors(raw, self._type)))
 
     @cached_property
@@ -71,6 +74,7 @@ def has_duplicates(raw: bytes, obj: JSON) -> bool:
 
 # Unknown and duplicate fields
 
+_NESTED = (dict, list)
 _Pairs: TypeAlias = tuple[tuple[str, Any], ...]
 """A JSON object with its fields in order, duplicates included."""
 
@@ -88,6 +92,18 @@ def strict_errors(raw: bytes, tree: Type) -> list[str]:
     # The standard library's decoder, because it can hand out a field twice.
     pairs = json.loads(raw, object_pairs_hook=tuple)
     return list(dict.fromkeys(_strict(pairs, tree, "")))
+
+
+def _all_known(value: Any, tree: Type) -> bool:
+    """Whether the type has all fields. Types that contain themselves get here: no struct can tell of them."""
+    if value.__class__ is dict and tree.shape in (Shape.OBJECT, Shape.MAP):
+        for name, item in value.items():
+            found = tree.of(name)
+            if found is None or (item.__class__ in _NESTED and not _all_known(item, found)):
+                return False
+    elif value.__class__ is list and tree.shape is Shape.LIST:
+        return all(_all_known(item, tree.element) for item in value if item.__class__ in _NESTED)
+    return True
 
 
 def _paired(value: Any) -> Any:

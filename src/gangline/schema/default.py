@@ -70,7 +70,7 @@ class Defaults:
 
 def of(node: Node | None) -> Defaults | None:
     """The defaults of a node; None when there are none."""
-    if node is None:
+    if node is None or not node.has_defaults:
         return None
     found = Defaults(node)
     return None if found.empty else found

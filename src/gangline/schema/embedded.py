@@ -53,14 +53,6 @@ def coerce(value: Any, node: Node | None, path: str = "", *, root: bool = False)
     return dropped
 
 
-def has_embedded(node: Node | None) -> bool:
-    """Whether there is anything for `coerce` to do."""
-    if node is None:
-        return False
-    parts = (*node.properties.values(), node.additional, node.items)
-    return node.embedded or any(has_embedded(part) for part in parts)
-
-
 def _coerced(value: dict[str, Any], path: str) -> list[str]:
     for name in ("apiVersion", "kind"):
         if name in value and not isinstance(value[name], str):

@@ -50,7 +50,7 @@ class Structural:
         self.node = node
         self._defaults = default.of(node)
         self._pruner = Pruner(node, root=True, nulls=True)
-        self._embedded = embedded.has_embedded(node)
+        self._embedded = node.has_embedded
         self._surely_valid = quick.compile_check(node)
         self._rules = rules_of(node, root=True)
         self._status = node.properties.get("status")

@@ -30,6 +30,8 @@ _FORBIDDEN_IN_JUNCTORS = (
 _UNDEFINED = frozenset({"default", "x-kubernetes-list-type", "x-kubernetes-map-type"})
 """Forbidden when said at all; the others only when they say something."""
 _FREE_IN_METADATA = frozenset({"type", "properties", "default", "example", "externalDocs"})
+_LEAF = frozenset({"type", "format", "description", "minimum", "maximum", "enum"})
+"""Keywords of which, with a type, nothing keeps a schema from being structural. Arrays need more than these."""
 _UNSUPPORTED = (
     "id",
     "$schema",
@@ -43,16 +45,19 @@ _UNSUPPORTED = (
 
 def unsupported(schema: JSON) -> str:
     """The first keyword, here or below, that cannot be part of a structural schema at all; else empty."""
-    for name in _UNSUPPORTED:
-        if schema.get(name):
-            return (
-                f"OpenAPIV3Schema '{name.removeprefix('$') if name == '$schema' else name}' is not supported"
-            )
+    if not schema.keys().isdisjoint(_UNSUPPORTED):
+        for name in _UNSUPPORTED:
+            if schema.get(name):
+                shown = "schema" if name == "$schema" else name
+                return f"OpenAPIV3Schema '{shown}' is not supported"
     if isinstance(schema.get("items"), list):
         return "OpenAPIV3Schema 'items' must be a schema, but is an array"
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:
         return "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
-    return next((found for part in parts(schema) if (found := unsupported(part))), "")
+    for part in parts(schema):
+        if not part.keys() <= _LEAF and (found := unsupported(part)):
+            return found
+    return ""
 
 
 def parts(schema: JSON) -> Iterator[JSON]:
@@ -71,6 +76,10 @@ def structural_problems(schema: JSON, path: str) -> list[Problem]:
     return sorted(found, key=str)
 
 
+def _is_leaf(schema: JSON) -> bool:
+    return schema.keys() <= _LEAF and bool(schema.get("type")) and schema["type"] != "array"
+
+
 def _problem(kind: ProblemKind, path: str, detail: str) -> Problem:
     return Problem(kind, path, detail=detail)
 
@@ -82,7 +91,8 @@ def _invariants(schema: JSON, level: str, path: str) -> Iterator[Problem]:
     if items is not None:
         yield from _invariants(items, "item", f"{path}.items")
     for name, part in (schema.get("properties") or {}).items():
-        yield from _invariants(part, "field", f"{path}.properties[{name}]")
+        if not _is_leaf(part):
+            yield from _invariants(part, "field", f"{path}.properties[{name}]")
     if more is not None:
         if level == "root":
             yield _problem(

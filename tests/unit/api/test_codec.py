@@ -12,7 +12,7 @@ from gangline.api.core import ConfigMap, Event, EventSeries, Lease, LeaseSpec, P
 from gangline.api.meta import JSON, Condition, ObjectMeta, Wire
 from gangline.api.quantity import Quantity
 from gangline.api.scheme import CORE, Resource
-from gangline.api.tfjob import TFJOBS, TFJob
+from gangline.api.tfjob import TFJOB, TFJob
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 345678, tzinfo=UTC)
 
@@ -237,7 +237,7 @@ def test_a_document_may_hold_nulls_and_numbers_as_kubectl_allows() -> None:
 
 def test_load_picks_the_type_by_kind() -> None:
     text = "apiVersion: v1\nkind: Pod\n---\napiVersion: kubeflow.org/v1\nkind: TFJob\nspec: {tfReplicaSpecs: {}}\n"
-    pod, job = load(text, CORE.extended(TFJOBS))
+    pod, job = load(text, CORE.extended(TFJOB.resource))
     assert isinstance(pod, Pod)
     assert isinstance(job, TFJob)
 
@@ -265,7 +265,7 @@ def test_load_keeps_json_where_the_scheme_says_so() -> None:
 )
 def test_load_says_which_kind_it_lacks(text: str, message: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        load(text, CORE.extended(TFJOBS), file="f.yaml")
+        load(text, CORE.extended(TFJOB.resource), file="f.yaml")
     assert str(caught.value) == message
 
 

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from gangline.base.tasks import time_limit, unwrapped
+from gangline.base.tasks import slow_start, time_limit, unwrapped
 from gangline.testing.clock import FakeClock, settle
 
 SECOND = timedelta(seconds=1)
@@ -75,3 +75,41 @@ def test_several_errors_stay_together() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         raise_group(ZeroDivisionError(), OSError())
     assert len(caught.value.exceptions) == 2
+
+
+async def test_slow_start_makes_all_and_never_more_at_once_than_allowed() -> None:
+    running, most, done = 0, 0, 0
+
+    async def one() -> None:
+        nonlocal running, most, done
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        done += 1
+
+    await slow_start((one() for _ in range(100)), at_once=8)
+    assert (done, most) == (100, 8)
+
+
+async def test_slow_start_begins_no_more_after_a_failure() -> None:
+    begun: list[int] = []
+
+    async def one(number: int) -> None:
+        begun.append(number)
+        await asyncio.sleep(0)
+        raise ValueError(number)
+
+    with pytest.raises(ValueError, match="0"):
+        await slow_start([one(number) for number in range(100)])
+    assert begun == [0]
+
+
+async def test_slow_start_tells_all_failures_of_what_was_begun() -> None:
+    async def one() -> None:
+        await asyncio.sleep(0)
+        raise ValueError
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await slow_start([one() for _ in range(10)], first=3)
+    assert len(caught.value.exceptions) == 3

@@ -168,3 +168,9 @@ def test_fields_with_odd_names_are_written_escaped() -> None:
     rule = "self.x__dash__y + self.__namespace__ + self.a__dot__b + self.u__underscores__v == 'abcd'"
     value = {"x-y": "a", "namespace": "b", "a.b": "c", "u__v": "d"}
     assert complaints(with_rule(schema, rule), value) == []
+
+
+def test_path_that_begins_with_a_key_is_told_as_the_server_tells_it() -> None:
+    values = {"type": "object", "additionalProperties": {"type": "string"}}
+    schema = inside({**SPEC, "properties": {"m": with_rule(values, "false", message="no", fieldPath=".x")}})
+    assert complaints(schema, {"spec": {"m": {}}}) == ['spec.m.[x]: Invalid value: "object": no']

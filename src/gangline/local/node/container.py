@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-import os
+import tempfile
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,19 +13,20 @@ import msgspec
 from gangline.api.quantity import Quantity
 from gangline.base.tasks import time_limit
 from gangline.kube.errors import KubeError
-from gangline.local.node.environment import ConfigMissing, declared, expand, wanted
-from gangline.local.node.images import check_command
+from gangline.local.node.environment import ConfigMissing
+from gangline.local.node.furnishing import Furnished, Place, furnished
+from gangline.local.node.isolation import Isolation
 from gangline.local.node.logs import tail_text
 from gangline.local.node.network import PortTaken
-from gangline.local.node.paths import Paths, variable
-from gangline.local.node.plan import Activity, Ended, Role, Run, Seen, Start, Stop, Waiting
+from gangline.local.node.plan import CLASH, Activity, Ended, Role, Run, Seen, Start, Stop, Waiting
 from gangline.local.node.probes import Target, attempt, probing
-from gangline.local.node.process import MARK, ProcessSpec, StartFailed, Supervised, adopt, begun, launch
+from gangline.local.node.process import ProcessSpec, StartFailed, Supervised, adopt, begun, launch
 from gangline.local.node.records import Note, PodFolder, Record, RunFiles
 from gangline.local.node.resources import Cgroup
+from gangline.local.node.runtime import ImageMissing
 from gangline.local.node.spec import Probe, RunContainer, RunPod, RunStatus
 from gangline.local.node.tools import Tools, spawn
-from gangline.local.node.volumes import VolumeMissing, mounted
+from gangline.local.node.volumes import VolumeMissing
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +48,10 @@ class ContainerLife:
         wake: Callable[[], None],
     ) -> None:
         self.spec, self.role = spec, role
-        # By name; set once the pod's volumes are there.
+        # Both are there once the pod is prepared; volumes are by name.
         self.volumes: Mapping[str, Path] = {}
+        self.isolation: Isolation | None = None
+        self.prepared = asyncio.Event()
         self._pod, self._folder, self._tools, self._group, self._wake = pod, folder, tools, group, wake
         self._runs: list[Run] = []
         self._activity = Activity.IDLE
@@ -58,7 +61,7 @@ class ContainerLife:
         # Of the run that is alive.
         self._process: Supervised | None = None
         self._target: Target | None = None
-        self._devices: Mapping[str, tuple[int, ...]] = {}
+        self._record = Record("", 0)
         self._over = asyncio.Event()
 
     @property
@@ -123,6 +126,7 @@ class ContainerLife:
             spawn(self._group, lambda: self._recover_later(files, record), f"adopt {self.spec.name}")
         elif running is not None:
             files.explain(LOST)
+            files.tidy()
             self._runs.append(self._ended(run, files, at=self._tools.clock.now()))
         else:
             # It never began: as if nobody had tried.
@@ -152,8 +156,10 @@ class ContainerLife:
             self._hold("CreateContainerConfigError", str(error))
         except KubeError as error:
             self._hold("CreateContainerConfigError", f"the API did not answer: {error}")
+        except ImageMissing as error:
+            self._hold("ErrImagePull", str(error))
         except PortTaken as error:
-            self._failed(run, Ended(128, now(), reason="PortClash", message=str(error)))
+            self._failed(run, Ended(128, now(), reason=CLASH, message=str(error)))
         except (StartFailed, OSError) as error:
             tools.tell(self._pod, "Warning", "Failed", f"Error: {error}")
             self._failed(run, Ended(128, now(), reason="StartError", message=str(error)))
@@ -167,17 +173,24 @@ class ContainerLife:
         devices = tools.devices.take(self.spec.resources.limits)
         if devices is None:
             raise ConfigMissing("the node has too few of an extended resource left")
+        # Made by the shim, which also removes it: nothing is left behind, whoever dies when.
+        scratch = str(Path(tempfile.gettempdir()) / f"gangline-{run.id[:16]}")
         try:
-            spec = await self._process_spec(files, devices)
-            spec = msgspec.structs.replace(spec, cgroup=self._cgroup(run))
-            record = Record(run.id, run.attempt, run.streak, devices)
+            record = Record(run.id, run.attempt, run.streak, devices, scratch)
+            made = await self._furnished(files, record)
+            await tools.runtime.fetched(self.spec.image, self.spec.image_pull_policy)
+            spec = msgspec.structs.replace(tools.runtime.process(made), cgroup=self._cgroup(run))
             process = await self._hand_over(spec, record, files)
         except BaseException:
             tools.devices.give_back(devices)
             raise
         self._runs.append(msgspec.structs.replace(run, started=tools.clock.now()))
         tools.tell(self._pod, "Normal", "Started", f"Started container {self.spec.name}")
-        self._begun(process, record, self._aim(spec, run))
+        self._begun(process, record, self._aim(made, spec, process.pid))
+
+    async def _furnished(self, files: RunFiles, record: Record) -> Furnished:
+        place = Place(self._folder, self.volumes, self.isolation)
+        return await furnished(self.spec, self._pod, files, record, place, self._tools.volumes)
 
     async def _hand_over(self, spec: ProcessSpec, record: Record, files: RunFiles) -> Supervised:
         """Start it, with the pod's ports free for it."""
@@ -191,49 +204,9 @@ class ContainerLife:
             tools.ports.take_back(self._pod)
             raise
 
-    def _aim(self, spec: ProcessSpec, run: Run) -> Target:
-        return Target({**spec.env, MARK: run.id}, spec.folder, self._ports(), spec.paths)
-
-    async def _process_spec(self, files: RunFiles, devices: Mapping[str, tuple[int, ...]]) -> ProcessSpec:
-        """Everything about the process, read anew for every run, as Kubernetes does."""
-        tools, spec = self._tools, self.spec
-        given = await tools.volumes.configuration(self._pod.metadata.namespace, wanted(spec))
-        env = declared(spec, self._pod, given)
-        image = tools.images.of(spec.image)
-        mounts = {
-            each.mount_path: mounted(each, self.volumes, each.sub_path or expand(each.sub_path_expr, env))
-            for each in spec.volume_mounts
-        }
-        paths = Paths({**image.folders, **mounts, spec.termination_message_path: files.message})
-        # Literal values only: what a Secret or ConfigMap holds is nobody's path to rewrite.
-        literal = {each.name for each in spec.env if each.value_from is None}
-        env = {name: paths.mapped(value) if name in literal else value for name, value in env.items()}
-        words = (*(spec.command or image.command), *spec.args)
-        command = tuple(paths.mapped(expand(word, env)) for word in words)
-        folder = tools.folder / paths.mapped(expand(spec.working_dir, env))
-        check_command(command, image, folder)
-        machine = dict(os.environ)
-        path = os.pathsep.join((*image.path, env.get("PATH", machine.get("PATH", os.defpath))))
-        volumes = {variable(each.name): str(mounts[each.mount_path]) for each in spec.volume_mounts}
-        full = {
-            **machine,
-            "HOSTNAME": self._pod.spec.hostname or self._pod.metadata.name,
-            **image.env,
-            **volumes,
-            **tools.devices.variables(devices),
-            "GANGLINE_TERMINATION_LOG": str(files.message),
-            **env,
-            "PATH": path,
-        }
-        settings = tools.settings
-        return ProcessSpec(
-            command,
-            full,
-            folder,
-            max_log_bytes=settings.max_log_bytes,
-            max_log_files=settings.max_log_files,
-            paths=paths,
-        )
+    def _aim(self, made: Furnished, spec: ProcessSpec, pid: int) -> Target:
+        target = self._tools.runtime.target(made, spec, self._ports(), pid)
+        return msgspec.structs.replace(target, tcp_socket=self._tools.network.tcp_socket)
 
     def _hold(self, reason: str, message: str) -> None:
         until = self._tools.clock.now() + self._tools.settings.retry
@@ -252,7 +225,7 @@ class ContainerLife:
     # Running
 
     def _begun(self, process: Supervised, record: Record, target: Target | None) -> None:
-        self._process, self._target, self._devices = process, target, record.devices
+        self._process, self._target, self._record = process, target, record
         self._over.clear()
         self._unhealthy = ""
         adopted = target is None
@@ -278,9 +251,9 @@ class ContainerLife:
         target = self._target
         if target is None:
             # Adopted: it has started long ago, and its environment must be found out again.
-            target = self._target = self._aim(
-                await self._process_spec(process.files, self._devices), self._runs[-1]
-            )
+            await self.prepared.wait()
+            made = await self._furnished(process.files, self._record)
+            target = self._target = self._aim(made, self._tools.runtime.process(made), process.pid)
         elif await self._entered(target):
             self._started, self._ready = True, spec.readiness_probe is None
             self._wake()
@@ -399,14 +372,16 @@ class ContainerLife:
 
     def _note_end(self, process: Supervised) -> None:
         run = self._runs[-1]
-        if self._kernel_killed(run):
+        said = process.files.ended()
+        if self._kernel_killed(run) or (said is not None and said.oom):
             process.files.explain(Note("OOMKilled"))
+        clash = self._tools.ports.take_back(self._pod) if self.role is Role.MAIN else ""
+        if clash and (said is None or said.code):
+            process.files.explain(Note(CLASH, clash))
         self._runs[-1] = self._ended(run, process.files, at=self._tools.clock.now())
         self._tools.memory_limits.pop(process.pid, None)
-        self._tools.devices.give_back(self._devices)
-        if self.role is Role.MAIN:
-            self._tools.ports.take_back(self._pod)
-        self._process, self._target, self._devices = None, None, {}
+        self._tools.devices.give_back(self._record.devices)
+        self._process, self._target = None, None
         self._passed |= self._started
         self._started = self._ready = False
         self._unhealthy = ""

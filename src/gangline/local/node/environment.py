@@ -35,6 +35,8 @@ class Configuration(msgspec.Struct, frozen=True):
     secrets: Mapping[str, Secret] = {}
     # What limits are when a container sets none.
     allocatable: Mapping[str, Quantity] = {}
+    # Of the pod.
+    address: str = HOST
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -110,7 +112,7 @@ def _value(
         text = _key(source.secret_key_ref, "secret", "Secret", secret.data if secret else None, pod)
         return None if text is None else _text(text)
     if source.field_ref is not None:
-        return field_value(pod, source.field_ref.field_path)
+        return field_value(pod, source.field_ref.field_path, given.address)
     if source.resource_field_ref is not None:
         return resource_value(pod, container, source.resource_field_ref, given.allocatable)
     return ""
@@ -135,7 +137,7 @@ def _text(encoded: str) -> str:
     return base64.b64decode(encoded).decode(errors="surrogateescape")
 
 
-def field_value(pod: RunPod, path: str) -> str:
+def field_value(pod: RunPod, path: str, address: str = HOST) -> str:
     """A field of the pod, as the downward API spells it. Raises `ConfigMissing` for one it does not have."""
     meta = pod.metadata
     subscript = _SUBSCRIPT.fullmatch(path)
@@ -151,9 +153,9 @@ def field_value(pod: RunPod, path: str) -> str:
         "spec.nodeName": pod.spec.node_name,
         "spec.serviceAccountName": pod.spec.service_account_name,
         "status.hostIP": HOST,
-        "status.podIP": HOST,
+        "status.podIP": address,
         "status.hostIPs": HOST,
-        "status.podIPs": HOST,
+        "status.podIPs": address,
     }
     if path not in fields:
         raise ConfigMissing(f"unsupported fieldPath: {path}")

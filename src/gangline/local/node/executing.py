@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
+import psutil
+
 from gangline.base.clock import Clock, Timer
 from gangline.local.node import terminal
 from gangline.local.node.probes import Target
@@ -78,11 +80,23 @@ class Executed:
             self._drain()
 
     async def kill(self) -> None:
-        """End it and all that is in its process group. Does nothing to one that has ended."""
+        """End it and all that descends from it, whatever its process group. Does nothing to one that has ended."""
         if self._process.returncode is None:
+            heirs = _descendants(self._process.pid)
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+            for heir in heirs:
+                with suppress(psutil.Error):
+                    heir.kill()
             await self._process.wait()
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    # A daemon of MPI gives each of its processes a group of its own.
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
 
 
 @asynccontextmanager
@@ -98,7 +112,7 @@ async def executing(
         stack.callback(ends.close)
         theirs = await ends.open(stdin=stdin, tty=tty)
         try:
-            process = await _start(target, tuple(map(target.paths.mapped, command)), theirs, tty=tty)
+            process = await _start(target, target.words(command, tty=tty), theirs, tty=tty)
         finally:
             for descriptor in set(theirs):
                 os.close(descriptor)

@@ -107,6 +107,9 @@ def matches(pattern: str, image: str) -> bool:
     head, slash, last = untagged.rpartition("/")
     untagged = f"{head}{slash}{last.partition(':')[0]}"
     forms = {image, untagged, untagged.rpartition("/")[2], image.rpartition("/")[2]}
+    registry, slash, rest = image.partition("/")
+    if slash and ("." in registry or ":" in registry or registry == "localhost"):
+        forms |= {rest, untagged.partition("/")[2]}
     return any(fnmatch.fnmatchcase(form, pattern) for form in forms)
 
 

@@ -2,7 +2,8 @@
 
 A port is given out once and stays with its service. Until the service's pod listens on it, and again between two of
 its processes, the book holds it bound, so that nobody gets it by chance. If somebody took it nevertheless, the pod
-fails with `PortTaken`: its peers were told the old port, so only a new start of the whole team, after `renew`, helps.
+fails with `PortTaken`: its peers were told the old port, so only a new start of the whole team helps. Whoever restarts
+it deletes the team's services and makes them anew: these get new ports. A service's ports are those of its uid.
 """
 
 import errno
@@ -34,23 +35,25 @@ class AddressBook:
         self._services, self._writer = services, writer
         # By service and port name. Bound, not listening.
         self._held: dict[Key, dict[str, socket.socket]] = {}
+        self._uids: dict[Key, str] = {}
         # Pods (by uid) with processes that may listen, and how many; their ports are not held.
         self._handed: dict[str, int] = {}
 
     async def reconcile(self, key: Key) -> timedelta | None:
         service = self._services.get(key)
+        uid = service.metadata.uid if service is not None else ""
+        if self._uids.pop(key, uid) != uid:
+            # Made anew under its name: by whoever wants other ports.
+            self._release(key)
         if service is None:
             self._release(key)
-        elif service.spec.selector and service.spec.ports and ADDRESSES not in service.metadata.annotations:
+            return None
+        self._uids[key] = uid
+        if service.spec.selector and service.spec.ports and ADDRESSES not in service.metadata.annotations:
             book = {name: f"{HOST}:{number}" for name, number in self._chosen(key, service).items()}
             note = {ADDRESSES: msgspec.json.encode(book).decode()}
             await self._writer.patch(Service, key, {"metadata": {"annotations": note}})
         return None
-
-    async def renew(self, key: Key) -> None:
-        """Give a service new ports. For when its team is started anew after a clash."""
-        self._release(key)
-        await self._writer.patch(Service, key, {"metadata": {"annotations": {ADDRESSES: None}}})
 
     def close(self) -> None:
         """Let all ports go."""
@@ -80,15 +83,14 @@ class AddressBook:
                     _check(service, name, number)
         self._handed[uid] = self._handed.get(uid, 0) + 1
 
-    def take_back(self, pod: RunPod) -> None:
-        """The process has ended: keep its ports for the next one."""
+    def take_back(self, pod: RunPod) -> str:
+        """The process has ended: keep its ports for the next one. Says so if somebody else has one of them."""
         left = self._handed.get(pod.metadata.uid, 0) - 1
         if left > 0:
             self._handed[pod.metadata.uid] = left
-            return
+            return ""
         self._handed.pop(pod.metadata.uid, None)
-        for service in self._of(pod):
-            self._hold(service)
+        return "; ".join(filter(None, [self._hold(service) for service in self._of(pod)]))
 
     def _of(self, pod: RunPod) -> Iterator[Service]:
         labels = pod.metadata.labels.items()
@@ -109,7 +111,8 @@ class AddressBook:
                 held[port.name] = bound(0, _kind(port))
         return {name: each.getsockname()[1] for name, each in held.items()}
 
-    def _hold(self, service: Service) -> None:
+    def _hold(self, service: Service) -> str:
+        lost = []
         held = self._held.setdefault(service.metadata.key, {})
         kinds = {port.name: _kind(port) for port in service.spec.ports}
         for name, number in addresses(service).items():
@@ -117,8 +120,8 @@ class AddressBook:
                 try:
                     held[name] = bound(number, kinds[name])
                 except OSError:
-                    # Told when the next process starts, if it is still so then.
-                    continue
+                    lost.append(_taken(service, name, number))
+        return "; ".join(lost)
 
     def _release(self, key: Key) -> None:
         for each in self._held.pop(key, {}).values():
@@ -164,9 +167,13 @@ def _check(service: Service, name: str, number: int) -> None:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        raise PortTaken(
-            f'port {number}, given to service "{service.metadata.name}" as "{name}", is taken by another process'
-        ) from error
+        raise PortTaken(_taken(service, name, number)) from error
+
+
+def _taken(service: Service, name: str, number: int) -> str:
+    return (
+        f'port {number}, given to service "{service.metadata.name}" as "{name}", is taken by another process'
+    )
 
 
 def _kind(port: ServicePort) -> socket.SocketKind:

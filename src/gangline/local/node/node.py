@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from gangline.api.core import ObjectReference, Pod
 from gangline.base.clock import Clock
 from gangline.base.tasks import every, run_all
 from gangline.kube.client import Client
-from gangline.local.node.images import Images
+from gangline.local.access import Access
+from gangline.local.node.choosing import chosen_runtime
+from gangline.local.node.hubclient import NoNetwork
 from gangline.local.node.pod import PodWorker
 from gangline.local.node.probes import Target
 from gangline.local.node.process import MARK, adopt, begun
@@ -21,7 +24,16 @@ from gangline.local.node.registration import Registration
 from gangline.local.node.resources import Devices, exceeding, machine_capacity
 from gangline.local.node.settings import NodeSettings
 from gangline.local.node.spec import RunPod
-from gangline.local.node.tools import NoPorts, Ports, Tell, Tools, spawn, tell_nobody
+from gangline.local.node.tools import (
+    Network,
+    NoPorts,
+    Ports,
+    SharedNetwork,
+    Tell,
+    Tools,
+    spawn,
+    tell_nobody,
+)
 from gangline.local.node.volumes import Volumes
 from gangline.runtime.events import Recorder
 from gangline.runtime.informer import Delta, Informer
@@ -50,10 +62,13 @@ class Node:
         settings: NodeSettings = DEFAULTS,
         ports: Ports | None = None,
         recorder: Recorder | None = None,
+        access: Access | None = None,
+        network: Network | None = None,
     ) -> None:
-        """`folder` is where processes run; `logs` is the state folder, logs included."""
+        """`folder` is where processes run; `logs` is the state folder, logs included; `access` is for the pods."""
         capacity = machine_capacity(settings.capacity, logs)
-        state = StateFolder(logs)
+        state = StateFolder(logs.absolute())
+        devices = Devices({name: amount for name, amount in settings.capacity.items() if "/" in name})
         self._pods, self._clock, self._settings = pods, clock, settings
         self._state = state
         self._tools = Tools(
@@ -63,11 +78,12 @@ class Node:
             folder=folder,
             state=state,
             volumes=Volumes(client, state, capacity),
-            images=Images.load(settings.images) if settings.images is not None else Images(),
-            devices=Devices({name: amount for name, amount in settings.capacity.items() if "/" in name}),
+            devices=devices,
             allocatable=capacity,
             memory_limits={},
+            runtime=chosen_runtime(settings, folder, state, devices, access),
             ports=ports or NoPorts(),
+            network=network or SharedNetwork(),
             tell=telling(recorder) if recorder is not None else tell_nobody,
         )
         self._registration = Registration(client, capacity, settings, clock)
@@ -142,7 +158,10 @@ class Node:
         """End what belongs to no pod of ours any more. Living pods adopt their own."""
         ours = {each.metadata.uid for each in self._pods.cache if each.spec.node_name == self._settings.name}
         folders = self._state.pods()
-        end_strays(mark for folder in folders for mark in lost_marks(folder))
+        lost = {mark for folder in folders for mark in lost_marks(folder)}
+        end_strays(lost)
+        if lost:
+            spawn(group, lambda: self._tools.runtime.discard(lost), "what is left of lost containers")
         for folder in folders:
             if folder.uid not in ours:
                 spawn(group, partial(self._end_orphans, folder), f"orphans of {folder.key}")
@@ -156,6 +175,8 @@ class Node:
                     log.info("ending a process whose pod is gone", extra={"pod": str(folder.key)})
                     process.kill()
                     await process.ended()
+        with suppress(NoNetwork):
+            await self._tools.network.left(folder.uid)
         await asyncio.to_thread(folder.remove)
 
     # Memory
@@ -180,10 +201,12 @@ class Node:
         if self._settings.leave_running:
             for worker in workers:
                 worker.abandon()
+            self._tools.network.close(leave_running=True)
             return
         work = run_all((worker.shut_down(self._settings.end_grace) for worker in workers), at_once=1000)
         async with asyncio.TaskGroup() as group:
             await _to_its_end(group.create_task(work))
+        self._tools.network.close(leave_running=False)
 
 
 async def _to_its_end(task: asyncio.Task[None]) -> None:

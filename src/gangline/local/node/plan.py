@@ -148,6 +148,8 @@ class Observed(msgspec.Struct, frozen=True):
     stop_by: datetime | None = None
     grace: timedelta = timedelta(seconds=30)
     doom: Doom | None = None
+    # Somebody makes it anew when it fails.
+    owned: bool = False
     backoff: Backoff = Backoff()
 
     def of(self, *roles: Role) -> tuple[Seen, ...]:
@@ -183,6 +185,7 @@ class Plan(msgspec.Struct, frozen=True):
     doom: Doom | None = None
 
 
+CLASH = "PortClash"
 DEADLINE = Doom("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 
 
@@ -206,7 +209,14 @@ def plan(seen: Observed) -> Plan:
 def doomed(seen: Observed) -> Doom | None:
     """Why the node itself ends the pod, if it does."""
     left = _until_deadline(seen)
-    return seen.doom or (DEADLINE if left is not None and left <= timedelta() else None)
+    return seen.doom or (DEADLINE if left is not None and left <= timedelta() else None) or _clash(seen)
+
+
+def _clash(seen: Observed) -> Doom | None:
+    """A port of a team's pod is gone: to start it again would not help, for its peers were told that port."""
+    ends = [each.newest.ended for each in seen.of(Role.MAIN) if each.newest is not None]
+    lost = next((end for end in ends if end is not None and end.reason == CLASH), None)
+    return Doom(CLASH, lost.message) if lost is not None and seen.owned else None
 
 
 def runnable(seen: Observed) -> Iterator[Seen]:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,11 +15,14 @@ from gangline.base.tasks import every, run_all
 from gangline.kube.errors import KubeError, NotFound
 from gangline.local.node.container import ContainerLife
 from gangline.local.node.environment import ConfigMissing
+from gangline.local.node.hubclient import NoNetwork
+from gangline.local.node.isolation import Isolation
 from gangline.local.node.plan import Doom, Observed, Plan, Release, Role, Start, Stop, plan
 from gangline.local.node.records import PodFolder
+from gangline.local.node.refreshing import Refresher
 from gangline.local.node.reporting import StatusWriter, let_go
 from gangline.local.node.spec import RUN_PODS, RunPod, RunStatus, is_sidecar
-from gangline.local.node.status import Named, finally_over, pod_status
+from gangline.local.node.status import HOST, Named, finally_over, pod_status
 from gangline.local.node.tools import Tools, spawn
 from gangline.local.node.volumes import VolumeMissing, oversized
 
@@ -34,6 +38,8 @@ class PodWorker:
         self._lives: dict[str, ContainerLife] = {}
         self._changed = asyncio.Event()
         self._prepared = False
+        self._ready = asyncio.Event()
+        self._refresher: Refresher | None = None
         self._since: datetime | None = pod.status.start_time
         self._doom: Doom | None = None
         self._stop_by: datetime | None = None
@@ -42,6 +48,7 @@ class PodWorker:
         self._writer = StatusWriter(tools.client, pod, tools.clock)
         self._conditions: tuple[Condition, ...] = pod.status.conditions
         self._volumes: dict[str, Path] = {}
+        self._isolation: Isolation | None = None
         # As last reported; and whether the API had it as over before we began: then nothing is reported any more.
         self._phase = ""
         self._over = False
@@ -66,8 +73,11 @@ class PodWorker:
             for life in self.lives:
                 life.hasten()
         else:
-            self._newest = pod
+            before, self._newest = self._newest.metadata, pod
             self._writer.saw(pod)
+            marks = (pod.metadata.labels, pod.metadata.annotations)
+            if self._refresher is not None and marks != (before.labels, before.annotations):
+                self._refresher.tell()
         self._changed.set()
 
     def wake(self) -> None:
@@ -91,11 +101,14 @@ class PodWorker:
             writing = group.create_task(self._writer.run())
             sizing = group.create_task(self._watch_sizes(whole))
             preparing = spawn(group, lambda: self._prepare(whole), "prepare")
+            refreshing = spawn(group, lambda: self._refresh(whole), "refresh")
             await self._live(whole)
             if not self._gone:
                 await self._writer.flushed()
-            for task in (writing, sizing, preparing):
+            for task in (writing, sizing, preparing, refreshing):
                 task.cancel()
+        with suppress(NoNetwork):
+            await self._tools.network.left(whole.metadata.uid)
         if self._released() and not self._gone:
             await let_go(self._tools.client, whole.metadata.key, whole.metadata.uid, self._tools.clock)
             self._gone = True
@@ -128,6 +141,7 @@ class PodWorker:
             stop_by=now if self._gone else self._stop_by,
             grace=timedelta(seconds=spec.termination_grace_period_seconds),
             doom=self._doom,
+            owned=whole.metadata.controller is not None,
             backoff=self._tools.settings.backoff,
         )
 
@@ -158,6 +172,7 @@ class PodWorker:
             whole.metadata.uid,
             tuple(gate.condition_type for gate in whole.spec.readiness_gates),
             self._before(),
+            self._isolation.address if self._isolation is not None else HOST,
         )
         status = pod_status(seen, named)
         self._phase = status["phase"]
@@ -232,17 +247,39 @@ class PodWorker:
         problem = ""
         while not self._over:
             try:
+                self._isolation = await self._tools.network.joined(whole)
                 self._volumes = await self._tools.volumes.prepare(whole, self.folder)
                 break
-            except (VolumeMissing, ConfigMissing, KubeError, OSError) as error:
+            except (VolumeMissing, ConfigMissing, NoNetwork, KubeError, OSError) as error:
                 if str(error) != problem:
                     problem = str(error)
                     self._tools.tell(whole, "Warning", "FailedMount", f"MountVolume.SetUp failed: {problem}")
                 await self._tools.clock.sleep(self._tools.settings.retry)
         for life in self.lives:
-            life.volumes = self._volumes
+            life.volumes, life.isolation = self._volumes, self._isolation
+            life.prepared.set()
         self._prepared = True
+        self._ready.set()
         self.wake()
+
+    async def _refresh(self, whole: RunPod) -> None:
+        """Volumes that are made of objects follow them."""
+        made = [each for each in whole.spec.volumes if each.config_map or each.secret or each.projected]
+        made += [each for each in whole.spec.volumes if each.downward_api]
+        if not made or self._over:
+            return
+        await self._ready.wait()
+
+        def now() -> RunPod:
+            newest = self._newest.metadata
+            labelled = msgspec.structs.replace(
+                whole.metadata, labels=newest.labels, annotations=newest.annotations
+            )
+            return msgspec.structs.replace(whole, metadata=labelled)
+
+        tools = self._tools
+        self._refresher = Refresher(tools.client, tools.volumes, now, self.folder, tools.clock)
+        await self._refresher.run()
 
     async def _watch_sizes(self, whole: RunPod) -> None:
         if not any(each.empty_dir and each.empty_dir.size_limit != "0" for each in whole.spec.volumes):

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import signal
+import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -32,6 +33,18 @@ class Target(msgspec.Struct, frozen=True):
     ports: Mapping[str, int] = {}
     # What the container's paths are on this machine.
     paths: Paths = Paths({})
+    # Where it listens.
+    host: str = HOST
+    # What to write before a command so that it runs in the container, without and with a terminal.
+    prefix: tuple[str, ...] = ()
+    # Makes a socket from which it is reached; None: any does.
+    tcp_socket: Callable[[], socket.socket] | None = None
+    terminal_prefix: tuple[str, ...] = ()
+
+    def words(self, command: Sequence[str], *, tty: bool = False) -> tuple[str, ...]:
+        """A command, as it is run on this machine."""
+        before = self.terminal_prefix if tty else self.prefix
+        return (*before, *map(self.paths.mapped, command))
 
     def port(self, written: int | str) -> int:
         """A port by name or number. Raises KeyError for a name that the container does not have."""
@@ -87,7 +100,7 @@ async def attempt(action: Action, target: Target, timeout: timedelta, clock: Clo
 
 
 async def _run(action: ExecAction, target: Target) -> str:
-    command = tuple(map(target.paths.mapped, action.command))
+    command = target.words(action.command)
     try:
         program = found_program(ProcessSpec(command, target.env, target.folder))
         process = await asyncio.create_subprocess_exec(
@@ -112,15 +125,17 @@ async def _run(action: ExecAction, target: Target) -> str:
 
 
 async def _get(action: HttpAction, target: Target) -> str:
-    scheme, host = action.scheme.lower(), action.host or HOST
+    scheme, host = action.scheme.lower(), action.host or target.host
     url = f"{scheme}://{host}:{target.port(action.port)}/{action.path.lstrip('/')}"
     headers = {"User-Agent": "kube-probe/1.34", **{each.name: each.value for each in action.http_headers}}
     # As the kubelet: certificates are not looked at, a pod's own is rarely known to anybody.
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
+        make = target.tcp_socket
+        connector = aiohttp.TCPConnector(socket_factory=None if make is None else lambda _: make())
         async with (
-            aiohttp.ClientSession() as session,
+            aiohttp.ClientSession(connector=connector) as session,
             session.get(url, headers=headers, ssl=context, allow_redirects=False) as answer,
         ):
             if 200 <= answer.status < 400:
@@ -131,12 +146,28 @@ async def _get(action: HttpAction, target: Target) -> str:
 
 
 async def _connect(action: TcpAction, target: Target) -> str:
-    host, port = action.host or HOST, target.port(action.port)
+    host, port = action.host or target.host, target.port(action.port)
     try:
-        _, writer = await asyncio.open_connection(host, port)
+        _, writer = await connected(target, host, port)
     except OSError as error:
         return f"dial tcp {host}:{port}: {error.strerror or error}"
     writer.close()
     with suppress(OSError):
         await writer.wait_closed()
     return ""
+
+
+async def connected(
+    target: Target, host: str, port: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to a port of the container. Raises OSError."""
+    if target.tcp_socket is None:
+        return await asyncio.open_connection(host, port)
+    made = target.tcp_socket()
+    made.setblocking(False)  # noqa: FBT003
+    try:
+        await asyncio.get_running_loop().sock_connect(made, (host, port))
+    except BaseException:
+        made.close()
+        raise
+    return await asyncio.open_connection(sock=made)

@@ -16,6 +16,7 @@ import msgspec
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.local.node import shim
+from gangline.local.node.isolation import Isolation
 from gangline.local.node.paths import Paths
 from gangline.local.node.records import Record, RunFiles
 
@@ -41,6 +42,13 @@ class ProcessSpec(msgspec.Struct, frozen=True):
     max_log_files: int = 5
     # As command and environment were mapped, for whatever else runs beside it.
     paths: Paths = Paths({})
+    # Namespaces to enter before the command begins.
+    isolation: Isolation | None = None
+    # For a command that is only the client of a container: what kills the container, what tells (by `true` on its
+    # output) whether it ran out of memory, and what removes it.
+    kill: tuple[str, ...] = ()
+    inspect: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
 
 
 def found_program(spec: ProcessSpec) -> str:
@@ -186,6 +194,11 @@ def _shim_spec(
         "run": str(files.run),
         "exit": str(files.exit),
         "lock": lock,
+        "scratch": record.scratch,
+        "isolation": None if spec.isolation is None else msgspec.structs.asdict(spec.isolation),
+        "kill": spec.kill or None,
+        "inspect": spec.inspect or None,
+        "remove": spec.remove or None,
     }
 
 

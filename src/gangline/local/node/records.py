@@ -24,6 +24,8 @@ from typing import TypeVar
 import msgspec
 
 from gangline.api.meta import Key
+from gangline.local.access import Access
+from gangline.local.certs import private
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -36,6 +38,8 @@ class Record(msgspec.Struct, frozen=True):
     streak: int = 0
     # Extended resources given to it, by name: their numbers.
     devices: dict[str, tuple[int, ...]] = {}
+    # Its folder for temporary files, made by the shim and removed by it at the end. Elsewhere, because names of sockets are short.
+    scratch: str = ""
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -53,6 +57,8 @@ class Exit(msgspec.Struct, frozen=True):
     code: int = 0
     failed: str = ""
     errno: str = ""
+    # The container's runtime says that it had too much memory.
+    oom: bool = False
 
     @property
     def moment(self) -> datetime:
@@ -140,8 +146,15 @@ class RunFiles:
             return file.read(limit).decode(errors="replace")
         return ""
 
+    def tidy(self) -> None:
+        """Remove the temporary files that a shim left behind because it was killed."""
+        record = self.record()
+        if record is not None and record.scratch:
+            shutil.rmtree(record.scratch, ignore_errors=True)
+
     def forget(self) -> None:
         """Remove everything of this run."""
+        self.tidy()
         for file in self.folder.glob(f"{self.attempt}.*"):
             file.unlink(missing_ok=True)
 
@@ -190,7 +203,17 @@ class PodFolder:
     def remove_volumes(self) -> None:
         shutil.rmtree(self.volumes, ignore_errors=True)
 
+    def kubeconfig(self, access: Access, namespace: str) -> Path:
+        """A file that leads to the plane, for the pod's processes. As JSON, which is YAML too."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        file = self.path / "_kubeconfig"
+        private(file, msgspec.json.encode(access.kubeconfig(namespace)))
+        return file
+
     def remove(self) -> None:
+        for container in self.containers():
+            for files in self.runs(container):
+                files.tidy()
         shutil.rmtree(self.path, ignore_errors=True)
 
 
@@ -198,11 +221,20 @@ class StateFolder:
     """All pods' folders."""
 
     def __init__(self, state: Path) -> None:
+        self._state = state
         self._pods = state / "pods"
         self.claims = state / "claims"
 
     def pod(self, key: Key, uid: str) -> PodFolder:
         return PodFolder(self._pods / f"{key.namespace}_{key.name}_{uid}")
+
+    def script(self, name: str, text: str) -> Path:
+        """An executable of the node's own. Written once, whole."""
+        file = self._state / name
+        if not file.exists() or file.read_text() != text:
+            self._state.mkdir(parents=True, exist_ok=True)
+            private(file, text.encode(), 0o700)
+        return file.absolute()
 
     def pods(self) -> list[PodFolder]:
         return [PodFolder(path) for path in sorted(self._pods.glob("*_*_*")) if path.is_dir()]

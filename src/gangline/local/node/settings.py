@@ -8,6 +8,8 @@ import msgspec
 
 from gangline.local.node.plan import Backoff
 
+PROCESS, SHARED, ISOLATED = "process", "shared", "isolated"
+
 
 class NodeSettings(msgspec.Struct, frozen=True):
     """Everything that can be set about a node; the defaults are the kubelet's where it has one."""
@@ -28,6 +30,10 @@ class NodeSettings(msgspec.Struct, frozen=True):
     capacity: Mapping[str, str] = {}
     # The mapping of images to this machine.
     images: Path | None = None
+    # What runs containers: `process`, `podman` or `docker`.
+    runtime: str = PROCESS
+    # Whether pods share loopback (`shared`) or each has a network of its own (`isolated`).
+    network: str = SHARED
     # How often memory and volume sizes are looked at.
     memory_period: timedelta = timedelta(milliseconds=250)
     size_period: timedelta = timedelta(seconds=5)

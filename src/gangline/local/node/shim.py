@@ -10,7 +10,7 @@ SIGTERM is passed on to the process group; SIGUSR1 kills the group.
 """
 
 # pathlib and contextlib are slow to import, and a bare interpreter has no Clock.
-# ruff: noqa: PTH105, PTH108, PTH110, PTH112, PTH123, PTH208, SIM105, TID251
+# ruff: noqa: PTH102, PTH105, PTH106, PTH108, PTH110, PTH112, PTH123, PTH208, SIM105, TID251
 
 import errno
 import json
@@ -24,6 +24,9 @@ CHUNK = 65536
 LONGEST_LINE = 16384
 DRAIN_SECONDS = 1.0
 GONE_SECONDS = 0.2
+# Linux, from sched.h and mount.h.
+NEW_USER, NEW_NET, NEW_UTS, NEW_MOUNTS = 0x10000000, 0x40000000, 0x04000000, 0x00020000
+BIND, RECURSIVE, SLAVE = 4096, 16384, 1 << 19
 
 
 class Spec:
@@ -44,11 +47,18 @@ class Spec:
         run: str,
         exit: str,  # noqa: A002
         lock: int,
+        scratch: str = "",
+        isolation: "dict[str, str] | None" = None,
+        kill: "list[str] | None" = None,
+        inspect: "list[str] | None" = None,
+        remove: "list[str] | None" = None,
     ) -> None:
         self.program, self.command, self.env, self.folder = program, command, env, folder
         self.mark, self.cgroup, self.lock = mark, cgroup, lock
         self.log, self.max_bytes, self.max_files = log, max_bytes, max_files
         self.run, self.exit = run, exit
+        self.scratch, self.isolation = scratch, isolation
+        self.kill, self.inspect, self.remove = kill, inspect, remove
 
 
 class Log:
@@ -63,10 +73,23 @@ class Log:
         self.size = os.fstat(self.fd).st_size
 
     def write(self, lines: list[bytes]) -> None:
-        data = b"".join(lines)
+        # However much arrives at once, no file grows beyond its size by more than a line.
+        fits: list[bytes] = []
+        size = self.size
+        for line in lines:
+            if size and size + len(line) > self.max_bytes:
+                self.append(b"".join(fits))
+                try:
+                    self.rotate()
+                except OSError:
+                    pass
+                fits, size = [], self.size
+            fits.append(line)
+            size += len(line)
+        self.append(b"".join(fits))
+
+    def append(self, data: bytes) -> None:
         try:
-            if self.size and self.size + len(data) > self.max_bytes:
-                self.rotate()
             while data:
                 written = os.write(self.fd, data)
                 self.size += written
@@ -168,6 +191,9 @@ def become(spec: Spec, out: int, err: int, tells: int) -> None:
             what = "cgroup"
             with open(file, "w") as procs:
                 procs.write("0")
+        if spec.isolation is not None:
+            what = "namespaces"
+            enter(spec.isolation)
         what = "chdir"
         os.chdir(spec.folder)
         null = os.open(os.devnull, os.O_RDONLY)
@@ -180,6 +206,70 @@ def become(spec: Spec, out: int, err: int, tells: int) -> None:
         os.write(tells, f"{error.errno or 0} {what}".encode())
     finally:
         os._exit(127)
+
+
+def enter(isolation: "dict[str, str]") -> None:
+    """Into the pod's namespaces, with a host name and a hosts file of its own. Raises OSError."""
+    import ctypes  # slow, and needless for everyone else
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def done(result: int) -> None:
+        if result:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    kinds = (("user", NEW_USER), ("net", NEW_NET))
+    # All are opened before the first is entered: afterwards /proc may not be ours to read.
+    found = [(os.open(isolation[name], os.O_RDONLY), kind) for name, kind in kinds if isolation[name]]
+    for descriptor, kind in found:
+        done(libc.setns(descriptor, kind))
+        os.close(descriptor)
+    done(libc.unshare(NEW_UTS | NEW_MOUNTS))
+    name = isolation["hostname"].encode()[:64]
+    done(libc.sethostname(name, len(name)))
+    done(libc.mount(None, b"/", None, RECURSIVE | SLAVE, None))
+    if isolation["hosts"]:
+        done(libc.mount(isolation["hosts"].encode(), b"/etc/hosts", None, BIND, None))
+
+
+def run_quietly(command: "list[str]", spec: Spec) -> str:
+    """Run a short command of the container's runtime; gives what it said."""
+    told, tells = os.pipe()
+    null = os.open(os.devnull, os.O_RDWR)
+    actions = [
+        (os.POSIX_SPAWN_DUP2, null, 0),
+        (os.POSIX_SPAWN_DUP2, tells, 1),
+        (os.POSIX_SPAWN_DUP2, null, 2),
+    ]
+    try:
+        pid = os.posix_spawnp(command[0], command, spec.env, file_actions=actions)
+    except OSError:
+        os.close(told)
+        return ""
+    finally:
+        os.close(tells)
+        os.close(null)
+    text = b""
+    while data := os.read(told, CHUNK):
+        text += data
+    os.close(told)
+    os.waitpid(pid, 0)
+    return text.decode(errors="replace").strip()
+
+
+def clear(folder: str) -> None:
+    """Remove a folder with all that is in it, following no link. What cannot be removed stays."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in list(entries):
+                if entry.is_dir(follow_symlinks=False):
+                    clear(entry.path)
+                else:
+                    os.unlink(entry.path)
+        os.rmdir(folder)
+    except OSError:
+        pass
 
 
 def end_group(pid: int, number: int) -> None:
@@ -241,7 +331,7 @@ def carries(pid: str, mark: bytes) -> bool:
         return False
 
 
-def supervise(pid: int, pipes: list[Pipe], wakes: int) -> int:
+def supervise(spec: Spec, pid: int, pipes: list[Pipe], wakes: int) -> int:
     """Copy output until the process ends. Gives its wait status."""
     while True:
         ready, _, _ = select.select([wakes] + [pipe.fd for pipe in pipes], (), ())
@@ -253,6 +343,9 @@ def supervise(pid: int, pipes: list[Pipe], wakes: int) -> int:
         for number in os.read(wakes, 100):
             if number == signal.SIGTERM:
                 end_group(pid, signal.SIGTERM)
+            elif number == signal.SIGUSR1 and spec.kill:
+                # Its client ends with it, and says so.
+                run_quietly(spec.kill, spec)
             elif number == signal.SIGUSR1:
                 end_group(pid, signal.SIGKILL)
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -287,25 +380,35 @@ def main() -> None:
     log = Log(spec.log, spec.max_bytes, spec.max_files)
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
     try:
+        if spec.scratch:
+            os.mkdir(spec.scratch, 0o700)
         pid = spawn(spec, out_end, err_end)
     except OSError as error:
-        what = spec.folder if error.filename == "chdir" else spec.command[0]
+        others = {"chdir": spec.folder, "namespaces": "the pod's namespaces", spec.scratch: spec.scratch}
+        what = others.get(error.filename, spec.command[0])
         reason = errno.errorcode.get(error.errno or 0, "")
         write(spec.exit, {"failed": f"{what}: {error.strerror}", "at": time.time(), "errno": reason})
         tell(f"failed {what}: {error.strerror}")
+        if spec.scratch:
+            clear(spec.scratch)
         return
     os.close(out_end)
     os.close(err_end)
     write(spec.run, {"shim": os.getpid(), "pid": pid, "at": time.time()})
     tell(f"started {pid}")
     pipes = [Pipe(out, "stdout", log), Pipe(err, "stderr", log)]
-    status = supervise(pid, pipes, wakes)
+    status = supervise(spec, pid, pipes, wakes)
     at = time.time()
     end_group(pid, signal.SIGKILL)
     end_strays(spec.mark.encode())
     see_off(pid)
     drain(pipes)
-    write(spec.exit, {"code": os.waitstatus_to_exitcode(status), "at": at})
+    oom = spec.inspect is not None and run_quietly(spec.inspect, spec) == "true"
+    if spec.remove:
+        run_quietly(spec.remove, spec)
+    if spec.scratch:
+        clear(spec.scratch)
+    write(spec.exit, {"code": os.waitstatus_to_exitcode(status), "at": at, "oom": oom})
 
 
 if __name__ == "__main__":

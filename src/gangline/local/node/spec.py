@@ -206,6 +206,7 @@ class RunContainer(core.Container, frozen=True):
     readiness_probe: Probe | None = None
     lifecycle: Lifecycle = Lifecycle()
     termination_message_path: str = "/dev/termination-log"
+    image_pull_policy: str = ""
     termination_message_policy: str = "File"
 
 

@@ -1,23 +1,21 @@
 """This machine as a node of any Kubernetes-compatible server, as a process of its own."""
 
 import ssl
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
-from gangline.api.core import Pod, Service
+from gangline.api.core import Pod
 from gangline.api.meta import Selector
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.local.certs import authority
+from gangline.local.node.addressing import addressing
 from gangline.local.node.kubelet import LogServer, serving_logs
 from gangline.local.node.logs import LogReader
-from gangline.local.node.network import AddressBook
 from gangline.local.node.node import Node
 from gangline.local.node.settings import NodeSettings
-from gangline.runtime.manager import ControllerOptions, Manager
-from gangline.runtime.sources import Changes, itself
+from gangline.runtime.manager import Manager
 
 HOST = "127.0.0.1"
 
@@ -27,16 +25,23 @@ async def run_node(client: Client, folder: Path, state: Path, settings: NodeSett
     manager = Manager(client, clock)
     # Only its own pods: in a big cluster a node must not cache everyone's.
     pods = manager.informer(Pod, Selector(fields=f"spec.nodeName={settings.name}"))
-    services = manager.informer(Service)
-    book = AddressBook(services.cache, client)
     async with serving_logs(
         LogServer(LogReader(state, clock), clock.now), HOST, tls=_tls(state, clock)
     ) as port:
         served = msgspec.structs.replace(settings, kubelet_port=port)
-        node = Node(client, pods, folder=folder, logs=state, clock=clock, settings=served, ports=book)
-        manager.controller("addresses", book, [Changes(services, itself)], ControllerOptions(workers=1))
-        manager.add_runnable(node.run)
-        with closing(book):
+        # No access: a pod has what its service account may, which is not what the node may.
+        with addressing(manager, client, pods, state, served, None) as given:
+            node = Node(
+                client,
+                pods,
+                folder=folder,
+                logs=state,
+                clock=clock,
+                settings=served,
+                ports=given.ports,
+                network=given.network,
+            )
+            manager.add_runnable(node.run)
             await manager.run()
 
 

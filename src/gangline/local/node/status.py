@@ -32,6 +32,7 @@ class Named(msgspec.Struct, frozen=True):
     uid: str
     gates: tuple[str, ...] = ()
     before: tuple[Condition, ...] = ()
+    address: str = HOST
 
 
 def pod_status(seen: Observed, named: Named) -> JSON:
@@ -42,8 +43,8 @@ def pod_status(seen: Observed, named: Named) -> JSON:
         "phase": phase,
         "hostIP": HOST,
         "hostIPs": [{"ip": HOST}],
-        "podIP": HOST,
-        "podIPs": [{"ip": HOST}],
+        "podIP": named.address,
+        "podIPs": [{"ip": named.address}],
         "conditions": conditions(seen, phase, named),
         "containerStatuses": [container_status(each, seen, named) for each in seen.of(Role.MAIN)],
     }

@@ -8,7 +8,7 @@ from gangline.base.clock import Clock
 from gangline.local.node import executing
 from gangline.local.node.logs import LogReader
 from gangline.local.node.node import Node
-from gangline.local.node.probes import HOST, Target
+from gangline.local.node.probes import Target, connected
 from gangline.local.streams import Command, LogOptions, NotRunning, Place
 
 
@@ -40,7 +40,8 @@ class NodeStreams:
         if not targets:
             raise NotRunning("pod is not running")
         known = (target.ports[str(port)] for target in targets if str(port) in target.ports)
-        return await asyncio.open_connection(HOST, next(known, port))
+        target = next(iter(targets))
+        return await connected(target, target.host, next(known, port))
 
     def _target(self, place: Place) -> Target:
         target = self._node.targets(place.uid).get(place.container)

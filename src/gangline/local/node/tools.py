@@ -1,6 +1,7 @@
 """What a pod's worker needs of its node, in one value."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,9 +12,10 @@ from gangline.api.quantity import Quantity
 from gangline.base.clock import Clock
 from gangline.base.tasks import supervise
 from gangline.kube.client import Client
-from gangline.local.node.images import Images
+from gangline.local.node.isolation import Isolation
 from gangline.local.node.records import StateFolder
 from gangline.local.node.resources import Devices
+from gangline.local.node.runtime import Runtime
 from gangline.local.node.settings import NodeSettings
 from gangline.local.node.spec import RunPod
 from gangline.local.node.volumes import Volumes
@@ -32,8 +34,8 @@ class Ports(Protocol):
         """The pod's process is about to start and will listen. Raises `PortTaken` if somebody else does."""
         ...
 
-    def take_back(self, pod: RunPod) -> None:
-        """The process has ended: keep its ports for the next one."""
+    def take_back(self, pod: RunPod) -> str:
+        """The process has ended: keep its ports for the next one. Says so if somebody else has one of them."""
         ...
 
 
@@ -44,7 +46,45 @@ class NoPorts:
         return {}
 
     def hand_over(self, pod: RunPod) -> None: ...
-    def take_back(self, pod: RunPod) -> None: ...
+
+    def take_back(self, pod: RunPod) -> str:
+        return ""
+
+
+class Network(Protocol):
+    """Where pods are."""
+
+    async def joined(self, pod: RunPod) -> Isolation | None:
+        """What the pod's processes must enter; nothing where all are in the machine's own. Raises `NoNetwork`."""
+        ...
+
+    async def left(self, uid: str) -> None:
+        """Nothing of the pod runs any more. Raises `NoNetwork`."""
+        ...
+
+    @property
+    def tcp_socket(self) -> Callable[[], socket.socket] | None:
+        """Makes a TCP socket from which pods are reached (raises `NoNetwork`); None: any does."""
+        ...
+
+    def close(self, *, leave_running: bool) -> None:
+        """The node ends, with its pods or without."""
+        ...
+
+
+class SharedNetwork:
+    """All pods are in the machine's own."""
+
+    async def joined(self, pod: RunPod) -> Isolation | None:
+        return None
+
+    async def left(self, uid: str) -> None: ...
+
+    @property
+    def tcp_socket(self) -> None:
+        return None
+
+    def close(self, *, leave_running: bool) -> None: ...
 
 
 def spawn(group: asyncio.TaskGroup, work: Callable[[], Coroutine[Any, Any, object]], what: str) -> Task:
@@ -74,10 +114,11 @@ class Tools(msgspec.Struct, frozen=True):
     folder: Path
     state: StateFolder
     volumes: Volumes
-    images: Images
     devices: Devices
     allocatable: Mapping[str, Quantity]
     # Pid to bytes: whoever is in here is watched.
     memory_limits: dict[int, int]
+    runtime: Runtime
     ports: Ports = NoPorts()
+    network: Network = SharedNetwork()
     tell: Tell = tell_nobody

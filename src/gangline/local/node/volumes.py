@@ -3,6 +3,8 @@
 import base64
 import os
 import shutil
+import stat
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -157,7 +159,7 @@ class Volumes:
     """Makes and removes the folders of pods' volumes."""
 
     def __init__(self, client: Client, state: StateFolder, allocatable: Mapping[str, Quantity]) -> None:
-        self._client, self._state, self._allocatable = client, state, allocatable
+        self._client, self._state, self.allocatable = client, state, allocatable
 
     async def configuration(self, namespace: str, wanted: Wanted) -> Configuration:
         """Read what is wanted; what does not exist is left out."""
@@ -166,7 +168,7 @@ class Volumes:
         return Configuration(
             {name: found for name, found in maps.items() if found is not None},
             {name: found for name, found in secrets.items() if found is not None},
-            self._allocatable,
+            self.allocatable,
         )
 
     async def prepare(self, pod: RunPod, folder: PodFolder) -> dict[str, Path]:
@@ -191,6 +193,13 @@ class Volumes:
             else:
                 raise VolumeMissing(f'volume "{volume.name}": its type is not supported on this node')
         return made
+
+    async def refresh(self, pod: RunPod, folder: PodFolder, given: Configuration) -> None:
+        """Make the volumes that are made of objects as the objects are now. Raises `VolumeMissing`."""
+        for volume in pod.spec.volumes:
+            files = files_of(volume, pod, given)
+            if files is not None and not has_token(volume):
+                write_files(folder.volumes / volume.name, files)
 
     async def _claim(self, key: Key) -> Path:
         """The folder of a claim, which is bound if it is not yet. Stays when the pod goes."""
@@ -248,10 +257,80 @@ async def bind_claim(client: Client, claim: JSON) -> None:
     await client.patch(CLAIMS, key, {"status": status}, subresource="status")
 
 
+def has_token(volume: Volume) -> bool:
+    """Whether a volume holds a token: that is asked for once, when the pod starts."""
+    sources = volume.projected.sources if volume.projected is not None else ()
+    return any(each.service_account_token is not None for each in sources)
+
+
+DATA = "..data"
+"""In a volume made of objects: a link to the folder that has the files. Names beside it lead through it."""
+
+
 def write_files(folder: Path, files: Iterable[File]) -> None:
-    """Make the folder hold these files. Raises `VolumeMissing` for a path that leaves it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, mode=0o700)
+    """Make the folder hold these files, all at once, as the kubelet does: who reads sees the old or the new.
+
+    Raises `VolumeMissing` for a path that leaves it. Does nothing when it holds them already.
+    """
+    wanted = list(files)
+    current = folder / DATA
+    if current.is_dir() and _held(current) == {each.path: (each.content, each.mode) for each in wanted}:
+        return
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix="..", dir=folder))
+    try:
+        _write_all(fresh, wanted)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    link = folder / f"{DATA}_new"
+    link.unlink(missing_ok=True)
+    link.symlink_to(fresh.name)
+    old = current.readlink() if current.is_symlink() else None
+    link.replace(current)
+    _link_names(folder, {each.path.partition("/")[0] for each in wanted})
+    if old is not None:
+        shutil.rmtree(folder / old, ignore_errors=True)
+
+
+def _held(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """What a folder of files holds, by path."""
+    found = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
+    return {
+        str(file.relative_to(folder)): (file.read_bytes(), stat.S_IMODE(file.stat().st_mode))
+        for file in found
+    }
+
+
+def _link_names(folder: Path, names: set[str]) -> None:
+    """What users see: a name for every file and folder of the data, and none that it has no more."""
+    for name in names:
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(f"{DATA}/{name}")
+    for link in folder.iterdir():
+        if link.is_symlink() and link.name not in (*names, DATA):
+            link.unlink()
+
+
+def frozen_mount(real: Path, volumes: Path, name: str) -> Path:
+    """What a mount with a sub path leads to. Of a volume made of objects: a copy, for such a mount stays as it was."""
+    if not real.is_relative_to(volumes):
+        return real
+    volume = volumes / real.relative_to(volumes).parts[0]
+    if not (volume / DATA).is_symlink():
+        return real
+    copy = volumes / "..frozen" / name
+    if copy.exists():
+        return copy
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if real.is_dir():
+        shutil.copytree(real, copy)
+    else:
+        shutil.copy(real, copy)
+    return copy
+
+
+def _write_all(folder: Path, files: Iterable[File]) -> None:
     for file in files:
         path = within(folder, file.path)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """The rules of a custom resource, from its schema."""
 
+from functools import cached_property
 from typing import Any
 
 from gangline.api.meta import JSON
@@ -16,10 +17,15 @@ class CustomKind(Kind):
 
     def __init__(self, schema: JSON, *, status: bool, namespaced: bool) -> None:
         super().__init__()
-        self._schema = Structural.of(schema)
+        self._said = schema
         # Set on the instance: each custom kind has its own.
         self.has_status = status  # type: ignore[misc]
         self.namespaced = namespaced  # type: ignore[misc]
+
+    @cached_property
+    def _schema(self) -> Structural:
+        # Compiled with the first object: a server has many definitions, and most are of kinds nobody uses.
+        return Structural.of(self._said)
 
     def prepared(self, obj: JSON) -> list[str]:
         """Default and prune; the paths of fields that were dropped."""

@@ -2,6 +2,7 @@
 
 import random
 import uuid
+from collections.abc import Callable
 
 from gangline.api.meta import JSON, Key
 from gangline.local.server import refusals
@@ -11,6 +12,7 @@ from gangline.schema.problems import Problem, ProblemKind
 
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """For generated names: no vowels, so that no words come out; nothing that is easily misread."""
+TRIES = 8
 _LONGEST_PREFIX = 58
 _FROM_SERVER = ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -49,12 +51,15 @@ def check_namespace(entry: Entry, namespace: str, metadata: JSON) -> None:
         metadata["namespace"] = namespace
 
 
-def identify(metadata: JSON, now: str) -> None:
-    """What the server gives a new object, whatever the client sent."""
+def identify(metadata: JSON, now: str, taken: Callable[[str], bool]) -> None:
+    """What the server gives a new object, whatever the client sent. `taken` says whether a name is used already."""
     for name in _FROM_SERVER:
         metadata.pop(name, None)
     if not metadata.get("name") and metadata.get("generateName"):
-        metadata["name"] = generated(metadata["generateName"])
+        names = (generated(metadata["generateName"]) for _ in range(TRIES))
+        metadata["name"] = next(
+            (name for name in names if not taken(name)), generated(metadata["generateName"])
+        )
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now
 

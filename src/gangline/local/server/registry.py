@@ -101,7 +101,11 @@ class Registry:
             raise Refused(500, "resourceVersion should not be set on objects to be created")
         identity.check_namespace(entry, namespace, metadata)
         now = self.stamp()
-        identity.identify(metadata, now)
+
+        def taken(name: str) -> bool:
+            return self.store.get(path_of(entry, Key(metadata.get("namespace", ""), name))) is not None
+
+        identity.identify(metadata, now, taken)
         name = metadata.get("name") or ""
         body["kind"], body["apiVersion"] = entry.kind, entry.api_version
         warnings = prepared(call, entry, body)

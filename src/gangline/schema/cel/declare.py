@@ -1,9 +1,9 @@
 """Types of schemas: what `self` is to a rule, and how large it can get."""
 
 import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, lru_cache
 from typing import Any
-
-import msgspec
 
 from gangline.schema.cel.types import (
     BOOL,
@@ -34,8 +34,10 @@ META_SCHEMA: dict[str, Any] = {
     "apiVersion": _META_TEXT,
     "metadata": {"type": "object", "properties": {"name": _META_TEXT, "generateName": _META_TEXT}},
 }
+_META = {name: Node(schema) for name, schema in META_SCHEMA.items()}
 
 
+@lru_cache(maxsize=10_000)
 def escaped(name: str) -> str | None:
     """The name of a field in an expression: `x-y` is `x__dash__y`. None when it cannot be written."""
     if not name or name[0].isdigit() or re.search(r"[^a-zA-Z0-9_./-]", name):
@@ -63,16 +65,74 @@ def unescaped(name: str) -> str | None:
     return None if wrong else text
 
 
-class Declared(msgspec.Struct, frozen=True, eq=False):
-    """A type together with sizes, for the estimate of costs."""
+class Declared:
+    """A type together with sizes, for the estimate of costs. Lazy: a rule looks at little of a large schema."""
 
-    type: Type
-    smallest: int
-    """Bytes of the shortest JSON."""
-    most: int
-    """Elements of a list or map, bytes of a text, at most; 0 for what has no size."""
-    element: "Declared | None" = None
-    fields: "dict[str, Declared] | None" = None
+    def __init__(
+        self,
+        declared_type: Type,
+        smallest: int | Callable[[], int],
+        most: int | Callable[[], int],
+        element: "Declared | None" = None,
+        fields: "Mapping[str, Declared] | None" = None,
+    ) -> None:
+        self.type, self.element, self.fields = declared_type, element, fields
+        self._smallest, self._most = smallest, most
+
+    @cached_property
+    def smallest(self) -> int:
+        """Bytes of the shortest JSON."""
+        return self._smallest if isinstance(self._smallest, int) else self._smallest()
+
+    @cached_property
+    def most(self) -> int:
+        """Elements of a list or map, bytes of a text, at most; 0 for what has no size."""
+        return self._most if isinstance(self._most, int) else self._most()
+
+
+class _Fields(Mapping[str, Declared]):
+    """The fields of an object as rules name them, declared when asked for."""
+
+    def __init__(self, node: Node, name: str) -> None:
+        self._node, self._name = node, name
+        self._found: dict[str, Declared | None] = {}
+
+    def __getitem__(self, known: str) -> Declared:
+        if known not in self._found:
+            self._found[known] = self._declared(known)
+        found = self._found[known]
+        if found is None:
+            raise KeyError(known)
+        return found
+
+    def _declared(self, known: str) -> Declared | None:
+        field = unescaped(known)
+        part = self._node.properties.get(field) if field is not None else None
+        if part is None or field is None or escaped(field) != known:
+            return None
+        return declared(part, f"{self._name}.{known}", root=part.embedded)
+
+    def __iter__(self) -> Iterator[str]:
+        return (known for field in self._node.properties if (known := escaped(field)) and known in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _FieldTypes(Mapping[str, Type]):
+    """The types of fields."""
+
+    def __init__(self, fields: _Fields) -> None:
+        self._fields = fields
+
+    def __getitem__(self, known: str) -> Type:
+        return self._fields[known].type
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
 
 
 def with_meta(node: Node) -> Node:
@@ -83,8 +143,9 @@ def with_meta(node: Node) -> Node:
     names = [metadata.properties.get(name) if metadata else None for name in ("name", "generateName")]
     if all(part is not None and part.type == "string" for part in (*wanted, *names)):
         return node
-    schema = {name: part for name, part in node.schema.items() if name != "items"}
-    return Node({**schema, "properties": {**(node.schema.get("properties") or {}), **META_SCHEMA}})
+    found = node.with_fields(_META)
+    found.items = None
+    return found
 
 
 def declared(node: Node, name: str, *, root: bool = False) -> Declared | None:
@@ -114,8 +175,7 @@ def _list(node: Node, name: str) -> Declared | None:
     element = declared(node.items, f"{name}.@idx", root=node.items.embedded) if node.items else None
     if element is None:
         return None
-    most = node.schema.get("maxItems")
-    size = max(most, 0) if most is not None else (LARGEST_REQUEST - 2) // (element.smallest + 1)
+    size = _bound(node.schema.get("maxItems"), lambda: (LARGEST_REQUEST - 2) // (element.smallest + 1))
     return Declared(list_of(element.type), 2, size, element)
 
 
@@ -124,25 +184,31 @@ def _map(node: Node, name: str) -> Declared | None:
     element = declared(node.additional, f"{name}.@elem", root=node.additional.embedded)
     if element is None:
         return None
-    most = node.schema.get("maxProperties")
-    size = max(most, 0) if most is not None else (LARGEST_REQUEST - 2) // (element.smallest + 6)
+    size = _bound(node.schema.get("maxProperties"), lambda: (LARGEST_REQUEST - 2) // (element.smallest + 6))
     return Declared(map_of(STRING, element.type), 2, size, element)
 
 
+def _bound(most: int | None, otherwise: Callable[[], int]) -> int | Callable[[], int]:
+    return max(most, 0) if most is not None else otherwise
+
+
 def _object(node: Node, name: str) -> Declared:
-    fields: dict[str, Declared] = {}
-    smallest = 2
-    for field, part in node.properties.items():
-        known = escaped(field)
-        found = declared(part, f"{name}.{known or field}", root=part.embedded)
-        if found is None:
-            continue
-        if known is not None:
-            fields[known] = found
-        if field in node.required and not part.has_default:
-            smallest += len(field.encode()) + found.smallest + 4
-    seen = {field: found.type for field, found in fields.items()}
-    return Declared(Type("struct", (), name, seen), smallest, 0, None, fields)
+    fields = _Fields(node, name)
+
+    def smallest() -> int:
+        return 2 + sum(
+            _needed(field, part, name) for field, part in node.properties.items() if field in node.required
+        )
+
+    return Declared(Type("struct", (), name, _FieldTypes(fields)), smallest, 0, None, fields)
+
+
+def _needed(field: str, part: Node, name: str) -> int:
+    """Bytes that a required field takes at least."""
+    found = (
+        None if part.has_default else declared(part, f"{name}.{escaped(field) or field}", root=part.embedded)
+    )
+    return 0 if found is None else len(field.encode()) + found.smallest + 4
 
 
 def _text(node: Node) -> Declared:

@@ -238,7 +238,7 @@ class Rules:
         outcome.spend(work, path, self._node.type)
         if result is True:
             return
-        where = f"{path}.{rule.path}" if path and rule.path and rule.path[0] != "[" else f"{path}{rule.path}"
+        where = f"{path}.{rule.path}" if path and rule.path else f"{path}{rule.path}"
         problem = self._complaint(rule, scope, where, outcome)
         if not rule.uses_old and change.none:
             outcome.warnings.append(str(problem))
@@ -273,15 +273,8 @@ def _worded(message: Program, scope: dict[str, Any], outcome: Outcome) -> str:
 
 def rules_of(node: Node | None, *, root: bool = False) -> Rules | None:
     """The rules of a schema; None when there are none."""
-    if node is None or not _has_rules(node):
+    if node is None or not node.has_rules:
         return None
     root = root or node.embedded
     rules = Rules(node, declared(node, "selfType", root=root), root=root)
     return None if rules.empty else rules
-
-
-def _has_rules(node: Node | None) -> bool:
-    if node is None:
-        return False
-    parts = (*node.properties.values(), node.additional, node.items)
-    return bool(node.rules) or any(_has_rules(part) for part in parts)

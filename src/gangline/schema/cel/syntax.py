@@ -8,6 +8,7 @@ whole object for each rule, knows no types of schemas, and can be stopped by not
 import re
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -110,6 +111,7 @@ def located(source: str, offset: int, sentence: str) -> str:
     return f"ERROR: <input>:{line + 1}:{column + 1}: {sentence}\n | {text}\n | {dots}{mark}"
 
 
+@lru_cache(maxsize=512)  # a rule is read when its definition is checked and when it is served
 def parse(source: str) -> Parsed:
     """Read an expression. Raises `ExpressionError`."""
     if "`" in source and (place := _backtick(source)) is not None:

@@ -17,6 +17,7 @@ from gangline.local.node.volumes import (
     VolumeMissing,
     Volumes,
     files_of,
+    frozen_mount,
     host_path,
     mounted,
     oversized,
@@ -103,6 +104,43 @@ def test_files_are_written_with_their_modes_and_stale_ones_go(tmp_path: Path) ->
     assert (folder / "a" / "b").read_bytes() == b"x"
     assert stat.S_IMODE((folder / "a" / "b").stat().st_mode) == 0o640
     assert not (folder / "old").exists()
+    assert [each.name for each in folder.iterdir() if not each.name.startswith("..")] == ["a"]
+
+
+def test_who_reads_while_files_change_sees_all_old_or_all_new(tmp_path: Path) -> None:
+    folder = tmp_path / "v"
+    write_files(folder, [File("a", b"1", 0o644), File("b", b"1", 0o644)])
+    held = (folder / "..data").resolve()
+    before = {each.name: each.readlink() for each in folder.iterdir() if each.name in "ab"}
+    write_files(folder, [File("a", b"2", 0o644), File("b", b"2", 0o644)])
+    # One link moved; the names that programs open are what they were, and the old files are gone.
+    assert {each.name: each.readlink() for each in folder.iterdir() if each.name in "ab"} == before
+    assert (folder / "..data").resolve() != held
+    assert not held.exists()
+    assert (folder / "a").read_bytes() == (folder / "b").read_bytes() == b"2"
+
+
+def test_files_that_are_as_wanted_are_not_touched(tmp_path: Path) -> None:
+    files = [File("a", b"1", 0o644)]
+    write_files(tmp_path / "v", files)
+    before = (tmp_path / "v" / "..data").resolve()
+    write_files(tmp_path / "v", files)
+    assert (tmp_path / "v" / "..data").resolve() == before
+    write_files(tmp_path / "v", [File("a", b"1", 0o600)])
+    assert (tmp_path / "v" / "..data").resolve() != before
+
+
+def test_a_mount_of_one_file_is_a_copy_that_stays(tmp_path: Path) -> None:
+    volume = tmp_path / "v"
+    write_files(volume, [File("a", b"1", 0o755), File("d/e", b"2", 0o644)])
+    file, folder = (frozen_mount(volume / name, tmp_path, name) for name in ("a", "d"))
+    write_files(volume, [File("a", b"9", 0o644)])
+    assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"1", 0o755)
+    assert (folder / "e").read_bytes() == b"2"
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    assert frozen_mount(plain / "x", tmp_path, "x") == plain / "x"
+    assert frozen_mount(Path("/elsewhere/x"), tmp_path, "x") == Path("/elsewhere/x")
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd"])

@@ -1,6 +1,7 @@
 """Writes as transactions."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -46,6 +47,25 @@ async def test_name_is_generated_from_its_prefix(at: Desk) -> None:
     made = await at.create("configmaps", {"metadata": {"generateName": "job-"}})
     assert made["metadata"]["name"].startswith("job-")
     assert len(made["metadata"]["name"]) == len("job-") + 5
+
+
+async def test_a_generated_name_that_is_taken_is_generated_again(at: Desk) -> None:
+    names = set()
+    for _ in range(3):
+        # The same chance each time: without another try the second would meet the first.
+        random.seed(1)
+        made = await at.create("configmaps", {"metadata": {"generateName": "job-"}})
+        names.add(made["metadata"]["name"])
+    assert len(names) == 3
+
+
+async def test_a_service_that_becomes_a_name_only_keeps_nothing_of_its_traffic(at: Desk) -> None:
+    spec = {"ports": [{"port": 80}]}
+    made = await at.create("services", {"metadata": {"name": "s"}, "spec": spec})
+    assert made["spec"]["internalTrafficPolicy"] == "Cluster"
+    renamed = {**made["spec"], "type": "ExternalName", "externalName": "example.com"}
+    found = await at.put("services", {**made, "spec": renamed})
+    assert not {"internalTrafficPolicy", "clusterIP", "ipFamilies"} & found["spec"].keys()
 
 
 async def test_second_object_of_a_name_is_refused(at: Desk) -> None:

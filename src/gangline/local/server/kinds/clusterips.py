@@ -130,7 +130,8 @@ def _well_formed(addresses: list[str], families: list[str]) -> list[Problem]:
 def drop_by_type(new: JSON, old: JSON) -> None:
     """Leave out what only the old type had, if the client just sent it back."""
     if old["type"] != "ExternalName" and new["type"] == "ExternalName":
-        for names in (("clusterIP", "clusterIPs"), ("ipFamilies",), ("ipFamilyPolicy",)):
+        kept = (("clusterIP", "clusterIPs"), ("ipFamilies",), ("ipFamilyPolicy",), ("internalTrafficPolicy",))
+        for names in kept:
             if all(new.get(name) == old.get(name) for name in names):
                 for name in names:
                     new.pop(name, None)

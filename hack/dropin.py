@@ -1,0 +1,100 @@
+"""Plays drop-in scenarios (tests/data/drop-in) against an operator on a real API server of its own.
+
+    python hack/dropin.py check [--operator gangline|peer|lifted] [NAME...]   print every difference; exit 1 if there is one
+    python hack/dropin.py record NAME...                                      write what the peer makes of them
+
+hack/kubernetes.sh and hack/peer.sh build what it needs. The peer is slow, so few are played at once with it.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import dropin
+from dropin import Scenario
+from dropinplay import CHECKING, RECORDING, Patience, player_of
+from gangline.base.clock import SystemClock
+from operators import GANGLINE, LIFTED, SHIPPED, Operator, running
+from realkube import RealServer
+
+OPERATORS = {"gangline": GANGLINE, "peer": SHIPPED, "lifted": LIFTED}
+SLOW = Patience(quiet=1.5)
+
+
+def main() -> int:
+    asked = _arguments()
+    chosen = [one for one in dropin.scenarios() if not asked.names or one.name in asked.names]
+    operator: Operator = OPERATORS[asked.operator]
+    missing = operator.missing()
+    if missing:
+        print(missing, file=sys.stderr)
+        return 2
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="gangline-drop-in-") as folder:
+        found = play(operator, chosen, asked, Path(folder))
+        if asked.log:
+            for log in Path(folder).glob("operator/*.log"):
+                asked.log.write_bytes(log.read_bytes())
+    print(f"played {len(found)} in {time.perf_counter() - began:.0f} s")
+    if asked.what == "record":
+        for name, shots in found.items():
+            dropin.save_golden(name, shots, asked.golden)
+        return 0
+    return report(found, asked.golden, dropin.known() if operator is GANGLINE else [])
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("what", choices=("check", "record"))
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--operator", choices=OPERATORS)
+    parser.add_argument("--at-once", type=int, help="how many are played at once (32; with the peer 6)")
+    parser.add_argument("--golden", type=Path, default=dropin.DATA / "golden", help="where recordings are")
+    parser.add_argument("--log", type=Path, help="keep the operator's log there")
+    asked = parser.parse_args()
+    if asked.what == "record" and asked.operator == "gangline":
+        parser.error("what gangline makes is not what it is held against")
+    asked.operator = asked.operator or ("gangline" if asked.what == "check" else "peer")
+    asked.at_once = asked.at_once or (32 if asked.operator == "gangline" else 6)
+    return asked
+
+
+def play(
+    operator: Operator, chosen: list[Scenario], asked: argparse.Namespace, folder: Path
+) -> dict[str, list[object]]:
+    record = asked.what == "record"
+    patience = RECORDING if record else CHECKING if operator is GANGLINE else SLOW
+    known = dropin.known() if operator is GANGLINE else []
+    cases = [(one, None if record else dropin.golden(one.name, asked.golden)) for one in chosen]
+
+    async def all_of_them() -> dict[str, list[object]]:
+        async with player_of(server, SystemClock(), known) as player:
+            return await player.play_all(cases, patience, asked.at_once)
+
+    with (
+        RealServer(directory=folder / "server") as server,
+        running(operator, server, folder / "operator"),
+    ):
+        server.start_controller_manager()  # now that it can see the jobs
+        return asyncio.run(all_of_them())
+
+
+def report(found: dict[str, list[object]], golden: Path, meant: list[dropin.Known]) -> int:
+    same = 0
+    for name, shots in sorted(found.items()):
+        places = dropin.differences(name, dropin.golden(name, golden), shots)
+        unmeant = dropin.unknown(places, meant)
+        same += not unmeant
+        for place in unmeant:
+            print(place)
+    print(f"{same} of {len(found)} scenarios the same")
+    return 0 if same == len(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Log lines of several replicas as one stream, in order of time. Pure: times come from the lines."""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import count
+from typing import NamedTuple
+
+HOLD = timedelta(milliseconds=250)
+"""How long a line waits for an earlier one of another replica."""
+
+
+class Line(NamedTuple):
+    """What a replica said, and when: the moment as text has nine digits and sorts as text does."""
+
+    moment: str
+    member: str
+    text: str
+
+    def shown(self, *, prefix: bool = True, timestamps: bool = False) -> str:
+        """As a person reads it."""
+        stamp = f"{self.moment} " if timestamps else ""
+        return f"{self.member}| {stamp}{self.text}" if prefix else f"{stamp}{self.text}"
+
+
+def parsed(member: str, raw: bytes) -> Line:
+    """A line that the server put a time before. One without (a broken write) has none, and sorts first."""
+    text = raw.decode(errors="replace")
+    stamp, space, rest = text.partition(" ")
+    moment = normal(stamp)
+    return Line(moment, member, rest if space else "") if moment else Line("", member, text)
+
+
+def normal(stamp: str) -> str:
+    """A time of RFC 3339 in UTC with nine digits, so that texts compare as times do; empty for none."""
+    body, dot, fraction = stamp.rstrip("Z").partition(".")
+    if not stamp.endswith("Z"):
+        try:
+            found = datetime.fromisoformat(stamp)
+        except ValueError:
+            return ""
+        if found.tzinfo is None:
+            return ""
+        shifted = found - (found.utcoffset() or timedelta())
+        digits = fraction.partition("+")[0].partition("-")[0] if dot else ""
+        return f"{shifted.replace(tzinfo=None, microsecond=0).isoformat()}.{digits[:9]:0<9}Z"
+    if len(body) != 19 or body[10] != "T":
+        return ""
+    return f"{body}.{fraction[:9]:0<9}Z"
+
+
+def merged(sources: Iterable[Iterable[Line]]) -> Iterator[Line]:
+    """All lines, earliest first; lines of one replica stay in their order."""
+    return heapq.merge(*(_risen(source) for source in sources), key=lambda line: line.moment)
+
+
+def _risen(lines: Iterable[Line]) -> Iterator[Line]:
+    """Times that never go back: a line without one belongs to the line before it."""
+    last = ""
+    for line in lines:
+        last = max(last, line.moment)
+        yield line._replace(moment=last)
+
+
+class Merger:
+    """Live lines, held for a moment so that an earlier one of another replica can still come before them."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[str, int, datetime, Line]] = []
+        self._number = count()
+        self._last: dict[str, str] = {}
+
+    def add(self, line: Line, now: datetime) -> None:
+        """Take a line that came now."""
+        moment = max(self._last.get(line.member, ""), line.moment)
+        self._last[line.member] = moment
+        heapq.heappush(self._heap, (moment, next(self._number), now, line._replace(moment=moment)))
+
+    def due(self, now: datetime) -> Iterator[Line]:
+        """Lines that have waited long enough, and all that are earlier than these."""
+        ready = [moment for moment, _, came, _ in self._heap if now - came >= HOLD]
+        if ready:
+            latest = max(ready)
+            while self._heap and self._heap[0][0] <= latest:
+                yield heapq.heappop(self._heap)[3]
+
+    def rest(self) -> Iterator[Line]:
+        """Everything that is left."""
+        while self._heap:
+            yield heapq.heappop(self._heap)[3]

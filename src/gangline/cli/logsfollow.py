@@ -1,0 +1,127 @@
+"""`logs -f`: replicas that are there and those yet to come, until the job has ended."""
+
+import asyncio
+from contextlib import aclosing
+from datetime import datetime, timedelta
+
+from gangline.api.meta import JSON, Selector
+from gangline.base.clock import Clock, SystemClock
+from gangline.cli.changes import changes
+from gangline.cli.jobrows import finished
+from gangline.cli.loglines import Merger
+from gangline.cli.logs import Options, Writer, lines_of
+from gangline.cli.replicas import belongs, member, pods_of
+from gangline.cli.resources import PODS, FoundJob, find_job
+from gangline.cli.verdicts import verdict
+from gangline.kube.client import Client
+from gangline.kube.errors import BadRequest, NotFound, ServerError, StreamBroken, Unreachable
+
+FLUSH = timedelta(milliseconds=50)
+RETRY = timedelta(milliseconds=500)
+LAST = timedelta(seconds=5)
+"""How long logs may go on once the job has ended: a kept replica need not end."""
+
+
+async def follow(client: Client, namespace: str, word: str, options: Options) -> int:
+    """Print until the job has ended. Gives the exit code. Raises `NotFound`."""
+    job = await find_job(client, namespace, word)
+    following = _Following(client, job, options, SystemClock())
+    last = await following.run()
+    return verdict(last) if options.exit_code else 0
+
+
+class _Following:
+    def __init__(self, client: Client, job: FoundJob, options: Options, clock: Clock) -> None:
+        self._client, self._job, self._options, self._clock = client, job, options, clock
+        self._merger, self._write = Merger(), Writer(options)
+        # The newest of each pod, by uid; and who is being read.
+        self._pods: dict[str, JSON] = {}
+        self._readers: dict[str, asyncio.Task[None]] = {}
+        self._over = asyncio.Event()
+
+    async def run(self) -> JSON | None:
+        """The job as it was last; None if it was deleted before it ended."""
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(self._flush()), group.create_task(self._find(group))]
+            last = await self._ended()
+            self._over.set()
+            await self._drain()
+            for task in (*others, *self._readers.values()):
+                task.cancel()
+        for line in self._merger.rest():
+            self._write(line)
+        return last
+
+    async def _ended(self) -> JSON | None:
+        key = self._job.key
+        where = Selector(key.namespace, fields=f"metadata.name={key.name}")
+        async with aclosing(changes(self._client, self._job.resource, where)) as seen:
+            there = False
+            async for each in seen:
+                if each.body is None:
+                    if not there:
+                        return None
+                    continue
+                there = True
+                if each.deleted:
+                    return each.body if finished(each.body) else None
+                if finished(each.body):
+                    return each.body
+        return None
+
+    async def _find(self, group: asyncio.TaskGroup) -> None:
+        async with aclosing(changes(self._client, PODS, pods_of(self._job))) as seen:
+            async for each in seen:
+                if each.body is None or not belongs(self._job, each.body):
+                    continue
+                uid = each.body["metadata"]["uid"]
+                self._pods[uid] = each.body if not each.deleted else {**each.body, "gone": True}
+                chosen = self._options.replicas
+                wanted = not chosen or any(one.has(each.body) for one in chosen)
+                if wanted and uid not in self._readers and not each.deleted:
+                    self._readers[uid] = group.create_task(self._read(uid))
+
+    async def _read(self, uid: str) -> None:
+        """One replica to its end: again after a restart inside the pod, or when the connection broke."""
+        name, last = member(self._job, self._pods[uid]), ""
+        while True:
+            ended = _ended(self._pods[uid])
+            try:
+                last = await self._lines(uid, name, last)
+            except NotFound:
+                return
+            except (BadRequest, StreamBroken, Unreachable, ServerError):
+                if ended:
+                    return
+            if ended:
+                return
+            await self._clock.sleep(RETRY)
+
+    async def _lines(self, uid: str, name: str, last: str) -> str:
+        start = datetime.fromisoformat(f"{last[:26]}+00:00") if last else None
+        options = self._options._replace(tail=None) if last else self._options
+        async with aclosing(lines_of(self._client, self._pods[uid], name, options, start=start)) as lines:
+            async for line in lines:
+                if last and line.moment and line.moment <= last:
+                    continue
+                last = line.moment or last
+                self._merger.add(line, self._clock.now())
+        return last
+
+    async def _drain(self) -> None:
+        """Let what is being read come to its end, for a while."""
+        running = [task for task in self._readers.values() if not task.done()]
+        if running:
+            await asyncio.wait(running, timeout=LAST.total_seconds())
+
+    async def _flush(self) -> None:
+        while True:
+            await self._clock.sleep(FLUSH)
+            for line in self._merger.due(self._clock.now()):
+                self._write(line)
+
+
+def _ended(pod: JSON) -> bool:
+    """Whether nothing more will be said: then one more reading is enough."""
+    gone = pod.get("gone") or pod["metadata"].get("deletionTimestamp")
+    return bool(gone) or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")

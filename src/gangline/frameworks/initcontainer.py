@@ -1,0 +1,79 @@
+"""The init container with which a PyTorch worker waits until its master's name resolves.
+
+An administrator may give another: a text that becomes a YAML list of containers. It is written as a Go template
+(`{{.MasterAddr}}`), because such files exist; no more of that language than those three variables is understood.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+import yaml
+
+from gangline.api.meta import JSON
+from gangline.base.errors import InputError
+
+# A dash inside the braces takes the white space on its side away.
+_ACTION = re.compile(r"(?:\s*\{\{-\s+|\{\{\s*)(.*?)(?:\s+-\}\}\s*|\s*\}\})", re.DOTALL)
+_COMMENT = re.compile(r"/\*.*\*/", re.DOTALL)
+# As Go's html/template does to values in text. It has no business in YAML, but files may be written for it.
+_ESCAPES = str.maketrans(
+    {'"': "&#34;", "&": "&amp;", "'": "&#39;", "+": "&#43;", "<": "&lt;", ">": "&gt;", "\0": "\ufffd"}
+)
+
+
+class InitContainers:
+    """Makes the containers that wait for a master. Raises `InputError` if the template is no good."""
+
+    def __init__(self, image: str, tries: int, template: str | None = None) -> None:
+        self._image, self._tries, self._template = image, tries, template
+        # Better now than at the first pod.
+        self.waiting_for("master")
+
+    def waiting_for(self, master: str) -> tuple[JSON, ...]:
+        """Empty without an image: then nobody waits."""
+        if not self._image:
+            return ()
+        if self._template is None:
+            return (_built_in(master, self._image, self._tries),)
+        values = {".MasterAddr": master, ".InitContainerImage": self._image, ".MaxTries": str(self._tries)}
+        return _containers(rendered(self._template, values))
+
+
+def rendered(template: str, values: dict[str, str]) -> str:
+    """The template with its variables filled in. Raises `InputError` for anything else between braces."""
+
+    def value(found: re.Match[str]) -> str:
+        action = found[1]
+        if _COMMENT.fullmatch(action):
+            return ""
+        if action not in values:
+            known = ", ".join(f"{{{{{name}}}}}" for name in values)
+            raise InputError(f"init container template: {{{{{action}}}}} is not known; write one of {known}")
+        return values[action].translate(_ESCAPES)
+
+    return _ACTION.sub(value, template)
+
+
+def _containers(text: str) -> tuple[JSON, ...]:
+    try:
+        return tuple(msgspec.yaml.decode(text, type=list[dict[str, Any]]))
+    except (msgspec.MsgspecError, yaml.YAMLError) as error:
+        raise InputError(f"init container template: not a YAML list of containers: {error}") from error
+
+
+def _built_in(master: str, image: str, tries: int) -> JSON:
+    script = (
+        f"err=1;for i in $(seq {tries}); do if nslookup {master}; then err=0 && break; fi;"
+        "echo waiting for master; sleep 2; done; exit $err"
+    )
+    return {
+        "name": "init-pytorch",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {
+            "limits": {"cpu": "100m", "memory": "20Mi"},
+            "requests": {"cpu": "50m", "memory": "10Mi"},
+        },
+        "command": ["sh", "-c", script],
+    }

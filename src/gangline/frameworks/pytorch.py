@@ -1,0 +1,181 @@
+"""PyTorch: torch.distributed's variables and torchrun's (`PET_`), and success by the master, or by workers alone."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from gangline.api.meta import JSON
+from gangline.api.pytorchjob import PYTORCHJOB, ElasticPolicy, PyTorchJob
+from gangline.api.training import GROUP, VERSION, JobKind, ReplicaSpec, RunPolicy
+from gangline.frameworks import texts
+from gangline.frameworks.initcontainer import InitContainers
+from gangline.frameworks.team import (
+    MASTER,
+    MASTER_ROLE,
+    WORKER,
+    all_succeeded,
+    counts,
+    elastic_bounds,
+    size,
+    total,
+)
+from gangline.jobs.framework import (
+    Addresses,
+    Companion,
+    Into,
+    PodEdits,
+    Problem,
+    Told,
+    Verdict,
+    variables,
+)
+from gangline.jobs.gang import Gang, Member
+from gangline.jobs.intake import defaulted
+
+LEADER, FIRST_WORKER = Member(MASTER, 0), Member(WORKER, 0)
+AUTOSCALERS = "horizontalpodautoscalers.autoscaling"
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+class PyTorch:
+    """PyTorchJob. Workers wait for their master's name with `init_image`, unless that is empty."""
+
+    resources: tuple[str, ...] = (AUTOSCALERS,)
+
+    def __init__(
+        self, init_image: str = "alpine:3.10", init_tries: int = 100, init_template: str | None = None
+    ) -> None:
+        self._init = InitContainers(init_image, init_tries, init_template)
+
+    @property
+    def facts(self) -> JobKind:
+        return PYTORCHJOB
+
+    def default(self, job: PyTorchJob) -> PyTorchJob:
+        job = defaulted(job, PYTORCHJOB)
+        spec = job.spec
+        elastic = spec.elastic_policy
+        if spec.nproc_per_node is None and (elastic is None or elastic.nproc_per_node is None):
+            spec = msgspec.structs.replace(spec, nproc_per_node="auto")
+        if elastic is not None and (worker := spec.pytorch_replica_specs.get(WORKER)) is not None:
+            bounds = elastic_bounds(elastic.min_replicas, elastic.max_replicas, worker.replicas)
+            spec = msgspec.structs.replace(spec, elastic_policy=msgspec.structs.replace(elastic, **bounds))
+        return msgspec.structs.replace(job, spec=spec)
+
+    def validate(self, job: PyTorchJob) -> Iterable[Problem]:
+        replicas, elastic = self.replicas(job), job.spec.elastic_policy
+        if MASTER in replicas and size(replicas, MASTER) != 1:
+            path = f"spec.pytorchReplicaSpecs.{MASTER}.replicas"
+            yield Problem(path, f"is {size(replicas, MASTER)}; write 1, or leave the Master out")
+        if elastic is None:
+            return
+        if WORKER not in replicas:
+            yield Problem("spec.pytorchReplicaSpecs", "has no Worker, which elasticPolicy needs; write one")
+        if elastic.nproc_per_node is not None and job.spec.nproc_per_node is not None:
+            path = "spec.elasticPolicy.nProcPerNode"
+            yield Problem(path, "is deprecated and stands beside spec.nprocPerNode; write the latter alone")
+
+    def replicas(self, job: PyTorchJob) -> Mapping[str, ReplicaSpec]:
+        return job.spec.pytorch_replica_specs
+
+    def run_policy(self, job: PyTorchJob) -> RunPolicy:
+        return job.spec.run_policy
+
+    def wiring(self, job: PyTorchJob, member: Member, addresses: Addresses) -> PodEdits:
+        led = self._led(job)
+        init: tuple[JSON, ...] = ()
+        if led and member.type == WORKER:
+            init = self._init.waiting_for(addresses.of(LEADER).name)
+        env = (
+            *variables(PYTHONUNBUFFERED="1"),
+            *(self._ranks(job, member, addresses) if led else ()),
+            *(variables(PET_NPROC_PER_NODE=job.spec.nproc_per_node) if job.spec.nproc_per_node else ()),
+            *self._nodes(job, member, addresses),
+        )
+        leads = member == (LEADER if led else FIRST_WORKER)
+        return PodEdits(env=env, into=Into.EVERY, labels=MASTER_ROLE if leads else {}, init_containers=init)
+
+    def companions(self, job: Any, gang: Gang) -> tuple[Companion, ...]:
+        """The autoscaler of an elastic job that has metrics."""
+        assert isinstance(job, PyTorchJob)
+        elastic = job.spec.elastic_policy
+        if elastic is None or not elastic.metrics:
+            return ()
+        return (Companion(AUTOSCALERS, _autoscaler(job, elastic), ("spec",), only_active=True),)
+
+    def verdict(self, job: PyTorchJob, gang: Gang) -> Verdict:
+        led = self._led(job)
+        leader = MASTER if led else WORKER
+        succeeded = all_succeeded(self.replicas(job), gang, leader)
+        if job.spec.elastic_policy is not None and not led:
+            # The others have nothing left to do once one is through.
+            succeeded = counts(gang, WORKER).succeeded > 0
+        return texts.verdict(job, succeeded=succeeded, running=counts(gang, leader).active > 0, led=led)
+
+    def failure(self, job: PyTorchJob, kind: str, count: int) -> Told:
+        return texts.failure(job, kind, count)
+
+    def tolerates(self, job: PyTorchJob, kind: str) -> bool:
+        return False
+
+    def _led(self, job: PyTorchJob) -> bool:
+        return size(self.replicas(job), MASTER) > 0
+
+    def _ranks(self, job: PyTorchJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
+        leader = addresses.of(LEADER)
+        port, rank = str(leader.port), str(member.index if member.type == MASTER else member.index + 1)
+        return variables(
+            MASTER_PORT=port,
+            PET_MASTER_PORT=port,
+            MASTER_ADDR=leader.name,
+            PET_MASTER_ADDR=leader.name,
+            WORLD_SIZE=str(total(self.replicas(job)) * _processes(job.spec.nproc_per_node)),
+            RANK=rank,
+            PET_NODE_RANK=rank,
+        )
+
+    def _nodes(self, job: PyTorchJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
+        elastic = job.spec.elastic_policy
+        if elastic is None:
+            return variables(PET_NNODES=str(total(self.replicas(job))))
+        # With no workers left a master is alone, and meets itself.
+        place = addresses.known.get(FIRST_WORKER) or addresses.of(member)
+        port = place.port if elastic.rdzv_port is None else elastic.rdzv_port
+        written = {
+            "PET_RDZV_ENDPOINT": f"{elastic.rdzv_host or place.name}:{port}",
+            "PET_RDZV_BACKEND": elastic.rdzv_backend or "c10d",
+            "PET_NNODES": f"{elastic.min_replicas}:{elastic.max_replicas}",
+            "PET_MAX_RESTARTS": _text(elastic.max_restarts),
+            "PET_NPROC_PER_NODE": _text(elastic.nproc_per_node),
+            "PET_RDZV_ID": elastic.rdzv_id or None,
+            "PET_RDZV_CONF": ",".join(f"{each.key}={each.value}" for each in elastic.rdzv_conf) or None,
+            "PET_STANDALONE": "" if elastic.standalone else None,
+        }
+        return variables(**{name: value for name, value in written.items() if value is not None})
+
+
+def _processes(written: str | None) -> int:
+    """Processes per node, as far as the operator can know: `auto` and `gpu` count as one."""
+    return int(written) if written and _INTEGER.fullmatch(written) else 1
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _autoscaler(job: PyTorchJob, elastic: ElasticPolicy) -> JSON:
+    name = job.metadata.name
+    target = {"apiVersion": f"{GROUP}/{VERSION}", "kind": job.KIND, "name": name}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name},
+        "spec": {
+            "scaleTargetRef": target,
+            "minReplicas": elastic.min_replicas,
+            "maxReplicas": elastic.max_replicas,
+            "metrics": list(elastic.metrics),
+        },
+    }

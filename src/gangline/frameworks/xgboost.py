@@ -1,0 +1,77 @@
+"""XGBoost, and LightGBM: a master that tracks, and success by it."""
+
+from collections.abc import Iterable, Mapping
+
+from gangline.api.meta import JSON
+from gangline.api.training import JobKind, ReplicaSpec, RunPolicy
+from gangline.api.xgboostjob import XGBOOSTJOB, XGBoostJob
+from gangline.frameworks import texts
+from gangline.frameworks.memory import Last
+from gangline.frameworks.team import MASTER, MASTER_ROLE, WORKER, all_succeeded, counts, size, total
+from gangline.jobs.framework import Addresses, Into, PodEdits, Problem, Told, Verdict, variables
+from gangline.jobs.gang import Gang, Member
+from gangline.jobs.intake import defaulted
+
+
+class XGBoost:
+    """XGBoostJob."""
+
+    def __init__(self) -> None:
+        self._names: Last[str] = Last()
+
+    @property
+    def facts(self) -> JobKind:
+        return XGBOOSTJOB
+
+    def default(self, job: XGBoostJob) -> XGBoostJob:
+        return defaulted(job, XGBOOSTJOB)
+
+    def validate(self, job: XGBoostJob) -> Iterable[Problem]:
+        replicas = self.replicas(job)
+        if MASTER not in replicas:
+            yield Problem("spec.xgbReplicaSpecs", "has no Master; write one, with replicas: 1")
+        elif size(replicas, MASTER) != 1:
+            yield Problem(f"spec.xgbReplicaSpecs.{MASTER}.replicas", f"is {size(replicas, MASTER)}; write 1")
+
+    def replicas(self, job: XGBoostJob) -> Mapping[str, ReplicaSpec]:
+        return job.spec.xgb_replica_specs
+
+    def run_policy(self, job: XGBoostJob) -> RunPolicy:
+        return job.spec.run_policy
+
+    def wiring(self, job: XGBoostJob, member: Member, addresses: Addresses) -> PodEdits:
+        replicas, leader = self.replicas(job), addresses.of(Member(MASTER, 0))
+        before = 0 if member.type == MASTER else size(replicas, MASTER)
+        env = variables(
+            MASTER_PORT=str(leader.port),
+            MASTER_ADDR=leader.name,
+            WORLD_SIZE=str(total(replicas)),
+            RANK=str(before + member.index),
+            PYTHONUNBUFFERED="1",
+        )
+        labels = MASTER_ROLE if member.type == MASTER else {}
+        return PodEdits(env=(*env, *self._workers(job, member, addresses)), into=Into.EVERY, labels=labels)
+
+    def verdict(self, job: XGBoostJob, gang: Gang) -> Verdict:
+        succeeded = all_succeeded(self.replicas(job), gang, MASTER)
+        return texts.verdict(job, succeeded=succeeded, running=counts(gang, MASTER).active > 0, led=True)
+
+    def failure(self, job: XGBoostJob, kind: str, count: int) -> Told:
+        return texts.failure(job, kind, count)
+
+    def tolerates(self, job: XGBoostJob, kind: str) -> bool:
+        return False
+
+    def _workers(self, job: XGBoostJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
+        """What LightGBM wants to know."""
+        count = size(self.replicas(job), WORKER)
+        if not count:
+            return ()
+        # One port stands for all workers. Where each has its own, a worker is told the one to listen on.
+        port = addresses.of(member if member.type == WORKER else Member(WORKER, 0)).port
+        names = self._names.of(lambda: _joined(count, addresses), job, addresses)
+        return variables(WORKER_PORT=str(port), WORKER_ADDRS=names)
+
+
+def _joined(workers: int, addresses: Addresses) -> str:
+    return ",".join(addresses.of(Member(WORKER, index)).name for index in range(workers))

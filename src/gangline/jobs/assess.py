@@ -1,0 +1,236 @@
+"""Where a job stands: one of a few closed cases."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+import msgspec
+
+from gangline.api.core import Pod
+from gangline.api.training import Failure, JobStatus, Ledger, ReplicaSpec, RestartPolicy, RestartScope
+from gangline.jobs.framework import Framework, J, Outcome, Told, Verdict
+from gangline.jobs.gang import Member, terminated
+from gangline.jobs.intake import ours
+from gangline.jobs.observed import Observed
+from gangline.jobs.restart import (
+    PORT_CLASH,
+    SETTLES,
+    SETTLES_LATE,
+    blames_peer,
+    counted,
+    exhausted,
+    failed,
+    failed_at,
+    failure,
+    first,
+    lost,
+    permanent,
+    scope,
+)
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """Somebody else's to run."""
+
+
+class Over(msgspec.Struct, frozen=True):
+    """The verdict is written down."""
+
+
+class Suspended(msgspec.Struct, frozen=True):
+    """Nothing may run."""
+
+
+class Succeeding(msgspec.Struct, frozen=True):
+    message: str
+
+
+class Failing(msgspec.Struct, frozen=True):
+    told: Told
+    # A limit was reached: every pod goes.
+    clear: bool = False
+    cause: Failure | None = None
+
+
+class Active(msgspec.Struct, frozen=True):
+    """To be kept going."""
+
+    verdict: Verdict
+    # Failed pods to be replaced one by one.
+    replace: tuple[Pod, ...] = ()
+    # The whole team is to be started anew; and with new addresses.
+    team: bool = False
+    renew: bool = False
+    # The replica type to blame for it, and what happened.
+    kind: str = ""
+    cause: Failure | None = None
+    # A verdict waits so long for an earlier failure to be told.
+    settles: timedelta | None = None
+
+
+Standing: TypeAlias = Foreign | Over | Suspended | Succeeding | Failing | Active
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """The restarts so far, and the ledger they are in: with what kubelets did meanwhile."""
+
+    restarts: int
+    ledger: Ledger
+
+
+def tally(status: JobStatus, seen: Observed[J], replicas: Mapping[str, ReplicaSpec]) -> Tally:
+    ledger = counted(status.ledger, seen.gang, replicas)
+    return Tally(status.restarts + ledger.in_place - status.ledger.in_place, ledger)
+
+
+def assess(framework: Framework[J], seen: Observed[J], so_far: Tally) -> Standing:
+    """Judge what is seen. Success comes first, then failures for good, then limits."""
+    job = seen.job
+    policy = framework.run_policy(job)
+    if not ours(policy):
+        return Foreign()
+    if job.status.finished:
+        return Over()
+    if seen.problems:
+        told = "; ".join(map(str, seen.problems))
+        return Failing(
+            Told(f"{job.KIND}FailedValidation", f"{job.KIND} {job.metadata.name} cannot run: {told}")
+        )
+    if policy.suspend:
+        return Suspended()
+    verdict = framework.verdict(job, seen.gang)
+    if verdict.outcome is Outcome.SUCCEEDED:
+        return Succeeding(verdict.message)
+    standing = _unfinished(framework, seen, so_far, verdict)
+    if isinstance(standing, Active):
+        return _limited(framework, seen, so_far, standing)
+    return standing
+
+
+def _unfinished(
+    framework: Framework[J], seen: Observed[J], so_far: Tally, verdict: Verdict
+) -> Active | Failing:
+    container = framework.facts.container
+    failures = {
+        seat: pod for seat, pod in failed(seen.gang).items() if not _tolerated(framework, seen.job, seat, pod)
+    }
+    clashed = {seat: pod for seat, pod in failures.items() if _clashed(pod, container)}
+    if clashed:
+        seat, pod = next(iter(clashed.items()))
+        cause = failure(seat, pod, container, seen.children.logs)
+        return Active(verdict, team=True, renew=True, kind=seat.type, cause=cause)
+    if scope(seen.job, framework.run_policy(seen.job)) is RestartScope.JOB:
+        return _team(framework, seen, so_far.ledger, failures, verdict)
+    return _each(framework, seen, failures, verdict)
+
+
+def _tolerated(framework: Framework[J], job: J, seat: Member, pod: Pod) -> bool:
+    policy = framework.replicas(job)[seat.type].restart_policy
+    return policy == RestartPolicy.NEVER and framework.tolerates(job, seat.type)
+
+
+def _clashed(pod: Pod, container: str) -> bool:
+    state = terminated(pod, container)
+    return pod.status.reason == PORT_CLASH or (state is not None and state.reason == PORT_CLASH)
+
+
+def _each(
+    framework: Framework[J], seen: Observed[J], failures: Mapping[Member, Pod], verdict: Verdict
+) -> Active | Failing:
+    """As v1: every replica by itself."""
+    if not failures:
+        return Active(verdict)
+    container, replicas = framework.facts.container, framework.replicas(seen.job)
+    for_good = {
+        seat: pod
+        for seat, pod in failures.items()
+        if permanent(pod, replicas[seat.type].restart_policy, container)
+    }
+    if for_good:
+        return _failing(framework, seen, next(iter(for_good)), for_good)
+    found = first(failures, container, seen.children.logs)
+    assert found is not None
+    return Active(
+        verdict,
+        replace=tuple(failures.values()),
+        kind=found[0].type,
+        cause=failure(*found, container, seen.children.logs),
+    )
+
+
+def _team(
+    framework: Framework[J],
+    seen: Observed[J],
+    ledger: Ledger,
+    failures: Mapping[Member, Pod],
+    verdict: Verdict,
+) -> Active | Failing:
+    """All for one: whoever failed first decides, and the others' failures are its consequences."""
+    gang, container = seen.gang, framework.facts.container
+    settled = ledger.complete and seen.job.metadata.generation == seen.job.status.observed_generation
+    gone = [seat for seat in gang.seats if seat not in gang.pods] if settled else []
+    leaving = [seat for seat, pod in gang.pods.items() if lost((pod,))] if settled else []
+    if gone or leaving:
+        seat = (gone or leaving)[0]
+        return Active(verdict, team=True, kind=seat.type, cause=Failure(replica=str(seat), reason="Lost"))
+    found = first(failures, container, seen.children.logs)
+    if found is None:
+        return Active(verdict)
+    seat, pod = found
+    policy = framework.replicas(seen.job)[seat.type].restart_policy
+    again = Active(
+        verdict, team=True, kind=seat.type, cause=failure(seat, pod, container, seen.children.logs)
+    )
+    if not permanent(pod, policy, container):
+        return again
+    if policy == RestartPolicy.EXIT_CODE:
+        # Its exit code may be the echo of a failure that is not told yet, such as that of a lost node.
+        echo = blames_peer(pod, container, seen.children.logs)
+        left = _left(failed_at(pod, container), SETTLES_LATE if echo else SETTLES, seen.now)
+        if left > timedelta():
+            return Active(verdict, settles=left)
+        if echo:
+            return again
+    return _failing(framework, seen, seat, failures)
+
+
+def _left(since: datetime | None, wait: timedelta, now: datetime) -> timedelta:
+    return wait - (now - since) if since is not None else timedelta()
+
+
+def _failing(
+    framework: Framework[J], seen: Observed[J], seat: Member, failures: Mapping[Member, Pod]
+) -> Failing:
+    job, container = seen.job, framework.facts.container
+    found = first(failures, container, seen.children.logs)
+    cause = failure(*found, container, seen.children.logs) if found is not None else None
+    if framework.replicas(job)[seat.type].restart_policy == RestartPolicy.EXIT_CODE:
+        told = Told(
+            f"{job.KIND}Failed",
+            f'job "{job.metadata.name}" is failing because "{seat.type}" replica(s) failed.',
+        )
+        return Failing(told, cause=cause)
+    return Failing(framework.failure(job, seat.type, seen.gang.counts[seat.type].failed), cause=cause)
+
+
+def _limited(framework: Framework[J], seen: Observed[J], so_far: Tally, standing: Active) -> Active | Failing:
+    job, policy = seen.job, framework.run_policy(seen.job)
+    known = so_far.ledger.replaced
+    wanted = int(standing.team) or sum(pod.metadata.uid not in known for pod in standing.replace)
+    if exhausted(policy.backoff_limit, so_far.restarts, so_far.ledger, wanted):
+        return _limit(job, "it has reached the specified backoff limit", standing.cause)
+    started = None if resuming(job.status) else job.status.start_time
+    deadline = policy.active_deadline_seconds
+    if started is not None and deadline is not None and seen.now - started >= timedelta(seconds=deadline):
+        return _limit(job, "it was active longer than specified deadline", standing.cause)
+    return standing
+
+
+def _limit(job: J, why: str, cause: Failure | None) -> Failing:
+    told = Told(f"{job.KIND}Failed", f"Job {job.metadata.name} has failed because {why}")
+    return Failing(told, clear=True, cause=cause)
+
+
+def resuming(status: JobStatus) -> bool:
+    """Whether the status still says suspended."""
+    return any(found.type == "Suspended" and found.status == "True" for found in status.conditions)

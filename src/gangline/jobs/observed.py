@@ -1,0 +1,89 @@
+"""Everything a decision may depend on, at one moment."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Generic
+
+import msgspec
+
+from gangline.api.core import Pod, Service
+from gangline.api.meta import JSON
+from gangline.jobs.actions import PODS
+from gangline.jobs.framework import Addresses, Companion, Framework, J, NeedsCompanions, Problem
+from gangline.jobs.gang import Gang
+from gangline.jobs.intake import problems
+from gangline.jobs.render import port_number
+from gangline.jobs.site import Site, addresses
+
+Name = tuple[str, str]
+"""Resource and name of an object in the job's namespace."""
+Find = Callable[[str, str], JSON | None]
+"""Gives the object of a resource and name in the job's namespace, if the cache has one."""
+
+
+class Children(msgspec.Struct, frozen=True):
+    """What the caches hold of one job."""
+
+    pods: tuple[Pod, ...] = ()
+    services: tuple[Service, ...] = ()
+    # Objects with the job's labels and no owner.
+    orphans: tuple[tuple[str, Pod | Service], ...] = ()
+    # Made and ended by us, and not shown by the cache yet.
+    awaited: frozenset[Name] = frozenset()
+    ending: frozenset[str] = frozenset()
+    # The end of failed pods' logs, by uid, where they could be had.
+    logs: Mapping[str, tuple[str, ...]] = {}
+
+
+class Observed(msgspec.Struct, Generic[J], frozen=True):
+    """A job, defaulted; its children, seated; where its members are found; what it needs besides; and when."""
+
+    job: J
+    children: Children
+    # Why it cannot run, if it cannot; the rest is then as good as it gets.
+    problems: tuple[Problem, ...]
+    gang: Gang
+    addresses: Addresses
+    # Each with the object of that name, whoever owns it, if there is one.
+    companions: tuple[tuple[Companion, JSON | None], ...]
+    now: datetime
+    site: Site
+
+    @classmethod
+    def of(
+        cls,
+        framework: Framework[J],
+        job: J,
+        now: datetime,
+        children: Children = Children(),  # noqa: B008 - frozen
+        site: Site = Site(),  # noqa: B008 - frozen
+        find: Find = lambda resource, name: None,
+    ) -> "Observed[J]":
+        job = framework.default(job)
+        replicas, facts = framework.replicas(job), framework.facts
+        wrong = problems(framework, job)
+        gang = Gang.of(job.metadata.name, replicas, children.pods, job.status.ledger.round)
+        ports = {kind: port_number(spec.template, facts) for kind, spec in replicas.items()}
+        return cls(
+            job=job,
+            children=children,
+            gang=gang,
+            addresses=addresses(site, job, ports, replicas, children.services, facts),
+            problems=wrong,
+            companions=tuple(
+                (companion, find(companion.resource, companion.name))
+                for companion in (() if wrong else _companions(framework, job, gang))
+            ),
+            now=now,
+            site=site,
+        )
+
+    def there(self, resource: str) -> set[str]:
+        """Names of the pods or services that are there, or will be as soon as the cache has caught up."""
+        found = self.children.pods if resource == PODS else self.children.services
+        names = {child.metadata.name for child in found}
+        return names | {name for kind, name in self.children.awaited if kind == resource}
+
+
+def _companions(framework: Framework[J], job: J, gang: Gang) -> tuple[Companion, ...]:
+    return framework.companions(job, gang) if isinstance(framework, NeedsCompanions) else ()

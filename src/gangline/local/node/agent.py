@@ -1,0 +1,325 @@
+"""Runs a command line in another pod: what `mpirun` starts in place of `ssh`.
+
+::
+
+    agent.py [OPTION...] [--container NAME] POD WORD...
+
+Options before the pod's name are not for us and are skipped (Hydra gives `-x`). The words, joined by spaces, are a
+command line for `/bin/sh` in the pod; standard input, output and error are forwarded, and its exit code is ours. The
+command ends when the agent does. A pod that has yet to start is waited for.
+
+`mpirun` starts one of these per host, so it is a script for a bare interpreter, and imports little.
+`GANGLINE_KUBECONFIG` names a kubeconfig, written as JSON: server, CA, token, namespace.
+"""
+
+# pathlib and contextlib are slow to import, and a bare interpreter has no Clock.
+# ruff: noqa: PTH123
+
+import json
+import os
+import select
+import socket
+import sys
+import time
+from binascii import b2a_base64
+
+STDIN, STDOUT, STDERR, ERROR, CLOSE = 0, 1, 2, 3, 255
+CONTINUED, TEXT, BINARY, GOODBYE, PING, PONG = 0, 1, 2, 8, 9, 10
+CHUNK = 32 * 1024
+MUCH = 2**20
+"""While so much waits to be sent, no more input is read."""
+PATIENCE, UNKNOWN_PATIENCE, LOOK = 600.0, 30.0, 0.1
+"""Seconds to wait for a pod that has yet to start, for one that does not exist yet, and between two looks."""
+
+
+class Trouble(Exception):
+    """What went wrong, in one line."""
+
+
+class Place:
+    """Where to ask, and as whom."""
+
+    def __init__(self, config: dict[str, list[dict[str, dict[str, str]]]]) -> None:
+        cluster = config["clusters"][0]["cluster"]
+        self.scheme, _, self.authority = cluster["server"].partition("://")
+        host, _, port = self.authority.rpartition(":")
+        self.address = (host.strip("[]"), int(port))
+        self.ca = cluster.get("certificate-authority")
+        self.token = config["users"][0]["user"]["token"]
+        self.namespace = config["contexts"][0]["context"].get("namespace", "default")
+
+    def connected(self) -> socket.socket:
+        try:
+            plain = socket.create_connection(self.address)
+        except OSError as error:
+            raise Trouble(f"{self.authority}: {error.strerror or error}") from error
+        if self.scheme != "https":
+            return plain
+        import ssl  # slow, and needless without TLS
+
+        return ssl.create_default_context(cafile=self.ca).wrap_socket(plain, server_hostname=self.address[0])
+
+    def head(self, path: str, *lines: str) -> bytes:
+        common = (f"GET {path} HTTP/1.1", f"Host: {self.authority}", f"Authorization: Bearer {self.token}")
+        return "\r\n".join((*common, "User-Agent: gangline-agent", *lines, "", "")).encode()
+
+
+class Asked:
+    """The command line, taken apart."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.container = ""
+        while words and words[0].startswith("-"):
+            option, words = words[0], words[1:]
+            if option == "--container" and words:
+                self.container, words = words[0], words[1:]
+        if len(words) < 2:
+            raise Trouble("usage: agent [--container NAME] POD COMMAND...")
+        self.pod, self.script = words[0], " ".join(words[1:])
+
+    def path(self, namespace: str) -> str:
+        return f"/api/v1/namespaces/{namespace}/pods/{quoted(self.pod)}"
+
+    def query(self) -> str:
+        pairs = [("command", "/bin/sh"), ("command", "-c"), ("command", self.script)]
+        pairs += [(name, "true") for name in ("stdin", "stdout", "stderr")]
+        pairs += [("container", self.container)]
+        return "&".join(f"{name}={quoted(value)}" for name, value in pairs)
+
+
+def quoted(text: str) -> str:
+    """For an address; all bytes but letters and digits."""
+    return "".join(
+        chr(each) if chr(each).isalnum() and each < 128 else f"%{each:02X}" for each in os.fsencode(text)
+    )
+
+
+# The pod
+
+
+def answer(place: Place, path: str) -> tuple[int, bytes]:
+    """The status and the body of a request."""
+    data = b""
+    with place.connected() as connection:
+        connection.sendall(place.head(path, "Accept: application/json", "Connection: close"))
+        while piece := connection.recv(CHUNK):
+            data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def running(place: Place, asked: Asked) -> bool:
+    """Whether the pod's container is at work. Chooses the container, if none was named. Raises `Trouble`."""
+    status, body = answer(place, asked.path(place.namespace))
+    if status == 404:
+        return False
+    if status != 200:
+        raise Trouble(f"pod {asked.pod}: the server answers {status}: {body.decode(errors='replace')}")
+    pod = json.loads(body)
+    asked.container = asked.container or chosen(pod)
+    phase = pod.get("status", {}).get("phase", "")
+    if phase in ("Succeeded", "Failed") or pod["metadata"].get("deletionTimestamp"):
+        raise Trouble(f"pod {asked.pod} is over ({phase})")
+    states = pod.get("status", {}).get("containerStatuses", [])
+    return any(each["name"] == asked.container and "running" in each.get("state", {}) for each in states)
+
+
+def chosen(pod: dict[str, dict[str, object]]) -> str:
+    """The container that is meant when none is named, as kubectl has it."""
+    notes, containers = pod["metadata"].get("annotations", {}), pod["spec"]["containers"]
+    assert isinstance(notes, dict)
+    assert isinstance(containers, list)
+    return str(notes.get("kubectl.kubernetes.io/default-container") or containers[0]["name"])
+
+
+def connection_to(place: Place, asked: Asked) -> "Wire":
+    """A command at work in the pod. Waits until the pod can be asked. Raises `Trouble`."""
+    begun = time.monotonic()
+    while True:
+        problem = "does not exist, or its container does not run"
+        if running(place, asked):
+            wire, problem = shaken(place, asked)
+            if wire is not None:
+                return wire
+        waited = time.monotonic() - begun
+        if waited > (PATIENCE if asked.container else UNKNOWN_PATIENCE):
+            raise Trouble(f"pod {asked.pod} {problem}")
+        time.sleep(LOOK)
+
+
+def shaken(place: Place, asked: Asked) -> tuple["Wire | None", str]:
+    """The connection, or why there is none (yet)."""
+    connection = place.connected()
+    connection.sendall(
+        place.head(
+            f"{asked.path(place.namespace)}/exec?{asked.query()}",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            "Sec-WebSocket-Version: 13",
+            f"Sec-WebSocket-Key: {b2a_base64(os.urandom(16), newline=False).decode()}",
+            "Sec-WebSocket-Protocol: v5.channel.k8s.io",
+        )
+    )
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = connection.recv(CHUNK)
+        if not piece:
+            raise Trouble(f"pod {asked.pod}: the server closed the connection")
+        data += piece
+    head, _, rest = data.partition(b"\r\n\r\n")
+    status = int(head.split()[1])
+    if status == 101:
+        return Wire(connection, rest), ""
+    connection.close()
+    if status != 500:
+        raise Trouble(f"pod {asked.pod}: the server answers {status}: {rest.decode(errors='replace')}")
+    return None, f"cannot be entered: {rest.decode(errors='replace')}"
+
+
+# The conversation
+
+
+class Wire:
+    """Frames, in both directions, without ever waiting."""
+
+    def __init__(self, connection: socket.socket, received: bytes) -> None:
+        connection.setblocking(False)  # noqa: FBT003
+        self.connection, self.received = connection, bytearray(received)
+        self.unsent = bytearray()
+        self.part = b""
+
+    def send(self, channel: int, data: bytes) -> None:
+        self.frame(BINARY, bytes((channel,)) + data)
+
+    def frame(self, code: int, data: bytes) -> None:
+        size = len(data)
+        if size < 126:
+            length = bytes((0x80 | size,))
+        elif size < 2**16:
+            length = bytes((0x80 | 126,)) + size.to_bytes(2, "big")
+        else:
+            length = bytes((0x80 | 127,)) + size.to_bytes(8, "big")
+        # The mask is there for proxies that mistake frames for requests; here there is none. It must be a mask.
+        self.unsent += bytes((0x80 | code,)) + length + b"\0\0\0\0" + data
+
+    def flush(self) -> None:
+        """Send what can be sent now."""
+        while self.unsent:
+            try:
+                done = self.connection.send(self.unsent)
+            except OSError as error:
+                if not later(error):
+                    raise
+                return
+            del self.unsent[:done]
+
+    def receive(self) -> bool:
+        """Take what has come. False at the end."""
+        while True:
+            try:
+                data = self.connection.recv(CHUNK)
+            except OSError as error:
+                if not later(error):
+                    raise
+                return True
+            if not data:
+                return False
+            self.received += data
+
+    def frames(self) -> list[bytes]:
+        """The messages that are complete: a byte of channel, then data."""
+        found = []
+        while (cut := self.cut()) is not None:
+            first, data = cut
+            code = first & 15
+            if code == PING:
+                self.frame(PONG, data)
+            elif code in (BINARY, TEXT, CONTINUED):
+                self.part += data
+                if first & 0x80:
+                    found.append(self.part)
+                    self.part = b""
+        return found
+
+    def cut(self) -> tuple[int, bytes] | None:
+        """One frame off what was received, if it is all there."""
+        buffer = self.received
+        if len(buffer) < 2:
+            return None
+        size, at = buffer[1] & 127, 2
+        if size > 125:
+            at = 4 if size == 126 else 10
+            if len(buffer) < at:
+                return None
+            size = int.from_bytes(buffer[2:at], "big")
+        if len(buffer) < at + size:
+            return None
+        first, data = buffer[0], bytes(buffer[at : at + size])
+        del buffer[: at + size]
+        return first, data
+
+
+def later(error: OSError) -> bool:
+    """Whether an error says only that nothing can be done now. TLS has its own two."""
+    return isinstance(error, BlockingIOError) or type(error).__name__ in (
+        "SSLWantReadError",
+        "SSLWantWriteError",
+    )
+
+
+def converse(wire: Wire) -> int:
+    """Forward until the command has ended. Gives its exit code. Raises `Trouble` if the connection breaks first."""
+    reads = True
+    while True:
+        wire.flush()
+        watched = [wire.connection] + ([0] if reads and len(wire.unsent) < MUCH else [])
+        ready = select.select(watched, [wire.connection] if wire.unsent else [], [])[0]
+        if 0 in ready:
+            data = os.read(0, CHUNK)
+            reads = bool(data)
+            wire.send(*((STDIN, data) if data else (CLOSE, bytes((STDIN,)))))
+        # Also when only sending was possible: TLS may hold data that a socket does not show.
+        open_ = wire.receive()
+        for message in wire.frames():
+            if message[:1] == bytes((ERROR,)):
+                return code_of(message[1:])
+            write(message[0], message[1:])
+        if not open_:
+            raise Trouble("the connection to the pod broke")
+
+
+def write(channel: int, data: bytes) -> None:
+    while data and channel in (STDOUT, STDERR):
+        data = data[os.write(channel, data) :]
+
+
+def code_of(status: bytes) -> int:
+    """The exit code that a Status tells."""
+    told = json.loads(status)
+    if told.get("status") == "Success":
+        return 0
+    causes = told.get("details", {}).get("causes", [])
+    code = next((each["message"] for each in causes if each.get("reason") == "ExitCode"), None)
+    if code is None:
+        raise Trouble(str(told.get("message", "the command failed")))
+    return int(code)
+
+
+def main(words: list[str]) -> int:
+    try:
+        asked = Asked(words)
+        try:
+            with open(os.environ["GANGLINE_KUBECONFIG"], encoding="utf-8") as file:
+                place = Place(json.load(file))
+        except (KeyError, OSError) as error:
+            raise Trouble(f"GANGLINE_KUBECONFIG does not lead to a plane: {error}") from error
+        wire = connection_to(place, asked)
+        with wire.connection:
+            return converse(wire)
+    except (Trouble, OSError) as error:
+        sys.stderr.write(f"agent: {error}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,93 @@
+"""The kinds that the operator serves, on the server: whether they are there, and how they get there."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from gangline.api.kinds import KINDS
+from gangline.api.meta import JSON
+from gangline.api.scheme import Resource
+from gangline.api.training import JobKind
+from gangline.base.clock import Clock
+from gangline.kube.client import Client
+from gangline.kube.discovery import served
+from gangline.kube.errors import AlreadyExists, KubeError
+from gangline.schema.crds import crd
+
+log = logging.getLogger(__name__)
+
+CRDS: Resource[JSON] = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    dict[str, Any],
+    namespaced=False,
+)
+OWNER = "gangline"
+REMEDY = "gangline crds | kubectl apply -f -"
+
+SOON = timedelta(milliseconds=10)
+LOOK = timedelta(seconds=2)
+"""How often to look for definitions that somebody else must bring."""
+
+
+async def define(client: Client, clock: Clock) -> None:
+    """Make all kinds known to a server that is ours, and wait until they are. What is there stays as it is."""
+    for kind in KINDS:
+        with suppress(AlreadyExists):
+            await client.create(CRDS, crd(kind))
+    while await missing(client, KINDS):
+        await clock.sleep(SOON)
+
+
+async def install(client: Client, kinds: Iterable[JobKind]) -> None:
+    """Make these kinds as this version has them, whoever made them before. Idempotent."""
+    for kind in kinds:
+        await client.apply(CRDS, crd(kind), owner=OWNER, force=True)
+
+
+async def missing(client: Client, kinds: Iterable[JobKind]) -> tuple[JobKind, ...]:
+    """Which of them the server does not serve."""
+    return tuple([kind for kind in kinds if not await served(client, kind.resource)])
+
+
+class Definitions:
+    """Waits for the kinds that an operator needs. `problem` is a readiness check."""
+
+    def __init__(self, client: Client, kinds: Sequence[JobKind], clock: Clock) -> None:
+        self._client, self._kinds, self._clock = client, kinds, clock
+        # None: not looked for yet.
+        self._missing: tuple[JobKind, ...] | None = None
+
+    def problem(self) -> str:
+        """What is not there, in words; empty when all is."""
+        if self._missing is None:
+            return "not looked for yet"
+        return f"not served: {names(self._missing)}" if self._missing else ""
+
+    async def served(self) -> None:
+        """Return when the server has all of them. Says once, and again when that changes, which it waits for.
+
+        Raises the errors of the first look; later ones are logged, for a server may be away for a while.
+        """
+        self._missing = await missing(self._client, self._kinds)
+        while self._missing:
+            told = {"missing": names(self._missing), "install": REMEDY}
+            log.warning("the server lacks definitions, waiting for them", extra=told)
+            await self._fewer()
+
+    async def _fewer(self) -> None:
+        before = self._missing
+        while self._missing == before:
+            await self._clock.sleep(LOOK)
+            try:
+                self._missing = await missing(self._client, self._kinds)
+            except KubeError as error:
+                log.warning("cannot look for definitions", extra={"error": str(error)})
+
+
+def names(kinds: Iterable[JobKind]) -> str:
+    return ", ".join(kind.resource.name for kind in kinds)

@@ -1,0 +1,233 @@
+"""The launch agent that `mpirun` gets on the embedded plane: real pods, real commands, real MPI where there is one."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gangline.api.core import ConfigMap, Pod
+from gangline.api.meta import JSON, Selector
+from gangline.api.scheme import CORE
+from gangline.base.clock import SystemClock
+from gangline.kube.client import Client
+from gangline.kube.pods import Pods
+from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
+from gangline.local.node.native import agent_script
+from gangline.local.plane import PlaneSettings
+from gangline.runtime.cache import Cache
+from gangline.runtime.informer import Informer
+
+KUBEXEC = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+pod=$1
+shift
+exec "$GANGLINE_AGENT" "$pod" "$@"
+"""
+# What mpirun does first, and all that matters here: the agent, for every host, with a command line.
+LAUNCHER = """while read host slots; do
+  $OMPI_MCA_plm_rsh_agent -x $host echo '"rank on $HOSTNAME"' ';' exit 0 </dev/null || exit 7
+done < "$OMPI_MCA_orte_default_hostfile"
+"""
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    plane = PlaneSettings(certificates=tmp_path / "certificates")
+    settings = LocalSettings(folder=tmp_path, logs=tmp_path / "state", plane=plane)
+    async with local_cluster(settings, CORE, SystemClock()) as running:
+        yield running
+
+
+def pod(name: str, *command: str, volumes: tuple[JSON, ...] = (), **container: object) -> JSON:
+    main = {"name": "main", "image": "none", "command": list(command), **container}
+    spec = {"restartPolicy": "Never", "containers": [main], "volumes": list(volumes)}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait for files and processes, which tell nobody when they change."""
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def over(client: Client, name: str) -> str:
+    """How a pod ended, and what it printed, in order of the alphabet."""
+    where = Selector("default", fields=f"metadata.name={name}")
+    pods = Informer(client, Pod, where, clock=SystemClock())
+
+    def ended(cache: Cache[Pod]) -> bool:
+        return any(pod.status.phase in ("Succeeded", "Failed") for pod in cache)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        following = group.create_task(pods.run())
+        await pods.until(ended)
+        following.cancel()
+    (found,) = pods.cache
+    lines = [line.decode() async for line in Pods(client).logs(found.metadata.key)]
+    return "\n".join([found.status.phase, *sorted(lines)])
+
+
+class Agent:
+    """The agent, as a pod would start it."""
+
+    def __init__(self, folder: Path, cluster: LocalCluster, state: Path) -> None:
+        self.script = folder / "agent"
+        self.script.write_text(agent_script())
+        self.script.chmod(0o700)
+        self._state = state
+
+    async def start(self, *words: str) -> asyncio.subprocess.Process:
+        await until(lambda: list(self._state.glob("pods/*/_kubeconfig")))
+        config = next(self._state.glob("pods/*/_kubeconfig"))
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(
+            str(self.script),
+            *words,
+            env={"GANGLINE_KUBECONFIG": str(config)},
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+        )
+
+    async def run(self, *words: str, stdin: bytes = b"") -> tuple[int | None, bytes, bytes]:
+        process = await self.start(*words)
+        async with asyncio.timeout(60):
+            out, err = await process.communicate(stdin)
+        return process.returncode, out, err
+
+
+@pytest.fixture
+def agent(tmp_path: Path, cluster: LocalCluster) -> Agent:
+    return Agent(tmp_path, cluster, tmp_path / "state")
+
+
+async def test_output_errors_and_exit_code_come_through(cluster: LocalCluster, agent: Agent) -> None:
+    env = [{"name": "COLOUR", "value": "red"}]
+    await cluster.client.create(Pod, pod("worker", "sleep", "1000", env=env))
+    done = await agent.run("worker", "echo", "$COLOUR $HOSTNAME;", "echo bad >&2; exit 5")
+    assert done == (5, b"red worker\n", b"bad\n")
+
+
+async def test_options_before_the_pod_are_skipped_and_a_container_can_be_named(
+    cluster: LocalCluster, agent: Agent
+) -> None:
+    body = pod("worker", "sleep", "1000")
+    second = {
+        "name": "other",
+        "image": "none",
+        "command": ["sleep", "1000"],
+        "env": [{"name": "A", "value": "b"}],
+    }
+    body["spec"]["containers"].append(second)
+    await cluster.client.create(Pod, body)
+    assert (await agent.run("-x", "-n", "worker", "echo", "$A."))[1] == b".\n"
+    assert (await agent.run("-x", "--container", "other", "worker", "echo", "$A."))[1] == b"b.\n"
+
+
+async def test_much_input_comes_back_whole(cluster: LocalCluster, agent: Agent) -> None:
+    await cluster.client.create(Pod, pod("worker", "sleep", "1000"))
+    much = os.urandom(5_000_000)
+    code, out, err = await agent.run("worker", "cat", stdin=much)
+    assert (code, out == much, err) == (0, True, b"")
+
+
+async def test_a_pod_that_has_yet_to_start_is_waited_for(cluster: LocalCluster, agent: Agent) -> None:
+    await cluster.client.create(Pod, pod("somebody", "sleep", "1000"))
+    process = await agent.start("worker", "echo", "there")
+    await cluster.client.create(Pod, pod("worker", "sleep", "1000"))
+    out, _ = await asyncio.wait_for(process.communicate(), 30)
+    assert (process.returncode, out) == (0, b"there\n")
+
+
+async def test_a_pod_that_is_over_is_one_line(cluster: LocalCluster, agent: Agent) -> None:
+    await cluster.client.create(Pod, pod("worker", "true"))
+    await over(cluster.client, "worker")
+    assert await agent.run("worker", "true") == (1, b"", b"agent: pod worker is over (Succeeded)\n")
+
+
+async def test_without_a_command_usage_is_one_line(cluster: LocalCluster, agent: Agent) -> None:
+    await cluster.client.create(Pod, pod("worker", "sleep", "1000"))
+    code, _, err = await agent.run("worker")
+    assert (code, err) == (1, b"agent: usage: agent [--container NAME] POD COMMAND...\n")
+
+
+async def test_the_command_ends_with_the_agent_even_in_a_group_of_its_own(
+    cluster: LocalCluster, agent: Agent, tmp_path: Path
+) -> None:
+    await cluster.client.create(Pod, pod("worker", "sleep", "1000"))
+    leaves = f"import os, time; os.setpgid(0, 0); open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(999)"
+    process = await agent.start("worker", sys.executable, "-c", f'"{leaves}"', "&", "wait")
+    await until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    heir = psutil.Process(int((tmp_path / "pid").read_text()))
+    assert heir.is_running()
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    await until(lambda: not heir.is_running() or heir.status() == psutil.STATUS_ZOMBIE)
+
+
+# MPI
+
+
+def launcher(*command: str, **env: str) -> JSON:
+    mpi = {
+        "OMPI_MCA_plm_rsh_agent": "/etc/mpi/kubexec.sh",
+        "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
+        "PRTE_MCA_plm_ssh_agent": "/etc/mpi/kubexec.sh",
+        "PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile",
+        **env,
+    }
+    volume = {"name": "mpi", "configMap": {"name": "mpi", "defaultMode": 0o555}}
+    mount = {"name": "mpi", "mountPath": "/etc/mpi"}
+    given = [{"name": name, "value": value} for name, value in mpi.items()]
+    return pod("launcher", *command, volumes=(volume,), volumeMounts=[mount], env=given)
+
+
+async def team(client: Client) -> None:
+    hosts = "worker-0 slots=2\nworker-1 slots=2\n"
+    data = {"kubexec.sh": KUBEXEC, "hostfile": hosts}
+    await client.create(ConfigMap, {"metadata": {"name": "mpi", "namespace": "default"}, "data": data})
+    for number in range(2):
+        await client.create(Pod, pod(f"worker-{number}", "sleep", "1000"))
+
+
+async def test_a_launcher_reaches_every_host_of_its_hostfile(cluster: LocalCluster) -> None:
+    await team(cluster.client)
+    await cluster.client.create(Pod, launcher("sh", "-c", LAUNCHER))
+    assert await over(cluster.client, "launcher") == "Succeeded\nrank on worker-0\nrank on worker-1"
+
+
+@pytest.fixture
+def mpirun() -> str:
+    found = shutil.which("mpirun")
+    if found is None:
+        pytest.skip("no mpirun on this machine: apt-get install openmpi-bin")
+    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    if "Open MPI" not in said:
+        pytest.skip(f"mpirun is not Open MPI: {said.strip()[:40]}")
+    return found
+
+
+async def test_real_mpi_starts_its_ranks_in_the_workers(cluster: LocalCluster, mpirun: str) -> None:
+    await team(cluster.client)
+    await cluster.client.create(Pod, launcher(mpirun, "-n", "4", "sh", "-c", "echo rank on $HOSTNAME"))
+    ranks = ["rank on worker-0"] * 2 + ["rank on worker-1"] * 2
+    assert await over(cluster.client, "launcher") == "\n".join(["Succeeded", *ranks])
+
+
+async def test_a_pod_talks_to_its_own_plane_and_not_to_the_users(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "of-the-user"))
+    own = [{"name": "KUBECONFIG", "value": "mine"}]
+    await cluster.client.create(Pod, pod("p", "sh", "-c", 'cat "$KUBECONFIG"'))
+    await cluster.client.create(Pod, pod("q", "sh", "-c", "echo $KUBECONFIG", env=own))
+    assert f'"server":"{cluster.url}"' in await over(cluster.client, "p")
+    assert await over(cluster.client, "q") == "Succeeded\nmine"

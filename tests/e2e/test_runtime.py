@@ -1,0 +1,186 @@
+"""Containers through podman's command line, on a stand-in for podman: real clients' lives, real exit codes."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import psutil
+import pytest
+
+from gangline.api.core import ConfigMap, Pod, Secret
+from gangline.api.meta import JSON
+from gangline.base.clock import SystemClock
+from gangline.base.errors import InputError
+from gangline.local.node.choosing import settings
+from gangline.local.node.executing import executing
+from gangline.local.node.node import Node
+from gangline.local.node.settings import NodeSettings
+from nodeapi import NodeApi, key, pod_body, sh
+from nodes import QUICK, logs, main, node, until
+
+PODMAN = msgspec.structs.replace(QUICK, runtime="podman")
+
+
+class StandIn(NamedTuple):
+    """What the stand-in was asked."""
+
+    folder: Path
+
+    def runs(self) -> list[JSON]:
+        found = sorted(self.folder.glob("gangline-*/run"), key=lambda file: file.stat().st_mtime)
+        return [json.loads(file.read_text()) for file in found]
+
+    def containers(self, what: str) -> list[Path]:
+        return list(self.folder.glob(f"gangline-*/{what}"))
+
+
+@pytest.fixture
+def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    program = tmp_path / "bin" / "podman"
+    program.parent.mkdir()
+    script = Path(__file__).parents[1] / "standinpodman.py"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{script}" "$@"\n')
+    program.chmod(0o755)
+    state = tmp_path / "containers"
+    state.mkdir()
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("STANDIN", str(state))
+    return StandIn(state)
+
+
+@pytest.fixture
+def api() -> NodeApi:
+    return NodeApi()
+
+
+async def test_a_container_runs_from_its_image_and_is_removed(
+    api: NodeApi, tmp_path: Path, podman: StandIn
+) -> None:
+    async with node(api, tmp_path, PODMAN):
+        await api.client().create(Pod, pod_body("p", *sh("echo $IMAGE $HOSTNAME; exit 3")))
+        status = await api.phase("p", "Failed")
+    assert main(status)["state"]["terminated"]["exitCode"] == 3
+    assert await logs(tmp_path, "p") == "none p\n"
+    assert len(podman.containers("removed")) == 1
+
+
+async def test_volumes_and_environment_are_the_containers_own(
+    api: NodeApi, tmp_path: Path, podman: StandIn
+) -> None:
+    env = [
+        {"name": "PASS", "valueFrom": {"secretKeyRef": {"name": "s", "key": "p"}}},
+        {"name": "HOME", "value": "/data"},
+        {"name": "WHERE", "value": "/data/x"},
+    ]
+    mounts = [{"name": "v", "mountPath": "/data", "readOnly": True}]
+    volumes = [{"name": "v", "configMap": {"name": "c"}}]
+    command = sh("cat /data/a; echo $PASS $WHERE $(WHERE) $GANGLINE_VOLUME_V")
+    container = {"env": env, "volumeMounts": mounts, "workingDir": "/data"}
+    async with node(api, tmp_path, PODMAN):
+        client = api.client()
+        await client.create(ConfigMap, {"metadata": {"name": "c"}, "data": {"a": "A\n"}}, namespace="default")
+        await client.create(Secret, {"metadata": {"name": "s"}, "data": {"p": "cHc="}}, namespace="default")
+        await client.create(Pod, pod_body("p", *command, container=container, volumes=volumes))
+        await api.phase("p", "Succeeded")
+    (run,) = podman.runs()
+    # Nothing is rewritten: the paths are real inside. (The stand-in itself rewrites `$(WHERE)`, having no mounts.)
+    real = next(real for real, path in run["volumes"] if path == "/data")
+    assert await logs(tmp_path, "p") == f"A\npw /data/x {real}/x /data\n"
+    assert "pw" not in " ".join(run["words"])
+    assert "HOME=/data" in run["words"]
+    assert f"{real}:/data:ro" in run["words"]
+
+
+async def test_termination_asks_and_then_kills_the_container(
+    api: NodeApi, tmp_path: Path, podman: StandIn
+) -> None:
+    stubborn = sh("trap '' TERM; echo up; while true; do sleep 0.05; done")
+    async with node(api, tmp_path, PODMAN):
+        await api.client().create(Pod, pod_body("polite", "sleep", "99"))
+        await api.client().create(Pod, pod_body("stubborn", *stubborn, terminationGracePeriodSeconds=1))
+        await api.phase("polite", "Running")
+        await api.phase("stubborn", "Running")
+        await until(lambda: len(podman.containers("pid")) == 2)
+        pids = [int(file.read_text()) for file in podman.containers("pid")]
+        await api.client().delete(Pod, key("polite"))
+        await api.client().delete(Pod, key("stubborn"))
+        await api.gone("polite")
+        await api.gone("stubborn")
+    assert not any(map(psutil.pid_exists, pids))
+    assert len(podman.containers("removed")) == 2
+
+
+async def test_too_much_memory_is_told_as_such(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
+    script = sh("touch $STANDIN/gangline-$GANGLINE_CONTAINER/oom; exit 137")
+    container = {
+        "resources": {"limits": {"memory": "64Mi", "cpu": "500m"}},
+        "env": [{"name": "STANDIN", "value": str(podman.folder)}],
+    }
+    async with node(api, tmp_path, PODMAN):
+        await api.client().create(Pod, pod_body("p", *script, container=container))
+        status = await api.phase("p", "Failed")
+    ended = main(status)["state"]["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
+    words = podman.runs()[0]["words"]
+    assert words[words.index("--memory") + 1] == str(64 * 2**20)
+    assert words[words.index("--cpus") + 1] == "0.5"
+
+
+async def test_an_image_that_cannot_be_had_is_waited_for(
+    api: NodeApi, tmp_path: Path, podman: StandIn
+) -> None:
+    async with node(api, tmp_path, PODMAN):
+        await api.client().create(Pod, pod_body("p", "true", container={"image": "missing"}))
+        await api.until(lambda: "ErrImagePull" in str(api.pod("p").get("status")))
+        waiting = main(api.pod("p")["status"])["state"]["waiting"]
+        assert waiting["message"] == 'pulling image "missing": Error: unauthorized'
+        (podman.folder / "images").mkdir()
+        (podman.folder / "images" / "missing").touch()
+        await api.phase("p", "Succeeded")
+
+
+async def exec_in(running: Node, uid: str, *command: str) -> tuple[int, bytes]:
+    target = running.targets(uid)["main"]
+    async with executing(target, command, SystemClock(), stdin=False, tty=False) as started:
+        out = b""
+        while data := await started.read(1):
+            out += data
+        return await started.ended(), out
+
+
+async def test_commands_and_probes_run_in_the_container(
+    api: NodeApi, tmp_path: Path, podman: StandIn
+) -> None:
+    probe = {"exec": {"command": ["sh", "-c", "[ $IMAGE = none ]"]}, "periodSeconds": 1}
+    async with node(api, tmp_path, PODMAN) as running:
+        await api.client().create(Pod, pod_body("p", "sleep", "99", container={"readinessProbe": probe}))
+        await api.phase("p", "Running")
+        await api.until(lambda: main(api.pod("p")["status"])["ready"])
+        uid = api.pod("p")["metadata"]["uid"]
+        assert await exec_in(running, uid, "sh", "-c", "echo in $IMAGE; exit 4") == (4, b"in none\n")
+
+
+async def test_a_container_outlives_the_node_and_is_adopted(
+    api: NodeApi, tmp_path: Path, podman: StandIn
+) -> None:
+    staying = NodeSettings(runtime="podman", leave_running=True)
+    script = sh(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; exit 6")
+    async with node(api, tmp_path, staying):
+        await api.client().create(Pod, pod_body("p", *script))
+        await api.phase("p", "Running")
+    async with node(api, tmp_path, staying):
+        await asyncio.to_thread((tmp_path / "go").touch)
+        status = await api.phase("p", "Failed")
+    assert main(status)["state"]["terminated"]["exitCode"] == 6
+    assert len(podman.runs()) == 1
+
+
+def test_a_program_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(
+        InputError, match="--runtime podman: no such program; install podman, or leave the option out"
+    ):
+        settings(runtime="podman")

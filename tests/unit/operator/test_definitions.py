@@ -1,0 +1,121 @@
+"""An operator waits for its kinds; and what it may not read does not keep it from starting."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+
+import pytest
+
+from gangline.api.kinds import KINDS
+from gangline.api.meta import JSON, Key
+from gangline.kube.client import Client
+from gangline.kube.errors import ServerError
+from gangline.kube.transport import Frames, Request, Response, Stream
+from gangline.operator.definitions import LOOK, Definitions
+from gangline.operator.rivals import Identity, check
+from gangline.testing.clock import FakeClock, settle
+
+Answer = Callable[[Request], Response]
+
+
+class Answering:
+    """A wire to a server that says what the test wants."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.asked: list[str] = []
+
+    async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
+        self.asked.append(request.path)
+        return self.answer(request)
+
+    def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AbstractAsyncContextManager[Stream]:
+        raise NotImplementedError
+
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+        raise NotImplementedError
+
+
+def serving(*plurals: str) -> Answer:
+    listed = [{"name": plural, "kind": plural, "namespaced": True, "verbs": ["list"]} for plural in plurals]
+    return lambda request: Response(200, json.dumps({"resources": listed}).encode())
+
+
+def failing(code: int, reason: str) -> Answer:
+    status: JSON = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason}
+    return lambda request: Response(code, json.dumps(status).encode())
+
+
+ALL = tuple(kind.plural for kind in KINDS)
+
+
+async def test_with_everything_there_it_does_not_wait() -> None:
+    definitions = Definitions(Client(Answering(serving(*ALL))), KINDS, FakeClock())
+    assert definitions.problem() == "not looked for yet"
+    await definitions.served()
+    assert definitions.problem() == ""
+
+
+async def test_it_says_what_is_missing_once_and_goes_on_when_it_is_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, wire = FakeClock(), Answering(serving(*ALL[:-2]))
+    definitions = Definitions(Client(wire), KINDS, clock)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(definitions.served())
+        for _ in range(3):
+            await clock.advance(LOOK)
+        assert definitions.problem() == "not served: paddlejobs.kubeflow.org, jaxjobs.kubeflow.org"
+        assert len(caplog.records) == 1
+        wire.answer = serving(*ALL[:-1])
+        await clock.advance(LOOK)
+        assert [vars(record)["missing"] for record in caplog.records] == [
+            "paddlejobs.kubeflow.org, jaxjobs.kubeflow.org",
+            "jaxjobs.kubeflow.org",
+        ]
+        assert not waiting.done()
+        wire.answer = serving(*ALL)
+        await clock.advance(LOOK)
+    assert definitions.problem() == ""
+
+
+async def test_a_server_without_the_group_lacks_all_of_them() -> None:
+    clock, wire = FakeClock(), Answering(failing(404, "NotFound"))
+    definitions = Definitions(Client(wire), KINDS, clock)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(definitions.served())
+        await settle()
+        assert all(f"{plural}.kubeflow.org" in definitions.problem() for plural in ALL)
+        waiting.cancel()
+
+
+async def test_a_server_that_is_away_for_a_while_is_waited_for_but_not_at_the_start() -> None:
+    clock, wire = FakeClock(), Answering(failing(500, "InternalError"))
+    with pytest.raises(ServerError):
+        await Definitions(Client(wire), KINDS, clock).served()
+    wire.answer = serving(*ALL[1:])
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(Definitions(Client(wire), KINDS, clock).served())
+        await settle()
+        wire.answer = failing(500, "InternalError")
+        await clock.advance(LOOK)
+        assert not waiting.done()
+        wire.answer = serving(*ALL)
+        await clock.advance(LOOK)
+        assert waiting.done()
+
+
+@pytest.mark.parametrize("answer", [failing(403, "Forbidden"), failing(404, "NotFound")])
+async def test_signs_of_another_operator_that_may_not_be_read_are_passed_over(
+    answer: Answer, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire, me = Answering(answer), Identity(Key("ours", "us"), "gangline")
+    with caplog.at_level(logging.DEBUG, "gangline.operator.rivals"):
+        await check(Client(wire), KINDS, "", me, FakeClock())
+    # Leases, Deployments, pods, and jobs of six kinds.
+    assert len(wire.asked) == len(caplog.records) == 9

@@ -1,0 +1,153 @@
+"""`gangline operator` understands the flags of the operator it replaces, and complains in one line."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangline.base.errors import InputError
+from gangline.cli.main import run
+from gangline.cli.operator import IGNORED, log_level, operator
+from gangline.jobs.site import Services, Site
+from gangline.operator.flags import settings_of
+from gangline.operator.settings import OperatorSettings, ProcessSettings
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """The command sets logging up for the whole process."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def flags(*arguments: str) -> dict[str, Any]:
+    with operator.make_context("operator", list(arguments)) as context:
+        return context.params
+
+
+def settings(*arguments: str, **environ: str) -> ProcessSettings:
+    return settings_of(flags(*arguments), environ)
+
+
+def test_without_flags_the_settings_are_the_defaults() -> None:
+    assert settings() == ProcessSettings()
+
+
+def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
+    found = settings(
+        "--metrics-bind-address=:1",
+        "--health-probe-bind-address=:2",
+        "--leader-elect=true",
+        "--leader-election-id=x",
+        "--enable-scheme=TFJOB",
+        "--enable-scheme=pytorchjob",
+        "--namespace=team",
+        "--controller-threads=10",
+        "--pytorch-init-container-image=",
+        "--pytorch-init-container-max-tries=7",
+        "--mpi-kubectl-delivery-image=mine",
+        "--webhook-server-port=9443",
+        "--webhook-service-name=s",
+        "--webhook-secret-name=s",
+        "--zap-devel=true",
+        "--zap-encoder=json",
+        "--zap-log-level=debug",
+        "--zap-stacktrace-level=error",
+        "--zap-time-encoding=iso8601",
+    )
+    assert found == ProcessSettings(
+        operator=OperatorSettings(
+            kinds=("TFJob", "PyTorchJob"),
+            namespace="team",
+            workers=10,
+            pytorch_init_image="",
+            pytorch_init_tries=7,
+            mpi_delivery_image="mine",
+        ),
+        metrics_address=":1",
+        probe_address=":2",
+        leader_elect=True,
+        lease="x",
+    )
+
+
+def test_what_comes_from_the_environment() -> None:
+    found = settings("--services=per-job", CUSTOM_CLUSTER_DOMAIN="cluster.local", POD_NAME="operator-1")
+    assert found.operator.site == Site(services=Services.PER_JOB, domain="cluster.local")
+    assert found.pod == "operator-1"
+
+
+def test_the_namespace_may_come_from_kubeflows_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBEFLOW_NAMESPACE", "team")
+    assert settings().operator.namespace == "team"
+    assert settings("--namespace=other").operator.namespace == "other"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--leader-elect"], True),
+        (["--leader-elect=false"], False),
+        (["-leader-elect"], True),
+        (["-leader-elect=true", "-workers=2"], True),
+        ([], False),
+    ],
+)
+def test_switches_are_written_as_in_go(arguments: list[str], expected: bool) -> None:
+    assert settings(*arguments).leader_elect is expected
+
+
+def test_a_template_is_read_and_the_default_one_need_not_exist(tmp_path: Path) -> None:
+    file = tmp_path / "init.yaml"
+    file.write_text("- name: init\n")
+    chosen = settings(f"--pytorch-init-container-template-file={file}")
+    assert chosen.operator.pytorch_init_template == "- name: init\n"
+    with pytest.raises(InputError, match=r"nowhere\.yaml: no such file"):
+        settings("--pytorch-init-container-template-file=nowhere.yaml")
+
+
+@pytest.mark.parametrize(
+    ("argument", "complaint"),
+    [
+        ("--enable-scheme=FooJob", "scheme FooJob is not supported yet"),
+        ("--gang-scheduler-name=volcano", "gang scheduling comes with gangline's scheduler"),
+        ("--nonsense", "No such option '--nonsense'"),
+        ("--workers=0", "0 is not in the range"),
+        ("--leader-elect=maybe", "'maybe' is not a valid boolean"),
+        ("--services=none", "'none' is not one of"),
+        ("--log-level=loud", '--log-level: is "loud"; write one of debug, info'),
+        ("--kubeconfig=nowhere", "nowhere: no such file"),
+        ("surplus", "unexpected extra argument (surplus)"),
+    ],
+)
+def test_a_bad_flag_is_one_line_and_exit_code_one(
+    argument: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["operator", argument]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert complaint in line
+
+
+def test_levels_are_zaps() -> None:
+    assert [log_level(text) for text in ("debug", "INFO", "warn", "error", "panic", "0", "5")] == [
+        "DEBUG",
+        "INFO",
+        "WARNING",
+        "ERROR",
+        "CRITICAL",
+        "INFO",
+        "DEBUG",
+    ]
+
+
+def test_flags_without_effect_are_not_shown() -> None:
+    shown = {
+        name for option in operator.params for name in option.opts if not getattr(option, "hidden", False)
+    }
+    assert not shown & set(IGNORED)

@@ -1,0 +1,88 @@
+"""The manifests say the same thing everywhere, and what the operator needs."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gangline.api.kinds import KINDS
+from gangline.api.training import GROUP
+from gangline.cli.operator import operator
+from gangline.operator.rivals import GANGLINE, ROLE
+
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+PLURALS = [kind.plural for kind in KINDS]
+SCALABLE = [kind.plural for kind in KINDS if kind.scalable]
+
+
+def documents(name: str) -> dict[tuple[str, str], Any]:
+    found = yaml.safe_load_all((MANIFESTS / name).read_text())
+    return {(document["kind"], document["metadata"]["name"]): document for document in found}
+
+
+RBAC = documents("rbac.yaml")
+
+
+def rights(role: str) -> dict[str, set[str]]:
+    """Verbs by resource of our group."""
+    rules = [rule for rule in RBAC["ClusterRole", role]["rules"] if rule["apiGroups"] == [GROUP]]
+    return {resource: set(rule["verbs"]) for rule in rules for resource in rule["resources"]}
+
+
+def test_every_kind_is_in_every_role() -> None:
+    for role in ("gangline-operator", "gangline-edit", "gangline-view"):
+        found = rights(role)
+        assert set(PLURALS) <= found.keys(), role
+        assert {f"{plural}/status" for plural in PLURALS} <= found.keys(), role
+    for role in ("gangline-edit", "gangline-view"):
+        assert {f"{plural}/scale" for plural in SCALABLE} <= rights(role).keys(), role
+
+
+def test_who_may_view_may_change_nothing() -> None:
+    assert set().union(*rights("gangline-view").values()) == {"get", "list", "watch"}
+
+
+def test_the_operator_has_no_secrets_no_wildcards_and_changes_no_spec() -> None:
+    rules = RBAC["ClusterRole", "gangline-operator"]["rules"]
+    assert not [rule for rule in rules if "*" in rule["resources"] + rule["verbs"] + rule["apiGroups"]]
+    assert not [rule for rule in rules if "secrets" in rule["resources"]]
+    assert rights("gangline-operator")["tfjobs"] == {"get", "list", "watch", "delete"}
+
+
+def test_in_one_namespace_the_rights_are_the_same() -> None:
+    namespaced = documents("rbac-namespaced.yaml")
+    assert (
+        namespaced["Role", "gangline-operator"]["rules"] == RBAC["ClusterRole", "gangline-operator"]["rules"]
+    )
+    assert not [kind for kind, _ in namespaced if kind.startswith("Cluster")]
+
+
+def test_definitions_may_be_installed_of_our_kinds_alone() -> None:
+    found = documents("rbac-install-crds.yaml")["ClusterRole", "gangline-operator-install-crds"]
+    (patching,) = [rule for rule in found["rules"] if "patch" in rule["verbs"]]
+    assert patching["resourceNames"] == [f"{plural}.{GROUP}" for plural in PLURALS]
+
+
+def test_the_deployment_runs_a_command_that_exists_with_the_account_that_has_the_role() -> None:
+    found = documents("operator.yaml")
+    deployment = found["Deployment", "gangline-operator"]
+    pod = deployment["spec"]["template"]
+    assert pod["metadata"]["labels"][ROLE] == GANGLINE
+    account = RBAC["ServiceAccount", "gangline-operator"]["metadata"]
+    assert pod["spec"]["serviceAccountName"] == account["name"]
+    assert deployment["metadata"]["namespace"] == account["namespace"]
+    (container,) = pod["spec"]["containers"]
+    assert container["command"] == ["gangline", "operator"]
+    with operator.make_context("operator", list(container["args"])) as context:
+        assert context.params["leader_elect"] is True
+        assert pod["spec"]["terminationGracePeriodSeconds"] > context.params["grace"]
+
+
+def test_the_service_leads_to_the_pods_metrics() -> None:
+    found = documents("operator.yaml")
+    pod = found["Deployment", "gangline-operator"]["spec"]["template"]
+    service = found["Service", "gangline-operator"]["spec"]
+    assert service["selector"].items() <= pod["metadata"]["labels"].items()
+    (port,) = service["ports"]
+    names = {named["name"]: named["containerPort"] for named in pod["spec"]["containers"][0]["ports"]}
+    assert names[port["targetPort"]] == 8080

@@ -1,0 +1,46 @@
+"""docs/operator.md says what the command and the metrics are."""
+
+import re
+from pathlib import Path
+
+import click
+from prometheus_client import CollectorRegistry
+
+from gangline.cli.operator import IGNORED, operator
+from gangline.operator.metrics import JobMetrics
+
+PAGE = (Path(__file__).parents[3] / "docs" / "operator.md").read_text()
+ROW = re.compile(r"^\| (`--[^|]+) \| ([^|]*)\| (.+) \|$", re.MULTILINE)
+OPTIONS = [option for option in operator.params if isinstance(option, click.Option) and not option.hidden]
+
+
+def default(option: click.Option) -> str:
+    """As it is written in the table: nothing for none."""
+    value = option.default
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, str | int | float) else ""
+
+
+def test_every_flag_is_in_the_table_with_its_default_and_no_other() -> None:
+    written = {
+        tuple(re.findall(r"`(--[\w-]+)`", flags)): shown.strip().strip("`")
+        for flags, shown, _ in ROW.findall(PAGE)
+    }
+    assert written == {tuple(option.opts): default(option) for option in OPTIONS}
+
+
+def test_flags_without_effect_are_named() -> None:
+    assert [name for name in IGNORED if f"`{name}`" not in PAGE] == []
+
+
+def test_every_flag_says_what_it_does() -> None:
+    assert [option.name for option in OPTIONS if not option.help] == []
+
+
+def test_every_metric_of_jobs_is_in_the_table() -> None:
+    registry = CollectorRegistry()
+    JobMetrics(registry)
+    names = {f"{family.name}_total" for family in registry.collect()}
+    written = re.findall(r"`(training_operator_\w+_total|…_\w+_total)`", PAGE)
+    assert {name.replace("…", "training_operator") for name in written} == names

@@ -7,7 +7,7 @@ WORKERS ?= auto
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-real test-soak test-dist check format dist bench-runtime bench-local pictures lock clean
+.PHONY: help install demo test test-real test-frameworks test-soak test-dist check format dist bench-runtime bench-local bench-operator crds pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -33,6 +33,10 @@ test-real: $(STAMP) ## the contract suite against a real kube-apiserver (builds 
 	hack/clients.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -m real tests
 
+test-frameworks: $(STAMP) ## train with TensorFlow, PyTorch, XGBoost, LightGBM, JAX, Paddle and MPI (fetches 1.4 GB the first time)
+	hack/frameworks.sh
+	GANGLINE_REQUIRE_FRAMEWORKS=1 $(BIN)/python -m pytest -m frameworks tests --timeout 600
+
 check: $(STAMP) ## formatter, linter, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -48,9 +52,10 @@ dist: $(STAMP) ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
-test-soak: $(STAMP) ## long faults and fuzzing: 200 kills of store and server, thousands of patches (needs test-real's binaries)
+test-soak: $(STAMP) ## long faults and fuzzing: 200 kills of store and server, thousands of patches and job histories (needs test-real's binaries)
 	GANGLINE_KILLS=200 $(BIN)/python -m pytest tests/e2e/test_store_crash.py tests/e2e/test_server_crash.py --timeout 2400
 	GANGLINE_FUZZ_ROUNDS=250 $(BIN)/python -m pytest tests/contract/test_patches.py --timeout 1200
+	GANGLINE_JOB_HISTORIES=20 $(BIN)/python -m pytest tests/property/test_jobs_wild.py tests/property/test_jobs_same_end.py --timeout 3600
 
 test-dist: dist ## install the wheel into an empty virtual environment and run the demo there
 	rm -rf dist/try && $(PYTHON) -m venv dist/try
@@ -62,6 +67,14 @@ bench-runtime: $(STAMP) ## decode, cache, watch and request rates, side by side 
 
 bench-local: $(STAMP) ## creates, lists, watches, memory and start of our API server, side by side with a real one
 	$(BIN)/python bench/local_bench.py
+
+bench-operator: $(STAMP) ## jobs to running, CPU, memory and API calls, side by side with the Kubeflow operator (builds both the first time)
+	hack/kubernetes.sh
+	hack/peer.sh
+	$(BIN)/python bench/operator_bench.py
+
+crds: $(STAMP) ## write manifests/crds anew
+	$(BIN)/python hack/crds.py
 
 pictures: $(STAMP) ## redraw docs/images from their text
 	$(BIN)/python hack/pictures.py

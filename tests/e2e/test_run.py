@@ -62,6 +62,17 @@ def test_demo_trains_through_every_layer_and_exits_0() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("kind", "members"), [("pytorch", 3), ("xgboost", 3), ("paddle", 3), ("jax", 3), ("mpi", 2)]
+)
+def test_every_other_kind_trains_too(kind: str, members: int) -> None:
+    done = gangline("run", Path("examples") / f"{kind}job-numpy.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    ranks = {int(rank) for rank in re.findall(r"trained: rank (\d+) of", done.stdout)}
+    assert ranks == set(range(members))
+    assert f"{kind}job/allreduce  Succeeded" in done.stdout
+
+
 def test_a_job_that_fails_exits_100(tmp_path: Path) -> None:
     done = gangline("run", job(tmp_path, 'python, -c, "import sys; print(42); sys.exit(3)"'))
     assert done.returncode == 100, done.stderr

@@ -153,6 +153,8 @@ class Ledger(Wire, frozen=True):
     # How often the whole team was started anew; and the round in which it got the addresses it has.
     round: int = 0
     addresses: int = 0
+    # Of the rounds: those begun because a port was taken, which are no restarts of the job's own.
+    renewals: int = 0
     # Every seat of this round has had its pod: one that is missing now was lost.
     complete: bool = False
     # A limit was reached: every pod goes, whatever the clean-up policy says.

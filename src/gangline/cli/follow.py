@@ -10,7 +10,7 @@ import click
 
 from gangline.api.core import Namespace, Pod
 from gangline.api.meta import Key, Selector
-from gangline.api.training import JOB_NAME, JobKind, TrainingJob
+from gangline.api.training import JOB_NAME, ConditionType, JobKind, TrainingJob
 from gangline.base.clock import Clock
 from gangline.base.tasks import every
 from gangline.jobs.status import newest
@@ -48,7 +48,16 @@ class Follower:
             self._logs.close()
         took = self._clock.monotonic() - started
         click.echo(f"{newest(job.status)} in {took:.1f} s: {job.status.conditions[-1].message}")
+        self._tell_failure(job)
         return job
+
+    def _tell_failure(self, job: TrainingJob) -> None:
+        first = job.status.first_failure
+        if not job.status.holds(ConditionType.FAILED) or first is None:
+            return
+        code = "" if first.exit_code is None else f" with exit code {first.exit_code}"
+        reason = f" ({first.reason})" if first.reason else ""
+        click.echo(f"first to fail: {first.replica}{code}{reason}")
 
     async def _finished(self, where: Selector) -> TrainingJob:
         jobs = Informer(self._client, self._facts.model, where, clock=self._clock)

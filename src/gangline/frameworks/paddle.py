@@ -1,6 +1,7 @@
 """PaddlePaddle: collective with workers alone, or parameter servers (masters) and workers."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -73,6 +74,11 @@ class Paddle:
 
     def failure(self, job: PaddleJob, kind: str, count: int) -> Told:
         return texts.failure(job, kind, count)
+
+    def ignored(self, job: Any) -> Iterable[Problem]:
+        assert isinstance(job, PaddleJob)
+        if job.spec.elastic_policy is not None:
+            yield Problem("spec.elasticPolicy", "has no effect, as in v1; write the replicas you want")
 
     def tolerates(self, job: PaddleJob, kind: str) -> bool:
         return False

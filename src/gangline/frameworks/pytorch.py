@@ -117,6 +117,14 @@ class PyTorch:
     def failure(self, job: PyTorchJob, kind: str, count: int) -> Told:
         return texts.failure(job, kind, count)
 
+    def ignored(self, job: Any) -> Iterable[Problem]:
+        assert isinstance(job, PyTorchJob)
+        elastic = job.spec.elastic_policy
+        if elastic is not None and elastic.standalone and (elastic.rdzv_host or elastic.rdzv_port):
+            yield Problem(
+                "spec.elasticPolicy", "with standalone: true torchrun ignores rdzvHost and rdzvPort"
+            )
+
     def tolerates(self, job: PyTorchJob, kind: str) -> bool:
         return False
 

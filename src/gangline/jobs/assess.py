@@ -216,7 +216,10 @@ def _failing(
 def _limited(framework: Framework[J], seen: Observed[J], so_far: Tally, standing: Active) -> Active | Failing:
     job, policy = seen.job, framework.run_policy(seen.job)
     known = so_far.ledger.replaced
-    wanted = int(standing.team) or sum(pod.metadata.uid not in known for pod in standing.replace)
+    # A port that somebody else took is no fault of the job's.
+    wanted = int(standing.team and not standing.renew) or sum(
+        pod.metadata.uid not in known for pod in standing.replace
+    )
     if exhausted(policy.backoff_limit, so_far.restarts, so_far.ledger, wanted):
         return _limit(job, "it has reached the specified backoff limit", standing.cause)
     started = None if resuming(job.status) else job.status.start_time

@@ -166,3 +166,10 @@ class ClearsCounters(Protocol):
     """A framework that forgets the counters of some replica types once the job has ended."""
 
     def cleared(self, job: Any, gang: Gang) -> Iterable[str]: ...
+
+
+@runtime_checkable
+class IgnoresFields(Protocol):
+    """A framework whose kind has fields on which nothing acts, as in v1."""
+
+    def ignored(self, job: Any) -> Iterable[Problem]: ...

@@ -8,6 +8,9 @@ import msgspec
 from gangline.api.core import ContainerStateTerminated, Pod, PodPhase
 from gangline.api.training import ROUND, ReplicaSpec
 
+UNNUMBERED = "Launcher"
+"""The one replica type of which there is exactly one, whose pod has no number in its name."""
+
 
 class Member(msgspec.Struct, frozen=True, order=True, gc=False):
     """One seat of the team: replica type and index."""
@@ -16,17 +19,12 @@ class Member(msgspec.Struct, frozen=True, order=True, gc=False):
     index: int
 
     def __str__(self) -> str:
-        return f"{self.type.lower()}-{self.index}"
-
-
-UNNUMBERED = "Launcher"
-"""The one replica type of which there is exactly one, whose pod has no number in its name."""
+        return self.type.lower() if self.type == UNNUMBERED else f"{self.type.lower()}-{self.index}"
 
 
 def seat_name(job: str, member: Member) -> str:
     """The name of a member's pod and service: the same every time, so that a second attempt meets the first."""
-    suffix = "launcher" if member.type == UNNUMBERED else str(member)
-    return f"{job}-{suffix}".replace("/", "-")
+    return f"{job}-{member}".replace("/", "-")
 
 
 class Counts(NamedTuple):

@@ -16,7 +16,8 @@ from gangline.api.training import (
     RestartPolicy,
     RunPolicy,
 )
-from gangline.jobs.framework import Framework, J, Problem
+from gangline.jobs.actions import Note
+from gangline.jobs.framework import Framework, IgnoresFields, J, Problem
 from gangline.jobs.gang import Member, seat_name
 
 
@@ -64,6 +65,20 @@ def problems(framework: Framework[J], job: J) -> tuple[Problem, ...]:
         found.extend(_of_name(job.metadata.name, replicas))
     found.extend(framework.validate(job))
     return tuple(found)
+
+
+def ignored(framework: Framework[J], job: J) -> Iterator[Note]:
+    """What was written and has no effect: told once, as a warning."""
+    path = f"spec.{framework.facts.replicas}"
+    for kind, spec in framework.replicas(job).items():
+        metadata = spec.template.get("metadata") or {}
+        for name in ("name", "namespace"):
+            if metadata.get(name):
+                told = f"{path}.{kind}.template.metadata.{name}: has no effect; pods are named after the job"
+                yield Note("FieldIgnored", told, warning=True)
+    if isinstance(framework, IgnoresFields):
+        for problem in framework.ignored(job):
+            yield Note("FieldIgnored", str(problem), warning=True)
 
 
 def _of_replica(facts: JobKind, path: str, kind: str, spec: ReplicaSpec) -> Iterator[Problem]:

@@ -34,6 +34,7 @@ from gangline.jobs.assess import (
 )
 from gangline.jobs.fill import companions, fill
 from gangline.jobs.framework import ClearsCounters, Framework, J, Outcome
+from gangline.jobs.intake import ignored
 from gangline.jobs.observed import Observed
 from gangline.jobs.render import job_labels
 from gangline.jobs.restart import delayed, lost, scope
@@ -110,6 +111,8 @@ def _keep_going(framework: Framework[J], seen: Observed[J], so_far: Tally, stand
         return _restart(framework, seen, status, notes, standing)
     if standing.verdict.outcome is Outcome.RUNNING:
         status = _said(status, ConditionType.RUNNING, f"{job.KIND}Running", standing.verdict.message, now)
+    if not job.status.conditions:
+        notes = (*notes, *ignored(framework, job))
     filling = fill(framework, seen, status.ledger)
     if not filling.wanting:
         status = _unblocked(status)
@@ -158,9 +161,14 @@ def _restart(
         notes = (*notes, Note(f"{job.KIND}Restarting", told, warning=True), *_exits(framework, fresh))
     if standing.team:
         number = ledger.round + 1
-        renewed = number if standing.renew else ledger.addresses
-        ledger = msgspec.structs.replace(ledger, round=number, addresses=renewed, complete=False)
-        restarts = status.restarts + 1
+        ledger = msgspec.structs.replace(
+            ledger,
+            round=number,
+            addresses=number if standing.renew else ledger.addresses,
+            renewals=ledger.renewals + standing.renew,
+            complete=False,
+        )
+        restarts = status.restarts + (0 if standing.renew else 1)
         doomed: tuple[Pod, ...] = (*seen.gang.pods.values(), *seen.gang.stale, *seen.gang.extra)
     else:
         replaced = (*ledger.replaced, *(pod.metadata.uid for pod in fresh))
@@ -229,6 +237,7 @@ def _end(framework: Framework[J], seen: Observed[J], so_far: Tally, how: Succeed
             for kind, found in statuses.items()
         }
     if isinstance(how, Succeeding):
+        notes = (*notes, *left_running(framework, seen))
         reason, message, statuses = f"{job.KIND}Succeeded", how.message, succeeded_counters(statuses)
         kind, note = ConditionType.SUCCEEDED, Note(reason, message)
     else:
@@ -244,6 +253,15 @@ def _end(framework: Framework[J], seen: Observed[J], so_far: Tally, how: Succeed
     # What the verdict was based on is shown by the companions that stay, too.
     kept = companions(seen, ending=True)
     return msgspec.structs.replace(ending, stages=(kept, *ending.stages), notes=(*notes, note, *ending.notes))
+
+
+def left_running(framework: Framework[J], seen: Observed[J]) -> tuple[Note, ...]:
+    """A warning about pods that hold their resources although the job has succeeded: v1's default leaves them."""
+    running = sum(found.active for found in seen.gang.counts.values())
+    if framework.run_policy(seen.job).clean_pod_policy != CleanPodPolicy.NONE or not running:
+        return ()
+    told = f"{running} pod(s) go on running; write runPolicy.cleanPodPolicy: Running to have them stopped"
+    return (Note("PodsLeftRunning", told, warning=True),)
 
 
 def wind_down(framework: Framework[J], seen: Observed[J], status: JobStatus) -> Plan:

@@ -256,6 +256,26 @@ def test_d20_an_unknown_replica_type_is_told_not_ignored() -> None:
     assert "spec.tfReplicaSpecs.Boss: is no replica type of a TFJob" in told.message
 
 
+def test_d11_pods_that_hold_their_resources_after_success_are_told() -> None:
+    done = [make_member("Worker", 0, phase="Succeeded"), make_member("PS", 0)]
+    intent = planned(TensorFlow(), make_job(TFJOB, ps=1, worker=1), *done)
+    assert [note.reason for note in intent.notes] == ["PodsLeftRunning", "TFJobSucceeded"]
+    tidy = make_job(TFJOB, ps=1, worker=1, policy={"cleanPodPolicy": "Running"})
+    assert [note.reason for note in planned(TensorFlow(), tidy, *done).notes] == ["TFJobSucceeded"]
+
+
+def test_d20_fields_without_effect_are_told_once() -> None:
+    wanted = make_job(PADDLEJOB, worker=1, spec={"elasticPolicy": {"minReplicas": 1}})
+    wanted.spec.paddle_replica_specs["Worker"].template["metadata"] = {"name": "mine"}
+    first = planned(Paddle(), wanted)
+    told = [note.message for note in first.notes if note.reason == "FieldIgnored"]
+    assert [text.partition(":")[0] for text in told] == [
+        "spec.paddleReplicaSpecs.Worker.template.metadata.name",
+        "spec.elasticPolicy",
+    ]
+    assert not planned(Paddle(), having(wanted, first.status)).notes
+
+
 def test_d20_types_in_another_case_are_meant() -> None:
     assert created(planned(TensorFlow(), make_job(TFJOB, WORKER=1, ps=1))) == ["job-ps-0", "job-worker-0"]
 

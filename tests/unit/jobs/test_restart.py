@@ -358,6 +358,7 @@ def test_a_port_clash_restarts_the_team_with_new_addresses_whatever_the_policy()
     intent = planned(TORCH, wanted, *team(clash))
     assert len(deleted(intent)) == 3
     assert (intent.status.ledger.round, intent.status.ledger.addresses) == (1, 1)
+    assert intent.status.restarts == 0
     after = planned(TORCH, having(wanted, intent.status))
     assert len(deleted(after, "services")) == 3
 

@@ -31,7 +31,7 @@ SCRIPTS = (".py", ".sh", ".bash", ".pl", ".r", ".jl", ".lua")
 REMEDY = "map it in the images file, or run the real image with --runtime podman or docker"
 
 
-class ImageMapping(Wire, frozen=True):
+class ImageMapping(Wire, frozen=True, forbid_unknown_fields=True):
     """What stands for one image."""
 
     environment: str = ""

@@ -51,7 +51,10 @@ class Devices:
     """Extended resources, given out by number: two containers never have the same one."""
 
     def __init__(self, declared: Mapping[str, str]) -> None:
-        self._free = {name: list(range(Quantity.of(amount).value())) for name, amount in declared.items()}
+        # Cores and bytes are no devices: only what a vendor names (nvidia.com/gpu) is given out by number.
+        self._free = {
+            name: list(range(Quantity.of(amount).value())) for name, amount in declared.items() if "/" in name
+        }
 
     def take(self, limits: Mapping[str, str]) -> dict[str, tuple[int, ...]] | None:
         """Numbers for all that the limits ask for; None when there are too few left."""

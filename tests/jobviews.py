@@ -9,11 +9,11 @@ import msgspec
 from gangline.api.core import Pod, Service, ServiceSpec
 from gangline.api.meta import ObjectMeta
 from gangline.api.training import JobStatus
-from gangline.jobs.actions import Action, Create, Delete
+from gangline.jobs.actions import Action, Create, Delete, Plan
 from gangline.jobs.framework import Framework
 from gangline.jobs.gang import Gang, seat_name
 from gangline.jobs.observed import Children, Observed
-from gangline.jobs.plan import Plan, plan
+from gangline.jobs.plan import plan
 from gangline.jobs.site import Site
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

@@ -1,10 +1,12 @@
-"""What a plan may ask for: a closed union of frozen values, so that a plan prints as JSON."""
+"""What a plan is: a status to write, and actions of a closed union; all frozen values, so that it prints as JSON."""
 
+from datetime import timedelta
 from typing import TypeAlias
 
 import msgspec
 
 from gangline.api.meta import JSON
+from gangline.api.training import JobStatus
 
 PODS, SERVICES = "pods", "services"
 
@@ -72,3 +74,12 @@ class Refusal(msgspec.Struct, frozen=True):
     permanent: bool = False
     # Because somebody else has one of that name.
     stranger: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What to write down, and what to do then: stages in order, actions within a stage in any order."""
+
+    status: JobStatus
+    stages: tuple[tuple[Action, ...], ...] = ()
+    notes: tuple[Note, ...] = ()
+    wake_after: timedelta | None = None

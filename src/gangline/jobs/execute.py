@@ -13,9 +13,8 @@ from gangline.api.scheme import Resource, Scheme
 from gangline.api.training import JobStatus, TrainingJob
 from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_all, slow_start
-from gangline.jobs.actions import Action, Adopt, Change, Create, Delete, DeleteJob, Note, Refusal
+from gangline.jobs.actions import Action, Adopt, Change, Create, Delete, DeleteJob, Note, Plan, Refusal
 from gangline.jobs.framework import J
-from gangline.jobs.plan import Plan
 from gangline.jobs.render import owner_reference
 from gangline.kube.client import Kind, T, Writer
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound

@@ -9,11 +9,13 @@ from typing import Generic, Protocol
 from gangline.api.core import Pod
 from gangline.api.meta import Key
 from gangline.base.errors import GanglineError
+from gangline.jobs.actions import Plan
+from gangline.jobs.ending import refused
 from gangline.jobs.execute import Executor, Refused, refusals
 from gangline.jobs.framework import Framework, J
 from gangline.jobs.observe import Observe
 from gangline.jobs.observed import Observed
-from gangline.jobs.plan import Plan, plan, refused
+from gangline.jobs.plan import plan
 from gangline.jobs.restart import LOG_LINES, failed
 
 log = logging.getLogger(__name__)

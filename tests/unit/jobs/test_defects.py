@@ -20,8 +20,8 @@ from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.actions import Refusal
+from gangline.jobs.ending import refused
 from gangline.jobs.framework import Framework
-from gangline.jobs.plan import refused
 from gangline.testing.builders import make_job, make_member
 from jobviews import NOW, actions, body, conditions, created, deleted, having, planned, seen
 

@@ -11,9 +11,8 @@ from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.api.tfjob import TFJob
 from gangline.api.training import JobStatus, ReplicaStatus, TrainingJob
-from gangline.jobs.actions import Adopt, Change, Create, Delete, DeleteJob, Note
+from gangline.jobs.actions import Adopt, Change, Create, Delete, DeleteJob, Note, Plan
 from gangline.jobs.execute import AT_FIRST, Executor, Refused
-from gangline.jobs.plan import Plan
 from gangline.jobs.render import owner_reference
 from gangline.kube.errors import ApiError, Conflict, Status, api_error
 from gangline.runtime.expectations import Expectations

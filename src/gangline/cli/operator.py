@@ -148,7 +148,7 @@ def ignored(command: F) -> F:
     "--gang-scheduler-name",
     default="",
     metavar="NAME",
-    help="Must be empty: gang scheduling comes with gangline's scheduler.",
+    help="Gang scheduling: volcano, or the name under which scheduler-plugins run; off when empty.",
 )
 @click.option(
     "--pytorch-init-container-image",

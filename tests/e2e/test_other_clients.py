@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 
-from realclients import CLIENTS, Kubectl, LocalPlane, find_clients, find_controller
+from realclients import CLIENTS, Kubectl, LocalPlane, find_clients, find_controller, find_kubeflow
 
 pytestmark = pytest.mark.xdist_group("clients")  # one plane for all of them
 
@@ -25,10 +25,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
     found.down()
 
 
-def run(plane: LocalPlane, script: str, namespace: str) -> None:
+def run(plane: LocalPlane, script: str, namespace: str, python: Path | None = None) -> None:
     """Run a script of tests/clients to its end. It checks what it sees, and fails if that is wrong."""
     done = subprocess.run(
-        [find_clients(), CLIENTS / script, namespace],
+        [python or find_clients(), CLIENTS / script, namespace],
         capture_output=True,
         text=True,
         env=plane.environment,
@@ -47,6 +47,10 @@ def test_kr8s(plane: LocalPlane) -> None:
 
 def test_an_operator_on_kopf(plane: LocalPlane) -> None:
     run(plane, "operator_in_kopf.py", "kopf")
+
+
+def test_kubeflows_own_sdk(plane: LocalPlane) -> None:
+    run(plane, "kubeflow_sdk.py", "kubeflow-sdk", find_kubeflow())
 
 
 @contextmanager

@@ -28,6 +28,8 @@ from gangline.jobs.restart import (
     scope,
 )
 
+BUDGET_SPENT = "it has reached the specified backoff limit"
+
 
 class Foreign(msgspec.Struct, frozen=True):
     """Somebody else's to run."""
@@ -101,6 +103,12 @@ def assess(framework: Framework[J], seen: Observed[J], so_far: Tally) -> Standin
     verdict = framework.verdict(job, seen.gang)
     if verdict.outcome is Outcome.SUCCEEDED:
         return Succeeding(verdict.message)
+    if policy.backoff_limit == 0 and failed(seen.gang):
+        # As in v1: with no restart allowed, any failure is one too many, whatever the restart policy.
+        found = first(failed(seen.gang), framework.facts.container, seen.children.logs)
+        assert found is not None
+        cause = failure(*found, framework.facts.container, seen.children.logs)
+        return _limit(job, BUDGET_SPENT, cause)
     standing = _unfinished(framework, seen, so_far, verdict)
     if isinstance(standing, Active):
         return _limited(framework, seen, so_far, standing)
@@ -221,7 +229,7 @@ def _limited(framework: Framework[J], seen: Observed[J], so_far: Tally, standing
         pod.metadata.uid not in known for pod in standing.replace
     )
     if exhausted(policy.backoff_limit, so_far.restarts, so_far.ledger, wanted):
-        return _limit(job, "it has reached the specified backoff limit", standing.cause)
+        return _limit(job, BUDGET_SPENT, standing.cause)
     started = None if resuming(job.status) else job.status.start_time
     deadline = policy.active_deadline_seconds
     if started is not None and deadline is not None and seen.now - started >= timedelta(seconds=deadline):

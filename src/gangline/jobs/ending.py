@@ -18,7 +18,6 @@ from gangline.jobs.status import (
     lifecycle,
     succeeded_counters,
     suspended_counters,
-    without_condition,
 )
 
 
@@ -116,10 +115,8 @@ def release(framework: Framework[J], seen: Observed[J], so_far: Tally) -> Plan:
     job, now, gang = seen.job, seen.now, seen.gang
     reason, told = f"{job.KIND}Suspended", f"{job.KIND} {job.metadata.name} is suspended."
     status = unblocked(created(job, now))
-    conditions = without_condition(status.conditions, ConditionType.RESTARTING)
     status = msgspec.structs.replace(
         status,
-        conditions=conditions,
         replica_statuses=suspended_counters(status.replica_statuses, framework.replicas(job)),
         observed_generation=job.metadata.generation,
         restarts=so_far.restarts,

@@ -173,6 +173,22 @@ def test_a_job_over_its_budget_fails_and_every_pod_goes() -> None:
     assert intent.status.replica_statuses["Worker"].active == 0
 
 
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
+def test_with_no_restart_allowed_any_failure_is_one_too_many(policy: str) -> None:
+    wanted = job(restart=policy, policy={"backoffLimit": 0})
+    intent = planned(TORCH, wanted, *team(member("Worker", 1, 1)))
+    told = intent.status.condition(ConditionType.FAILED)
+    assert told is not None
+    assert told.message.endswith("reached the specified backoff limit")
+    assert len(deleted(intent)) == 3
+
+
+def test_suspending_a_restarting_job_does_not_hide_that() -> None:
+    restarting = planned(TORCH, job(restart="OnFailure"), member("Master", 0, 1)).status
+    suspended = planned(TORCH, having(job(restart="OnFailure", policy={"suspend": True}), restarting)).status
+    assert conditions(suspended) == [("Created", "True"), ("Restarting", "True"), ("Suspended", "True")]
+
+
 def test_a_crash_between_verdict_and_clean_up_of_a_limit_changes_nothing() -> None:
     wanted = job(restart="OnFailure", policy={"backoffLimit": 0})
     failed = planned(TORCH, wanted, *team(member("Worker", 1, 1))).status

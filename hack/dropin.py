@@ -1,6 +1,6 @@
 """Plays drop-in scenarios (tests/data/drop-in) against an operator on a real API server of its own.
 
-    python hack/dropin.py check [--operator gangline|peer|lifted] [NAME...]   print every difference; exit 1 if there is one
+    python hack/dropin.py check [NAME...] [--operator gangline|peer|lifted]   print every difference; exit 1 if there is one
     python hack/dropin.py record NAME...                                      write what the peer makes of them
 
 hack/kubernetes.sh and hack/peer.sh build what it needs. The peer is slow, so few are played at once with it.

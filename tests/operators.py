@@ -111,7 +111,9 @@ def _is_ready(port: int) -> bool:
 
 
 def _gangline_crds() -> list[Any]:
-    done = subprocess.run([sys.executable, "-m", "gangline", "crds"], capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "gangline", "crds"], capture_output=True)
+    if done.returncode:
+        raise RealServerError(f"gangline crds: {done.stderr.decode(errors='replace')[-2000:]}")
     return _documents(done.stdout)
 
 

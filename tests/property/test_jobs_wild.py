@@ -1,0 +1,216 @@
+"""Any order of things: what must hold of a job holds at every write, and in the end the operator is done.
+
+Pods move, people edit, the server answers wrongly, caches lag and skip, the operator dies, the job is deleted and made
+anew; nothing waits for anything. Every write of the operator's is judged (`jobrules.Rules`). Then faults stop, and the
+operator must come to rest within a few looks, in a state that is right and stays so.
+"""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jobhistories import (
+    EDITS,
+    KUBELETS,
+    LOOKS,
+    PICKS,
+    TROUBLES,
+    WAITS,
+    AllStart,
+    Collects,
+    Crashes,
+    Delivers,
+    Happening,
+    History,
+    Kubelets,
+    Looks,
+    Passes,
+    Relists,
+    Team,
+    Troubles,
+    Users,
+    Waits,
+    histories,
+    teams,
+)
+from jobkubelet import Kubelet
+from jobrules import Rules, check_quiet
+from jobworld import World, run
+
+ANYTHING: st.SearchStrategy[Happening] = st.one_of(
+    LOOKS,
+    LOOKS,
+    LOOKS,
+    KUBELETS,
+    KUBELETS,
+    KUBELETS,
+    st.builds(Users, st.sampled_from(["resume", *EDITS]), PICKS),
+    st.builds(Delivers, PICKS, st.sampled_from([1, 2, None])),
+    st.builds(Relists, PICKS),
+    st.just(Passes()),
+    st.just(Crashes()),
+    TROUBLES,
+    st.builds(Troubles, st.integers(0, 6), st.just(422)),
+    WAITS,
+    st.just(Collects()),
+)
+# Most jobs are running before anything else happens to them.
+BEGINNINGS: st.SearchStrategy[History] = st.sampled_from([[], *3 * [[Looks(), AllStart(), Looks()]]])
+HISTORIES: st.SearchStrategy[History] = st.builds(
+    lambda begins, goes_on: [*begins, *goes_on], BEGINNINGS, st.lists(ANYTHING, min_size=15, max_size=40)
+)
+
+
+async def rest(world: World) -> None:
+    """No more faults: the operator, the kubelet and the garbage collector come to an end of it."""
+    world.operator.client.troubles.clear()
+    EDITS["squatters leave"](world, 0)
+    for _ in range(4):
+        await world.settle()
+        Kubelet(world).finish()
+    # By alarms: what was refused is tried again, and what the caches never showed is no longer waited for.
+    await world.pass_time(timedelta(minutes=6))
+    for _ in range(4):
+        Kubelet(world).finish()
+        await world.settle()
+
+
+async def plays(team: Team, history: History) -> World:
+    """A history, judged at every write."""
+    world = team.world(Rules())
+    for happening in history:
+        await happening.happen(world)
+    return world
+
+
+LOOK = Looks()
+PODS = 1
+"""The number of the pods' view."""
+FOUND: dict[str, tuple[Team, History]] = {
+    "pods that die of suspension do not fail the resumed job": (
+        Team("JAXJob", {"Worker": 2}, {"Worker": "Never"}, {}),
+        [
+            LOOK,
+            AllStart(),
+            LOOK,
+            Users("suspend"),
+            LOOK,
+            Users("resume"),
+            LOOK,
+            Kubelets("fail 137", 0),
+            LOOK,
+        ],
+    ),
+    "nor are they a restart of the team": (
+        Team("JAXJob", {"Worker": 2}, {"Worker": "OnFailure"}, {"restartScope": "Job"}, slow=True),
+        [LOOK, Users("suspend"), LOOK, Users("resume")],
+    ),
+    "a delete that is answered 409 is tried again": (
+        Team(
+            "XGBoostJob",
+            {"Master": 1, "Worker": 1},
+            {"Master": "Never", "Worker": "Never"},
+            {"activeDeadlineSeconds": 100},
+        ),
+        [LOOK, Waits(700), Troubles(1, 403), Troubles(5, 409), LOOK, LOOK],
+    ),
+    "a suspended job that was scaled counts what is asked for": (
+        Team("TFJob", {"Worker": 2}, {"Worker": "Never"}, {}),
+        [LOOK, Users("scale", 0), Users("suspend")],
+    ),
+    "a pod that shows up after the end does not undo it": (
+        Team("MPIJob", {"Launcher": 1}, {"Launcher": "OnFailure"}, {"activeDeadlineSeconds": 100}),
+        [LOOK, Delivers(0, 1), Waits(700), Passes()],
+    ),
+    "a pod that came and went unseen is missed": (
+        Team("JAXJob", {"Worker": 2}, {"Worker": "Never"}, {}),
+        [LOOK, Users("delete pod", 1), Relists(PODS)],
+    ),
+    "a restart is not counted again when its pod was lost from sight": (
+        Team("MPIJob", {"Launcher": 1, "Worker": 2}, {"Launcher": "Always", "Worker": "Always"}, {}),
+        [LOOK, Kubelets("fail 137", 0), LOOK, Users("take job label off pod", 0)],
+    ),
+    "nor is a failure that was written down before the operator died": (
+        Team("JAXJob", {"Worker": 2}, {"Worker": "ExitCode"}, {}),
+        [
+            LOOK,
+            AllStart(),
+            LOOK,
+            Kubelets("fail 137", 0),
+            Troubles(1, "dies"),
+            LOOK,
+            Users("take job label off pod", 0),
+        ],
+    ),
+    "a pod without a number is sent away too": (
+        Team("XGBoostJob", {"Master": 1, "Worker": 2}, {"Master": "Never", "Worker": "OnFailure"}, {}),
+        [LOOK, Users("scale", 0), Users("take index off pod", 1)],
+    ),
+    "a job that is no more adopts nobody": (
+        Team("JAXJob", {"Worker": 2}, {"Worker": "Never"}, {}),
+        [
+            LOOK,
+            LOOK,
+            Users("orphan pod", 0),
+            Delivers(0, None),
+            Delivers(PODS, None),
+            Users("make job anew"),
+            Passes(),
+        ],
+    ),
+    "a stranger in the place of a failed pod is spared": (
+        Team("JAXJob", {"Worker": 2}, {"Worker": "ExitCode"}, {}),
+        [
+            LOOK,
+            AllStart(),
+            LOOK,
+            Kubelets("fail 137", 0),
+            Delivers(0, None),
+            Delivers(PODS, None),
+            Users("usurp pod", 0),
+            Passes(),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("team", "history"), FOUND.values(), ids=FOUND.keys())
+async def test_histories_that_once_went_wrong_go_well(team: Team, history: History) -> None:
+    world = await plays(team, history)
+    await rest(world)
+    await check_quiet(world)
+
+
+@settings(
+    max_examples=histories(300),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    report_multiple_bugs=False,
+)
+@given(teams(), HISTORIES)
+def test_what_must_hold_of_a_job_holds_and_the_operator_comes_to_rest(team: Team, history: History) -> None:
+    async def example() -> None:
+        world = await plays(team, history)
+        await rest(world)
+        await check_quiet(world)
+
+    run(example)
+
+
+@settings(
+    max_examples=histories(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    report_multiple_bugs=False,
+)
+@given(teams(), HISTORIES)
+def test_a_job_deleted_at_any_moment_leaves_nothing_behind(team: Team, history: History) -> None:
+    async def example() -> None:
+        world = await plays(team, history)
+        EDITS["delete job"](world, 0)
+        await rest(world)
+        assert not world.server.objects
+
+    run(example)

@@ -25,7 +25,7 @@ demo: $(STAMP) ## train a model with one parameter server and three workers, on 
 	@$(BIN)/gangline demo
 
 test: $(STAMP) ## unit, property and embedded-control-plane tests (minutes)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks" tests
 
 test-real: $(STAMP) ## the contract suite against a real kube-apiserver (builds one the first time)
 	hack/kubernetes.sh

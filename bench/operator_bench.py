@@ -36,7 +36,7 @@ SHORT = {"gangline": GANGLINE.name, "lifted": LIFTED.name, "peer": SHIPPED.name,
 WORKLOADS = ("1x500", "100x2", "500x2")
 NEIGHBOURS = "neighbours"
 OPERATOR = "operator"  # the user that is counted
-SETTLES = 1.5  # seconds after the last job is active: what still trickles belongs to the work
+SETTLES, LONGEST = 1.5, 60.0  # seconds without a request; events trickle long after the last job is active
 READS, WRITES = ("get", "list", "watch"), ("create", "update", "patch", "delete", "deletecollection")
 Bodies = list[tuple[str, bytes]]
 
@@ -137,7 +137,7 @@ class Rounds:
                 submitted = time.perf_counter() - began
                 reached = await place.wait_for(lambda: all_active(place, work), self._asked.patience)
                 active = time.perf_counter() if reached else None
-                await asyncio.sleep(SETTLES)
+                await settled(server)
                 found = marks(place, work, began, active) | used.figures() | around.figures()
                 found |= {"submitted": submitted, "requests": requests(server, since)}
             return found, await same_bodies(session, "bench")
@@ -235,6 +235,16 @@ def requests(server: RealServer, since: float) -> dict[str, int]:
         names = [target.get("resource", "?"), target.get("subresource")]
         counted[f"{event['verb']} {'/'.join(filter(None, names))}"] += 1
     return dict(counted.most_common())
+
+
+async def settled(server: RealServer) -> None:
+    """Until the operator asks for nothing more: what it is late with belongs to the work."""
+    file, ends = server.directory.parent / "audit.log", time.perf_counter() + LONGEST
+    bytes_then, since = -1, time.perf_counter()
+    while time.perf_counter() < min(since + SETTLES, ends):
+        if file.stat().st_size != bytes_then:
+            bytes_then, since = file.stat().st_size, time.perf_counter()
+        await asyncio.sleep(0.1)
 
 
 def _stamp(moment: float) -> str:

@@ -148,6 +148,9 @@ class Operator:
             Observe(framework, caches, self.expectations, world.site, world.clock),
             Executor(self.client, self.expectations, self.told),
             Logs(world),
+            world.clock,
+            # Counters that are written a moment later would only blur what is compared.
+            quiet=timedelta(),
         )
         self._sources = ExitStack()
         kind = framework.facts.kind

@@ -71,3 +71,16 @@ def test_recorded_pod_is_what_a_server_stores() -> None:
         "kubelet",
     }
     assert decode(body, Pod).status.container_statuses[0].ready
+
+
+def test_missed_promise_of_the_operator_is_named() -> None:
+    code = (
+        "import sys; sys.path[:0] = ['.', 'tests']\n"
+        "from bench.operator_bench import broken_promises\n"
+        "one = {'created': 1.0, 'active': 1.0, 'cpu': 1.0, 'memory': 90, 'requests': {'create pods': 500}}\n"
+        "peer = {'created': 3.1, 'active': 2.9, 'cpu': 2.0, 'memory': 80, 'requests': {'create pods': 500, 'get pods': 9}}\n"
+        "print('\\n'.join(broken_promises({'1x500': {'gangline': one, 'peer, lifted': peer}})))"
+    )
+    active, memory = python(code).decode().splitlines()
+    assert active == "1x500 active: times faster than the lifted peer: 2.90, promised 3.0"
+    assert memory == "1x500 memory: the lifted peer's to ours: 0.89, promised 1.0"

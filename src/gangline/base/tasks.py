@@ -37,36 +37,43 @@ async def run_all(work: Iterable[Awaitable[object]], *, at_once: int = 32) -> No
         raise ExceptionGroup(f"{len(failures)} actions failed", failures)
 
 
-async def slow_start(work: Iterable[Awaitable[object]], *, first: int = 1, at_once: int = 32) -> None:
+async def slow_start(
+    work: Iterable[Awaitable[object]], *, first: int = 1, at_once: Callable[[], int] | int = 32
+) -> None:
     """Await all of it, `first` of it at first and one more at a time with every success; after a failure begin no more.
 
-    So of a thousand calls that all must fail (a quota, a bad template) nearly none but the first are made. What was
-    never begun is closed. Raises as `run_all` does.
+    So of a thousand calls that all must fail (a quota, a bad template) nearly none but the first are made. `at_once`
+    may change meanwhile, if it is asked for. What was never begun is closed. Raises as `run_all` does.
     """
     left = iter(work)
     failures: list[Exception] = []
-    room = first
+    room, running = first, 0
 
     async def one(item: Awaitable[object], group: asyncio.TaskGroup) -> None:
-        nonlocal room
+        nonlocal room, running
         try:
             await item
         except Exception as error:  # noqa: BLE001 - collected and raised below
             failures.append(error)
             return
-        more = 2 if room < at_once else 1
-        room += more - 1
-        begin(more, group)
+        finally:
+            running -= 1
+        room += 1
+        begin(group)
 
-    def begin(count: int, group: asyncio.TaskGroup) -> None:
-        for _ in range(0 if failures else count):
+    def begin(group: asyncio.TaskGroup) -> None:
+        nonlocal room, running
+        room = min(room, max(at_once() if callable(at_once) else at_once, 1))
+        while running < room and not failures:
             item = next(left, None)
-            if item is not None:
-                group.create_task(one(item, group))
+            if item is None:
+                return
+            running += 1
+            group.create_task(one(item, group))
 
     try:
         async with asyncio.TaskGroup() as group:
-            begin(first, group)
+            begin(group)
     finally:
         for item in left:
             if isinstance(item, Coroutine):

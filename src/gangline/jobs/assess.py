@@ -26,6 +26,7 @@ from gangline.jobs.restart import (
     lost,
     permanent,
     scope,
+    worn_out,
 )
 
 BUDGET_SPENT = "it has reached the specified backoff limit"
@@ -229,7 +230,8 @@ def _limited(framework: Framework[J], seen: Observed[J], so_far: Tally, standing
         pod.metadata.uid not in known for pod in standing.replace
     )
     if exhausted(policy.backoff_limit, so_far.restarts, so_far.ledger, wanted):
-        return _limit(job, BUDGET_SPENT, standing.cause)
+        cause = standing.cause or worn_out(seen.gang, framework.facts.container, seen.children.logs)
+        return _limit(job, BUDGET_SPENT, cause)
     started = None if resuming(job.status) else job.status.start_time
     deadline = policy.active_deadline_seconds
     if started is not None and deadline is not None and seen.now - started >= timedelta(seconds=deadline):

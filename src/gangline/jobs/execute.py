@@ -1,7 +1,7 @@
 """Plans become calls. The only writes of the job engine."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Protocol, assert_never
 
@@ -13,7 +13,7 @@ from gangline.api.scheme import Resource, Scheme
 from gangline.api.training import JobStatus, TrainingJob
 from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_all, slow_start
-from gangline.jobs.actions import Action, Adopt, Change, Create, Delete, DeleteJob, Note, Plan, Refusal
+from gangline.jobs.actions import PODS, Action, Adopt, Change, Create, Delete, DeleteJob, Note, Plan, Refusal
 from gangline.jobs.framework import J
 from gangline.jobs.render import owner_reference
 from gangline.kube.client import Kind, T, Writer
@@ -21,8 +21,30 @@ from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, I
 from gangline.kube.options import Propagation
 from gangline.runtime.expectations import Expectations
 
-AT_FIRST = 4
-"""Objects of one job that are made at the same time before the first is known to be welcome."""
+AT_FIRST, AT_ONCE = 2, 24
+"""Objects that are made at the same time: of one job before the first is known to be welcome, and of all jobs."""
+
+
+class Shares:
+    """How many objects one job may make at once: all, or its part while others make some too.
+
+    So a job of thousands does not keep the server from those of two.
+    """
+
+    def __init__(self, total: int = AT_ONCE) -> None:
+        self._total, self._busy = total, 0
+
+    @contextmanager
+    def one(self) -> Iterator[Callable[[], int]]:
+        self._busy += 1
+        try:
+            yield self._part
+        finally:
+            self._busy -= 1
+
+    def _part(self) -> int:
+        return max(AT_FIRST, self._total // max(self._busy, 1))
+
 
 # What is told of a resource: the word for it in the reason of an event.
 _WORDS = {
@@ -78,8 +100,12 @@ def refusals(error: BaseException) -> Iterator[Refusal]:
 class Executor:
     """Knows how, never whether. Safe to repeat."""
 
-    def __init__(self, client: Access, expectations: Expectations, teller: Teller) -> None:
+    def __init__(
+        self, client: Access, expectations: Expectations, teller: Teller, shares: Shares | None = None
+    ) -> None:
+        """Executors of one process should have the same shares."""
         self._client, self._expectations, self._teller = client, expectations, teller
+        self._shares = shares or Shares()
 
     async def write(self, job: J, status: JobStatus) -> J:
         """Write a status down, if it is another one, and give the job that has it.
@@ -119,7 +145,9 @@ class Executor:
         self._expectations.expect_created(uid, ((action.resource, action.name) for action in creates))
         made: list[Create] = []
         try:
-            await slow_start((self._create(job, action, made) for action in creates), first=AT_FIRST)
+            with self._shares.one() as part:
+                work = (self._create(job, action, made) for action in creates)
+                await slow_start(work, first=AT_FIRST, at_once=part)
         finally:
             done = {id(action) for action in made}
             for action in creates:
@@ -128,13 +156,13 @@ class Executor:
             self._tell_made(job, made)
 
     def _tell_made(self, job: TrainingJob, made: list[Create]) -> None:
-        for resource in dict.fromkeys(action.resource for action in made):
-            names = [action.name for action in made if action.resource == resource]
-            what = word(resource)
-            told = f"Created {what.lower()}: {names[0]}"
+        """Pods are told, all in one note. What is made for them is not news: only that it could not be made is."""
+        names = [action.name for action in made if action.resource == PODS]
+        if names:
+            told = f"Created pod: {names[0]}"
             if len(names) > 1:
-                told = f"Created {len(names)} {what.lower()}s: {names[0]} to {names[-1]}"
-            self._teller.tell(job, Note(f"SuccessfulCreate{what}", told))
+                told = f"Created {len(names)} pods: {names[0]} to {names[-1]}"
+            self._teller.tell(job, Note("SuccessfulCreatePod", told))
 
     async def _create(self, job: TrainingJob, action: Create, made: list[Create]) -> None:
         resource = self._client.plain(self._client.scheme.find(action.resource))

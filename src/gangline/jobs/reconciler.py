@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Generic, Protocol
 
+import msgspec
+
 from gangline.api.core import Pod
 from gangline.api.meta import Key
+from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import GanglineError
 from gangline.jobs.actions import Plan
 from gangline.jobs.ending import refused
@@ -20,6 +23,8 @@ from gangline.jobs.restart import LOG_LINES, failed
 
 log = logging.getLogger(__name__)
 
+QUIET = timedelta(milliseconds=200)
+"""Counters alone are written down no sooner than this after the last write: five hundred pods do not start at once."""
 LOOK_AGAIN = timedelta(seconds=1)
 """When to look again if the cache does not show our own write: its watch may be broken."""
 MOST_LOGS = 4
@@ -48,9 +53,15 @@ class JobReconciler(Generic[J]):
         observe: Observe[J],
         executor: Executor,
         logs: LogReader | None = None,
+        clock: Clock | None = None,
+        quiet: timedelta = QUIET,
     ) -> None:
         self._framework, self._observe, self._executor, self._logs = framework, observe, executor, logs
-        # Both only save calls. Job -> the version that our last status write replaced; pod uid -> its last lines.
+        self._clock: Clock = clock or SystemClock()
+        self._quiet = quiet
+        # All only save calls. Job -> when we last wrote its status, and the version that this replaced; pod uid ->
+        # its last lines.
+        self._written: OrderedDict[str, float] = OrderedDict()
         self._replaced: OrderedDict[str, str] = OrderedDict()
         self._tails: OrderedDict[str, tuple[str, ...]] = OrderedDict()
 
@@ -67,6 +78,9 @@ class JobReconciler(Generic[J]):
             if seen is None:
                 return None
         intent = plan(self._framework, seen)
+        early = self._early(seen, intent)
+        if early is not None:
+            return early
         await self._apply(seen, intent)
         owed = self._executor.owed(seen.job)
         return min((delay for delay in (intent.wake_after, owed) if delay is not None), default=None)
@@ -88,7 +102,20 @@ class JobReconciler(Generic[J]):
             if job is not seen.job:
                 self._remember(seen.job)
 
+    def _early(self, seen: Observed[J], intent: Plan) -> timedelta | None:
+        """How long a status whose counters alone are new may wait; None if there is more to it, or it is due."""
+        job = seen.job
+        uncounted = msgspec.structs.replace(intent.status, replica_statuses=job.status.replica_statuses)
+        if uncounted != job.status or intent.status == job.status or intent.notes or any(intent.stages):
+            return None
+        since = self._clock.monotonic() - self._written.get(job.metadata.uid, float("-inf"))
+        left = self._quiet - timedelta(seconds=min(since, self._quiet.total_seconds()))
+        return left or None
+
     def _remember(self, job: J) -> None:
+        self._written[job.metadata.uid] = self._clock.monotonic()
+        while len(self._written) > REMEMBERED:
+            self._written.popitem(last=False)
         self._replaced[job.metadata.uid] = job.metadata.resource_version
         while len(self._replaced) > REMEMBERED:
             self._replaced.popitem(last=False)

@@ -41,7 +41,7 @@ BLAMES_PEER = re.compile(
     r"connection (reset|closed|refused|aborted)|closed by (the )?(remote )?peer|broken pipe|socket closed"
     r"|remote (end|host|process) (closed|has)|peer (closed|left|is (gone|down))|ncclremoteerror|nccl.*remote"
     r"|unavailableerror|cancellederror|deadline_?exceeded|failed to connect to (all|remote)|heartbeat.*(timeout|lost)"
-    r"|rendezvousconnectionerror|another (process|worker|task) (died|failed)|worker .* (lost|disconnected)",
+    r"|collective[/.]result\.cc|rendezvousconnectionerror|another (process|worker|task) (died|failed)|worker .* (lost|disconnected)",
     re.IGNORECASE,
 )
 
@@ -131,6 +131,29 @@ def failure(seat: Member, pod: Pod, container: str, logs: Mapping[str, tuple[str
         reason=pod.status.reason or state.reason,
         message=(pod.status.message or state.message)[:1000],
         time=failed_at(pod, container),
+        log=logs.get(pod.metadata.uid, ())[-LOG_LINES:],
+    )
+
+
+def worn_out(gang: Gang, container: str, logs: Mapping[str, tuple[str, ...]]) -> Failure | None:
+    """How the training container ended that its kubelet restarted most often: what wore the budget out."""
+    tried = [
+        (found.restart_count, seat, pod, found.last_state.terminated)
+        for seat, pod in gang.pods.items()
+        for found in pod.status.container_statuses
+        if found.name == container and found.last_state.terminated is not None
+    ]
+    if not tried:
+        return None
+    _, seat, pod, ended = max(tried, key=lambda found: (found[0], found[1]))
+    return Failure(
+        replica=str(seat),
+        pod=pod.metadata.name,
+        exit_code=ended.exit_code,
+        signal=ended.signal,
+        reason=ended.reason,
+        message=ended.message[:1000],
+        time=ended.finished_at,
         log=logs.get(pod.metadata.uid, ())[-LOG_LINES:],
     )
 

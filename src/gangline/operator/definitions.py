@@ -34,12 +34,12 @@ LOOK = timedelta(seconds=2)
 """How often to look for definitions that somebody else must bring."""
 
 
-async def define(client: Client, clock: Clock) -> None:
-    """Make all kinds known to a server that is ours, and wait until they are. What is there stays as it is."""
-    for kind in KINDS:
+async def define(client: Client, clock: Clock, kinds: Sequence[JobKind] = KINDS) -> None:
+    """Make kinds known to a server that is ours, and wait until they are. What is there stays as it is."""
+    for kind in kinds:
         with suppress(AlreadyExists):
             await client.create(CRDS, crd(kind))
-    while await missing(client, KINDS):
+    while await missing(client, kinds):
         await clock.sleep(SOON)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Any
 
 from gangline.api.core import Pod, Service
@@ -17,7 +18,7 @@ from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.actions import PODS, SERVICES
-from gangline.jobs.execute import Executor
+from gangline.jobs.execute import Executor, Shares
 from gangline.jobs.framework import Framework, NeedsCompanions
 from gangline.jobs.notes import Notes
 from gangline.jobs.observe import (
@@ -54,6 +55,10 @@ COMPANIONS: tuple[Resource[Any], ...] = (
 
 SCHEME: Scheme = JOBS.extended(*COMPANIONS, CRDS)
 """All that an operator reads and writes."""
+
+
+LATER = timedelta(seconds=1)
+"""Events are for people, who are slower than jobs: pods are made first."""
 
 
 def frameworks(settings: OperatorSettings) -> tuple[Framework[Any], ...]:
@@ -93,6 +98,7 @@ class Engine:
         self._services = manager.informer(Service, where, {OWNER_UID: owner_uid, ORPHANS: orphaned})
         self._companions: dict[str, Informer[JSON]] = {}
         self._settled: set[str] = set()
+        self._shares = Shares()
 
     def add(self, wanted: Sequence[Framework[Any]]) -> None:
         """One controller per framework."""
@@ -111,6 +117,7 @@ class Engine:
             self._instance,
             self._clock,
             scheme=self._client.scheme,
+            delay=LATER,
             count=self._count,
         )
         self._manager.add_runnable(recorder.run, leading=False)
@@ -125,6 +132,7 @@ class Engine:
             Observe(framework, caches, self._expectations, settings.site, self._clock),
             self._executor(facts, Notes(recorder)),
             PodLogs(Pods(self._client)),
+            self._clock,
         )
         self._manager.controller(
             facts.controller,
@@ -135,8 +143,8 @@ class Engine:
 
     def _executor(self, facts: JobKind, notes: Notes) -> Executor:
         if self._metrics is None:
-            return Executor(self._client, self._expectations, notes)
-        return MeteredExecutor(self._client, self._expectations, notes, self._metrics.of(facts))
+            return Executor(self._client, self._expectations, notes, self._shares)
+        return MeteredExecutor(self._client, self._expectations, notes, self._shares, self._metrics.of(facts))
 
     def _sources(
         self, facts: JobKind, jobs: Informer[Any], companions: Mapping[str, Informer[JSON]]

@@ -15,7 +15,7 @@ from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Scheme
 from gangline.api.training import ConditionType, JobKind, JobStatus
 from gangline.jobs.actions import PODS, SERVICES
-from gangline.jobs.execute import Executor, Teller
+from gangline.jobs.execute import Executor, Shares, Teller
 from gangline.jobs.framework import J
 from gangline.kube.client import Client, Kind, T
 from gangline.kube.errors import AlreadyExists, KubeError
@@ -97,9 +97,14 @@ class MeteredExecutor(Executor):
     """An executor that counts what it has done."""
 
     def __init__(
-        self, client: Client, expectations: Expectations, teller: Teller, report: KindReport
+        self,
+        client: Client,
+        expectations: Expectations,
+        teller: Teller,
+        shares: Shares,
+        report: KindReport,
     ) -> None:
-        super().__init__(MeteredAccess(client, report), expectations, teller)
+        super().__init__(MeteredAccess(client, report), expectations, teller, shares)
         self._report = report
 
     async def write(self, job: J, status: JobStatus) -> J:

@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from gangline.api.kinds import KINDS
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
@@ -15,11 +16,13 @@ from gangline.runtime.manager import Manager
 
 
 @asynccontextmanager
-async def embedded(settings: LocalSettings, clock: Clock) -> AsyncIterator[LocalCluster]:
-    """A local plane with the operator running on it."""
+async def embedded(
+    settings: LocalSettings, clock: Clock, operator: OperatorSettings = LOCAL
+) -> AsyncIterator[LocalCluster]:
+    """A local plane with the operator running on it; the server knows the kinds that the operator is to run."""
     async with local_cluster(settings, SCHEME, clock) as plane, asyncio.TaskGroup() as group:
-        await define(plane.client, clock)
-        running = group.create_task(operate(plane.client, LOCAL, clock))
+        await define(plane.client, clock, [kind for kind in KINDS if kind.kind in operator.kinds])
+        running = group.create_task(operate(plane.client, operator, clock))
         try:
             yield plane
         finally:

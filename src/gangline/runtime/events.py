@@ -84,13 +84,17 @@ class Recorder:
         *,
         scheme: Scheme = CORE,
         capacity: int = CAPACITY,
+        delay: timedelta = timedelta(),
         count: Callable[[Outcome], object] = lambda outcome: None,
     ) -> None:
-        """`controller` is a qualified name such as `gangline.dev/operator`; `instance` is this process."""
+        """`controller` is a qualified name such as `gangline.dev/operator`; `instance` is this process.
+
+        With a `delay` events are written that much later, so that they do not compete with the work they tell of.
+        """
         self.dropped = 0
         self._writer, self._clock, self._scheme, self._count = writer, clock, scheme, count
         self._controller, self._instance = controller, instance[:128]
-        self._capacity = capacity
+        self._capacity, self._delay = capacity, delay
         self._noted: deque[Noted] = deque()
         self._wake = asyncio.Event()
         self._correlator = Correlator(clock)
@@ -128,6 +132,8 @@ class Recorder:
         try:
             while True:
                 await self._wake.wait()
+                if self._delay:
+                    await self._clock.sleep(self._delay)
                 await self._write_all(TRIES)
         finally:
             with suppress(TimeoutError):

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gangline.api.core import ContainerState, ContainerStateTerminated, ContainerStatus
 from gangline.api.pytorchjob import PYTORCHJOB
 from gangline.api.tfjob import TFJOB
 from gangline.api.training import ConditionType, JobStatus, Ledger, RestartScope
@@ -388,6 +389,18 @@ def test_a_failure_is_written_down_with_its_last_words() -> None:
     assert (found.replica, found.pod, found.exit_code, found.signal) == ("worker-1", "job-worker-1", 137, 9)
     assert found.time == NOW + 3 * SECOND
     assert found.log == ("a", "b")
+
+
+def test_a_budget_worn_out_in_place_says_by_whom() -> None:
+    ended = ContainerState(terminated=ContainerStateTerminated(exit_code=3, reason="Error", finished_at=NOW))
+    status = ContainerStatus(name="pytorch", restart_count=2, last_state=ended)
+    tired = member("Worker", 1)
+    tired = msgspec.structs.replace(
+        tired, status=msgspec.structs.replace(tired.status, container_statuses=(status,))
+    )
+    told = planned(TORCH, job(restart="OnFailure", policy={"backoffLimit": 2}), *team(tired)).status
+    assert told.first_failure is not None
+    assert (told.first_failure.replica, told.first_failure.exit_code) == ("worker-1", 3)
 
 
 def test_the_status_keeps_the_failure_that_ended_the_job() -> None:

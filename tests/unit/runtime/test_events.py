@@ -86,6 +86,19 @@ async def test_event_is_written_as_events_v1_wants_it(desk: Desk) -> None:
     }
 
 
+async def test_events_may_wait_until_the_work_is_done() -> None:
+    desk = Desk()
+    late = Recorder(desk.server.client(desk.wire), "gangline.dev/operator", "here", desk.clock, delay=SECOND)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(late.run())
+        late.record(JOB, NORMAL, "Created", "a pod")
+        await settle()
+        assert desk.events == []
+        await desk.clock.advance(SECOND)
+        assert len(desk.events) == 1
+        task.cancel()
+
+
 async def test_repeat_counts_in_the_series_of_the_first(desk: Desk) -> None:
     for _ in range(3):
         desk.say()

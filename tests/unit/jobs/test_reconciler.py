@@ -1,0 +1,110 @@
+"""Observe, plan, apply: what a pass does beside that."""
+
+from datetime import timedelta
+from typing import Any
+
+from gangline.api.core import Pod, Service
+from gangline.api.meta import Key
+from gangline.api.pytorchjob import PYTORCHJOB
+from gangline.api.training import JobStatus
+from gangline.frameworks.pytorch import PyTorch
+from gangline.jobs.actions import Note, Plan
+from gangline.jobs.execute import Shares
+from gangline.jobs.observe import ORPHANS, OWNER_UID, Caches, Observe
+from gangline.jobs.reconciler import QUIET, JobReconciler
+from gangline.jobs.site import Site
+from gangline.runtime.cache import Cache
+from gangline.runtime.expectations import Expectations
+from gangline.testing.builders import make_job, make_member
+from gangline.testing.clock import FakeClock
+from jobviews import having, services_of
+
+TORCH = PyTorch()
+
+
+class Desk:
+    """Takes what a pass writes, and shows it to the next one."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.job = make_job(PYTORCHJOB, master=1, worker=3)
+        self.jobs: Cache[Any] = Cache()
+        self.pods: Cache[Pod] = Cache({OWNER_UID: lambda pod: ("uid-job",), ORPHANS: lambda found: ()})
+        self.services: Cache[Service] = Cache(
+            {OWNER_UID: lambda found: ("uid-job",), ORPHANS: lambda found: ()}
+        )
+        self.writes: list[JobStatus] = []
+        self.jobs.put(self.job)
+        for found in services_of(TORCH, self.job):
+            self.services.put(found)
+        caches: Caches[Any] = Caches(
+            self.jobs, self.pods, self.services, {"horizontalpodautoscalers.autoscaling": Cache()}
+        )
+        observe = Observe(TORCH, caches, Expectations(self.clock), Site(), self.clock)
+        self.reconciler: JobReconciler[Any] = JobReconciler(TORCH, observe, self, clock=self.clock)  # type: ignore[arg-type]
+
+    async def write(self, job: Any, status: JobStatus) -> Any:
+        if status == job.status:
+            return job
+        self.writes.append(status)
+        self.job = having(job, status, resource_version=str(len(self.writes) + 1))
+        self.jobs.put(self.job)
+        return self.job
+
+    async def act(self, job: Any, intent: Plan) -> None:
+        pass
+
+    def owed(self, job: Any) -> timedelta | None:
+        return None
+
+    def tell(self, job: Any, note: Note) -> None:
+        pass
+
+    def run(self, *members: Any) -> None:
+        for member in members:
+            self.pods.put(member)
+
+    async def look(self) -> timedelta | None:
+        return await self.reconciler.reconcile(Key("default", "job"))
+
+
+async def test_counters_alone_wait_a_moment_for_more_of_them() -> None:
+    desk = Desk()
+    pods = [
+        make_member("Master", of=PYTORCHJOB),
+        *(make_member("Worker", n, of=PYTORCHJOB) for n in range(3)),
+    ]
+    pending = [make_member("Worker", n, of=PYTORCHJOB, phase="Pending") for n in range(3)]
+    desk.run(pods[0], *pending)
+    await desk.look()
+    written = len(desk.writes)
+    desk.run(pods[1])
+    assert await desk.look() == QUIET
+    desk.run(pods[2], pods[3])
+    await desk.clock.advance(QUIET)
+    await desk.look()
+    assert len(desk.writes) == written + 1
+    assert desk.job.status.replica_statuses["Worker"].active == 3
+
+
+async def test_a_condition_never_waits() -> None:
+    desk = Desk()
+    desk.run(
+        make_member("Master", of=PYTORCHJOB, phase="Pending"),
+        *(make_member("Worker", n, of=PYTORCHJOB) for n in range(3)),
+    )
+    await desk.look()
+    desk.run(make_member("Master", of=PYTORCHJOB))
+    await desk.look()
+    assert [found.type for found in desk.job.status.conditions] == ["Created", "Running"]
+
+
+def test_a_job_has_all_the_room_until_others_need_some() -> None:
+    shares = Shares(24)
+    with shares.one() as part:
+        assert part() == 24
+        with shares.one() as other:
+            assert part() == other() == 12
+            with shares.one(), shares.one():
+                assert part() == 6
+        assert part() == 24

@@ -1,0 +1,29 @@
+"""Fixtures for tests that train with real frameworks."""
+
+from pathlib import Path
+
+import pytest
+
+from trainings import Frameworks, Jobs
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects by marker and xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs a framework is marked so, has time to import it, and never runs beside another."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "frameworks" in item.fixturenames:
+            item.add_marker(pytest.mark.frameworks)
+            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.xdist_group("frameworks"))
+
+
+@pytest.fixture(scope="session")
+def frameworks() -> Frameworks:
+    """Where the frameworks are. Asking for one that is not installed skips the test."""
+    return Frameworks()
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Jobs:
+    """Runs jobs, with a mapping of images of this test's own."""
+    return Jobs(tmp_path)

@@ -1,0 +1,263 @@
+"""Pods that have no node: what they ask for, and how far it is from fitting."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from gangline.api.core import PodPhase
+from gangline.api.quantity import ZERO, Quantity, add, parse_resources
+from gangline.why.case import Case, Replica
+from gangline.why.report import Match, Rule, Scene
+from gangline.why.words import amount, count, lasting
+
+_PART = re.compile(r"(\d+) (?:node\(s\) )?([^,.]+(?:\{[^}]*\})?)")
+_LACKS = re.compile(r"(?:Insufficient|Too many) (?P<resource>[\w./-]+)")
+_TAINT = re.compile(r"untolerated taint(?:\(s\))? ?\{(?P<taint>[^}]*)\}")
+_CLAIM = re.compile(r'persistentvolumeclaim "(?P<claim>[^"]+)" (?P<what>not found|is being deleted)')
+
+
+def unplaced(case: Case) -> Iterator[tuple[Replica, str]]:
+    """Pods that the scheduler cannot place, with what it said."""
+    for replica in case.replicas:
+        pod = replica.pod
+        if pod.spec.node_name or pod.status.phase != PodPhase.PENDING or pod.metadata.deletion_timestamp:
+            continue
+        for one in pod.status.conditions:
+            if one.type == "PodScheduled" and one.status == "False" and one.reason == "Unschedulable":
+                yield replica, one.message
+
+
+def request(replica: Replica) -> dict[str, Quantity]:
+    """What its containers ask for together."""
+    total: dict[str, Quantity] = {}
+    for one in replica.pod.spec.containers:
+        total = add(total, parse_resources({**one.resources.limits, **one.resources.requests}))
+    return {name: size for name, size in total.items() if size > ZERO}
+
+
+def key(resource: str) -> str:
+    """As a field path has it: `.cpu`, `[nvidia.com/gpu]`."""
+    return f".{resource}" if resource.isalnum() else f"[{resource}]"
+
+
+def lacking(scene: Scene) -> Iterator[Match]:
+    case = scene.case
+    for replica, message in unplaced(case):
+        found = _LACKS.search(message)
+        if found is None:
+            continue
+        resource = found["resource"].rstrip(".")
+        wanted = request(replica).get(resource, ZERO)
+        values = {
+            "resource": resource,
+            "wanted": amount(wanted) if wanted else "room",
+            "field": f"{replica.template}.containers[0].resources.requests{key(resource)}",
+        }
+        values.update(_distance(case, resource, wanted))
+        yield Match((replica.name,), values, (f"the scheduler says: {message}", *_rooms(case, resource)))
+
+
+def _free(case: Case, resource: str) -> dict[str, tuple[Quantity, Quantity]]:
+    """Of each node: what is free, and what there is in all."""
+    free = {}
+    for node in case.nodes or ():
+        name, offered = node.metadata.name, parse_resources(node.status.allocatable).get(resource, ZERO)
+        taken = (case.taken or {}).get(name, {}).get(resource, ZERO)
+        free[name] = (offered - taken, offered)
+    return free
+
+
+def _distance(case: Case, resource: str, wanted: Quantity) -> Mapping[str, str]:
+    if case.nodes is None or not wanted:
+        return {"how_far": ""}
+    free = _free(case, resource)
+    largest = max((offered for _, offered in free.values()), default=ZERO)
+    most = max((left for left, _ in free.values()), default=ZERO)
+    if largest < wanted:
+        return {
+            "how_far": f", and the largest of {count(len(free), 'node')} has {amount(largest)} in all",
+            "at_most": amount(largest),
+        }
+    if case.taken is None:
+        return {"how_far": "", "wait": resource}
+    short = amount(wanted - most)
+    return {
+        "how_far": f", and the freest of {count(len(free), 'node')} has {amount(most)} left: {short} too little",
+        "wait": resource,
+    }
+
+
+def _rooms(case: Case, resource: str) -> tuple[str, ...]:
+    rooms = sorted(_free(case, resource).items(), key=lambda one: one[1][0], reverse=True)
+    known = case.taken is not None
+    shown = [
+        f"{name} has {amount(max(left, ZERO))} of {amount(offered)} free"
+        if known
+        else f"{name} has {amount(offered)}"
+        for name, (left, offered) in rooms[:3]
+    ]
+    return (f"{resource}: {', '.join(shown)}",) if shown else ()
+
+
+def choosy(scene: Scene) -> Iterator[Match]:
+    """No node is of the kind that the pod asks for."""
+    for replica, message in unplaced(scene.case):
+        if _LACKS.search(message) or _CLAIM.search(message) or "persistentvolumeclaim" in message.lower():
+            continue
+        selector = replica.pod.spec.node_selector
+        taint = _TAINT.search(message)
+        values = {"template": replica.template, "why": _main(message)}
+        if selector and ("affinity" in message or "selector" in message):
+            values["selector"] = ", ".join(f"{name}={value}" for name, value in selector.items())
+        if taint:
+            values["taint"] = taint["taint"].strip()
+        yield Match((replica.name,), values, (f"the scheduler says: {message}",))
+
+
+def _main(message: str) -> str:
+    """The reason that most nodes have."""
+    parts = [(int(number), text.strip()) for number, text in _PART.findall(message.partition(": ")[2])]
+    if not parts:
+        return "there is no node" if "no nodes" in message else message.rstrip(".")
+    number, text = max(parts)
+    return f"{count(number, 'node')}: {text}"
+
+
+def gang(scene: Scene) -> Iterator[Match]:
+    """The team is let in together or not at all."""
+    case, group = scene.case, scene.case.gang
+    waiting = [
+        one
+        for one in case.replicas
+        if not one.pod.spec.node_name and one.pod.status.phase == PodPhase.PENDING
+    ]
+    stuck = group is not None and group.phase in (
+        "Pending",
+        "Inqueue",
+        "Unschedulable",
+        "PreScheduling",
+        "Scheduling",
+    )
+    if (
+        group is None
+        or not stuck
+        or (case.replicas and not waiting)
+        or case.since(case.job.created) < case.patience.notice
+    ):
+        return
+    needs, free = _team_needs(case, waiting, group.min_member), _total(case)
+    short = {
+        name: size - free.get(name, ZERO)
+        for name, size in needs.items()
+        if case.taken is not None and size > free.get(name, ZERO)
+    }
+    far = "; ".join(
+        f"needs {amount(needs[name])} {name}, {amount(max(free.get(name, ZERO), ZERO))} free"
+        for name in sorted(short)
+    )
+    values = {
+        "members": str(group.min_member),
+        "group": group.name,
+        "far": f": {far}" if far else "",
+        "namespace": case.job.namespace,
+    }
+    said = (
+        f"PodGroup {group.name} is {group.phase}: {group.message}"
+        if group.message
+        else f"PodGroup {group.name} is {group.phase}",
+    )
+    queue = (f"queue {group.queue}",) if group.queue else ()
+    yield Match(tuple(one.name for one in waiting), values, (*said, *queue))
+
+
+def _team_needs(case: Case, waiting: list[Replica], members: int) -> dict[str, Quantity]:
+    needs: dict[str, Quantity] = {}
+    for one in waiting[: members or None]:
+        needs = add(needs, request(one))
+    return needs
+
+
+def _total(case: Case) -> dict[str, Quantity]:
+    free: dict[str, Quantity] = {}
+    for node in case.nodes or ():
+        free = add(free, parse_resources(node.status.allocatable))
+        taken = (case.taken or {}).get(node.metadata.name, {})
+        free = add(free, {name: -size for name, size in taken.items()})
+    return free
+
+
+def gated(scene: Scene) -> Iterator[Match]:
+    case = scene.case
+    for one in case.replicas:
+        gates = [gate.name for gate in one.pod.spec.scheduling_gates]
+        if gates and case.since(one.pod.metadata.creation_timestamp) > case.patience.notice:
+            yield Match(
+                (one.name,),
+                {"gates": ", ".join(gates)},
+                ("its pods have scheduling gates, which somebody must remove",),
+            )
+
+
+def no_scheduler(scene: Scene) -> Iterator[Match]:
+    case = scene.case
+    for one in case.replicas:
+        pod, age = one.pod, case.since(one.pod.metadata.creation_timestamp)
+        judged = any(each.type == "PodScheduled" for each in pod.status.conditions)
+        waits = (
+            pod.status.phase == PodPhase.PENDING and not pod.spec.node_name and not pod.spec.scheduling_gates
+        )
+        if waits and not judged and not one.events and age > case.patience.notice and case.gang is None:
+            name = pod.spec.scheduler_name or "default-scheduler"
+            yield Match(
+                (one.name,),
+                {"scheduler": name, "age": lasting(case.patience.notice), "template": one.template},
+                (f"no scheduler has said anything about it for {lasting(age)}",),
+            )
+
+
+RULES = (
+    Rule(
+        "gang-does-not-fit",
+        "the PodGroup waits, because not all members fit at once",
+        gang,
+        "the team must start together ({members} members) and does not fit{far}.",
+        (
+            "wait for others to end, ask for fewer replicas or less per replica, or add nodes",
+            "kubectl describe podgroup {group} -n {namespace}",
+        ),
+    ),
+    Rule(
+        "unschedulable-resources",
+        "no node has enough of a resource",
+        lacking,
+        "no node has room for {who}: it asks for {wanted} {resource}{how_far}.",
+        (
+            "write at most {at_most} into {field}, or add a larger node",
+            "wait until {wait} is free, write less into {field}, or add a node",
+        ),
+    ),
+    Rule(
+        "unschedulable-nodes",
+        "no node matches selector, affinity or tolerations",
+        choosy,
+        "no node takes {who}: {why}.",
+        (
+            "label a node with {selector}, or correct {template}.nodeSelector",
+            "tolerate it in {template}.tolerations, or remove the taint: {taint}",
+            "see what nodes there are: kubectl get nodes --show-labels",
+        ),
+    ),
+    Rule(
+        "scheduling-gated",
+        "pods have scheduling gates",
+        gated,
+        "{who} is held back by scheduling gates: {gates}.",
+        ("look at whoever sets them (a quota or queue system); they go when it lets the job in",),
+    ),
+    Rule(
+        "no-scheduler",
+        "a pod that no scheduler has said anything about",
+        no_scheduler,
+        "nobody schedules {who}: there is no answer from scheduler {scheduler}.",
+        ("correct {template}.schedulerName, or start that scheduler",),
+    ),
+)

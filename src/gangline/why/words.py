@@ -1,0 +1,107 @@
+"""How things are said: names, times, amounts, exit codes."""
+
+import signal
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from gangline.api.quantity import Family, Quantity, QuantityError
+
+SHOWN = 3
+"""So many replicas are called by name, and the others counted."""
+
+_CODES = {
+    1: "the program ended with an error",
+    2: "wrong use of the command line, or an error of a shell",
+    126: "the command cannot be executed",
+    127: "the command was not found",
+    128: "the container could not be started",
+    255: "the program gave up, or was started over a connection that broke",
+}
+_SIGNALS = {
+    signal.SIGKILL: "killed from outside",
+    signal.SIGTERM: "asked to end from outside",
+    signal.SIGSEGV: "it crashed in native code",
+    signal.SIGABRT: "it aborted itself",
+    signal.SIGBUS: "it touched memory that is not there, often a full /dev/shm",
+    signal.SIGILL: "an instruction that this CPU does not have",
+    signal.SIGFPE: "an arithmetic fault",
+    signal.SIGINT: "interrupted",
+}
+
+
+def meaning(code: int) -> str:
+    """What an exit code says, in words."""
+    name = signal_name(code)
+    if not name:
+        return _CODES.get(code, "the program's own code")
+    told = _SIGNALS.get(signal.Signals(code - 128), "")
+    return told or name
+
+
+def signal_name(code: int | None) -> str:
+    """`SIGKILL` for 137; empty for what is no signal."""
+    if code is None or code <= 128:
+        return ""
+    try:
+        return signal.Signals(code - 128).name
+    except ValueError:
+        return ""
+
+
+def names(who: Sequence[str]) -> str:
+    """`worker-0, worker-1 and 6 more`."""
+    found = sorted(dict.fromkeys(who), key=_natural)
+    if len(found) > SHOWN + 1:
+        return f"{', '.join(found[:SHOWN])} and {len(found) - SHOWN} more"
+    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    head, _, tail = name.rpartition("-")
+    return (head, int(tail), "") if tail.isdigit() else (name, 0, name)
+
+
+def count(number: int, thing: str) -> str:
+    """`1 node`, `3 nodes`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def times(number: int) -> str:
+    """`once`, `twice`, `5 times`."""
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
+
+
+def lasting(length: timedelta) -> str:
+    """`42 s`, `12 min`, `3 h`, `2 days`."""
+    seconds = max(0, int(length.total_seconds()))
+    for unit, size in (("day", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return count(seconds // size, unit) if unit == "day" else f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def clock(moment: datetime) -> str:
+    return moment.strftime("%H:%M:%S")
+
+
+def amount(quantity: Quantity) -> str:
+    """Short enough to read: `209.8Gi`, `500m`, `1.5`."""
+    if quantity.family is Family.BINARY:
+        value, power = float(quantity.value()), 0
+        while value >= 1024 and power < 6:
+            value, power = value / 1024, power + 1
+        return f"{value:.1f}".removesuffix(".0") + ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")[power]
+    return str(quantity)
+
+
+def larger(text: str) -> str:
+    """Half as much again, in round numbers: what to try instead of a limit that was too low."""
+    try:
+        quantity = Quantity.of(text)
+    except QuantityError:
+        return ""
+    wanted = quantity.value() * 3 // 2
+    for suffix, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if wanted >= size:
+            return f"{-(-wanted // size)}{suffix}"
+    return str(wanted)

@@ -1,0 +1,306 @@
+"""The rules on cases as clusters report them; and silence where nothing is wrong."""
+
+import msgspec
+import pytest
+
+from gangline.api.quantity import parse_resources
+from gangline.api.training import Failure
+from gangline.why.case import Told
+from gangline.why.diagnose import diagnose, sentence
+from gangline.why.rules.table import RULES
+from whycases import (
+    HEALTHY,
+    RECORDED,
+    RESET,
+    ago,
+    case,
+    condition,
+    ended,
+    failed,
+    fails,
+    job,
+    node,
+    replica,
+    running,
+    unplaced,
+    waiting,
+)
+from whyfaults import FAULTS_BY_RULE
+
+
+@pytest.mark.parametrize("rule", RECORDED)
+def test_recorded_fault_is_found(rule: str) -> None:
+    found, words = RECORDED[rule]
+    report = diagnose(found)
+    assert [cause.rule for cause in report.causes] == [rule], report
+    assert words in " ".join((report.cause, *report.next))
+    assert report.next, "there is always a next step"
+    assert "{" not in " ".join((report.cause, *report.next)), "every word of it is filled in"
+    assert not report.healthy
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_nothing_is_found_in_a_healthy_job(name: str) -> None:
+    report = diagnose(HEALTHY[name])
+    assert report.healthy, report.causes
+    assert (report.cause, report.evidence, report.next) == ("", (), ())
+    assert report.looked_at
+
+
+def test_every_rule_is_provoked_by_a_test() -> None:
+    ids = [rule.id for rule in RULES]
+    assert len(ids) == len(set(ids))
+    assert set(ids) == RECORDED.keys() | FAULTS_BY_RULE
+
+
+# The team
+
+
+def test_first_failure_is_the_cause_and_those_who_lost_it_are_not() -> None:
+    found = case(
+        job("Failed", failed(), wanted={"Worker": 3}),
+        fails(0, 1, RESET, at=2),
+        fails(1, 137, "epoch 2 step 1100", at=2, reason="OOMKilled", limits={"memory": "32Gi"}),
+        fails(2, 1, RESET, at=1.9),
+        nodes=(node(),),
+        taken={},
+    )
+    report = diagnose(found)
+    assert [cause.rule for cause in report.causes] == ["oom-killed"]
+    assert report.causes[0].replicas == ("worker-1",)
+    told = "\n".join(report.evidence)
+    assert "limit 32Gi" in told
+    assert "node node-1 has 64Gi" in told
+    assert "worker-0 and worker-2 then lost their peer" in told
+    assert any("try 48Gi" in step for step in report.next)
+
+
+def test_survivor_whose_clock_is_ahead_is_still_a_consequence() -> None:
+    found = case(job("Failed", failed()), fails(0, 1, RESET, at=2.02), fails(1, 139, at=2))
+    report = diagnose(found)
+    assert [(cause.rule, cause.replicas) for cause in report.causes] == [("exit-code", ("worker-1",))]
+    assert "SIGSEGV" in report.cause
+
+
+def test_who_was_sent_away_after_the_failure_did_not_fail_first() -> None:
+    found = case(
+        job("Failed", failed()),
+        fails(0, 143, at=1.9),
+        fails(1, 1, "ModuleNotFoundError: No module named 'apex'", at=2),
+    )
+    assert [cause.rule for cause in diagnose(found).causes] == ["module-missing"]
+
+
+def test_who_fails_in_the_moment_in_which_a_peer_is_killed_fails_because_of_it() -> None:
+    clash = {"reason": "PortClash", "message": "port 1 is taken by another process"}
+    found = case(
+        job("Failed", failed(), wanted={"Worker": 3}),
+        fails(0, 1, "XGBoostError: [updater.cc:542]: Allreduce failed", at=2),
+        fails(1, 137, at=2),
+        fails(2, 1, at=2, **clash),
+    )
+    report = diagnose(found)
+    assert [(cause.rule, cause.replicas) for cause in report.causes] == [("killed", ("worker-1",))]
+    assert any("consequences, not causes" in line for line in report.evidence)
+
+
+def test_two_who_are_killed_for_memory_are_two_causes() -> None:
+    killed = [
+        fails(index, 137, at=2, reason="OOMKilled", limits={"memory": f"{index + 1}Gi"}) for index in range(2)
+    ]
+    report = diagnose(case(job("Failed", failed()), *killed))
+    assert [cause.rule for cause in report.causes] == ["oom-killed", "oom-killed"]
+
+
+def test_same_trouble_of_several_replicas_is_told_once() -> None:
+    message = "0/3 nodes are available: 2 Insufficient memory, 1 node(s) had untolerated taint {gpu: true}."
+    found = case(
+        job("Created", wanted={"Worker": 8}),
+        *(unplaced(index, message, requests={"memory": "60Gi"}) for index in range(8)),
+        nodes=(node(), node("node-2")),
+        taken={},
+    )
+    report = diagnose(found)
+    assert [cause.rule for cause in report.causes] == ["unschedulable-resources"]
+    assert "worker-0, worker-1, worker-2 and 5 more" in report.cause
+    assert len(report.causes[0].replicas) == 8
+
+
+def test_waiting_peer_is_the_cause_and_the_connection_errors_are_not() -> None:
+    found = case(
+        job("Running"),
+        replica(
+            0,
+            state=waiting("CrashLoopBackOff"),
+            last=ended(1),
+            restarts=4,
+            log=("connect to bert-worker-1:23456: Connection refused",),
+        ),
+        replica(1, "Pending", waiting("ErrImagePull", "manifest unknown: not found")),
+    )
+    assert [cause.rule for cause in diagnose(found).causes] == ["image-name"]
+
+
+def test_peer_is_named_by_its_address() -> None:
+    found = case(
+        job("Failed", failed()),
+        fails(0, 1, "connect to bert-worker-1:23456 failed: Connection refused"),
+        replica(1, "Pending", age=1),
+    )
+    report = diagnose(found)
+    assert report.causes[0].rule == "peer-lost"
+    assert "worker-1" in report.cause
+    assert "bert-worker-1:23456 is worker-1, which is Pending" in report.evidence
+
+
+def test_failure_that_only_the_status_remembers_is_explained() -> None:
+    first = Failure(
+        replica="worker-1",
+        pod="bert-worker-1",
+        exit_code=1,
+        reason="Error",
+        time=ago(3),
+        log=("MemoryError",),
+    )
+    found = case(
+        job(
+            "Failed",
+            failed(message="Job bert has failed because it has reached the specified backoff limit"),
+            first_failure=first,
+            backoff_limit=3,
+            restarts=3,
+        )
+    )
+    report = diagnose(found)
+    assert [cause.rule for cause in report.causes] == ["memory-error"]
+    assert "it was tried again until the backoff limit of 3 was reached" in report.evidence
+    assert any(
+        "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources" in step
+        for step in report.next
+    )
+
+
+def test_restarting_job_is_told_what_it_restarts_from() -> None:
+    first = Failure(replica="worker-1", pod="bert-worker-1", exit_code=137, reason="OOMKilled", time=ago(0.1))
+    found = case(
+        job("Restarting", condition("Restarting"), first_failure=first, restarted=ago(0.1), restarts=1),
+        replica(0),
+    )
+    assert [cause.rule for cause in diagnose(found).causes] == ["oom-killed"]
+
+
+def test_failed_pod_that_was_replaced_is_told_by_the_event_of_the_kubeflow_operator() -> None:
+    told = Told("ExitedWithCode", "Pod: team-a.bert-worker-1 exited with code 137", at=ago(0.5), count=2)
+    found = case(job("Restarting", condition("Restarting")), replica(0), events=(told,))
+    report = diagnose(found)
+    assert [(cause.rule, cause.replicas) for cause in report.causes] == [("killed", ("worker-1",))]
+    again = msgspec.structs.replace(found, replicas=(replica(0), replica(1)))
+    assert diagnose(again).healthy
+
+
+def test_job_that_tries_again_and_again_is_not_healthy_in_the_moment_in_which_it_runs() -> None:
+    tries = [fails(index, 1, "MemoryError", at=9 - index) for index in range(4)]
+    found = case(job(wanted={"": 1}, kind="Job", training=False), *tries, replica(9))
+    assert [cause.rule for cause in diagnose(found).causes] == ["memory-error"]
+
+
+def test_who_still_waits_when_a_job_has_failed_does_not_matter() -> None:
+    found = case(
+        job("Failed", failed()), fails(0, 3), replica(1, "Pending", waiting("ErrImagePull", "not found"))
+    )
+    assert [cause.rule for cause in diagnose(found).causes] == ["exit-code"]
+
+
+def test_operator_whose_tries_are_refused_is_there_though_it_writes_no_status() -> None:
+    unnoticed = msgspec.structs.replace(RECORDED["quota"][0], job=job("Pending", noticed=False))
+    assert [cause.rule for cause in diagnose(unnoticed).causes] == ["quota"]
+
+
+def test_loop_is_seen_in_the_moment_in_which_it_runs() -> None:
+    found = case(
+        job(),
+        replica(
+            0,
+            state=running(0.1),
+            last=ended(1, at=0.2),
+            restarts=5,
+            earlier={"pytorch": ("KeyError: 'x'", "MemoryError")},
+        ),
+        replica(1),
+    )
+    assert [cause.rule for cause in diagnose(found).causes] == ["memory-error"]
+
+
+def test_single_program_that_cannot_connect_has_no_peer_to_blame() -> None:
+    log = (
+        "Traceback (most recent call last):",
+        '  File "train.py", line 3',
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+    )
+    report = diagnose(case(job("Failed", failed(), wanted={"Worker": 1}), fails(0, 1, *log)))
+    assert [cause.rule for cause in report.causes] == ["python-exception"]
+    assert "ConnectionRefusedError" in report.cause
+    assert any("train.py" in step for step in report.next)
+
+
+def test_what_a_program_lived_with_is_not_why_it_ended() -> None:
+    log = (
+        "warning: cannot write the cache: Permission denied: '/root/.cache'",
+        "Traceback (most recent call last):",
+        "ImportError: No module named 'optional'",
+        "going on without it",
+        *(f"step {number}" for number in range(20)),
+        "Traceback (most recent call last):",
+        '  File "train.py", line 9, in main',
+        "KeyError: 'label'",
+    )
+    report = diagnose(case(job("Failed", failed(), wanted={"Worker": 1}), fails(0, 1, *log)))
+    assert [cause.rule for cause in report.causes] == ["python-exception"]
+    assert "KeyError: 'label'" in report.cause
+
+
+def test_who_could_not_connect_at_first_and_failed_later_is_no_consequence() -> None:
+    log = (
+        "connect: Connection refused, trying again",
+        "Traceback (most recent call last):",
+        "KeyError: 'label'",
+    )
+    found = case(job("Failed", failed()), fails(0, 1, *log, at=3), fails(1, 1, RESET, at=2))
+    report = diagnose(found)
+    assert [(cause.rule, cause.replicas) for cause in report.causes] == [("python-exception", ("worker-0",))]
+
+
+def test_what_led_to_the_last_exception_is_read_too() -> None:
+    log = (
+        "Traceback (most recent call last):",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        "Traceback (most recent call last):",
+        "RuntimeError: cannot load",
+    )
+    report = diagnose(case(job("Failed", failed(), wanted={"Worker": 1}), fails(0, 1, *log)))
+    assert [cause.rule for cause in report.causes] == ["file-missing"]
+
+
+def test_how_far_a_pod_is_from_fitting() -> None:
+    found = case(
+        job("Created", wanted={"Worker": 1}),
+        unplaced(0, "0/1 nodes are available: 1 Insufficient cpu.", requests={"cpu": "6"}),
+        nodes=(node(),),
+        taken={"node-1": parse_resources({"cpu": "5500m"})},
+    )
+    assert "the freest of 1 node has 2500m left: 3500m too little" in diagnose(found).cause
+
+
+def test_unread_places_are_told() -> None:
+    found = msgspec.structs.replace(
+        HEALTHY["running under the Kubeflow operator"], unread=("nodes: forbidden",)
+    )
+    assert diagnose(found).unread == ("nodes: forbidden",)
+
+
+def test_next_step_that_needs_what_nobody_knows_is_left_out() -> None:
+    assert sentence("raise {field}", {}) == ""
+    assert sentence("raise {field}", {"field": "x"}) == "raise x"

@@ -1,0 +1,37 @@
+"""docs/why.md says what the code says."""
+
+from pathlib import Path
+
+import click
+
+from gangline.cli.why import screen, why
+from gangline.why.diagnose import diagnose
+from gangline.why.rules.table import markdown
+from whycases import EXAMPLE, HEALTHY
+
+PAGE = (Path(__file__).parents[3] / "docs" / "why.md").read_text()
+
+
+def test_table_of_rules_is_the_rules() -> None:
+    hint = "put this between the marks: python -c 'from gangline.why.rules.table import markdown as m; print(m())'"
+    _, _, rest = PAGE.partition("<!-- rules -->\n")
+    table, _, _ = rest.partition("\n<!-- end of rules -->")
+    assert table == markdown(), hint
+
+
+def test_screens_are_what_the_command_prints() -> None:
+    assert screen(diagnose(EXAMPLE)) in PAGE
+    assert screen(diagnose(HEALTHY["running under the Kubeflow operator"])) in PAGE
+
+
+def test_exit_codes_are_in_the_page_and_in_the_help() -> None:
+    shown = why.get_help(click.Context(why))
+    for text in (shown, PAGE):
+        assert all(code in text for code in ("0", "3", "102", "1"))
+    assert "nothing is wrong" in shown
+
+
+def test_lines_are_broken_on_a_terminal_under_their_own_beginning() -> None:
+    lines = screen(diagnose(EXAMPLE), width=60).splitlines()
+    assert max(len(line) for line in lines if "│" not in line and "spec." not in line) <= 60
+    assert any(line.startswith(" " * 10) for line in lines)

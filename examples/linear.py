@@ -2,7 +2,8 @@
 
 Roles come from TF_CONFIG, as for any TensorFlow job. The parameter server holds the weights. In every step each
 worker computes a gradient on its own data and sends it; when all have, the server takes the mean, updates the
-weights and sends them to everyone.
+weights and sends them to everyone. A worker that was lost is waited for: when it comes back it is told the weights
+and the step, and everyone goes on from there.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import socketserver
 import threading
 import time
 from io import BufferedRWPair
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,74 +22,79 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 FEATURES = 16
-RATE = 0.05
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--steps", type=int, default=200)
-    steps = arguments.parse_args().steps
+    arguments.add_argument("--rate", type=float, default=0.05)
+    arguments.add_argument(
+        "--pace", type=float, default=0.0, help="seconds to wait in every step, to be watched"
+    )
+    wanted = arguments.parse_args()
     config = json.loads(os.environ["TF_CONFIG"])
     cluster, task = config["cluster"], config["task"]
     if task["type"] == "ps":
-        serve(cluster["ps"][task["index"]], workers=len(cluster["worker"]))
+        serve(cluster["ps"][task["index"]], workers=len(cluster["worker"]), rate=wanted.rate)
     else:
-        train(cluster["ps"][0], task["index"], steps)
+        train(cluster["ps"][0], task["index"], wanted.steps, wanted.pace)
 
 
 class Weights:
-    """The model. A round ends when every worker that is here has sent its gradient."""
+    """The model. A round ends when every worker has sent its gradient."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, rate: float) -> None:
         self._values = np.zeros(FEATURES)
         self._gradients: dict[int, Vector] = {}
-        self._missing = workers  # a round cannot end before all have come once
-        self._here: set[int] = set()
+        self._workers, self._rate = workers, rate
         self._round = 0
         self._changed = threading.Condition()
 
-    def join(self, worker: int) -> None:
+    def now(self) -> dict[str, Any]:
+        """Where we are, for a worker that comes, or comes back."""
         with self._changed:
-            self._here.add(worker)
-            self._missing -= 1
-
-    def leave(self, worker: int) -> None:
-        with self._changed:
-            self._here.discard(worker)
-            self._gradients.pop(worker, None)
-            self._end_round()
+            return {"step": self._round, "weights": self._values.tolist()}
 
     def step(self, worker: int, gradient: Vector) -> Vector:
-        """Give a gradient, get the weights of the next round."""
+        """Give a gradient, get the weights of the next round. Given twice in one round, the later one counts."""
         with self._changed:
             self._gradients[worker] = gradient
             this = self._round
-            self._end_round()
+            if len(self._gradients) == self._workers:
+                self._values -= self._rate * np.mean(list(self._gradients.values()), axis=0)
+                self._gradients.clear()
+                self._round += 1
+                self._changed.notify_all()
             self._changed.wait_for(lambda: self._round > this)
             return self._values.copy()
 
-    def _end_round(self) -> None:
-        if self._missing <= 0 and self._gradients and self._gradients.keys() == self._here:
-            self._values -= RATE * np.mean(list(self._gradients.values()), axis=0)
-            self._gradients.clear()
-            self._round += 1
-            self._changed.notify_all()
 
-
-def serve(address: str, workers: int) -> None:
+def serve(address: str, workers: int, rate: float) -> None:
     """Answer gradients with weights, one line of JSON each, until stopped."""
-    weights = Weights(workers)
+    weights = Weights(workers, rate)
 
     class Session(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            worker = self.client_address[1]
-            weights.join(worker)
+            worker = json.loads(self.rfile.readline())["worker"]
             try:
-                for line in self.rfile:
-                    answer = weights.step(worker, np.array(json.loads(line)))
-                    self.wfile.write(json.dumps(answer.tolist()).encode() + b"\n")
-            finally:
-                weights.leave(worker)
+                done = self.talk(worker)
+            except OSError:
+                done = False
+            if not done:
+                print(f"lost worker {worker}, waiting for it", flush=True)
+
+        def talk(self, worker: int) -> bool:
+            """Until it says that it is done, or is gone."""
+            self.tell(weights.now())
+            for line in self.rfile:
+                gradient = json.loads(line)
+                if gradient is None:
+                    return True
+                self.tell(weights.step(worker, np.array(gradient)).tolist())
+            return False
+
+        def tell(self, what: object) -> None:
+            self.wfile.write(json.dumps(what).encode() + b"\n")
 
     class Server(socketserver.ThreadingTCPServer):
         allow_reuse_address = True
@@ -98,28 +105,44 @@ def serve(address: str, workers: int) -> None:
         server.serve_forever()
 
 
-def train(ps: str, index: int, steps: int) -> None:
+def train(ps: str, index: int, steps: int, pace: float) -> None:
     """Find the same weights as everyone else, from this worker's own data."""
     truth = np.random.default_rng(7).normal(size=FEATURES)
-    data = np.random.default_rng(100 + index)
-    weights = np.zeros(FEATURES)
     with connect(ps) as link, link.makefile("rwb") as lines:
-        for step in range(1, steps + 1):
+        began = exchange(lines, {"worker": index})
+        weights, done = np.array(began["weights"]), began["step"]
+        if done:
+            print(f"back at step {done}", flush=True)
+        data = np.random.default_rng((100 + index, done))
+        for step in range(done + 1, steps + 1):
             inputs = data.normal(size=(64, FEATURES))
             errors = inputs @ (weights - truth)
-            if step == 1 or step % 50 == 0:
-                print(f"step={step} of={steps} loss={np.mean(errors**2):.6f}", flush=True)
-            weights = exchange(lines, inputs.T @ errors / len(inputs))
+            tell(step, steps, float(np.mean(errors**2)))
+            time.sleep(pace)
+            weights = np.array(exchange(lines, (inputs.T @ errors / len(inputs)).tolist()))
+        lines.write(b"null\n")
     distance = float(np.abs(weights - truth).max())
     print(f"trained: largest error of a weight {distance:.6f}", flush=True)
     if distance > 0.05:
         raise SystemExit("the weights are wrong: this was no training")
 
 
-def exchange(lines: BufferedRWPair, gradient: Vector) -> Vector:
-    lines.write(json.dumps(gradient.tolist()).encode() + b"\n")
+def tell(step: int, steps: int, loss: float) -> None:
+    """For people now and then; for gangline (docs/progress.md) a bit more often."""
+    if step == 1 or step % max(50, steps // 4) == 0:
+        print(f"step={step} of={steps} loss={loss:.6f}", flush=True)
+    if step == 1 or step % 5 == 0:
+        print(json.dumps({"progress": {"step": step, "total": steps, "loss": round(loss, 9)}}), flush=True)
+
+
+def exchange(lines: BufferedRWPair, said: object) -> Any:
+    """Say one thing, hear one. Raises `ConnectionError` when the server is gone."""
+    lines.write(json.dumps(said).encode() + b"\n")
     lines.flush()
-    return np.array(json.loads(lines.readline()))
+    answer = lines.readline()
+    if not answer:
+        raise ConnectionError("the parameter server is gone")
+    return json.loads(answer)
 
 
 def connect(address: str, patience: float = 60.0) -> socket.socket:

@@ -15,7 +15,6 @@ package map come from the import contract in pyproject.toml; the text only says 
 """
 
 import argparse
-import subprocess
 import sys
 import tomllib
 from itertools import pairwise
@@ -282,8 +281,8 @@ def package(box: Box, name: str, line: Line, *, alone: bool) -> list[str]:
 def terminal(source: str) -> str:
     """The final screen of a recorded session."""
     lines = source.rstrip("\n").split("\n")
-    width, height = 640.0, 58 + 17.0 * len(lines) + 16
-    bar = "M.5 36V12.5a12 12 0 0 1 12-12H627.5a12 12 0 0 1 12 12V36Z"
+    width, height = max(640.0, 40 + 7.85 * max(map(len, lines))), 58 + 17.0 * len(lines) + 16
+    bar = f"M.5 36V12.5a12 12 0 0 1 12-12H{num(width - 12.5)}a12 12 0 0 1 12 12V36Z"
     lamps = [f'<circle class="plain" cx="{22 + 20 * i}" cy="18" r="6"/>' for i in range(3)]
     body = [
         f'<path class="bar" d="{bar}"/>',
@@ -303,16 +302,14 @@ def terminal(source: str) -> str:
 
 
 def record() -> str:
-    """Run the demo; what it printed, as a terminal shows it."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "gangline", "demo"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=True,
-    )
-    return f"$ gangline demo\n{ran.stdout}"
+    """Run the demo on a terminal; what is on its screen at the end."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from terminals import Terminal
+
+    with Terminal([sys.executable, "-m", "gangline", "demo"], cwd=ROOT, size=(40, 100)) as terminal:
+        if terminal.finish() != 0:
+            raise SystemExit(terminal.screen.text)
+    return f"$ gangline demo\n{terminal.screen.text}\n"
 
 
 def drawings() -> dict[str, str]:

@@ -10,6 +10,17 @@ def main() -> int:
 
         sys.stdout.write(f"gangline {__version__}\n")
         return 0
+    if sys.argv[1:2] == ["get"]:
+        # The one command that people type all day: it ends before there is garbage worth collecting.
+        import gc
+
+        gc.disable()
+        from gangline.cli import quick
+
+        code = quick.run(sys.argv[2:])
+        if code is not None:
+            return code
+        gc.enable()
     from gangline.cli.main import run
 
     return run(sys.argv[1:])

@@ -1,11 +1,14 @@
 """`gangline run` and `gangline demo` as a person types them."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 import textwrap
+import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,7 +38,7 @@ def gangline(
 ) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "gangline", *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, timeout=100, env={**os.environ, **(env or {})}
+        command, capture_output=True, text=True, cwd=cwd, timeout=150, env={**os.environ, **(env or {})}
     )
 
 
@@ -43,6 +46,13 @@ def job(folder: Path, command: str = '"true"', replicas: str = "2") -> Path:
     file = folder / "job.yaml"
     file.write_text(JOB.format(command=command, replicas=replicas))
     return file
+
+
+def wait_until(true: Callable[[], bool], patience: float = 30.0) -> None:
+    end = time.monotonic() + patience
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def trained(output: str) -> None:
@@ -55,11 +65,39 @@ def trained(output: str) -> None:
     assert "tfjob/linear  Succeeded" in output
 
 
-def test_demo_trains_through_every_layer_and_exits_0() -> None:
-    done = gangline("demo")
-    assert done.returncode == 0, done.stderr
+def test_demo_trains_through_every_layer_loses_a_worker_and_heals(tmp_path: Path) -> None:
+    done = gangline("demo", "--runs", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
     trained(done.stdout)
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    story = [
+        "demo: SIGKILL to worker-1",
+        "lost worker 1, waiting for it",
+        "worker-1   failed",
+        "worker-1   running",
+        "worker-1| back at step",
+        "worker-1| trained",
+        "tfjob/linear  Succeeded",
+        "0 ┤",
+        "loss.svg",
+        "next: ",
+    ]
+    at = -1
+    for part in story:
+        at = done.stdout.find(part, at + 1)
+        assert at >= 0, f"{part} is missing, or out of order:\n{done.stdout}"
+    kept = {file.name for file in (tmp_path / "linear").iterdir()}
+    assert kept == {"ps-0.log", "worker-0.log", "worker-1.log", "worker-2.log", "job.json", "loss.svg"}
+    job = json.loads((tmp_path / "linear" / "job.json").read_text())
+    assert job["status"]["restarts"] == 1
+
+
+def test_the_file_of_the_demo_runs_by_itself() -> None:
+    done = gangline("run", Path("examples") / "tfjob-numpy.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    trained(done.stdout)
+    assert '"progress"' not in done.stdout
+    assert "  worker-0   step 100/200  50 %  loss" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -78,6 +116,7 @@ def test_a_job_that_fails_exits_100(tmp_path: Path) -> None:
     assert done.returncode == 100, done.stderr
     assert "| 42" in done.stdout
     assert "has failed because" in done.stdout
+    assert re.search(r"first to fail: worker-\d with exit code 3 .*\n  worker-\d\| 42\n", done.stdout)
 
 
 def test_a_command_that_does_not_exist_fails_the_job(tmp_path: Path) -> None:
@@ -109,11 +148,37 @@ def test_interrupt_ends_every_process(tmp_path: Path) -> None:
         if len(pids) == 2:
             break
     process.send_signal(2)
-    _, errors = process.communicate(timeout=30)
+    rest, errors = process.communicate(timeout=30)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
+    assert re.search(r"stopping worker-0 and worker-1 .*\nstopped; no process is left\n", rest)
     for pid in pids:
         assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_run_that_is_killed_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+    script = tmp_path / "forever.py"
+    script.write_text("import os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(9999)\n")
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gangline", "run", str(job(tmp_path, "python, forever.py"))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+    assert process.stdout is not None
+    pids: set[int] = set()
+    for line in process.stdout:
+        if found := re.search(r"\| pid (\d+)", line):
+            pids.add(int(found[1]))
+        if len(pids) == 2:
+            break
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    wait_until(lambda: not list(folder.iterdir()))
 
 
 @pytest.mark.parametrize(
@@ -135,6 +200,54 @@ def test_bad_input_is_one_line_and_exit_code_1(tmp_path: Path, text: str, messag
     assert message in done.stderr
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_job_as_it_ended_goes_to_stdout_and_all_else_to_stderr(tmp_path: Path) -> None:
+    done = gangline("run", job(tmp_path, "echo, hello"), "-o", "json", "--set", "metadata.name=other")
+    assert done.returncode == 0, done.stderr
+    ended = json.loads(done.stdout)
+    assert (ended["kind"], ended["metadata"]["name"]) == ("TFJob", "other")
+    assert [each["type"] for each in ended["status"]["conditions"] if each["status"] == "True"][
+        -1
+    ] == "Succeeded"
+    assert "worker-0| hello" in done.stderr
+
+
+def test_a_setting_of_the_wrong_type_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    job(tmp_path)
+    setting = "spec.tfReplicaSpecs.Worker.replicas=many"
+    done = gangline("run", "job.yaml", "--set", setting, cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert 'spec.tfReplicaSpecs.Worker.replicas: expected int, got "many"' in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "XGBoostJob", "JAXJob", "PaddleJob"])
+def test_a_script_needs_no_file(kind: str) -> None:
+    done = gangline(
+        "run", "--nproc", "3", "--kind", kind, "--", "python", "allreduce.py", cwd=ROOT / "examples"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {int(rank) for rank in re.findall(r"trained: rank (\d+) of", done.stdout)} == {0, 1, 2}
+    assert f"{kind.lower()}/allreduce  Succeeded" in done.stdout
+
+
+def test_a_script_that_fails_exits_100(tmp_path: Path) -> None:
+    done = gangline("run", "--nproc", "1", "--", "python", "-c", "raise SystemExit(3)", cwd=tmp_path)
+    assert done.returncode == 100, done.stdout + done.stderr
+    assert "first to fail: master-0 with exit code 3" in done.stdout
+
+
+def test_more_than_one_file_is_refused_with_what_to_write() -> None:
+    done = gangline("run", "a.yaml", "b.yaml")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: expected one FILE at a time")
+
+
+def test_what_is_kept_is_where_it_was_asked_to_be(tmp_path: Path) -> None:
+    done = gangline("run", job(tmp_path, "echo, hello"), "--keep", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "small" / "worker-0.log").read_text() == "hello\n"
+    assert done.stdout.endswith("logs: runs/small/\n")
 
 
 def test_a_missing_file_is_one_line() -> None:
@@ -161,7 +274,7 @@ def test_the_wheel_carries_the_demo(tmp_path: Path) -> None:
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-        timeout=100,
+        timeout=150,
     )
     assert done.returncode == 0, done.stderr
     trained(done.stdout)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
+import click
 import pytest
 
 from gangline.cli.main import cli
@@ -93,7 +94,7 @@ def unknown(line: str) -> str | None:
     if words[0] == "make":
         known = set(TARGET.findall((ROOT / "Makefile").read_text()))
         return next((word for word in arguments if word not in known), None)
-    if arguments and arguments[0] not in cli.commands:
+    if arguments and cli.get_command(click.Context(cli), arguments[0]) is None:
         return arguments[0]
     return None
 

@@ -1,67 +1,172 @@
-"""What a person sees of a running job: one line per change, logs with the member's name before them."""
+"""Submits a job and tells what becomes of it, until it has ended."""
 
 import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import click
-
-from gangline.api.core import Namespace, Pod
+from gangline.api.core import Event, Namespace, Pod, PodPhase
 from gangline.api.meta import Key, Selector
-from gangline.api.training import JOB_NAME, ConditionType, JobKind, TrainingJob
+from gangline.api.training import JOB_NAME, JobKind, TrainingJob
 from gangline.base.clock import Clock
 from gangline.base.tasks import every
+from gangline.cli.curve import Point
+from gangline.cli.ending import Outcome
+from gangline.cli.screen import Screen
+from gangline.cli.view import Facts, History, Seat, Span, Use, noted
+from gangline.jobs.gang import Member
 from gangline.jobs.status import newest
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists
 from gangline.local.node.logs import Tail
+from gangline.progress.line import Progress, progress
 from gangline.runtime.informer import Delta, Informer
 
 LOOK = timedelta(milliseconds=100)
+SAMPLE = timedelta(seconds=1)
+TAIL = 20
+STRUCK = 2.0
+"""For so many seconds it is shown that a member had failed, though it runs again."""
+POINTS = 4000
+"""So many points of a curve are kept per member; then every other one is dropped."""
+
+Watcher = Callable[[str, Progress], str | None]
+"""Is told a member's progress. What it gives is said to the viewer."""
+Sampler = Callable[[], Mapping[str, Use]]
+"""Gives what the processes of pods take."""
+Keeper = Callable[[str, str], None]
+"""Is given every line of every member."""
+
+
+class Team:
+    """What was seen of the job's members so far."""
+
+    def __init__(self) -> None:
+        self.job: TrainingJob | None = None
+        self.pods: dict[str, Pod] = {}
+        self.histories: dict[str, History] = {}
+        # When each was last seen to fail, or to come back from that.
+        self.struck: dict[str, float] = {}
+        self.progress: dict[str, Progress] = {}
+        self.curves: dict[str, list[Point]] = {}
+        self.metric = ""
+        self.uses: dict[str, Use] = {}
+        self.tails: dict[str, deque[str]] = {}
+
+    def pod(self, member: str, pod: Pod | None, now: float) -> None:
+        """A pod as it is now, so many seconds after the start; None: it is gone."""
+        if pod is None:
+            self.pods.pop(member, None)
+            return
+        self.pods[member] = pod
+        before = self.histories.get(member, History())
+        after = self.histories[member] = noted(before, pod)
+        if after.exit_code is not None and (before.exit_code, before.restarts) != (
+            after.exit_code,
+            after.restarts,
+        ):
+            self.struck[member] = now
+
+    def line(self, member: str, text: str) -> None:
+        self.tails.setdefault(member, deque(maxlen=TAIL)).append(text)
+
+    def report(self, member: str, found: Progress) -> None:
+        """Progress of a member; its first metric, or the one called loss, becomes a point of its curve."""
+        self.progress[member] = found
+        if not self.metric and found.metrics:
+            self.metric = "loss" if "loss" in found.metrics else next(iter(found.metrics))
+        if self.metric in found.metrics:
+            points = self.curves.setdefault(member, [])
+            points.append(Point(found.step, found.metrics[self.metric]))
+            if len(points) > POINTS:
+                del points[1:-1:2]
+
+    def failed(self) -> dict[str, int | None]:
+        """Who is down, and with what exit code."""
+        down = [name for name, pod in self.pods.items() if pod.status.phase == PodPhase.FAILED]
+        return {name: self.histories[name].exit_code for name in sorted(down)}
+
+    def facts(self, kind: JobKind, name: str, seconds: float) -> Facts:
+        """All that can be drawn."""
+        specs = getattr(getattr(self.job, "spec", None), kind.attribute, {})
+        wanted = {each: spec.replicas if spec.replicas is not None else 1 for each, spec in specs.items()}
+        seats = [str(Member(each, index)) for each, number in wanted.items() for index in range(number)]
+        names = [*seats, *(member for member in self.pods if member not in seats)]
+        return Facts(
+            kind.kind,
+            name,
+            newest(self.job.status) if self.job is not None else "Pending",
+            tuple(
+                Seat(
+                    each,
+                    self.pods.get(each),
+                    self.histories.get(each, History()),
+                    self.progress.get(each),
+                    each in self.struck and seconds - self.struck[each] < STRUCK,
+                    self.uses.get(each),
+                )
+                for each in names
+            ),
+            wanted,
+            seconds,
+        )
 
 
 class Follower:
-    """Submits a job and prints what becomes of it."""
+    """Follows one job. `watcher` and `keeper` are told what comes by, if given."""
 
-    def __init__(self, client: Client, facts: JobKind, logs: Path, clock: Clock) -> None:
-        self._facts = facts
+    def __init__(
+        self,
+        client: Client,
+        facts: JobKind,
+        logs: Path,
+        clock: Clock,
+        screen: Screen,
+        *,
+        watcher: Watcher | None = None,
+        keeper: Keeper | None = None,
+        usage: Sampler | None = None,
+    ) -> None:
+        self._facts, self._screen = facts, screen
         self._client, self._logs, self._clock = client, Tail(logs), clock
+        self._watcher, self._keeper, self._usage = watcher, keeper, usage
         self._key = Key("default", "")
+        self._started = clock.monotonic()
+        self._warned: set[tuple[str, str, str]] = set()
+        self.team = Team()
 
-    async def follow(self, body: dict[str, Any]) -> TrainingJob:
+    async def follow(self, body: dict[str, Any]) -> Outcome:
         """Create the job, tell everything until it has ended, give it as it ended.
 
         Its namespace is made where it is missing: files for a cluster name one.
         """
-        started = self._clock.monotonic()
+        self._started = self._clock.monotonic()
         namespace = body["metadata"].get("namespace", "default")
         with suppress(AlreadyExists):
             await self._client.create(Namespace, {"metadata": {"name": namespace}})
         job = await self._client.create(self._facts.model, body, namespace=namespace)
-        self._key = job.metadata.key
+        self._key, self.team.job = job.metadata.key, job
         try:
             job = await self._finished(Selector(namespace=namespace))
             self._tell_logs()
         finally:
             self._logs.close()
-        took = self._clock.monotonic() - started
-        click.echo(f"{newest(job.status)} in {took:.1f} s: {job.status.conditions[-1].message}")
-        self._tell_failure(job)
-        return job
+        self.team.job = job
+        self._draw()
+        team = self.team
+        return Outcome(job, self._seconds(), team.tails, team.curves, team.metric, team.failed())
 
-    def _tell_failure(self, job: TrainingJob) -> None:
-        first = job.status.first_failure
-        if not job.status.holds(ConditionType.FAILED) or first is None:
-            return
-        code = "" if first.exit_code is None else f" with exit code {first.exit_code}"
-        reason = f" ({first.reason})" if first.reason else ""
-        click.echo(f"first to fail: {first.replica}{code}{reason}")
+    def alive(self) -> list[str]:
+        """The members that have a process, or are about to."""
+        return [name for name, pod in self.team.pods.items() if pod.status.phase in ("Pending", "Running")]
 
     async def _finished(self, where: Selector) -> TrainingJob:
         jobs = Informer(self._client, self._facts.model, where, clock=self._clock)
         pods = Informer(self._client, Pod, where, clock=self._clock)
+        events = Informer(self._client, Event, where, clock=self._clock)
         done: asyncio.Future[TrainingJob] = asyncio.get_running_loop().create_future()
 
         def tell_job(delta: Delta[TrainingJob]) -> None:
@@ -70,9 +175,14 @@ class Follower:
                 done.set_result(delta.newest)
 
         async with asyncio.TaskGroup() as group:
-            work = (jobs.run(), pods.run(), every(LOOK, self._look, self._clock))
+            looks = (every(LOOK, self._look, self._clock), every(SAMPLE, self._sample, self._clock))
+            work = (jobs.run(), pods.run(), events.run(), *looks)
             tasks = [group.create_task(each) for each in work]
-            with jobs.subscribed(tell_job), pods.subscribed(self._tell_pod):
+            with (
+                jobs.subscribed(tell_job),
+                pods.subscribed(self._tell_pod),
+                events.subscribed(self._tell_event),
+            ):
                 job = await done
             for task in tasks:
                 task.cancel()
@@ -86,23 +196,68 @@ class Follower:
 
     async def _look(self) -> None:
         self._tell_logs()
+        self._draw()
+
+    async def _sample(self) -> None:
+        if self._usage is not None:
+            self.team.uses = {self._member(pod): use for pod, use in self._usage().items()}
+
+    def _draw(self) -> None:
+        self._screen.draw(self.team.facts(self._facts, self._key.name, self._seconds()))
+
+    def _seconds(self) -> float:
+        return self._clock.monotonic() - self._started
 
     def _tell_job(self, delta: Delta[TrainingJob]) -> None:
         job = delta.newest
         before = newest(delta.before.status) if delta.before else ""
-        if job.metadata.key == self._key and newest(job.status) != before:
-            click.echo(f"{self._facts.kind.lower()}/{job.metadata.name}  {newest(job.status)}")
+        if job.metadata.key != self._key:
+            return
+        self.team.job = job
+        if newest(job.status) != before:
+            self._screen.state(f"{self._facts.kind.lower()}/{job.metadata.name}", newest(job.status))
 
     def _tell_pod(self, delta: Delta[Pod]) -> None:
-        pod, before = delta.after, delta.before.status.phase if delta.before else ""
-        if pod is None or pod.metadata.labels.get(JOB_NAME) != self._key.name or pod.status.phase == before:
+        if delta.newest.metadata.labels.get(JOB_NAME) != self._key.name:
             return
-        self._tell_logs()
-        click.echo(f"  {self._member(pod.metadata.name):<10} {pod.status.phase.lower()}")
+        member = self._member(delta.newest.metadata.name)
+        self.team.pod(member, delta.after, self._seconds())
+        before = delta.before.status.phase if delta.before else ""
+        if delta.after is not None and delta.after.status.phase != before:
+            self._tell_logs()
+            self._screen.pod(member, delta.after.status.phase)
+
+    def _tell_event(self, delta: Delta[Event]) -> None:
+        """A warning about the job itself or one of its pods, once however often it is repeated."""
+        event = delta.newest
+        about = event.regarding
+        ours = about.kind == self._facts.kind and about.name == self._key.name
+        theirs = about.kind == "Pod" and self._member(about.name) in self.team.histories
+        said = (about.name, event.reason, event.note)
+        if event.type != "Warning" or not (ours or theirs) or said in self._warned:
+            return
+        self._warned.add(said)
+        whom = "" if ours else f"{self._member(about.name)}: "
+        self._screen.say((Span("warning: ", "yellow"), Span(f"{whom}{event.reason}: {event.note.strip()}")))
 
     def _tell_logs(self) -> None:
         for line in self._logs.lines(self._key.namespace):
-            click.echo(f"{self._member(line.pod)}| {line.text}")
+            member = self._member(line.pod)
+            self.team.line(member, line.text)
+            if self._keeper is not None:
+                self._keeper(member, line.text)
+            found = progress(line.text)
+            if found is None:
+                self._screen.log(member, line.text)
+            else:
+                self._tell_progress(member, found)
+
+    def _tell_progress(self, member: str, found: Progress) -> None:
+        self.team.report(member, found)
+        self._screen.progress(member, found)
+        told = self._watcher(member, found) if self._watcher is not None else None
+        if told:
+            self._screen.say((Span(told, "bold yellow"),))
 
     def _member(self, name: str) -> str:
         return name.removeprefix(f"{self._key.name}-")

@@ -10,12 +10,13 @@ import click
 
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
-from gangline.cli.loglines import Line, merged, parsed
+from gangline.cli.loglines import Line, merged, normal, parsed
 from gangline.cli.replicas import Replica, container_of, member, replica, replicas
 from gangline.cli.resources import FoundJob, find_job
 from gangline.cli.servers import Place, ServerOptions, ask, converse, server_options
 from gangline.cli.tables import colours, paint
 from gangline.cli.times import DURATION
+from gangline.cli.verb import completed_by, verb
 from gangline.cli.verdicts import NOT_FOUND, verdict
 from gangline.kube.client import Client
 from gangline.kube.errors import BadRequest, NotFound
@@ -42,26 +43,32 @@ class Options(NamedTuple):
         return self.since or self.since_time
 
 
-def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
-    from gangline.cli.completing import jobs
-
-    return jobs(context, parameter, incomplete)
-
-
-@click.command()
-@click.argument("job", shell_complete=_complete)
+@verb()
+@click.argument("job", shell_complete=completed_by("jobs"))
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended; replicas yet to come too.")
-@click.option("--replica", "chosen", multiple=True, metavar="TYPE[/INDEX]", help="Only worker/0, or all of worker.")
-@click.option("-c", "--container", default="", metavar="NAME", help="Container; by default the one that trains.")
+@click.option(
+    "--replica", "chosen", multiple=True, metavar="TYPE[/INDEX]", help="Only worker/0, or all of worker."
+)
+@click.option(
+    "-c", "--container", default="", metavar="NAME", help="Container; by default the one that trains."
+)
 @click.option("--tail", type=int, metavar="LINES", help="Only so many last lines of each replica.")
 @click.option("--since", type=DURATION, metavar="DURATION", help="Only what is newer: 10s, 5m, 2h.")
 @click.option("--since-time", metavar="TIME", help="Only what is newer than 2026-01-02T15:04:05Z.")
 @click.option("--timestamps", is_flag=True, help="The time before each line.")
-@click.option("-p", "--previous", is_flag=True, help="Of the run before, where a container was started again.")
-@click.option("--prefix/--no-prefix", default=True, help="Whether the replica's name stands before each line.")
-@click.option("--exit-code", is_flag=True, help="Exit with the verdict: 0 succeeded, 100 failed, 101 not finished.")
+@click.option(
+    "-p", "--previous", is_flag=True, help="Of the run before, where a container was started again."
+)
+@click.option(
+    "--prefix/--no-prefix", default=True, help="Whether the replica's name stands before each line."
+)
+@click.option(
+    "--exit-code", is_flag=True, help="Exit with the verdict: 0 succeeded, 100 failed, 101 not finished."
+)
 @server_options
-def logs(job: str, server: ServerOptions, chosen: tuple[str, ...], since_time: str | None, **given: Any) -> int:
+def logs(
+    job: str, server: ServerOptions, chosen: tuple[str, ...], since_time: str | None, **given: Any
+) -> int:
     r"""Print what all replicas of a job said, in order of time, with `worker-1|` before each line.
 
     JOB is a name, or KIND/NAME where several kinds have a job of that name.
@@ -78,7 +85,9 @@ def logs(job: str, server: ServerOptions, chosen: tuple[str, ...], since_time: s
     """
     options = Options(replicas=tuple(map(replica, chosen)), since_time=_time(since_time), **given)
     if options.follow and options.previous:
-        raise InputError("--follow and --previous: what was said before does not go on; leave one of them out")
+        raise InputError(
+            "--follow and --previous: what was said before does not go on; leave one of them out"
+        )
     if options.follow:
         from gangline.cli.logsfollow import follow
 
@@ -112,10 +121,22 @@ async def _once(client: Client, job: FoundJob, options: Options) -> int:
     for line in merged(lines for lines in said if lines is not None):
         write(line)
     if not pods:
-        click.echo(f"{job.shown} has no pods", err=True)
+        click.echo(
+            f"{job.shown} has no pods" + ("" if not _left(job) else "; this was left of the first failure:"),
+            err=True,
+        )
+        for line in _left(job):
+            write(line)
     elif all(lines is None for lines in said):
         click.echo(f"no replica of {job.shown} has started", err=True)
     return verdict(job.body) if options.exit_code else 0
+
+
+def _left(job: FoundJob) -> list[Line]:
+    """What the job itself remembers of the replica that failed first, once its pods are gone."""
+    failure = (job.body.get("status") or {}).get("firstFailure") or {}
+    moment = normal(str(failure.get("time") or ""))
+    return [Line(moment, str(failure.get("replica", "")), str(text)) for text in failure.get("log") or ()]
 
 
 async def _said(client: Client, pod: JSON, name: str, options: Options) -> list[Line] | None:

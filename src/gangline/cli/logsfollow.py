@@ -18,7 +18,7 @@ from gangline.kube.errors import BadRequest, NotFound, ServerError, StreamBroken
 
 FLUSH = timedelta(milliseconds=50)
 RETRY = timedelta(milliseconds=500)
-LAST = timedelta(seconds=5)
+LAST = timedelta(seconds=2)
 """How long logs may go on once the job has ended: a kept replica need not end."""
 
 
@@ -37,14 +37,15 @@ class _Following:
         # The newest of each pod, by uid; and who is being read.
         self._pods: dict[str, JSON] = {}
         self._readers: dict[str, asyncio.Task[None]] = {}
-        self._over = asyncio.Event()
 
     async def run(self) -> JSON | None:
         """The job as it was last; None if it was deleted before it ended."""
         async with asyncio.TaskGroup() as group:
             others = [group.create_task(self._flush()), group.create_task(self._find(group))]
             last = await self._ended()
-            self._over.set()
+            # Those that the watch had not brought yet when the job ended.
+            for pod in (await self._client.list(PODS, pods_of(self._job))).items:
+                self._take(pod, group)
             await self._drain()
             for task in (*others, *self._readers.values()):
                 task.cancel()
@@ -72,14 +73,18 @@ class _Following:
     async def _find(self, group: asyncio.TaskGroup) -> None:
         async with aclosing(changes(self._client, PODS, pods_of(self._job))) as seen:
             async for each in seen:
-                if each.body is None or not belongs(self._job, each.body):
-                    continue
-                uid = each.body["metadata"]["uid"]
-                self._pods[uid] = each.body if not each.deleted else {**each.body, "gone": True}
-                chosen = self._options.replicas
-                wanted = not chosen or any(one.has(each.body) for one in chosen)
-                if wanted and uid not in self._readers and not each.deleted:
-                    self._readers[uid] = group.create_task(self._read(uid))
+                if each.body is not None:
+                    self._take(each.body, group, deleted=each.deleted)
+
+    def _take(self, pod: JSON, group: asyncio.TaskGroup, *, deleted: bool = False) -> None:
+        """Know a pod as it is now, and read it if it is one of those wanted."""
+        if not belongs(self._job, pod):
+            return
+        uid, chosen = pod["metadata"]["uid"], self._options.replicas
+        self._pods[uid] = {**pod, "gone": True} if deleted else pod
+        wanted = not chosen or any(one.has(pod) for one in chosen)
+        if wanted and uid not in self._readers and not deleted:
+            self._readers[uid] = group.create_task(self._read(uid))
 
     async def _read(self, uid: str) -> None:
         """One replica to its end: again after a restart inside the pod, or when the connection broke."""

@@ -7,17 +7,31 @@ import click
 
 from gangline import __version__
 from gangline.base.errors import GanglineError
-from gangline.cli.crds import crds
-from gangline.cli.node import node
-from gangline.cli.operator import operator
-from gangline.cli.run import demo, run_file
-from gangline.cli.up import down, up
-from gangline.cli.version import version
+from gangline.cli.lazy import LazyGroup
+from gangline.cli.verbs import ALIASES, VERBS
+
+COMMANDS = {
+    **VERBS,
+    "crds": ("gangline.cli.crds:crds", "Print the definitions of the job kinds."),
+    "demo": ("gangline.cli.demo:demo", "See a team train, lose a worker and heal, on this machine."),
+    "down": ("gangline.cli.up:down", "Stop the control plane of this machine. What it stored stays."),
+    "node": ("gangline.cli.node:node", "Run the pods that a server binds to this machine, as processes."),
+    "operator": ("gangline.cli.operator:operator", "Run the training jobs of a cluster."),
+    "run": ("gangline.cli.run:run_file", "Run a job on this machine; its verdict is the exit code."),
+    "up": ("gangline.cli.up:up", "Start a control plane on this machine that stays."),
+    "version": ("gangline.cli.version:version", "The versions of gangline and of a server."),
+    "why": ("gangline.cli.why:why", "Why a job waits or failed: the cause, the evidence, the next step."),
+}
 
 INTERRUPTED = 130
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    aliases=ALIASES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="gangline", message="%(prog)s %(version)s")
 def cli() -> None:
     """Distributed training jobs from one YAML, on any Kubernetes and on this machine.
@@ -25,16 +39,6 @@ def cli() -> None:
     Exit codes of run and demo: 0 succeeded, 100 failed, 101 not finished in time, 130 interrupted; 1 is an error
     of input or use.
     """
-
-
-cli.add_command(run_file)
-cli.add_command(demo)
-cli.add_command(up)
-cli.add_command(node)
-cli.add_command(operator)
-cli.add_command(crds)
-cli.add_command(down)
-cli.add_command(version)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -5,7 +5,6 @@ Reprs show the kind of credential and where it came from, never the credential. 
 """
 
 import base64
-import logging
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -15,8 +14,6 @@ from gangline.base.clock import Clock
 from gangline.kube.errors import ConfigError
 from gangline.kube.files import read_bytes
 from gangline.kube.tls import ClientCertificate
-
-log = logging.getLogger(__name__)
 
 REREAD = timedelta(seconds=60)
 """A token file is read again after this long, even if it looks unchanged."""
@@ -125,6 +122,10 @@ class TokenFile:
         try:
             return self.read()
         except ConfigError as error:
+            # Imported here: a command that asks one question and ends has nothing to log.
+            import logging
+
+            log = logging.getLogger(__name__)
             log.warning("token file unusable, keeping the last token", extra={"error": str(error)})
             return last
 

@@ -1,10 +1,7 @@
 """`Warning:` headers: what a server wants a person to know although the request went well."""
 
-import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
-
-log = logging.getLogger(__name__)
 
 Warn = Callable[[str], None]
 
@@ -43,4 +40,7 @@ class Once:
 
 def logged(text: str) -> None:
     """What happens to warnings when nobody else wants them."""
-    log.warning("server warns", extra={"text": text})
+    # Imported here: a command that tells a person has nothing to log.
+    import logging
+
+    logging.getLogger(__name__).warning("server warns", extra={"text": text})

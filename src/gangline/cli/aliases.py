@@ -1,0 +1,40 @@
+"""Commands that users of other tools type: `list` and `ps`."""
+
+from typing import Any
+
+import click
+
+from gangline.cli.get import get_options, options_of
+from gangline.cli.getting import run_get
+from gangline.cli.replicas import JOB_NAME
+from gangline.cli.servers import ServerOptions, server_options_all
+from gangline.cli.verb import verb
+
+
+@verb("list")
+@get_options
+@server_options_all
+def list_(server: ServerOptions, **given: Any) -> int:
+    r"""Print the training jobs: the same as `gangline get jobs`.
+
+    \b
+      gangline list -A
+    """
+    return run_get(("jobs",), server, options_of(given))
+
+
+@verb()
+@click.argument("job", required=False, default="")
+@get_options
+@server_options_all
+def ps(job: str, server: ServerOptions, **given: Any) -> int:
+    r"""Print the replicas of a job, or of all jobs: their pods.
+
+    \b
+      gangline ps
+      gangline ps linear -o wide
+    """
+    options = options_of(given)
+    label = f"{JOB_NAME}={job.rpartition('/')[2]}" if job else JOB_NAME
+    selector = f"{label},{options.selector}" if options.selector else label
+    return run_get(("pods",), server, options._replace(selector=selector))

@@ -1,0 +1,235 @@
+"""What is wrong with a file, found without a server: file, line, path, and what to write."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from gangline.api.codec import decode_document
+from gangline.api.documents import Document, documents
+from gangline.api.errors import DecodeError, render
+from gangline.api.kinds import KINDS
+from gangline.api.meta import JSON
+from gangline.api.training import GROUP, VERSION, JobKind, TrainingJob
+from gangline.cli.manifests import steps
+from gangline.jobs.framework import Framework
+from gangline.jobs.intake import problems
+from gangline.operator.settings import OperatorSettings
+from gangline.schema.crds import schema
+from gangline.schema.embedded import MetadataError
+from gangline.schema.problems import ProblemKind
+from gangline.schema.structural import Structural
+
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_ROUNDS = 3
+_NOT_CHECKED = "some validation rules were not checked"
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One mistake."""
+
+    file: str
+    message: str
+    line: int | None = None
+    path: str = ""
+    # What to write instead, where that is known.
+    write: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        text = f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
+        return f"{text}\n  write:   {self.write}" if self.write else text
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What a file holds: how many training jobs, how many other objects, and every mistake."""
+
+    findings: tuple[Finding, ...] = ()
+    jobs: int = 0
+    others: int = 0
+
+
+def check_text(text: str, file: str) -> Checked:
+    """Everything that is wrong with a text. Never raises for that."""
+    try:
+        found = documents(text, file=file)
+    except DecodeError as error:
+        return Checked((_decode_finding(error, file),))
+    findings: list[Finding] = []
+    jobs = 0
+    for document in found:
+        facts = kind_of(document)
+        if isinstance(facts, JobKind):
+            jobs += 1
+            findings += check_job(document, facts)
+        elif isinstance(facts, Finding):
+            findings.append(facts)
+    return Checked(tuple(findings), jobs, len(found) - jobs)
+
+
+def kind_of(document: Document) -> JobKind | Finding | None:
+    """The kind of a training job; what is wrong with it if it nearly is one; None for any other object."""
+    version, kind = document.body.get("apiVersion"), document.body.get("kind")
+    known = {facts.kind: facts for facts in KINDS}
+    ours = f"{GROUP}/{VERSION}"
+    for field, value in (("apiVersion", version), ("kind", kind)):
+        if not isinstance(value, str) or not value:
+            return _finding(document, field, "required field is missing")
+    if kind in known:
+        if version == ours:
+            return known[kind]
+        return _finding(
+            document, "apiVersion", f'is "{version}", but a {kind} is of {ours}', f"apiVersion: {ours}"
+        )
+    if str(version).startswith(f"{GROUP}/"):
+        folded = {name.lower(): name for name in known}
+        close = get_close_matches(str(kind).lower(), folded, 1, 0.6)
+        write = f"kind: {folded[close[0]]}" if close else ""
+        return _finding(document, "kind", f'is "{kind}"; write one of {", ".join(known)}', write)
+    return None
+
+
+def check_job(document: Document, facts: JobKind) -> list[Finding]:
+    """All that is wrong with one job: its types, its schema and rules, what its framework cannot run. Each once."""
+    found: dict[str, Finding] = {}
+    for finding in (*_types(document, facts), *_schema(document, facts), *_name(document)):
+        found.setdefault(finding.path, finding)
+    for finding in _rules(document, facts):
+        if finding.path in found:
+            continue
+        # A rule of the schema speaks of the whole map; the framework knows the very field.
+        found.pop(f"spec.{facts.replicas}", None)
+        found[finding.path] = finding
+    return sorted(found.values(), key=lambda finding: finding.line or 0)
+
+
+def _types(document: Document, facts: JobKind) -> Iterator[Finding]:
+    try:
+        decode_document(document, facts.model)
+    except DecodeError as error:
+        yield _decode_finding(error, document.file or "")
+
+
+def _schema(document: Document, facts: JobKind) -> Iterator[Finding]:
+    structural, body = _structural(facts.kind), deepcopy(document.body)
+    try:
+        for field in structural.prepare(body):
+            yield _unknown(document, field, structural)
+    except MetadataError as error:
+        yield _finding(document, "metadata", str(error))
+        return
+    # Some mistakes keep the rules from being looked at. Once told, they are left out, to see what else there is.
+    if isinstance(body.get("metadata"), dict):
+        body["metadata"].setdefault("name", "x")  # that it is missing is told elsewhere
+    for _ in range(_ROUNDS):
+        structural.default(body)
+        wrong = structural.validate(body).problems
+        for problem in wrong:
+            if not problem.detail.startswith(_NOT_CHECKED):
+                field = "" if problem.field == "<nil>" else problem.field
+                # A rule shows no value of its own, only what kind of thing it is about.
+                ruled = problem.kind is ProblemKind.INVALID and problem.value in ("object", "array")
+                yield _finding(document, field, problem.detail if ruled else problem.message)
+                _leave_out(body, steps(field))
+        if not any(problem.detail.startswith(_NOT_CHECKED) for problem in wrong):
+            return
+
+
+def _leave_out(body: Any, path: tuple[str | int, ...]) -> None:
+    around = _at(body, path[:-1]) if path else None
+    if isinstance(around, dict):
+        around.pop(path[-1], None)
+
+
+@cache
+def _structural(kind: str) -> Structural:
+    facts = next(facts for facts in KINDS if facts.kind == kind)
+    return Structural.of(schema(facts))
+
+
+def _unknown(document: Document, field: str, structural: Structural) -> Finding:
+    path = steps(field)
+    close = get_close_matches(str(path[-1]), _fields(structural, path[:-1]), 1, 0.6) if path else []
+    value = _at(document.body, path)
+    write = (
+        f"{close[0]}: {value}"
+        if close and isinstance(value, str | int)
+        else f"{close[0]}: …"
+        if close
+        else ""
+    )
+    return _finding(document, field, "unknown field", write)
+
+
+def _fields(structural: Structural, path: tuple[str | int, ...]) -> list[str]:
+    node: Any = structural.node
+    for step in path:
+        below = node.items if isinstance(step, int) else node.properties.get(step) or node.additional
+        if below is None:
+            return []
+        node = below
+    return list(node.properties)
+
+
+def _at(value: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def _name(document: Document) -> Iterator[Finding]:
+    metadata = document.body.get("metadata")
+    named = isinstance(metadata, dict) and (metadata.get("name") or metadata.get("generateName"))
+    if not named:
+        yield _finding(document, "metadata.name", "required field is missing", "name: my-job")
+
+
+def _rules(document: Document, facts: JobKind) -> Iterator[Finding]:
+    framework = framework_of(facts.kind)
+    try:
+        job: TrainingJob = framework.default(decode_document(document, facts.model))
+        wrong = problems(framework, job)
+    except (DecodeError, AttributeError, TypeError):
+        # Told by its types and its schema.
+        return
+    for problem in wrong:
+        yield _finding(document, problem.path, problem.message)
+
+
+def framework_of(kind: str, settings: OperatorSettings = OperatorSettings()) -> Framework[Any]:  # noqa: B008 - frozen
+    """The framework of a kind; by default as it is in a cluster."""
+    from gangline.operator.engine import frameworks
+
+    (found,) = frameworks(msgspec.structs.replace(settings, kinds=(kind,)))
+    return found
+
+
+def _finding(document: Document, field: str, message: str, write: str = "") -> Finding:
+    path = steps(field)
+    return Finding(document.file or "", message, document.line(path), render(path), write)
+
+
+def _decode_finding(error: DecodeError, file: str) -> Finding:
+    return Finding(error.file or file, error.problem, error.line, error.path, _remedy(error))
+
+
+def _remedy(error: DecodeError) -> str:
+    """A number that was quoted, or spelled out."""
+    if error.expected not in ("integer", "int", "number") or not error.path:
+        return ""
+    field, text = error.path.rpartition(".")[2], error.found.strip('"')
+    if text.lower() in _NUMBERS:
+        return f"{field}: {_NUMBERS.index(text.lower())}"
+    return f"{field}: {text}" if text.lstrip("-").isdigit() else ""
+
+
+def as_json(findings: tuple[Finding, ...]) -> list[JSON]:
+    """For programs."""
+    found: list[JSON] = msgspec.to_builtins(findings)
+    return found

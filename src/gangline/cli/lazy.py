@@ -1,0 +1,49 @@
+"""A group whose commands are imported when they are used: one command does not pay for all the others."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """Commands by name, each as `module:attribute`. Those added the usual way work as ever.
+
+    `aliases` are further names of commands, not listed by themselves. The short help of a lazy command stands
+    beside it, so that listing all of them imports none.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        lazy: Mapping[str, tuple[str, str]] | None = None,
+        aliases: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazy, self._aliases = dict(lazy or {}), dict(aliases or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self._lazy})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        name = self._aliases.get(cmd_name, cmd_name)
+        if name in self._lazy and name not in self.commands:
+            module, _, attribute = self._lazy[name][0].partition(":")
+            found: click.Command = getattr(import_module(module), attribute)
+            return found
+        return super().get_command(ctx, name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = []
+        for name in self.list_commands(ctx):
+            told = self._lazy[name][1] if name in self._lazy else ""
+            command = None if told else self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                told = command.get_short_help_str(80)
+            if told:
+                rows.append((name, told))
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)

@@ -1,0 +1,228 @@
+"""`gangline plan`: what a job in a file would create, without creating it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from gangline.api.core import Service
+from gangline.api.documents import Document
+from gangline.api.meta import JSON, Key, Selector
+from gangline.api.training import ADDRESSES, JobKind
+from gangline.base.errors import InputError
+from gangline.cli import output, tables
+from gangline.cli.manifests import read_files
+from gangline.cli.replicas import JOB_NAME
+from gangline.cli.servers import Place, ServerOptions, ask, server_options
+from gangline.cli.verb import verb
+from gangline.kube.client import Client
+from gangline.kube.errors import NotFound
+
+SAME, DIFFERENT, ERROR = 0, 1, 2
+MADE_BY_SERVER = ("ownerReferences",)
+
+
+@verb()
+@click.argument("files", nargs=-1, metavar="FILE...", type=click.Path())
+@click.option("-f", "--filename", "more", multiple=True, metavar="FILE", help="A file or folder; - is stdin.")
+@click.option("-R", "--recursive", is_flag=True, help="Look into folders below those given.")
+@click.option("-o", "--output", "form", type=click.Choice(["tree", "yaml", "json", "name"]), default="tree")
+@click.option("--diff", is_flag=True, help="Compare with what is on the server.")
+@server_options
+def plan(
+    files: tuple[str, ...],
+    more: tuple[str, ...],
+    recursive: bool,
+    form: str,
+    diff: bool,
+    server: ServerOptions,
+) -> int:
+    r"""Show what the jobs in files would create: services, pods with all that is added to them, and the rest.
+
+    No server is asked, except with --diff.
+
+    \b
+      gangline plan job.yaml
+      gangline plan job.yaml -o yaml | less
+      gangline plan job.yaml --diff
+
+    Exit codes: 0; 1 an error. With --diff: 0 all is there as planned, 1 something differs, 2 an error.
+    """
+    try:
+        jobs = _documents(files + more, recursive)
+        planned = [planned_of(job, server.namespace or "") for job in jobs]
+    except InputError as error:
+        click.echo(f"error: {error}", err=True)
+        return ERROR if diff else 1
+    if not diff:
+        _show(planned, form)
+        return 0
+
+    async def work(client: Client, place: Place) -> int:
+        lines = [line for job in jobs for line in await _compared(client, job, place)]
+        tables.put("".join(f"{line}\n" for line in lines))
+        return DIFFERENT if any(not line.startswith("  ") for line in lines) else SAME
+
+    return ask(server, work, missing=ERROR, failed=ERROR)
+
+
+async def _compared(client: Client, job: tuple[Document, JobKind], place: Place) -> list[str]:
+    head, bodies = planned_of(job, place.asked, place.home)
+    where = Selector(head["metadata"]["namespace"], f"{JOB_NAME}={head['metadata']['name']}")
+    services = tuple((await client.list(Service, where)).items)
+    # On one machine addresses are on the services, and pods are told those.
+    if any(ADDRESSES in service.metadata.annotations for service in services):
+        _, told = planned_of(job, place.asked, place.home, services)
+        bodies = [*(body for body in bodies if body["kind"] == "Service"), *told]
+    return await compared(client, head, bodies)
+
+
+def _documents(names: Sequence[str], recursive: bool) -> list[tuple[Document, JobKind]]:
+    if not names:
+        raise InputError("name a file, a folder, or - for standard input")
+    from gangline.cli.findings import Finding, kind_of
+
+    found = []
+    for document in read_files(names, recursive=recursive):
+        facts = kind_of(document)
+        if isinstance(facts, Finding):
+            raise InputError(str(facts))
+        if isinstance(facts, JobKind):
+            found.append((document, facts))
+    if not found:
+        raise InputError(f"{', '.join(names)}: no training job")
+    return found
+
+
+def planned_of(
+    found: tuple[Document, JobKind],
+    asked: str = "",
+    default: str = "default",
+    services: tuple[Service, ...] = (),
+) -> tuple[JSON, list[JSON]]:
+    """A job, and the bodies of all that it would have, in the order of their creation. Raises `InputError`.
+
+    It is in the namespace asked for, else in its own, else in the default one. With `services` it is planned for the machine whose addresses they carry, else for a cluster.
+    """
+    from gangline.api.codec import decode_document
+    from gangline.base.clock import SystemClock
+    from gangline.cli.findings import check_job, framework_of
+    from gangline.jobs.actions import Create
+    from gangline.jobs.observed import Children, Observed
+    from gangline.jobs.plan import plan as decide
+    from gangline.operator.engine import SCHEME
+    from gangline.operator.settings import LOCAL, OperatorSettings
+
+    in_cluster = OperatorSettings()
+    document, facts = found
+    wrong = check_job(document, facts)
+    if wrong:
+        raise InputError("\nerror: ".join(map(str, wrong)))
+    job = decode_document(document, facts.model)
+    metadata = msgspec.structs.replace(
+        job.metadata,
+        namespace=asked or job.metadata.namespace or default,
+        name=job.metadata.name or f"{job.metadata.generate_name}xxxxx",
+    )
+    framework = framework_of(facts.kind, LOCAL if services else in_cluster)
+    seen = Observed.of(
+        framework,
+        msgspec.structs.replace(job, metadata=metadata),
+        SystemClock().now(),
+        Children(services=services),
+        LOCAL.site if services else in_cluster.site,
+    )
+    bodies = []
+    for stage in decide(framework, seen).stages:
+        for action in stage:
+            if not isinstance(action, Create):
+                continue
+            resource = SCHEME.find(action.resource.partition(".")[0])
+            bodies.append({"apiVersion": resource.api_version, "kind": resource.kind, **action.body})
+    written = {**document.body["metadata"], "namespace": metadata.namespace, "name": metadata.name}
+    return {**document.body, "metadata": written}, bodies
+
+
+def _show(planned: Sequence[tuple[JSON, list[JSON]]], form: str) -> None:
+    bodies = [body for _, found in planned for body in found]
+    if form == "tree":
+        tables.put("".join(f"{line}\n" for job, found in planned for line in tree(job, found)))
+    elif form == "name":
+        tables.put("".join(f"{output.named(body)}\n" for body in bodies))
+    elif form == "yaml":
+        tables.put("---\n".join(map(output.as_yaml, bodies)))
+    else:
+        tables.put(output.as_json(output.listed(bodies)))
+
+
+def tree(job: JSON, bodies: Sequence[JSON]) -> Iterator[str]:
+    """The job and what is below it."""
+    yield f"{output.named(job)} in {job['metadata']['namespace']}"
+    for number, body in enumerate(bodies):
+        last = number == len(bodies) - 1
+        yield f"{'└──' if last else '├──'} {body['kind'].lower()}/{body['metadata']['name']}{_details(body)}"
+        below = "    " if last else "│   "
+        for line in _parts(body):
+            yield f"{below}  {line}"
+
+
+def _details(body: JSON) -> str:
+    spec = body.get("spec") or {}
+    if body["kind"] == "Service":
+        ports = ", ".join(f"{port.get('name', '')} {port['port']}" for port in spec.get("ports") or ())
+        return f"  {ports}" if ports else ""
+    return f"  restart {spec['restartPolicy']}" if body["kind"] == "Pod" and spec.get("restartPolicy") else ""
+
+
+def _parts(body: JSON) -> Iterator[str]:
+    if body["kind"] != "Pod":
+        return
+    spec = body["spec"]
+    for title, found in (("init ", spec.get("initContainers") or ()), ("", spec.get("containers") or ())):
+        for container in found:
+            wanted = (container.get("resources") or {}).get("limits") or {}
+            amounts = " ".join(f"{name}={value}" for name, value in sorted(wanted.items()))
+            yield f"{title}{container['name']}: {container.get('image', '')}{f'  {amounts}' if amounts else ''}"
+            names = [str(variable["name"]) for variable in container.get("env") or ()]
+            if names:
+                yield f"  env {' '.join(names)}"
+
+
+async def compared(client: Client, job: JSON, bodies: Sequence[JSON]) -> list[str]:
+    """One line for each object: `+` is not there, `~` differs and where, two spaces are as planned."""
+    from gangline.operator.engine import SCHEME
+
+    lines = []
+    for body in (job, *bodies):
+        resource = client.plain(SCHEME.kind(body["apiVersion"], body["kind"]))
+        key = Key(job["metadata"]["namespace"], body["metadata"]["name"])
+        name = output.named(body)
+        try:
+            there = await client.get(resource, key)
+        except NotFound:
+            lines.append(f"+ {name}")
+            continue
+        differing = list(differences(body, there))
+        lines.append(f"{'~' if differing else ' '} {name}")
+        lines += [f"~   {line}" for line in differing]
+    return lines
+
+
+def differences(wanted: Any, there: Any, path: str = "") -> Iterator[str]:
+    """Where what is there is not what is wanted. What a server adds is no difference."""
+    if isinstance(wanted, dict) and isinstance(there, dict):
+        for name, value in wanted.items():
+            if name in MADE_BY_SERVER or (not path and name == "status"):
+                continue
+            yield from differences(value, there.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(wanted, list) and isinstance(there, list) and len(wanted) <= len(there):
+        for number, value in enumerate(wanted):
+            yield from differences(value, there[number], f"{path}[{number}]")
+    elif wanted != there and not (wanted in ({}, [], "", None) and there is None):
+        yield f"{path}: {_short(there)} -> {_short(wanted)}"
+
+
+def _short(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 60 else f"{text[:59]}…"

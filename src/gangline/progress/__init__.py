@@ -1,0 +1,39 @@
+"""How a training program says how far it is: one line of JSON on standard output. Standard library only.
+
+    from gangline.progress import report
+
+    report(step=240, total=400, loss=0.113)
+
+prints `{"progress": {"step": 240, "total": 400, "loss": 0.113}}`, which is all there is to it: a program that must
+not depend on gangline prints the same line itself. docs/progress.md has one to copy.
+"""
+
+import json
+import sys
+
+__all__ = ["report"]
+
+
+def report(*, step: float, total: float | None = None, **metrics: float) -> None:
+    """Say that `step` of `total` is done, and any numbers worth watching. Never raises for what a number is.
+
+    The line is written whole and at once, also when standard output is a pipe. Numbers that JSON has not (NaN,
+    infinity) are left out; those of other libraries (numpy, torch) are taken by their value.
+    """
+    said = {"step": step, **({} if total is None else {"total": total}), **metrics}
+    numbers = {name: number for name, value in said.items() if (number := _plain(value)) is not None}
+    sys.stdout.write(json.dumps({"progress": numbers}) + "\n")
+    sys.stdout.flush()
+
+
+def _plain(value: object) -> float | int | None:
+    """A number as JSON can have it."""
+    if isinstance(value, int):
+        return int(value)
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    if number != number or number in (float("inf"), float("-inf")):
+        return None
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number

@@ -1,0 +1,123 @@
+"""`gangline run` and `gangline demo` on a real terminal: what is on the screen, and how Ctrl-C feels."""
+
+import re
+import sys
+from pathlib import Path
+
+from terminals import Terminal
+
+ROOT = Path(__file__).parents[2]
+GANGLINE = [sys.executable, "-m", "gangline"]
+JOB = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata:
+  name: small
+spec:
+  successPolicy: AllWorkers
+  tfReplicaSpecs:
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          containers:
+            - name: tensorflow
+              image: none
+              command: [python, program.py]
+"""
+
+
+def job(folder: Path, program: str) -> Path:
+    (folder / "program.py").write_text(program)
+    (folder / "job.yaml").write_text(JOB)
+    return folder
+
+
+def test_the_demo_heals_before_the_viewers_eyes(tmp_path: Path) -> None:
+    with Terminal([*GANGLINE, "demo"], cwd=tmp_path) as terminal:
+        terminal.until(
+            lambda seen: re.search(
+                r"worker-0  ● running +0 restarts .*step +\d+/400 ━*╺━* +\d+ %  loss", seen
+            )
+        )
+        assert re.search(
+            r"^tfjob/linear  ps 1 · worker 3 +Running  00:\d\d$", terminal.screen.text, re.MULTILINE
+        )
+        terminal.until(
+            lambda seen: re.search(r"worker-1  (✖ failed|◐ restart(ing|ed)) .*exit 137 \(SIGKILL\)", seen)
+        )
+        terminal.until(lambda seen: re.search(r"worker-1  ● running +1 restart ", seen))
+        assert terminal.finish() == 0, terminal.screen.text
+    screen = terminal.screen.text
+    assert re.search(r"✔ Succeeded in .* · 1 restart · loss [\d.]+ → [\d.]+\n", screen)
+    # Drawn in place: however often, the block is there once.
+    assert screen.count("tfjob/linear  ps 1 · worker 3") == 1
+    assert re.search(r"worker-1│ back at step \d+\n", screen)
+    assert " 0 ┤" in screen
+    assert '"progress"' not in screen
+    assert (tmp_path / "runs" / "linear" / "loss.svg").is_file()
+
+
+def test_a_failure_is_told_with_its_last_words(tmp_path: Path) -> None:
+    program = "print('reading data')\nraise SystemExit('no such data')\n"
+    with Terminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, program)) as terminal:
+        assert terminal.finish() == 100
+    screen = terminal.screen.text
+    assert re.search(r"✖ Failed in \d", screen)
+    assert re.search(
+        r"first to fail: (worker-\d) with exit code 1 .*\n  \1\| reading data\n  \1\| no such data", screen
+    )
+
+
+def test_lines_that_repeat_are_folded(tmp_path: Path) -> None:
+    program = "for _ in range(13): print('waiting for data')\nprint('done')\n"
+    with Terminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, program)) as terminal:
+        assert terminal.finish() == 0
+    assert terminal.screen.coloured
+    for member in ("worker-0", "worker-1"):
+        assert terminal.screen.text.count(f"{member}│ waiting for data") == 1
+        assert f"{member}│ … repeated 12 times" in terminal.screen.text
+
+
+def test_no_color_is_respected(tmp_path: Path) -> None:
+    program = "print('\\033[31mred\\033[0m')\n"
+    with Terminal(
+        [*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, program), env={"NO_COLOR": "1"}
+    ) as terminal:
+        assert terminal.finish() == 0
+    assert "worker-0│ red" in terminal.screen.text
+    assert not terminal.screen.coloured
+
+
+STUBBORN = """\
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("pid", os.getpid(), flush=True)
+time.sleep(9999)
+"""
+
+
+def test_ctrl_c_stops_everything_and_says_so(tmp_path: Path) -> None:
+    with Terminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, STUBBORN)) as terminal:
+        terminal.until(lambda seen: len(re.findall(r"│ pid \d+", seen)) == 2)
+        terminal.press("\x03")
+        assert terminal.finish() == 130, terminal.screen.text
+    screen = terminal.screen.text
+    assert "stopping worker-0 and worker-1 … (Ctrl-C again kills at once)" in screen
+    assert screen.endswith("stopped; no process is left")
+    assert "Traceback" not in screen
+    for pid in re.findall(r"│ pid (\d+)", screen):
+        assert not Path(f"/proc/{pid}").exists()
+    assert terminal.raw.rfind(b"\x1b[?25h") > terminal.raw.rfind(b"\x1b[?25l"), "the cursor is gone"
+
+
+def test_ctrl_c_twice_is_as_clean(tmp_path: Path) -> None:
+    with Terminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, STUBBORN)) as terminal:
+        terminal.until(lambda seen: len(re.findall(r"│ pid \d+", seen)) == 2)
+        terminal.press("\x03")
+        terminal.until(lambda seen: "stopping worker-0 and worker-1" in seen)
+        terminal.press("\x03")
+        assert terminal.finish() == 130, terminal.screen.text
+    assert "Traceback" not in terminal.screen.text
+    for pid in re.findall(r"│ pid (\d+)", terminal.screen.text):
+        assert not Path(f"/proc/{pid}").exists()

@@ -1,0 +1,141 @@
+"""A terminal for tests: runs a command on a real pty, and knows what its screen shows."""
+
+import errno
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+_ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b[()][A-Z0-9]|\x1b[=>78]")
+
+
+class Screen:
+    """What is written, as a person sees it. Knows what a block that is drawn in place needs: up, erase, return."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = [""]
+        self.row = self.column = 0
+        self.coloured = False
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.rstrip() for line in self.lines).rstrip()
+
+    def write(self, data: str) -> None:
+        at = 0
+        while at < len(data):
+            found = _ESCAPE.match(data, at)
+            if found is not None:
+                self._obey(found[1] or "", found[2] or "")
+                at = found.end()
+            else:
+                self._put(data[at])
+                at += 1
+
+    def _put(self, character: str) -> None:
+        if character == "\n":
+            self.row += 1
+            self.lines += [""] * (self.row + 1 - len(self.lines))
+        elif character == "\r":
+            self.column = 0
+        elif character >= " ":
+            line = self.lines[self.row].ljust(self.column)
+            self.lines[self.row] = line[: self.column] + character + line[self.column + 1 :]
+            self.column += 1
+
+    def _obey(self, given: str, order: str) -> None:
+        number = int(given) if given.isdigit() else 1
+        if order == "A":
+            self.row = max(0, self.row - number)
+        elif order == "K":
+            self.lines[self.row] = "" if given == "2" else self.lines[self.row][: self.column]
+        elif order == "m":
+            codes = {int(code) for code in given.split(";") if code.isdigit()}
+            self.coloured |= any(30 <= code <= 47 or 90 <= code <= 107 for code in codes)
+
+
+class Terminal:
+    """A command on a pty, 24 by 100 unless told. Ended with the block, if it has not by itself."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        size: tuple[int, int] = (24, 100),
+    ) -> None:
+        self.screen = Screen()
+        self.raw = b""
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        self.process = subprocess.Popen(
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=cwd,
+            env={**os.environ, "TERM": "xterm-256color", **(env or {})},
+            # A session of its own whose terminal this is, so that Ctrl-C reaches it as a person's would.
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,
+        )
+        os.close(slave)
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(30)
+        os.close(self._master)
+
+    def until(self, seen: Callable[[str], object], patience: float = 60.0) -> None:
+        """Read on until the screen shows it. Fails with the screen when it never does."""
+        end = time.monotonic() + patience
+        while not seen(self.screen.text):
+            if not self._read(end - time.monotonic()) or time.monotonic() > end:
+                assert seen(self.screen.text), self.screen.text
+                return
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def finish(self, patience: float = 90.0) -> int:
+        """Read to the end; the exit code."""
+        end = time.monotonic() + patience
+        while self._read(end - time.monotonic()):
+            assert time.monotonic() < end, self.screen.text
+        return self.process.wait(max(1.0, end - time.monotonic()))
+
+    def _read(self, patience: float) -> bool:
+        """A piece more; False at the end, or when none came in time."""
+        if not select.select([self._master], [], [], max(0.0, patience))[0]:
+            return False
+        try:
+            data = os.read(self._master, 65536)
+        except OSError as error:
+            # How Linux says that nobody has the other end open any more.
+            if error.errno != errno.EIO:
+                raise
+            return False
+        self.raw += data
+        # A character may be cut in two: what is left waits for the next piece.
+        whole = self.raw.decode(errors="ignore")
+        self.screen.write(whole[self._shown :])
+        self._shown = len(whole)
+        return bool(data)
+
+    _shown = 0

@@ -1,0 +1,117 @@
+"""Mistakes in files, found without a server."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from gangline.cli.check import check
+from gangline.cli.findings import check_text
+
+ROOT = Path(__file__).parents[3]
+GOOD = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata:
+  name: linear
+spec:
+  tfReplicaSpecs:
+    Worker:
+      replicas: 3
+      restartPolicy: Never
+      template:
+        spec:
+          containers:
+            - name: tensorflow
+              image: x
+"""
+
+
+def told(text: str) -> list[str]:
+    return [str(finding) for finding in check_text(text, "job.yaml").findings]
+
+
+def only(text: str) -> str:
+    (found,) = told(text)
+    return found
+
+
+def test_a_good_job_has_no_mistakes() -> None:
+    found = check_text(GOOD, "job.yaml")
+    assert (found.findings, found.jobs, found.others) == ((), 1, 0)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda file: file.name)
+def test_the_examples_have_no_mistakes(file: Path) -> None:
+    assert told(file.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "path", "says"),
+    [
+        ("replicas: 3", "replicas: three", 8, "spec.tfReplicaSpecs.Worker.replicas", "write:   replicas: 3"),
+        ("replicas: 3", 'replicas: "3"', 8, "spec.tfReplicaSpecs.Worker.replicas", "write:   replicas: 3"),
+        ("replicas: 3", "replicas: -1", 8, "spec.tfReplicaSpecs.Worker.replicas", "greater than or equal to 1"),
+        ("restartPolicy: Never", "restartPolice: Never", 9, "spec.tfReplicaSpecs.Worker.restartPolice", "restartPolicy: Never"),
+        ("restartPolicy: Never", "restartPolicy: Sometimes", 9, "spec.tfReplicaSpecs.Worker.restartPolicy", "ExitCode"),
+        ("name: tensorflow", "name: main", 12, "spec.tfReplicaSpecs.Worker.template.spec.containers", "tensorflow"),
+        ("name: linear", "name: Linear_1", 4, "metadata.name", "DNS-1035"),
+        ("kind: TFJob", "kind: TfJob", 2, "kind", "write:   kind: TFJob"),
+        ("kubeflow.org/v1", "v1", 1, "apiVersion", "write:   apiVersion: kubeflow.org/v1"),
+        ("    Worker:", "    Servant:", 7, "spec.tfReplicaSpecs", "Worker"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_line_path_and_what_to_write(
+    old: str, new: str, line: int, path: str, says: str
+) -> None:
+    found = only(GOOD.replace(old, new))
+    assert found.startswith(f"job.yaml:{line}: {path}")
+    assert says in found
+
+
+def test_all_mistakes_are_found_at_once_each_once_and_in_order() -> None:
+    text = (
+        GOOD.replace("replicas: 3", "replicas: three").replace("Never", "Ever").replace("image: x", "imag: x")
+    )
+    lines = [int(found.split(":")[1]) for found in told(text)]
+    assert lines == sorted(lines)
+    assert {8, 9, 14} <= set(lines)
+    assert len(lines) == len(set(told(text)))
+
+
+def test_a_missing_name_is_told() -> None:
+    assert "metadata.name: required field is missing" in only(
+        GOOD.replace("  name: linear\n", "  labels: {}\n")
+    )
+
+
+def test_what_is_no_yaml_is_one_finding_with_its_line() -> None:
+    assert only("a: [1\nb: 2\n").startswith("job.yaml:2: ")
+
+
+def test_other_kinds_are_not_looked_at() -> None:
+    found = check_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\n" + GOOD, "f")
+    assert (found.findings, found.jobs, found.others) == ((), 1, 1)
+
+
+def test_the_second_document_has_lines_of_its_own() -> None:
+    found = only(GOOD + "---\n" + GOOD.replace("replicas: 3", "replicas: x"))
+    assert found.startswith("job.yaml:23: ")
+
+
+def test_the_command_exits_1_with_mistakes_and_prints_them_for_programs(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(GOOD.replace("replicas: 3", "replicas: three"))
+    done = CliRunner().invoke(check, [str(bad), "-o", "json"], standalone_mode=False)
+    assert done.return_value == 1
+    (found,) = yaml.safe_load(done.stdout)
+    assert found["line"] == 8
+    assert found["write"] == "replicas: 3"
+
+
+def test_the_command_exits_0_without_mistakes_and_says_so_to_people(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text(GOOD)
+    done = CliRunner().invoke(check, [str(tmp_path)], standalone_mode=False)
+    assert (done.return_value, done.stdout) == (0, "")
+    assert "1 job, no mistakes" in done.stderr

@@ -1,0 +1,71 @@
+"""Curves as text and as pictures."""
+
+import math
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gangline.cli.curve import Point, curve, fell, picture
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_a_falling_curve_falls() -> None:
+    points = [Point(step, 2.0 * math.exp(-step / 8)) for step in range(40)]
+    assert curve(points, width=20, height=4) == [
+        " 1.77 ┤─╮",
+        " 1.18 ┤ ╰─╮",
+        "0.591 ┤   ╰───╮",
+        "    0 ┤       ╰────────────",
+    ]
+
+
+def test_a_level_curve_is_one_line() -> None:
+    assert curve([Point(1, 5.0), Point(2, 5.0)], width=4, height=3) == ["  5 ┤────", "2.5 ┤", "  0 ┤"]
+
+
+def test_one_point_is_a_curve_and_none_is_not() -> None:
+    assert curve([Point(1, 0.0)], width=3, height=2) == ["1 ┤", "0 ┤───"]
+    assert curve([]) == []
+
+
+def test_a_curve_below_zero_has_its_own_scale() -> None:
+    drawn = curve([Point(0, -4.0), Point(1, -2.0)], width=2, height=2)
+    assert drawn == ["-2 ┤ ╭", "-4 ┤─╯"]
+
+
+NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), NUMBERS), min_size=1, max_size=50))
+def test_any_points_fit_the_frame(found: list[tuple[int, float]]) -> None:
+    drawn = curve(sorted(Point(step, value) for step, value in found), width=30, height=6)
+    assert len(drawn) == 6
+    places = {line.index("┤") for line in drawn}
+    assert len(places) == 1
+    assert all(len(line) - line.index("┤") - 1 <= 30 for line in drawn)
+    columns = [{line.ljust(100)[line.index("┤") + 1 + at] for line in drawn} - {" "} for at in range(30)]
+    assert all(columns), "a column without a line"
+
+
+def test_a_picture_has_a_line_and_a_name_for_every_member() -> None:
+    drawn = picture(
+        {"worker-0": [Point(1, 2.0), Point(2, 1.0)], "worker-<1>": [Point(1, 3.0)]}, "loss & more"
+    )
+    root = ET.fromstring(drawn)
+    assert root.findtext(f"{SVG}title") == "loss & more"
+    told = [element.text for element in root.iter(f"{SVG}text")]
+    assert {"loss of worker-0", "loss of worker-<1>", "step 2", "3", "0"} <= set(told)
+    assert len([path for path in root.iter(f"{SVG}path") if path.get("fill") == "none"]) == 2
+
+
+@pytest.mark.parametrize("lines", [{}, {"worker-0": []}, {"worker-0": [Point(1, 1.0)]}])
+def test_a_picture_of_little_is_a_picture(lines: dict[str, list[Point]]) -> None:
+    assert ET.fromstring(picture(lines, "t")).tag == f"{SVG}svg"
+
+
+def test_what_a_curve_did_in_few_words() -> None:
+    assert fell([Point(1, 1.92), Point(2, 1.0), Point(3, 0.004)]) == "1.92 → 0.004"
+    assert fell([Point(1, 1.92)]) == ""

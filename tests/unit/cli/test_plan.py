@@ -1,0 +1,67 @@
+"""What a job would create."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from gangline.cli.plan import differences, plan
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def planned(*arguments: str) -> Any:
+    return CliRunner().invoke(plan, arguments, standalone_mode=False)
+
+
+def test_a_plan_is_a_tree_of_services_and_pods() -> None:
+    done = planned(str(EXAMPLES / "tfjob-numpy.yaml"))
+    assert done.return_value == 0
+    lines = done.stdout.splitlines()
+    assert lines[0] == "tfjob.kubeflow.org/linear in default"
+    assert "├── service/linear-worker-2  tfjob-port 2222" in lines
+    assert "└── pod/linear-worker-2  restart Never" in lines
+    assert sum("TF_CONFIG" in line for line in lines) == 4
+
+
+def test_a_plan_as_yaml_is_what_would_be_sent() -> None:
+    done = planned(str(EXAMPLES / "tfjob-numpy.yaml"), "-o", "yaml", "-n", "team")
+    bodies = list(yaml.safe_load_all(done.stdout))
+    assert [body["kind"] for body in bodies] == ["Service"] * 4 + ["Pod"] * 4
+    assert {body["metadata"]["namespace"] for body in bodies} == {"team"}
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
+def test_every_example_can_be_planned(file: Path) -> None:
+    done = planned(str(file), "-o", "name")
+    assert done.return_value == 0
+    assert "pod/" in done.stdout
+
+
+def test_a_job_with_mistakes_is_not_planned(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text((EXAMPLES / "tfjob-numpy.yaml").read_text().replace("replicas: 3", "replicas: three"))
+    done = planned(str(bad))
+    assert (done.return_value, done.stdout) == (1, "")
+    assert "expected int" in done.stderr
+
+
+def test_what_a_server_adds_is_no_difference() -> None:
+    wanted = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    there = {
+        "metadata": {"name": "p", "uid": "u"},
+        "spec": {"containers": [{"name": "c", "imagePullPolicy": "Always"}], "nodeName": "n"},
+        "status": {},
+    }
+    assert list(differences(wanted, there)) == []
+
+
+def test_a_difference_names_the_field_and_both_values() -> None:
+    wanted = {"spec": {"containers": [{"image": "b", "args": ["x"]}]}}
+    there = {"spec": {"containers": [{"image": "a"}]}}
+    assert list(differences(wanted, there)) == [
+        'spec.containers[0].image: "a" -> "b"',
+        'spec.containers[0].args: null -> ["x"]',
+    ]

@@ -1,0 +1,77 @@
+"""What a program says of its progress, and what is read from it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gangline.progress import report
+from gangline.progress.line import Progress, progress
+
+
+def test_what_is_reported_is_read_back(capsys: pytest.CaptureFixture[str]) -> None:
+    report(step=240, total=400, loss=0.113, accuracy=0.5)
+    line = capsys.readouterr().out
+    assert line == '{"progress": {"step": 240, "total": 400, "loss": 0.113, "accuracy": 0.5}}\n'
+    assert progress(line) == Progress(240, 400, {"loss": 0.113, "accuracy": 0.5})
+
+
+def test_a_total_may_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    report(step=3)
+    found = progress(capsys.readouterr().out)
+    assert found == Progress(3)
+    assert found.share is None
+
+
+def test_numbers_of_numpy_are_taken_by_their_value(capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy as np
+
+    report(step=np.int64(7), total=np.float32(8), loss=np.float64(0.25))  # type: ignore[arg-type]
+    assert progress(capsys.readouterr().out) == Progress(7, 8, {"loss": 0.25})
+
+
+def test_what_json_has_not_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    report(step=1, loss=float("nan"), rate=float("inf"), name="x")  # type: ignore[arg-type]
+    assert json.loads(capsys.readouterr().out) == {"progress": {"step": 1}}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "step 240 loss 0.113",
+        "{",
+        '{"progress": 0.4}',
+        '{"progress": null}',
+        '{"progress": {"total": 4}}',
+        '{"progress": {"step": "4"}}',
+        '{"progress": {"step": true}}',
+        '{"progress": {"step": NaN}}',
+        '{"progress": {"step": 1e999}}',
+        '{"progress": {"step": 1}, "of": "something else"}',
+        '[{"progress": {"step": 1}}]',
+        '{"progress": {"step": 1' + "0" * 20_000 + "}}",
+        '{"progress": ' + "[" * 9_000,
+    ],
+)
+def test_any_other_line_is_no_report(line: str) -> None:
+    assert progress(line) is None
+
+
+def test_members_that_are_no_numbers_are_passed_over() -> None:
+    found = progress('{"progress": {"step": 1, "total": "many", "loss": null, "note": "x", "lr": 0.1}}')
+    assert found == Progress(1, None, {"lr": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("step", "total", "share"), [(5, 10, 0.5), (20, 10, 1.0), (-1, 10, 0.0), (1, 0, None), (1, None, None)]
+)
+def test_share_is_between_none_and_all(step: float, total: float | None, share: float | None) -> None:
+    assert Progress(step, total).share == share
+
+
+def test_the_helper_needs_nothing_but_the_standard_library() -> None:
+    code = "import gangline.progress, sys; print({'click', 'msgspec', 'numpy', 'asyncio'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

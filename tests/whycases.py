@@ -393,6 +393,16 @@ RECORDED: dict[str, tuple[Case, str]] = {
         ),
         "23456 of worker-0",
     ),
+    "backoff-limit": (
+        case(
+            job(
+                "Failed",
+                failed(message="Job bert has failed because it has reached the specified backoff limit"),
+                backoff_limit=3,
+            )
+        ),
+        "spec.runPolicy.backoffLimit",
+    ),
     "pod-deadline": (
         case(
             job("Failed", failed()),

@@ -294,9 +294,8 @@ def faults(taken: socket.socket, team_port: int) -> list[Fault]:
         Fault(
             job("given-up", "false", restart="OnFailure", run={"backoffLimit": 1}),
             failed,
-            "backoff-limit",
-            who=(),
-            says=("spec.runPolicy.backoffLimit", "restartPolicy: Never"),
+            "exit-code",
+            says=("exit code 1", "backoff limit of 1"),
         ),
         Fault(
             job("probe", "sleep", "600", restart="OnFailure", container=probe),

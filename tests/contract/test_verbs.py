@@ -103,6 +103,8 @@ def test_the_same_words_print_what_kubectl_prints(place: Place, real_namespace: 
     files = "\n---\n".join(map(json.dumps, [pod("b"), pod("a", app="x"), tfjob("t")]))
     made = gangline(place, "apply", "-n", real_namespace, "-f", "-", stdin=files)
     assert made.stdout == "pod/b created\npod/a created\ntfjob.kubeflow.org/t created\n", made.stderr
+    # The kinds may have been defined anew a moment ago: until then the server lists none of them.
+    kubectl("wait", "--for=create", "tfjob/t", "--timeout=30s")
     for words in WORDS:
         own = () if "-n" in words else ("-n", real_namespace)
         theirs, ours = kubectl.run(*words), gangline(place, *words, *own)

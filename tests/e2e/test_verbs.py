@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -259,6 +260,21 @@ def test_watching_prints_every_state_of_a_job(gang: Gangline) -> None:
             watching.kill()
     assert seen[0] == "Suspended"
     gang("delete", "watched")
+
+
+def test_an_interrupt_ends_a_watch_without_a_word(gang: Gangline) -> None:
+    with subprocess.Popen(
+        gang.command("get", "namespaces", "-w"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=gang.plane.environment,
+    ) as watching:
+        assert watching.stdout is not None
+        assert watching.stdout.readline().startswith("NAME")
+        watching.send_signal(signal.SIGINT)
+        _, err = watching.communicate(timeout=WAIT)
+    assert (watching.returncode, err.strip()) == (130, "")
 
 
 def test_a_refused_job_is_told_with_lines_of_its_file(gang: Gangline) -> None:

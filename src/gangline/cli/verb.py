@@ -33,7 +33,7 @@ class Verb(click.Command):
         common: list[tuple[str, str]] = []
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
+            if record is not None and isinstance(parameter, click.Option):
                 (common if parameter.name in SERVER else own).append(record)
         for title, records in (("Options", own), ("Which server", common)):
             if records:

@@ -50,6 +50,8 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         error.show()
         return 1
+    except (click.Abort, KeyboardInterrupt):
+        return 130
     except GanglineError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

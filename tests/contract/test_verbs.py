@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import pytest
 
 from gangline.api.kinds import KINDS
 from gangline.schema.crds import crd
-from realclients import Kubectl
-from realkube import RealServer
+from realclients import Kubectl, give_up
+from realkube import RealServer, find_assets
 
 WORDS = (
     ("get", "pods"),
@@ -44,6 +44,15 @@ WORDS = (
     ("get", "none"),
     ("get", "pods", "-o", "xml"),
 )
+
+
+@pytest.fixture(scope="module")
+def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    """One of its own: elsewhere our kinds are defined, redefined and deleted all the time."""
+    if find_assets() is None:
+        give_up("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
+    with RealServer(directory=tmp_path_factory.mktemp("server")) as running:
+        yield running
 
 
 class Place:
@@ -103,8 +112,6 @@ def test_the_same_words_print_what_kubectl_prints(place: Place, real_namespace: 
     files = "\n---\n".join(map(json.dumps, [pod("b"), pod("a", app="x"), tfjob("t")]))
     made = gangline(place, "apply", "-n", real_namespace, "-f", "-", stdin=files)
     assert made.stdout == "pod/b created\npod/a created\ntfjob.kubeflow.org/t created\n", made.stderr
-    # The kinds may have been defined anew a moment ago: until then the server lists none of them.
-    kubectl("wait", "--for=create", "tfjob/t", "--timeout=30s")
     for words in WORDS:
         own = () if "-n" in words else ("-n", real_namespace)
         theirs, ours = kubectl.run(*words), gangline(place, *words, *own)

@@ -29,6 +29,10 @@ from gangline.runtime.metrics import MeteredTransport, Metrics
 log = logging.getLogger(__name__)
 
 
+AT_ONCE = 20
+"""Requests under way at the same time. Two cores of an API server do no more, and each connection costs memory."""
+
+
 async def run_operator(connection: Connection, settings: ProcessSettings, clock: Clock) -> None:
     """Run until a signal, then go down in order and return.
 
@@ -40,7 +44,7 @@ async def run_operator(connection: Connection, settings: ProcessSettings, clock:
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
     )
     stop = asyncio.Event()
-    async with HttpTransport(connection, agent="gangline-operator") as transport:
+    async with HttpTransport(connection, agent="gangline-operator", at_once=AT_ONCE) as transport:
         metered = MeteredTransport(transport, metrics, host=connection.server, clock=clock)
         client = Client(metered, scheme=SCHEME, clock=clock, limit=limit(settings, clock))
         process = OperatorProcess(connection, settings, client, metrics, clock)

@@ -6,7 +6,6 @@ quarter of their memory, a quarter of their time until ready.
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -20,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import pods
 from bench.load import WATCHED
-from bench.measure import Figures, machine, median, rate, seconds, show, size, times
+from bench.measure import Figures, concluded, machine, median, rate, seconds, show, size, times
 from bench.servers import Gangline, Kubernetes, Server, call, load, memory
 
 from realkube import KUBERNETES_VERSION, find_assets
@@ -46,14 +45,7 @@ def main() -> int:
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(folder) / "bytecode")
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         found |= measure(Path(folder), asked)
-    found["seconds"] = time.perf_counter() - began
-    print(f"\n{found['seconds']:.0f} s in all")
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=2) + "\n")
-    missed = broken_promises(found)
-    for line in missed:
-        print(f"missed: {line}", file=sys.stderr)
-    return 1 if missed else 0
+    return concluded(found, began, asked.json, broken_promises(found))
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,11 +1,13 @@
 """What all parts need: the machine, memory of this process, medians, and a table."""
 
 import gc
+import json
 import os
 import platform
 import resource
 import statistics
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,3 +93,15 @@ def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None
     for row in (head, *rows):
         cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         print("  " + "  ".join([row[0].ljust(widths[0]), *cells]).rstrip(), flush=True)
+
+
+def concluded(found: Figures, began: float, file: Path | None, missed: Iterable[str]) -> int:
+    """Say how long all of it took and what was missed, and write the figures down. Gives the exit code."""
+    found["seconds"] = time.perf_counter() - began
+    print(f"\n{found['seconds']:.0f} s in all")
+    if file:
+        file.write_text(json.dumps(found, indent=2) + "\n")
+    lines = list(missed)
+    for line in lines:
+        print(f"missed: {line}", file=sys.stderr)
+    return 1 if lines else 0

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import neighbours
 from bench.joblife import Namespace, Workload, marks, namespace, post_all, session_of
-from bench.measure import Figures, cpu_seconds, machine, median, seconds, show, size, times
+from bench.measure import Figures, concluded, cpu_seconds, machine, median, seconds, show, size, times
 from bench.servers import cpu
 
 from operators import GANGLINE, LIFTED, SHIPPED, Operator, install_crds, running
@@ -60,14 +60,7 @@ def main() -> int:
             else:
                 found[text] = Rounds(Path(folder), workload(text, asked.kind), asked).measure()
                 report(found[text], text, asked.kind)
-    found["seconds"] = time.perf_counter() - began
-    print(f"\n{found['seconds']:.0f} s in all")
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=2) + "\n")
-    missed = broken_promises(found)
-    for line in missed:
-        print(f"missed: {line}", file=sys.stderr)
-    return 1 if missed else 0
+    return concluded(found, began, asked.json, broken_promises(found))
 
 
 def _arguments() -> argparse.Namespace:

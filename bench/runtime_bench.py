@@ -6,7 +6,6 @@ within two and a half bare interpreters.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -16,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import caches, handling, pods
-from bench.measure import Figures, machine
+from bench.measure import Figures, concluded, machine
 
 PARTS = ("cache", "process", "server")
 LESS_MEMORY, LESS_TIME, LONGEST_START = 5.0, 3.0, 2.5
@@ -38,14 +37,7 @@ def main() -> int:
         handling.report(found)
     if "server" in asked.parts:
         found |= _server(asked.pods, asked.rounds)
-    found["seconds"] = time.perf_counter() - began
-    print(f"\n{found['seconds']:.0f} s in all")
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=2) + "\n")
-    missed = broken_promises(found)
-    for line in missed:
-        print(f"missed: {line}", file=sys.stderr)
-    return 1 if missed else 0
+    return concluded(found, began, asked.json, broken_promises(found))
 
 
 def _arguments() -> argparse.Namespace:

@@ -12,15 +12,8 @@ from gangline.api.scheme import Resource
 from gangline.kube.client import Client
 from gangline.kube.discovery import served
 from gangline.kube.errors import AlreadyExists
+from gangline.operator.definitions import CRDS as CRDS
 
-CRDS = Resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "CustomResourceDefinition",
-    "customresourcedefinitions",
-    dict[str, Any],
-    namespaced=False,
-)
 DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments", dict[str, Any])
 BUDGETS = Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", dict[str, Any])
 WIDGETS = Resource("contract.gangline.test", "v1", "Widget", "widgets", dict[str, Any])

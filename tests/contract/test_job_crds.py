@@ -25,20 +25,13 @@ from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, BadRequest, Invalid, NotFound
 from gangline.kube.options import FieldValidation, WriteOptions
+from gangline.operator.definitions import CRDS
 from gangline.schema.crds import crd
 from jobrefusals import REFUSED, containers, edited, job, spec, template, with_replicas
 from jobshapes import accepted, filled
 
 GROUP = "jobs.contract.example.com"
 POLL = timedelta(milliseconds=20)
-CRDS: Resource[JSON] = Resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "CustomResourceDefinition",
-    "customresourcedefinitions",
-    dict[str, Any],
-    namespaced=False,
-)
 Job = Resource[JSON]
 Define = Callable[..., Awaitable[Job]]
 

@@ -35,7 +35,6 @@ class Operator(StrEnum):
 
 
 _POSITIVE = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
-_NEGATIVE = (Operator.NOT_EQUALS, Operator.NOT_IN)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 _LARGEST = 2**63 - 1
 

@@ -19,20 +19,13 @@ from gangline.cli.verb import verb
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, KubeError, NotFound
 from gangline.kube.transport import Request, refusal
+from gangline.operator.definitions import CRDS, REMEDY
+from gangline.operator.rivals import GANGLINE, KUBEFLOW, ROLE
 
 WELL, DOUBT, WRONG = "ok", "warning", "error"
 SKEW = timedelta(seconds=5)
-OPERATORS = "control-plane in (kubeflow-training-operator,gangline),app.kubernetes.io/component!=webhook"
-REMEDY = "gangline crds | kubectl apply -f -"
+OPERATORS = f"{ROLE} in ({KUBEFLOW},{GANGLINE})"
 LEASES: Resource[JSON] = Resource("coordination.k8s.io", "v1", "Lease", "leases", dict[str, Any])
-CRDS: Resource[JSON] = Resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "CustomResourceDefinition",
-    "customresourcedefinitions",
-    dict[str, Any],
-    namespaced=False,
-)
 REVIEWS: Resource[JSON] = Resource(
     "authorization.k8s.io",
     "v1",

@@ -19,10 +19,9 @@ from gangline.jobs.intake import defaulted
 
 LAUNCHER = "Launcher"
 CONFIGS, ACCOUNTS, ROLES, BINDINGS = "configmaps", "serviceaccounts", f"roles.{RBAC}", f"rolebindings.{RBAC}"
-KUBECTL_VOLUME, SCRATCH_VOLUME = "mpi-job-kubectl", "mpi-job-scratch"
+KUBECTL_VOLUME = "mpi-job-kubectl"
 _KUBECTL_MOUNT: JSON = {"name": KUBECTL_VOLUME, "mountPath": mpihosts.KUBECTL_FOLDER}
 _CONFIG_MOUNT: JSON = {"name": CONFIG_VOLUME, "mountPath": mpihosts.CONFIG_FOLDER}
-_SCRATCH_MOUNT: JSON = {"name": SCRATCH_VOLUME, "mountPath": mpihosts.SCRATCH_FOLDER}
 _RUNNABLE, _READABLE = 0o555, 0o444
 
 INTEL = {"I_MPI_HYDRA_BOOTSTRAP": "rsh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": in_folder(SCRIPT)}
@@ -119,18 +118,7 @@ class Mpi:
     def _worker(self, job: MPIJob) -> PodEdits:
         volume = config_volume(job, {SCRIPT: _RUNNABLE})
         # Until somebody runs a command in it.
-        idle = PodEdits(mounts=(_CONFIG_MOUNT,), volumes=(volume,), command=("sleep",), args=("365d",))
-        if self._agent is None:
-            return idle
-        # Daemons of one job would race for one folder under the machine's own.
-        own = {"TMPDIR": mpihosts.SCRATCH_FOLDER}
-        return msgspec.structs.replace(
-            idle,
-            env=_unless_given(_template(job, WORKER), own),
-            into=Into.FIRST,
-            mounts=(_CONFIG_MOUNT, _SCRATCH_MOUNT),
-            volumes=(volume, {"name": SCRATCH_VOLUME, "emptyDir": {}}),
-        )
+        return PodEdits(mounts=(_CONFIG_MOUNT,), volumes=(volume,), command=("sleep",), args=("365d",))
 
     def _launcher(self, job: MPIJob) -> PodEdits:
         modes = {SCRIPT: _RUNNABLE, HOSTS: _READABLE, DISCOVERY: _RUNNABLE}

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterable
 
-KUBECTL_FOLDER, CONFIG_FOLDER, SCRATCH_FOLDER = "/opt/kube", "/etc/mpi", "/var/lib/mpi"
+KUBECTL_FOLDER, CONFIG_FOLDER = "/opt/kube", "/etc/mpi"
 SCRIPT, HOSTS, DISCOVERY, HYDRA_HOSTS = "kubexec.sh", "hostfile", "discover_hosts.sh", "hydra-hostfile"
 
 

@@ -8,7 +8,6 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.api.names import DNS_LABEL_LENGTH
 from gangline.api.training import (
-    MULTIKUEUE,
     OURS,
     CleanPodPolicy,
     JobKind,
@@ -116,6 +115,3 @@ def _of_name(name: str, replicas: Mapping[str, ReplicaSpec]) -> Iterable[Problem
             "metadata.name",
             f'its replica "{longest}" would be {over} too long; write a name shorter by {over}',
         )
-
-
-KNOWN_MANAGERS = (OURS, MULTIKUEUE)

@@ -13,7 +13,6 @@ from gangline.api.training import (
     Phase,
     ReplicaSpec,
     ReplicaStatus,
-    RestartPolicy,
     State,
 )
 from gangline.jobs.gang import Gang, active
@@ -175,7 +174,3 @@ def _job_state(status: JobStatus, phase: Phase, gang: Gang) -> State:
 def newest(status: JobStatus) -> str:
     """The state in one word: the newest condition that is True."""
     return next((found.type for found in reversed(status.conditions) if found.status == "True"), "Pending")
-
-
-RESTARTS_BY_KUBELET = (RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE)
-"""Policies under which a container that failed is started again in its pod."""

@@ -367,6 +367,3 @@ def _uid(found: Any) -> str:
         return str(found["metadata"].get("uid", ""))
     uid: str = found.metadata.uid
     return uid
-
-
-AnyInformer = Informer[Any]

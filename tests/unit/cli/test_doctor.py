@@ -1,8 +1,12 @@
 """What the doctor makes of what it sees."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from gangline.cli.doctor import held, skew_of
+import yaml
+
+from gangline.api.selectors import LabelSelector
+from gangline.cli.doctor import OPERATORS, held, skew_of
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -31,3 +35,10 @@ def test_a_lease_is_held_while_somebody_renews_it() -> None:
     assert not held(lease("2026-01-01T11:58:00.000000Z"), NOW)
     assert not held(lease("2026-01-01T11:59:50.000000Z", ""), NOW)
     assert not held({"spec": {}}, NOW)
+
+
+def test_the_operator_is_looked_for_under_the_label_it_is_installed_with() -> None:
+    documents = yaml.safe_load_all((Path(__file__).parents[3] / "manifests" / "operator.yaml").read_text())
+    (deployment,) = [found for found in documents if found["kind"] == "Deployment"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert LabelSelector.parse(OPERATORS).matches(labels)

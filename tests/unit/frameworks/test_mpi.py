@@ -266,14 +266,8 @@ def test_with_an_agent_open_mpi_5_and_mpich_are_told_too() -> None:
     assert files(pi(), LOCAL)["hostfile"] == files(pi())["hostfile"]
 
 
-def test_with_an_agent_each_worker_has_a_folder_of_its_own() -> None:
-    plain, edits = wired(pi(), "Worker"), wired(pi(), "Worker", framework=LOCAL)
-    assert env(edits) == [("TMPDIR", "/var/lib/mpi")]
-    assert edits.into is Into.FIRST
-    assert edits.mounts == (*plain.mounts, {"name": "mpi-job-scratch", "mountPath": "/var/lib/mpi"})
-    assert edits.volumes == (*plain.volumes, {"name": "mpi-job-scratch", "emptyDir": {}})
-    own = pi({"Launcher": 1, "Worker": {"template": template("mpi", env=[{"name": "TMPDIR", "value": "x"}])}})
-    assert env(wired(own, "Worker", framework=LOCAL)) == []
+def test_with_an_agent_workers_are_as_they_are_in_a_cluster() -> None:
+    assert wired(pi(), "Worker", framework=LOCAL) == wired(pi(), "Worker")
 
 
 def test_with_an_agent_the_users_own_settings_stay() -> None:

@@ -245,7 +245,7 @@ def test_single_program_that_cannot_connect_has_no_peer_to_blame() -> None:
 
 def test_what_a_program_lived_with_is_not_why_it_ended() -> None:
     log = (
-        "warning: cannot write the cache: Permission denied: '/root/.cache'",
+        "warning: cannot write the cache: Permission denied: '/home/ana/.cache'",
         "Traceback (most recent call last):",
         "ImportError: No module named 'optional'",
         "going on without it",

@@ -15,7 +15,6 @@ from gangline.api.meta import JSON
 from gangline.local.server.resources import Served, defined, root
 from gangline.schema import published, swagger
 
-V3_INDEX_TYPE = "text/plain; charset=utf-8"
 """The content type of the index is this, of all else `application/json`: kube-apiserver has it so."""
 
 _SCALE = "io.k8s.api.autoscaling.v1.Scale"

@@ -36,7 +36,6 @@ from gangline.schema.problems import Problem
 
 TRIES = 10
 
-TRUSTED = ("binding", "finalize")
 """Subresources whose handlers change what an update may not, and nothing else."""
 
 IMMORTAL = ("default", "kube-system", "kube-public")

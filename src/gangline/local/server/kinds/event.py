@@ -40,7 +40,6 @@ _FIXED = (
 )
 _LONGEST = 128
 _LONGEST_NOTE = 1024
-_OBJECT_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
 def to_events_v1(event: JSON) -> JSON:

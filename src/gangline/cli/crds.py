@@ -9,6 +9,7 @@ import yaml
 
 from gangline.api.kinds import KINDS
 from gangline.api.meta import JSON
+from gangline.cli.verb import verb
 
 _NAMES = {kind.kind: kind for kind in KINDS}
 _WIDTH = 100_000
@@ -19,7 +20,7 @@ _POD_FIELDS = 16
 _EVERYWHERE = 1000
 
 
-@click.command()
+@verb()
 @click.option(
     "--described", is_flag=True, help="With descriptions, for kubectl explain. Needs apply --server-side."
 )

@@ -5,11 +5,13 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from typing import Any, Never
+from typing import Any, Never, TypeVar
 
 from gangline.base.clock import Clock
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 async def run_all(work: Iterable[Awaitable[object]], *, at_once: int = 32) -> None:
@@ -28,13 +30,34 @@ async def run_all(work: Iterable[Awaitable[object]], *, at_once: int = 32) -> No
             except Exception as error:  # noqa: BLE001 - collected and raised below
                 failures.append(error)
 
-    async with asyncio.TaskGroup() as group:
-        for item in work:
-            group.create_task(one(item))
+    items = list(work)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for item in items:
+                group.create_task(one(item))
+    finally:
+        _close(items)
     if len(failures) == 1:
         raise failures[0]
     if failures:
         raise ExceptionGroup(f"{len(failures)} actions failed", failures)
+
+
+async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[object]], *, at_once: int = 32) -> None:
+    """Do it with each of them, in order, at most `at_once` at a time. The first error ends it, and is raised.
+
+    What was not begun when it ends, or is cancelled, was never made: there is nothing to close.
+    """
+    left = iter(items)
+
+    async def work() -> None:
+        for item in left:
+            await act(item)
+
+    with unwrapped():
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(work())
 
 
 async def slow_start(
@@ -46,6 +69,7 @@ async def slow_start(
     may change meanwhile, if it is asked for. What was never begun is closed. Raises as `run_all` does.
     """
     left = iter(work)
+    begun: list[Awaitable[object]] = []
     failures: list[Exception] = []
     room, running = first, 0
 
@@ -69,19 +93,25 @@ async def slow_start(
             if item is None:
                 return
             running += 1
+            begun.append(item)
             group.create_task(one(item, group))
 
     try:
         async with asyncio.TaskGroup() as group:
             begin(group)
     finally:
-        for item in left:
-            if isinstance(item, Coroutine):
-                item.close()
+        _close([*begun, *left])
     if len(failures) == 1:
         raise failures[0]
     if failures:
         raise ExceptionGroup(f"{len(failures)} actions failed", failures)
+
+
+def _close(items: Iterable[Awaitable[object]]) -> None:
+    """End what was never begun: a task that is cancelled before its first step leaves its work untouched."""
+    for item in items:
+        if isinstance(item, Coroutine):
+            item.close()
 
 
 async def every(period: timedelta, action: Callable[[], Awaitable[object]], clock: Clock) -> Never:
@@ -129,3 +159,24 @@ def unwrapped() -> Iterator[None]:
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
         raise error from None
+
+
+@asynccontextmanager
+async def beside(*work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+    """Run these while the block runs, and no longer. An error of theirs ends the block, and is raised as a group.
+
+    Unlike with a bare TaskGroup an error of the block stays as it is, and the block may be the `yield` of a generator
+    that is left early.
+    """
+    left: BaseException | None = None
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in work]
+        try:
+            yield
+        except (Exception, GeneratorExit) as error:  # noqa: BLE001 - raised again below
+            left = error
+        finally:
+            for task in tasks:
+                task.cancel()
+    if left is not None:
+        raise left

@@ -1,9 +1,12 @@
 import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from gangline.base.tasks import slow_start, time_limit, unwrapped
+from gangline.base.tasks import for_each, run_all, slow_start, time_limit, unwrapped
 from gangline.testing.clock import FakeClock, settle
 
 SECOND = timedelta(seconds=1)
@@ -113,3 +116,50 @@ async def test_slow_start_tells_all_failures_of_what_was_begun() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await slow_start([one() for _ in range(10)], first=3)
     assert len(caught.value.exceptions) == 3
+
+
+@pytest.mark.parametrize("run", [run_all, slow_start])
+async def test_work_cancelled_before_its_first_step_is_closed(
+    run: Callable[[list[Coroutine[Any, Any, None]]], Coroutine[Any, Any, None]],
+) -> None:
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    items = [work() for _ in range(3)]
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(run(items))
+        # One turn: the tasks are made, and none of them has begun.
+        await asyncio.sleep(0)
+        running.cancel()
+    assert all(inspect.getcoroutinestate(item) == inspect.CORO_CLOSED for item in items)
+
+
+async def test_for_each_takes_so_many_at_a_time_and_in_order() -> None:
+    seen: list[int] = []
+    most = 0
+    under_way = 0
+
+    async def act(item: int) -> None:
+        nonlocal most, under_way
+        under_way += 1
+        most = max(most, under_way)
+        seen.append(item)
+        await asyncio.sleep(0)
+        under_way -= 1
+
+    await for_each(range(10), act, at_once=3)
+    assert seen == list(range(10))
+    assert most == 3
+
+
+async def test_the_first_error_ends_for_each() -> None:
+    seen: list[int] = []
+
+    async def act(item: int) -> None:
+        seen.append(item)
+        if item == 2:
+            raise ValueError("two")
+
+    with pytest.raises(ValueError, match="two"):
+        await for_each(range(100), act, at_once=1)
+    assert seen == [0, 1, 2]

@@ -1,0 +1,135 @@
+"""The queues' accounts during one round: what they hold, may hold and deserve."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from gangline.api.scheduling import DEFAULT_QUEUE
+from gangline.scheduler.demand import add, amounts_of, amounts_together, core, held_by
+from gangline.scheduler.model import Ask, Held, Holding, Placement, QueueRule
+from gangline.scheduler.room import Room
+from gangline.scheduler.shares import COUNTED, Amounts, contended, deserved, dominant, ratio
+
+
+class Ledger:
+    """What each queue holds, kept up to date as places are given. What it deserves stays as it was at the start."""
+
+    def __init__(
+        self, room: Room, asks: Collection[Ask], held: Held, queues: Mapping[str, QueueRule]
+    ) -> None:
+        self._rules = {DEFAULT_QUEUE: QueueRule(DEFAULT_QUEUE), **queues}
+        # Also of pods on their way out: they count against the cap until they are gone.
+        self._used = {queue: dict(amounts) for queue, amounts in held.used.items()}
+        # Without them: what the queue will have.
+        self._kept = {queue: dict(amounts) for queue, amounts in held.kept.items()}
+        self._shares: dict[str, float] = {}
+        self.free = room.free()
+        """At the start of the round."""
+        self._total = room.total()
+        requests = _requests(self._kept, asks)
+        pot = _pot(self._total, self.free, self._used.values())
+        rules = sorted((self.rule(name) for name in requests), key=lambda rule: rule.name)
+        # What an ask needs at least, by its uid: looked at several times a round.
+        self._least: dict[str, Amounts] = {}
+        self._deserved = deserved(pot, rules, requests)
+        self._contended = contended(pot, rules, requests)
+
+    @property
+    def allocated(self) -> Mapping[str, Amounts]:
+        """Queue -> what it will have once those on their way out are gone."""
+        return {queue: dict(amounts) for queue, amounts in sorted(self._kept.items())}
+
+    @property
+    def deserved(self) -> Mapping[str, Amounts]:
+        return self._deserved
+
+    def known(self, queue: str) -> bool:
+        return queue in self._rules
+
+    def rule(self, queue: str) -> QueueRule:
+        return self._rules.get(queue) or QueueRule(queue)
+
+    def share(self, queue: str) -> float:
+        """How much of what it deserves a queue has; 1: all of it. With plenty for all: its dominant share by weight."""
+        found = self._shares.get(queue)
+        if found is None:
+            found = self._shares[queue] = self._share(queue)
+        return found
+
+    def _share(self, queue: str) -> float:
+        held = self._kept.get(queue, {})
+        if self._contended:
+            return ratio(held, self._deserved.get(queue, {}), self._contended)
+        return dominant(held, self._total) / max(1, self.rule(queue).weight)
+
+    def over(self, ask: Ask) -> bool:
+        """Whether with what this ask needs at least its queue has more than it deserves of any of that."""
+        return self.above(ask.queue, self._least_of(ask))
+
+    def outgrows(self, ask: Ask) -> bool:
+        """Whether what it needs at least is by itself more than its queue deserves."""
+        least, due = self._least_of(ask), self._deserved.get(ask.queue, {})
+        return any(least[name] > due.get(name, 0) for name in least.keys() & self._contended)
+
+    def _least_of(self, ask: Ask) -> Amounts:
+        least = self._least.get(ask.uid)
+        if least is None:
+            least = self._least[ask.uid] = amounts_of(core(ask).needs)
+        return least
+
+    def above(self, queue: str, change: Amounts) -> bool:
+        """Whether a queue has more than it deserves of any resource named here, once this much is added to it."""
+        held, due = self._kept.get(queue, {}), self._deserved.get(queue, {})
+        return any(
+            held.get(name, 0) + change[name] > due.get(name, 0) for name in change.keys() & self._contended
+        )
+
+    def left(self, queue: str, gone: Iterable[Amounts] = ()) -> dict[str, int]:
+        """What the cap of a queue leaves of each resource it names, once these amounts are gone."""
+        caps = self.rule(queue).cap
+        if not caps:
+            return {}
+        used = self._used.get(queue, {})
+        room = {name: cap - used.get(name, 0) for name, cap in caps.items()}
+        for amounts in gone:
+            for name in room:
+                room[name] += amounts.get(name, 0)
+        return room
+
+    def give(self, ask: Ask, placement: Placement) -> None:
+        """Enter what an ask was given."""
+        self._shares.pop(ask.queue, None)
+        for account in (self._used, self._kept):
+            amounts = account.setdefault(ask.queue, {})
+            for need, nodes in zip(ask.needs, placement.nodes, strict=True):
+                add(amounts, need.shape.amounts, len(nodes))
+
+    def dismiss(self, queue: str, amounts: Amounts) -> None:
+        """Enter that these amounts are on their way out."""
+        self._shares.pop(queue, None)
+        add(self._kept.setdefault(queue, {}), amounts, -1)
+
+
+def counted(holdings: Iterable[Holding], leaving: Collection[str]) -> Held:
+    """What queues hold, added up gang by gang; `leaving` empty: nobody is on the way out."""
+    used: dict[str, dict[str, int]] = {}
+    kept: dict[str, dict[str, int]] = {}
+    for holding in holdings:
+        amounts = amounts_together(holding.members)
+        add(used.setdefault(holding.queue, {}), amounts)
+        some = leaving and any(member.terminating for member in holding.members)
+        add(kept.setdefault(holding.queue, {}), held_by(holding) if some else amounts)
+    return Held(used, kept)
+
+
+def _requests(held: Mapping[str, Amounts], asks: Iterable[Ask]) -> dict[str, dict[str, int]]:
+    requests = {queue: dict(amounts) for queue, amounts in held.items()}
+    for ask in asks:
+        add(requests.setdefault(ask.queue, {}), amounts_of(ask.needs))
+    return requests
+
+
+def _pot(total: Amounts, free: Amounts, held: Iterable[Amounts]) -> dict[str, int]:
+    """What there is for all queues together: what they hold and what is free, so nothing that others use."""
+    pot = dict(free)
+    for amounts in held:
+        add(pot, amounts)
+    return {name: min(amount, total.get(name, 0)) for name, amount in pot.items() if name != COUNTED}

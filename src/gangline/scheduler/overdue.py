@@ -1,0 +1,82 @@
+"""Which gangs have waited too long: those left half bound, and those that never got a place. Decisions only.
+
+A start may be left half bound: some members have their nodes, and the others cannot get theirs any more because calls
+failed or somebody else was faster. As we made that state, we undo it when the group's time is over.
+"""
+
+from datetime import datetime, timedelta
+
+from gangline.api.core import PodPhase
+from gangline.api.scheduling import GroupPhase
+from gangline.scheduler.gang import Gang, Member
+
+MISSING = timedelta(seconds=10)
+"""After so long, pods that name a group which does not exist are told so."""
+
+
+def patience(gang: Gang, default: timedelta) -> timedelta:
+    """How long its start may take."""
+    seconds = gang.terms.timeout
+    return default if seconds is None else timedelta(seconds=seconds)
+
+
+def half_bound(gang: Gang) -> bool:
+    """Whether its start has begun and is not complete: places are taken, and fewer members have theirs than it needs.
+
+    With a member lost it is another matter: the owner is to replace it.
+    """
+    if gang.alone or gang.group is None or gang.state.phase not in ("", GroupPhase.PENDING):
+        return False
+    if any(not gone.succeeded for gone in gang.vanished.values()):
+        return False
+    there = holding = 0
+    for member in gang.members.values():
+        facts = member.facts
+        if facts.deleting or facts.phase in (PodPhase.FAILED, PodPhase.UNKNOWN):
+            return False
+        there += bool(facts.node)
+        holding += member.holds
+    return holding > 0 and there < gang.terms.least
+
+
+def undo_at(gang: Gang, default: timedelta) -> datetime | None:
+    """When the start is to be undone unless it is complete by then; None: there is nothing to undo.
+
+    Counted from the last step ahead: the last binding, or the making of a member that still waits. So a replacement
+    has its time, however long the others have been there; and a large gang has time as long as it gets on.
+    """
+    if not half_bound(gang):
+        return None
+    steps = [member.facts.scheduled_at for member in gang.members.values() if member.facts.scheduled_at]
+    if steps:
+        steps += [
+            made for member in gang.homeless() if (made := member.pod.metadata.creation_timestamp) is not None
+        ]
+    elif gang.decided is not None:
+        steps = [gang.decided]
+    if gang.undone_at is not None:
+        # Somebody refused to leave: not again before as much time has passed.
+        steps.append(gang.undone_at)
+    return max(steps) + patience(gang, default) if steps else None
+
+
+def undone(gang: Gang, scheduler: str) -> list[Member]:
+    """Whom we placed in this start: all that have a place and are ours, or were pinned by us."""
+    return [
+        member
+        for member in gang.holders()
+        if member.pod.spec.scheduler_name == scheduler or not member.facts.node
+    ]
+
+
+def late_at(gang: Gang, default: timedelta) -> datetime | None:
+    """When its owner is to be told that it still waits; None: it does not wait."""
+    if gang.group is None and not gang.alone:
+        return gang.created + MISSING if any(member.mode for member in gang.homeless()) else None
+    if gang.group is None or gang.state.phase not in ("", GroupPhase.PENDING):
+        return None
+    if gang.wait is None and gang.placed().total() >= gang.terms.least:
+        # All have their places: it only starts.
+        return None
+    began = max(gang.created, gang.state.last_transition_time or gang.created)
+    return began + patience(gang, default)

@@ -1,0 +1,154 @@
+"""Volumes that tie pods to nodes: which nodes reach them, and which claims nobody can place yet."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from gangline.api.meta import Key
+from gangline.api.placing import Claim, CSINode, CSISource, PersistentVolume, StorageClass
+from gangline.api.selectors import Operator, Requirement
+from gangline.scheduler.layout import Layout, Mask
+from gangline.scheduler.reading import REMEDY
+from gangline.scheduler.shape import NodeTerm, Shape
+from gangline.scheduler.wishes import node_term
+
+_NOW: Final = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+_ZONES: Final = (*_NOW, *_NOW.values())
+# A node that says nothing about zones is in none, and no volume's zone keeps it out.
+_ZONELESS: Final = NodeTerm(tuple(Requirement(key, Operator.DOES_NOT_EXIST) for key in _ZONES))
+
+
+class Volumes:
+    """Claims, volumes and storage classes. What changes says so: True."""
+
+    def __init__(self) -> None:
+        self._claims: dict[Key, Claim] = {}
+        self._volumes: dict[str, PersistentVolume] = {}
+        self._modes: dict[str, str] = {}
+        # Node -> storage driver -> how many volumes of it.
+        self._limits: dict[str, Mapping[str, int]] = {}
+
+    def put_claim(self, claim: Claim) -> bool:
+        key = claim.metadata.key
+        before = self._claims.get(key)
+        self._claims[key] = claim
+        return before is None or (before.spec, before.status) != (claim.spec, claim.status)
+
+    def drop_claim(self, key: Key) -> bool:
+        return self._claims.pop(key, None) is not None
+
+    def put_volume(self, volume: PersistentVolume) -> bool:
+        before = self._volumes.get(volume.metadata.name)
+        self._volumes[volume.metadata.name] = volume
+        return before is None or (before.spec, before.metadata.labels) != (
+            volume.spec,
+            volume.metadata.labels,
+        )
+
+    def drop_volume(self, name: str) -> bool:
+        return self._volumes.pop(name, None) is not None
+
+    def put_class(self, storage: StorageClass) -> bool:
+        name, mode = storage.metadata.name, storage.volume_binding_mode
+        before = self._modes.get(name)
+        self._modes[name] = mode
+        return before != mode
+
+    def drop_class(self, name: str) -> bool:
+        return self._modes.pop(name, None) is not None
+
+    def put_limits(self, node: CSINode) -> bool:
+        limits = {
+            driver.name: driver.allocatable.count
+            for driver in node.spec.drivers
+            if driver.allocatable.count is not None
+        }
+        before = self._limits.get(node.metadata.name, {})
+        self._limits[node.metadata.name] = limits
+        return before != limits
+
+    def drop_limits(self, name: str) -> bool:
+        return bool(self._limits.pop(name, None))
+
+    @property
+    def limits(self) -> Mapping[str, Mapping[str, int]]:
+        """Node -> storage driver -> how many of its volumes can be attached there."""
+        return self._limits
+
+    def source(self, namespace: str, claim: str) -> CSISource | None:
+        """What is attached to a node for a claim, if it is bound to a volume of a storage driver."""
+        found = self._claims.get(Key(namespace, claim))
+        volume = self._volumes.get(found.spec.volume_name) if found is not None else None
+        return None if volume is None else volume.spec.csi
+
+    def obstacle(self, shape: Shape) -> str:
+        """Why no node will do, as long as its claims are as they are. Empty: nothing."""
+        return next((found for name in shape.claims if (found := self._trouble(shape, name))), "")
+
+    def alone(self, shape: Shape) -> str:
+        """A claim of it that only one pod may use at a time. Empty: none."""
+        for name in shape.claims:
+            claim = self._claims.get(Key(shape.namespace, name))
+            if claim is not None and "ReadWriteOncePod" in claim.spec.access_modes:
+                return name
+        return ""
+
+    def reach(self, layout: Layout, shape: Shape) -> Mask | None:
+        """Nodes from which all its volumes can be reached. None: all of them."""
+        terms = [terms for name in shape.claims for terms in self._terms(shape.namespace, name)]
+        if not terms:
+            return None
+        found = np.ones(len(layout), dtype=np.bool_)
+        for each in terms:
+            found &= layout.any_of(each)
+        return found
+
+    def _trouble(self, shape: Shape, name: str) -> str:
+        claim = self._claims.get(Key(shape.namespace, name))
+        if claim is None:
+            return f'persistentvolumeclaim "{name}" not found'
+        if claim.status.phase == "Lost":
+            return f'persistentvolumeclaim "{name}" has lost its volume'
+        # One that names a volume is bound only when the volume controller says so.
+        if claim.spec.volume_name and claim.status.phase != "Pending":
+            there = claim.spec.volume_name in self._volumes
+            return "" if there else f'persistentvolume "{claim.spec.volume_name}" of claim "{name}" not found'
+        if self._modes.get(claim.spec.storage_class_name or "") == "WaitForFirstConsumer":
+            return (
+                ""
+                if shape.pinned
+                else (
+                    f'persistentvolumeclaim "{name}" is bound only when kube-scheduler places its first pod'
+                    f" (WaitForFirstConsumer): {REMEDY}, take a class with Immediate binding, or bind it beforehand"
+                )
+            )
+        return f'persistentvolumeclaim "{name}" is not bound yet'
+
+    def _terms(self, namespace: str, name: str) -> list[tuple[NodeTerm, ...]]:
+        """What a node must be; of each, one of the alternatives."""
+        claim = self._claims.get(Key(namespace, name))
+        volume = self._volumes.get(claim.spec.volume_name) if claim is not None else None
+        if volume is None:
+            return []
+        affinity = volume.spec.node_affinity
+        found = _zones(volume.metadata.labels)
+        if affinity is not None and affinity.required is not None:
+            found.append(tuple(node_term(each) for each in affinity.required.node_selector_terms))
+        return found
+
+
+def _zones(labels: Mapping[str, str]) -> list[tuple[NodeTerm, ...]]:
+    """Zones and regions of a volume; several are joined by two underscores."""
+    found = []
+    for key in _ZONES:
+        if key in labels:
+            values = tuple(sorted(labels[key].split("__")))
+            names = dict.fromkeys((key, _NOW.get(key, key)))
+            found.append(
+                (_ZONELESS, *(NodeTerm((Requirement(name, Operator.IN, values),)) for name in names))
+            )
+    return found

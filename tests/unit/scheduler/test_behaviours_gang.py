@@ -1,0 +1,154 @@
+"""Behaviours of gangs that lie between the life cycle and the scheduler: what is remembered, for how long, of whom."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from gangline.api.placing import Pod
+from gangline.api.scheduling import PodGroup
+from gangline.scheduler.gang import Gang
+from gangline.scheduler.groups import Gangs
+from gangline.scheduler.model import Cause, Wait
+from gangline.scheduler.overdue import half_bound, undo_at
+from gangline.scheduler.phase import Attempt, probe
+from gangline.scheduler.reading import shape_of
+from gangpods import START, group, pod
+
+MINUTE = timedelta(minutes=1)
+LATER = START + timedelta(hours=1)
+
+
+def member(number: int, **more: Any) -> Pod:
+    return pod(f"g-{number}", "g", role="worker", index=number, **more)
+
+
+def runs(number: int, **more: Any) -> Pod:
+    return member(number, node="a", phase="Running", scheduled=START, **more)
+
+
+def made(found: PodGroup, *pods: Pod) -> tuple[Gangs, Gang]:
+    gangs = Gangs()
+    gang = gangs.put_group(found)
+    for each in pods:
+        gangs.put_pod(each, shape_of(each))
+    return gangs, gang
+
+
+def put(gangs: Gangs, *pods: Pod) -> None:
+    for each in pods:
+        gangs.put_pod(each, shape_of(each))
+
+
+def counted(found: PodGroup, running: int) -> PodGroup:
+    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, running=running))
+
+
+def in_vain(gang: Gang, gangs: Gangs) -> None:
+    """The last round found no room for what it asks now."""
+    (ask,) = gangs.asks()
+    gang.wait, gang.attempt = Wait(ask, Cause.RESOURCES, "no room"), Attempt(failed=True, message="no room")
+
+
+def after(gang: Gang) -> tuple[str, str]:
+    state = probe(gang.probed(LATER))
+    return state.phase, state.reason
+
+
+# Who is missed
+
+
+def test_a_member_deleted_while_no_scheduler_ran_was_deleted() -> None:
+    found = counted(group("g", 3, phase="Running"), 3)
+    _, gang = made(found, runs(0), runs(1))
+    assert after(gang) == ("Recovering", "PodDeleted")
+
+
+def test_a_gang_that_starts_again_is_not_blamed_for_whom_it_lost_before() -> None:
+    gangs, gang = made(group("g", 3, phase="Unschedulable"), *(runs(number) for number in range(3)))
+    for number in range(3):
+        gangs.drop_pod(f"uid-g-{number}")
+    assert len(gang.vanished) == 3
+    # It starts again, and with fewer.
+    gangs.put_group(group("g", 2, phase="Pending", version="2"))
+    put(gangs, runs(0, uid="new-0"), member(1, uid="new-1"))
+    assert after(gang) == ("Pending", "")
+
+
+def test_a_group_of_the_same_name_made_anew_has_lost_nobody() -> None:
+    gangs, gang = made(group("g", 2, phase="Running"), runs(0), runs(1))
+    gangs.drop_pod("uid-g-1")
+    gang.told_late, gang.decided = True, START
+    # The watch was cut off while the old one went and the new one came.
+    gangs.put_group(group("g", 2, uid="another", version="9"))
+    assert not gang.vanished
+    assert not gang.told_late
+    assert gang.decided is None
+
+
+def test_a_gang_needs_as_many_as_its_roles_need_together() -> None:
+    roles = {"master": 1, "worker": 3}
+    gangs, gang = made(group("g", 2, minTaskMember=roles), member(0), member(1))
+    assert gang.terms.least == 4
+    assert gangs.asks() == []
+    assert after(gang) == ("Pending", "NotEnoughTasks")
+
+
+# Whether there is room
+
+
+def test_t5_takes_a_try_for_the_members_that_are_missing_now() -> None:
+    extras = (member(4), member(5))
+    gangs, gang = made(group("g", 4, phase="Running"), *(runs(number) for number in range(4)), *extras)
+    in_vain(gang, gangs)
+    assert after(gang)[0] == "Running"
+    # Two are killed. Those who found no room before were others: nobody has tried to do without the two yet.
+    for number in (0, 1):
+        gangs.drop_pod(f"uid-g-{number}")
+    gangs.put_group(group("g", 4, phase="Recovering", version="2"))
+    assert after(gang) == ("Recovering", "PodDeleted")
+    put(gangs, member(0, uid="new-0"), member(1, uid="new-1"))
+    assert after(gang) == ("Recovering", "")
+    in_vain(gang, gangs)
+    assert after(gang) == ("Unschedulable", "NotEnoughResources")
+
+
+def test_a_reason_does_not_come_and_go_while_a_waiting_gang_is_looked_at() -> None:
+    gangs, gang = made(group("g", 2, phase="Pending"), member(0), member(1))
+    in_vain(gang, gangs)
+    assert after(gang) == ("Pending", "NotEnoughResources")
+    # Something about a pod changed, and the next round is still to come.
+    put(gangs, member(1, condition=("False", "Unschedulable")))
+    assert after(gang) == ("Pending", "NotEnoughResources")
+
+
+# D8: when a start is undone
+
+
+def test_d8_a_replacement_has_its_time_however_long_the_others_have_been_there() -> None:
+    gangs, gang = made(group("g", 2, phase="Pending"), member(0, node="a", scheduled=START - 10 * MINUTE))
+    put(gangs, member(1, age=30))
+    assert undo_at(gang, MINUTE) == START + timedelta(seconds=30)
+
+
+def test_d8_a_large_gang_has_time_as_long_as_it_gets_on() -> None:
+    times = (START, START + MINUTE)
+    bound = [member(number, node="a", scheduled=time) for number, time in enumerate(times)]
+    _, gang = made(group("g", 3, phase="Pending"), *bound, member(2, age=60))
+    assert undo_at(gang, MINUTE) == START + 2 * MINUTE
+
+
+def test_d8_one_who_refused_to_leave_is_not_asked_again_at_once() -> None:
+    _, gang = made(group("g", 2, phase="Pending"), member(0, node="a", scheduled=START), member(1))
+    assert half_bound(gang)
+    gang.undone_at = START + MINUTE
+    assert undo_at(gang, MINUTE) == START + 2 * MINUTE
+
+
+@pytest.mark.parametrize("phase", ["", "Pending"])
+def test_d8_a_start_all_of_which_is_bound_may_take_as_long_as_it_likes(phase: str) -> None:
+    _, gang = made(
+        group("g", 2, phase=phase), *(member(number, node="a", scheduled=START) for number in range(2))
+    )
+    assert undo_at(gang, MINUTE) is None

@@ -1,0 +1,367 @@
+"""Pods and groups as gangs: who asks, who holds, who is missed."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from gangline.api.core import PriorityClass
+from gangline.api.meta import Key, ObjectMeta
+from gangline.api.placing import Pod
+from gangline.api.scheduling import GATE
+from gangline.scheduler.gang import BIND, PIN, Gang, Member, mode_of
+from gangline.scheduler.groups import Gangs
+from gangline.scheduler.model import Ask
+from gangline.scheduler.reading import shape_of
+from gangline.scheduler.shape import Shape
+from gangpods import START, group, pod
+
+SHAPES: dict[Shape, Shape] = {}
+
+
+def put(gangs: Gangs, *pods: Pod) -> list[Member | None]:
+    shapes = [shape_of(each) for each in pods]
+    return [
+        gangs.put_pod(each, SHAPES.setdefault(shape, shape)) for each, shape in zip(pods, shapes, strict=True)
+    ]
+
+
+def gang_of(gangs: Gangs, name: str) -> Gang:
+    found = gangs.group(Key("ns", name))
+    assert found is not None
+    return found
+
+
+def workers(count: int, name: str = "g") -> list[Pod]:
+    return [pod(f"{name}-{number}", name, role="worker", index=number) for number in range(count)]
+
+
+def only(asks: Sequence[Ask]) -> Ask:
+    (ask,) = asks
+    return ask
+
+
+# Who asks
+
+
+def test_a_gang_asks_for_all_its_members_at_once() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 4, age=9, queue="red"))
+    put(gangs, *workers(4))
+    ask = only(gangs.asks())
+    assert (ask.key, ask.uid, ask.queue, ask.least) == (Key("ns", "g"), "uid-g", "red", 4)
+    assert [(need.role, need.count) for need in ask.needs] == [("worker", 4)]
+    assert ask.created == START - timedelta(seconds=9)
+    assert not ask.broken
+
+
+def test_it_asks_for_nothing_while_too_few_exist() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 4))
+    put(gangs, *workers(3))
+    assert gangs.asks() == []
+    put(gangs, pod("g-3", "g", role="worker", index=3))
+    assert only(gangs.asks()).least == 4
+
+
+def test_a_gated_member_counts_as_missing() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2))
+    put(gangs, pod("g-0", "g"), pod("g-1", "g", gates=["example.com/wait"]))
+    assert gangs.asks() == []
+    put(gangs, pod("g-1", "g"))
+    assert only(gangs.asks()).least == 2
+
+
+def test_pods_whose_group_does_not_exist_wait_for_it() -> None:
+    gangs = Gangs()
+    put(gangs, *workers(2))
+    assert gangs.asks() == []
+    gangs.put_group(group("g", 2))
+    assert only(gangs.asks()).least == 2
+
+
+def test_members_above_the_least_are_asked_for_too() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2))
+    put(gangs, *workers(3))
+    ask = only(gangs.asks())
+    assert (ask.least, ask.needs[0].count) == (2, 3)
+
+
+def test_a_whole_gang_asks_for_what_is_above_its_least_only() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2, phase="Running"))
+    put(gangs, pod("g-0", "g", node="a", phase="Running"), pod("g-1", "g", node="b", phase="Running"))
+    put(gangs, pod("g-2", "g"))
+    ask = only(gangs.asks())
+    assert (ask.least, ask.broken, ask.near) == (0, False, ("a", "b"))
+
+
+@pytest.mark.parametrize("phase", ["Recovering", "Unschedulable"])
+def test_a_broken_gang_asks_for_its_missing_members_before_others(phase: str) -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2, phase=phase))
+    put(gangs, pod("g-0", "g", node="a", phase="Running"), pod("g-1", "g"))
+    ask = only(gangs.asks())
+    assert (ask.least, ask.broken, ask.near) == (1, True, ("a",))
+
+
+def test_a_start_left_half_bound_is_finished_before_others() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 3, phase="Pending"))
+    put(gangs, pod("g-0", "g", node="a"), pod("g-1", "g"), pod("g-2", "g"))
+    ask = only(gangs.asks())
+    assert (ask.least, ask.broken) == (2, True)
+
+
+def test_members_that_succeeded_are_not_asked_for_again() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2, phase="Recovering"))
+    put(gangs, pod("g-0", "g", node="a", phase="Succeeded", role="worker", index=0), pod("g-1", "g"))
+    assert only(gangs.asks()).least == 1
+    gangs.drop_pod("uid-g-0")
+    assert only(gangs.asks()).least == 1
+
+
+def test_the_least_of_each_role_is_asked_for() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 3, minTaskMember={"master": 1, "worker": 2}))
+    put(gangs, *[pod(f"w{number}", "g", role="worker", index=number) for number in range(3)])
+    # Three exist, and none of them is a master.
+    assert gangs.asks() == []
+    put(gangs, pod("m", "g", role="master", index=0, cpu="2"))
+    ask = only(gangs.asks())
+    assert ask.roles == {"master": 1, "worker": 2}
+    assert {need.role: need.count for need in ask.needs} == {"master": 1, "worker": 3}
+
+
+def test_enough_of_the_wrong_role_are_not_enough() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2, phase="Recovering", minTaskMember={"master": 1}))
+    put(gangs, *[pod(f"w{n}", "g", role="worker", index=n, node="a", phase="Running") for n in range(2)])
+    put(gangs, pod("m", "g", role="master", index=0))
+    ask = only(gangs.asks())
+    assert (ask.least, ask.roles) == (1, {"master": 1})
+
+
+def test_a_pod_alone_is_a_gang_of_one() -> None:
+    gangs = Gangs()
+    put(gangs, pod("p"))
+    ask = only(gangs.asks())
+    assert (ask.key, ask.uid, ask.least, ask.queue) == (Key("ns", "p"), "uid-p", 1, "default")
+
+
+def test_a_pod_of_another_scheduler_is_no_business_of_ours() -> None:
+    gangs = Gangs()
+    assert put(gangs, pod("p", scheduler="default-scheduler")) == [None]
+    assert list(gangs) == []
+
+
+def test_members_and_nodes_are_matched_in_order_of_index() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 12))
+    put(gangs, *reversed(workers(12)))
+    gangs.asks()
+    chosen = list(gang_of(gangs, "g").chosen([[f"n{number}" for number in range(12)]]))
+    assert [(member.key.name, node) for member, node in chosen] == [
+        (f"g-{number}", f"n{number}") for number in range(12)
+    ]
+
+
+def test_what_is_asked_is_the_same_value_until_the_gang_changes() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2))
+    put(gangs, *workers(2))
+    first = only(gangs.asks())
+    assert only(gangs.asks()) is first
+    gangs.put_group(group("g", 1, version="2"))
+    assert only(gangs.asks()) is not first
+
+
+def test_an_older_form_of_a_group_is_not_taken() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2, version="10"))
+    gangs.put_group(group("g", 5, version="9"))
+    assert gang_of(gangs, "g").terms.least == 2
+
+
+# Importance
+
+
+def klass(name: str, value: int, policy: str = "PreemptLowerPriority") -> PriorityClass:
+    return PriorityClass(metadata=ObjectMeta(name=name), value=value, preemption_policy=policy)
+
+
+def test_importance_comes_from_the_groups_class_else_from_the_pods() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 1, priorityClassName="high"))
+    put(gangs, pod("g-0", "g", priority=5, preemptionPolicy="Never"))
+    ask = only(gangs.asks())
+    assert (ask.priority, ask.preempts) == (5, False)
+    gangs.put_class(klass("high", 100))
+    ask = only(gangs.asks())
+    assert (ask.priority, ask.preempts) == (100, True)
+    gangs.put_class(klass("high", 50, "Never"))
+    ask = only(gangs.asks())
+    assert (ask.priority, ask.preempts) == (50, False)
+    gangs.drop_class("high")
+    assert only(gangs.asks()).priority == 5
+
+
+# Who holds
+
+
+def test_who_has_a_place_holds_it_from_the_decision_on() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2))
+    first, second = put(gangs, *workers(2))
+    assert first is not None
+    assert second is not None
+    assert gangs.holdings() == []
+    gangs.assume(first, "a")
+    (holding,) = gangs.holdings()
+    assert [(member.uid, member.node) for member in holding.members] == [("uid-g-0", "a")]
+    assert only(gangs.asks()).least == 1
+    gangs.unassume("uid-g-0")
+    assert gangs.holdings() == []
+    assert only(gangs.asks()).least == 2
+
+
+def test_who_is_seen_where_it_was_sent_is_no_longer_assumed() -> None:
+    gangs = Gangs()
+    (member,) = put(gangs, pod("p"))
+    assert member is not None
+    gangs.assume(member, "a")
+    put(gangs, pod("p", node="a"))
+    gangs.unassume("uid-p")
+    assert member.node == "a"
+
+
+def test_who_has_ended_holds_nothing_and_who_leaves_has_its_room_until_it_is_gone() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 3))
+    put(
+        gangs,
+        pod("g-0", "g", node="a", leaving=True),
+        pod("g-1", "g", node="a", phase="Succeeded"),
+        pod("g-2", "g", node="a", phase="Failed"),
+        pod("g-3", "g", node="a", phase="Running"),
+    )
+    (holding,) = gangs.holdings()
+    assert [(member.uid, member.terminating) for member in holding.members] == [
+        ("uid-g-0", True),
+        ("uid-g-3", False),
+    ]
+    # One is done, so two must stay.
+    assert holding.least == 2
+
+
+def test_pods_that_run_the_cluster_are_protected() -> None:
+    gangs = Gangs()
+    put(gangs, pod("low", node="a"), pod("critical", node="a", priority=2_000_000_000))
+    put(gangs, pod("system", node="a", namespace="kube-system"))
+    kept = {holding.key.name: bool(holding.protected) for holding in gangs.holdings()}
+    assert kept == {"low": False, "critical": True, "system": True}
+
+
+# Who is missed
+
+
+def test_a_vanished_member_is_remembered_until_its_seat_is_taken() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2))
+    put(gangs, *workers(2))
+    gangs.drop_pod("uid-g-1")
+    (gone,) = gang_of(gangs, "g").vanished.values()
+    assert (gone.name, gone.role, gone.index, gone.succeeded) == ("g-1", "worker", 1, False)
+    put(gangs, pod("another", "g", role="worker", index=1))
+    assert not gang_of(gangs, "g").vanished
+
+
+def test_a_member_replaced_before_it_went_is_not_missed() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 1))
+    put(gangs, pod("old", "g", role="worker", index=0, leaving=True), pod("new", "g", role="worker", index=0))
+    gangs.drop_pod("uid-old")
+    assert not gang_of(gangs, "g").vanished
+
+
+def test_nothing_is_remembered_of_a_group_that_is_gone() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 1))
+    put(gangs, pod("g-0", "g"))
+    gangs.drop_pod("uid-g-0")
+    gangs.drop_group(Key("ns", "g"))
+    assert list(gangs) == []
+    put(gangs, pod("p"))
+    gangs.drop_pod("uid-p")
+    assert list(gangs) == []
+
+
+def test_a_snapshot_has_all_that_the_life_cycle_looks_at() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2, minTaskMember={"worker": 1}))
+    put(
+        gangs,
+        pod("g-0", "g", role="worker", index=0, node="a", phase="Failed", exit_code=137, scheduled=START),
+    )
+    (facts,) = gang_of(gangs, "g").probed(START).members
+    assert (facts.node, facts.phase, facts.exit_code, facts.scheduled_at) == ("a", "Failed", 137, START)
+    assert (facts.role, facts.index, facts.deleting) == ("worker", 0, False)
+
+
+# How
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "gates", "mode"),
+    [
+        ("gangline", [], BIND),
+        ("gangline", ["x"], ""),
+        ("gangline", [GATE], ""),
+        ("default-scheduler", [GATE], PIN),
+        ("default-scheduler", [GATE, "x"], ""),
+        ("default-scheduler", [], ""),
+    ],
+)
+def test_how_a_pod_is_placed(scheduler: str, gates: list[str], mode: str) -> None:
+    assert mode_of(pod("p", "g", scheduler=scheduler, gates=gates), "gangline") == mode
+
+
+def test_a_way_that_is_switched_off_is_not_gone() -> None:
+    gangs = Gangs(modes=frozenset({BIND}))
+    gangs.put_group(group("g", 1))
+    put(gangs, pod("g-0", "g", scheduler="default-scheduler", gates=[GATE]))
+    assert gangs.asks() == []
+
+
+def test_who_was_asked_to_leave_is_on_its_way_out() -> None:
+    gangs = Gangs()
+    (member,) = put(gangs, pod("p", node="a"))
+    gang = gangs.of("uid-p")
+    assert member is not None
+    assert gang is not None
+    member.leaving = True
+    gangs.touch(gang)
+    (holding,) = gangs.holdings()
+    assert [resident.terminating for resident in holding.members] == [True]
+    assert member.resident().terminating
+
+
+def test_who_is_seen_where_it_was_sent_changes_no_answer() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2))
+    first, _ = put(gangs, *workers(2))
+    assert first is not None
+    gangs.assume(first, "a")
+    (holding,) = gangs.holdings()
+    ask = only(gangs.asks())
+    gangs.changed.clear()
+    put(gangs, pod("g-0", "g", role="worker", index=0, node="a", scheduled=START))
+    assert gangs.holdings()[0] is holding
+    assert only(gangs.asks()) is ask
+    assert list(gangs.changed) == [gang_of(gangs, "g")]
+    # Elsewhere is another matter.
+    put(gangs, pod("g-0", "g", role="worker", index=0, node="b", scheduled=START))
+    assert gangs.holdings()[0].members[0].node == "b"

@@ -1,0 +1,19 @@
+"""The benchmark of placing runs; its figures are not looked at here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).parents[3] / "bench" / "placing_bench.py"
+
+
+def test_a_small_run_answers_every_question(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, str(BENCH), "--nodes=80", "--residents=50", "--rounds=1", f"--json={figures}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(figures.read_text())
+    assert len(found["decisions"]) == 10
+    assert all(took >= 0 for took in found["decisions"].values())
+    assert found["memory"]["process_mb"] > 0

@@ -7,7 +7,7 @@ WORKERS ?= auto
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-real test-frameworks test-soak test-dist check format dist bench-runtime bench-local bench-operator crds pictures lock clean
+.PHONY: help install demo test test-real test-frameworks test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-scheduler bench-sdk crds reference pictures lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -25,13 +25,13 @@ demo: $(STAMP) ## train a model with one parameter server and three workers, on 
 	@$(BIN)/gangline demo
 
 test: $(STAMP) ## unit, property and embedded-control-plane tests (minutes)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real" tests
 
-test-real: $(STAMP) ## the contract suite against a real kube-apiserver (builds one the first time)
+test-real: $(STAMP) ## all that needs a real kube-apiserver (builds one the first time)
 	hack/kubernetes.sh
 	hack/fakekubelet.sh
 	hack/clients.sh
-	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -m real tests
+	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m real tests
 
 test-frameworks: $(STAMP) ## train with TensorFlow, PyTorch, XGBoost, LightGBM, JAX, Paddle and MPI (fetches 1.4 GB the first time)
 	hack/frameworks.sh
@@ -52,10 +52,12 @@ dist: $(STAMP) ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
-test-soak: $(STAMP) ## long faults and fuzzing: 200 kills of store and server, thousands of patches and job histories (needs test-real's binaries)
+test-soak: $(STAMP) ## long faults and fuzzing: 200 kills of store and server, thousands of patches and job histories, schedulers killed for minutes (needs test-real's binaries)
 	GANGLINE_KILLS=200 $(BIN)/python -m pytest tests/e2e/test_store_crash.py tests/e2e/test_server_crash.py --timeout 2400
 	GANGLINE_FUZZ_ROUNDS=250 $(BIN)/python -m pytest tests/contract/test_patches.py --timeout 1200
-	GANGLINE_JOB_HISTORIES=20 $(BIN)/python -m pytest tests/property/test_jobs_wild.py tests/property/test_jobs_same_end.py --timeout 3600
+	GANGLINE_JOB_HISTORIES=20 $(BIN)/python -m pytest tests/property/test_jobs_wild.py tests/property/test_jobs_same_end.py tests/property/test_custom_frameworks.py --timeout 3600
+	GANGLINE_RUNS=100 $(BIN)/python -m pytest tests/e2e/test_nothing_left.py --timeout 3000
+	GANGLINE_CHAOS_SECONDS=300 $(BIN)/python -m pytest tests/contract/test_scheduler_chaos.py --timeout 900
 
 test-dist: dist ## install the wheel into an empty virtual environment and run the demo there
 	rm -rf dist/try && $(PYTHON) -m venv dist/try
@@ -73,8 +75,22 @@ bench-operator: $(STAMP) ## jobs to running, CPU, memory and API calls, side by 
 	hack/peer.sh
 	$(BIN)/python bench/operator_bench.py
 
+bench-scheduler: $(STAMP) ## pods bound a second, CPU and memory, side by side with kube-scheduler and the raw limit (builds it the first time)
+	hack/kubernetes.sh
+	hack/kubernetes.sh kube-scheduler
+	$(BIN)/python bench/scheduler_bench.py
+
+bench-sdk: $(STAMP) ## creating jobs through our SDK and Kubeflow's, by turns, and the cost of an import
+	hack/kubernetes.sh
+	hack/clients.sh
+	$(BIN)/python bench/sdk_bench.py
+
 crds: $(STAMP) ## write manifests/crds anew
 	$(BIN)/python hack/crds.py
+
+reference: $(STAMP) ## write docs/reference and the stubs of the public packages anew
+	$(BIN)/python hack/stubs.py
+	$(BIN)/python hack/reference.py
 
 pictures: $(STAMP) ## redraw docs/images from their text
 	$(BIN)/python hack/pictures.py

@@ -27,7 +27,8 @@ FEATURES = 16
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--steps", type=int, default=200)
-    arguments.add_argument("--rate", type=float, default=0.05)
+    # From a variable, so that a sweep can try some: gangline sweep tfjob-numpy.yaml --set RATE=0.01,0.05,0.2
+    arguments.add_argument("--rate", type=float, default=float(os.environ.get("RATE", "0.05")))
     arguments.add_argument(
         "--pace", type=float, default=0.0, help="seconds to wait in every step, to be watched"
     )

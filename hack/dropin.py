@@ -53,14 +53,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("what", choices=("check", "record"))
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--operator", choices=OPERATORS)
-    parser.add_argument("--at-once", type=int, help="how many are played at once (32; with the peer 6)")
+    parser.add_argument("--at-once", type=int, help="how many are played at once (64; with the peer 6)")
     parser.add_argument("--golden", type=Path, default=dropin.DATA / "golden", help="where recordings are")
     parser.add_argument("--log", type=Path, help="keep the operator's log there")
     asked = parser.parse_args()
     if asked.what == "record" and asked.operator == "gangline":
         parser.error("what gangline makes is not what it is held against")
     asked.operator = asked.operator or ("gangline" if asked.what == "check" else "peer")
-    asked.at_once = asked.at_once or (32 if asked.operator == "gangline" else 6)
+    asked.at_once = asked.at_once or (64 if asked.operator == "gangline" else 6)
     return asked
 
 

@@ -1,7 +1,9 @@
 """Fixtures and rules for every test."""
 
 import asyncio
+import logging
 import os
+import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -9,6 +11,11 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from realkube import RealServer, find_assets
+
+# Some machines forbid bytecode. But these tests start Python hundreds of times, and without it every start compiles
+# hundreds of modules: most of what many tests would take.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marker and xdist reads the groups
@@ -26,6 +33,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
     for reason, count in reasons.items():
         terminalreporter.write_line(f"skipped {count}: {reason}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test reads what the user's own runs left, or leaves anything among it."""
+    os.environ["GANGLINE_HOME"] = str(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +62,16 @@ def real_namespace(real_server: RealServer) -> str:
     answer = real_server.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     assert answer.status == 201, answer.body
     return name
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A command that is run in this process sets logging up as for a process of its own; the next test has none of it."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture(autouse=True)

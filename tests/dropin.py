@@ -34,6 +34,11 @@ class Scenario(NamedTuple):
     job: Any
     steps: Sequence[Any]
 
+    @property
+    def waits(self) -> float:
+        """For so many seconds it only waits."""
+        return float(sum(step.get("wait", 0) for step in self.steps))
+
 
 class Difference(NamedTuple):
     """A place such as `tf-ttl[2].job.completed`, and what is there on either side."""

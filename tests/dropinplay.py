@@ -66,8 +66,8 @@ class Patience(NamedTuple):
     """When the world has settled: nothing has changed for so many seconds."""
 
     quiet: float = 0.6
-    different: float = 10.0  # as long as it is not what was expected: the machine may be busy
-    limit: float = 40.0  # an operator may never settle
+    different: float = 30.0  # as long as it is not what was expected: the machine may be busy
+    limit: float = 90.0  # an operator may never settle
 
 
 CHECKING = Patience()
@@ -155,9 +155,12 @@ class Player:
         self,
         cases: Iterable[tuple[Scenario, list[Any] | None]],
         patience: Patience = CHECKING,
-        at_once: int = 32,
+        at_once: int = 64,
     ) -> dict[str, list[Any]]:
-        """The shots of each, by name. What was recorded before says what to wait for; None waits for quiet only."""
+        """The shots of each, by name. What was recorded before says what to wait for; None waits for quiet only.
+
+        Most of the time each of them waits for quiet, so many go at once; those that take longest go first.
+        """
         found: dict[str, list[Any]] = {}
         turns = asyncio.Semaphore(at_once)
 
@@ -166,7 +169,7 @@ class Player:
                 found[scenario.name] = await self.play(scenario, expected, patience)
 
         async with asyncio.TaskGroup() as group:
-            for scenario, expected in cases:
+            for scenario, expected in sorted(cases, key=lambda case: case[0].waits, reverse=True):
                 group.create_task(one(scenario, expected))
         return found
 

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,18 @@ def find_clients() -> Path:
 def find_kubeflow() -> Path:
     """The Python that has Kubeflow's SDK. Skips the test where there is none."""
     return _python(_made_from("kubeflow", "kubeflow.txt"))
+
+
+def find_tfjob() -> Path:
+    """The Python that has the SDKs of TFJob and PyTorchJob of 2020. Skips the test where there is none."""
+    return _python(_made_from("tfjob", "tfjob.txt"))
+
+
+def beside_ours() -> str:
+    """PYTHONPATH with which the Python of another client finds gangline too, and what that needs."""
+    import gangline
+
+    return os.pathsep.join((str(Path(gangline.__file__).parents[1]), sysconfig.get_path("platlib")))
 
 
 def _python(found: Path) -> Path:

@@ -263,6 +263,23 @@ RECORDED: dict[str, tuple[Case, str]] = {
         ),
         "needs 16 nvidia.com/gpu, 11 free",
     ),
+    "gang-waits-its-turn": (
+        case(
+            job("Created"),
+            *(replica(index, "Pending", node="", age=12) for index in range(2)),
+            gang=Gang(
+                "bert",
+                "Pending",
+                2,
+                message="0/2 members running; queue research has its cap of cpu",
+                attempt="queue research has its cap of cpu",
+                queue="research",
+                resource="podgroups.scheduling.gangline.dev",
+                ours=True,
+            ),
+        ),
+        "in queue research: queue research has its cap of cpu",
+    ),
     "scheduling-gated": (
         case(
             job("Created", wanted={"Worker": 1}),

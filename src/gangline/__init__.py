@@ -1,3 +1,28 @@
-"""Distributed training jobs from one YAML, on any Kubernetes and on a laptop."""
+"""Distributed training jobs from one YAML, on any Kubernetes and on a laptop.
+
+    from gangline import TrainingClient
+
+Names are looked up when first used: importing this package imports next to nothing.
+"""
+
+from gangline.base.lazily import looked_up
 
 __version__ = "0.1.0"
+
+_NAMES = {
+    "gangline.sdk.aio": ("AsyncTrainingClient",),
+    "gangline.sdk.builders": (
+        "Replica",
+        "jax_job",
+        "mpi_job",
+        "paddle_job",
+        "pytorch_job",
+        "tf_job",
+        "xgboost_job",
+    ),
+    "gangline.sdk.client": ("TrainingClient",),
+    "gangline.sdk.errors": ("JobFailed", "TrainingError"),
+    "gangline.sdk.job": ("Job",),
+    "gangline.sdk.train": ("Run", "train"),
+}
+__all__, __getattr__ = looked_up(__name__, _NAMES)

@@ -25,6 +25,7 @@ from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, BadRequest, Invalid, NotFound
 from gangline.kube.options import FieldValidation, WriteOptions
+from gangline.local.store.store import Store
 from gangline.operator.definitions import CRDS
 from gangline.schema.crds import crd
 from jobrefusals import REFUSED, containers, edited, job, spec, template, with_replicas
@@ -45,15 +46,18 @@ def moved(kind: JobKind, group: str) -> JSON:
 
 
 @pytest.fixture
-def define(client: Client) -> Define:
+def define(client: Client, stores: list[Store]) -> Define:
     """Defines a kind and gives it once it is served."""
 
     async def defined(kind: JobKind, group: str = GROUP, definition: JSON | None = None) -> Job:
         served: Job = Resource(group, "v1", kind.kind, kind.plural, dict[str, Any])
-        try:
-            await client.create(CRDS, definition or moved(kind, group))
-        except AlreadyExists:
-            return served
+        # A real server takes seconds to serve one, and as long for all: it is told all that the tests will need.
+        others = KINDS if group == GROUP and not stores else ()
+        for each in [kind, *(other for other in others if other is not kind)]:
+            try:
+                await client.create(CRDS, definition or moved(each, group))
+            except AlreadyExists:
+                break
         await until(lambda: is_served(client, served))
         return served
 

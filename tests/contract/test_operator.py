@@ -306,6 +306,22 @@ def test_with_the_rights_of_the_manifest_jobs_also_scale_restart_and_go(
         assert [line for line in operator.lines() if "forbidden" in json.dumps(line)] == []
 
 
+def test_with_the_rights_of_the_manifest_gangs_have_their_groups(
+    server: RealServer, namespace: str, tmp_path: Path
+) -> None:
+    groups = f"/apis/scheduling.gangline.dev/v1alpha1/namespaces/{namespace}/podgroups"
+    kind = KINDS[1]
+    with running(server, tmp_path, "--gang-scheduler-name=gangline", context=CLUSTER) as operator:
+        submit(server, namespace, kind, "job")
+        eventually(lambda: len(pods(server, namespace, "job")) == sum(TEAMS[kind.kind].values()), "no pods")
+        (group,) = server.call("GET", groups).body["items"]
+        assert group["spec"]["minMember"] == sum(TEAMS[kind.kind].values())
+        assert {pod["spec"]["schedulerName"] for pod in pods(server, namespace, "job")} == {"gangline"}
+        bring_to(server, namespace, kind, "job", "Succeeded")
+        eventually(lambda: server.call("GET", groups).body["items"] == [], "the group stays")
+        assert [line for line in operator.lines() if "forbidden" in json.dumps(line)] == []
+
+
 @pytest.mark.parametrize("plural", [kind.plural for kind in KINDS])
 def test_users_may_edit_or_only_view(server: RealServer, namespace: str, plural: str) -> None:
     for role in ("gangline-edit", "gangline-view"):
@@ -556,6 +572,23 @@ def refused(server: RealServer, *flags: str) -> str:
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
     return line
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("volcano", "podgroups.scheduling.volcano.sh, which volcano needs: install Volcano"),
+        (
+            "gangline,kubernetes",
+            "workloads.scheduling.k8s.io, which kubernetes needs: it takes Kubernetes 1.36",
+        ),
+    ],
+)
+def test_a_gang_scheduler_that_is_not_there_is_refused_in_one_line(
+    server: RealServer, namespace: str, name: str, needs: str
+) -> None:
+    line = refused(server, f"--namespace={namespace}", f"--gang-scheduler-name={name}")
+    assert line.startswith(f"error: --gang-scheduler-name: the server has no {needs}")
 
 
 @pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.__name__)

@@ -94,17 +94,22 @@ def ageless(text: str) -> str:
     return re.sub(r" +(?:\d+[smhd])+(?= |$)", " AGE", text, flags=re.MULTILINE)
 
 
-@pytest.fixture
-def place(real_server: RealServer, real_namespace: str, tmp_path: Path) -> Place:
-    """The server with our kinds, two pods and a job in the namespace."""
-    found = Place(real_server, tmp_path)
+@pytest.fixture(scope="module")
+def defined(real_server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> RealServer:
+    """The server with our kinds, applied by ourselves."""
+    found = Place(real_server, tmp_path_factory.mktemp("home"))
     bodies = [crd(kind) for kind in KINDS]
     applied = gangline(found, "apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, bodies)))
     assert applied.returncode == 0, applied.stderr
-    kubectl = Kubectl(found, real_namespace)  # type: ignore[arg-type]
     names = [f"crd/{kind.resource.name}" for kind in KINDS]
-    kubectl("wait", "--for", "condition=Established", *names)
-    return found
+    Kubectl(found)("wait", "--for", "condition=Established", *names)  # type: ignore[arg-type]
+    return real_server
+
+
+@pytest.fixture
+def place(defined: RealServer, tmp_path: Path) -> Place:
+    """That server, for somebody who has nothing cached of it."""
+    return Place(defined, tmp_path)
 
 
 def test_the_same_words_print_what_kubectl_prints(place: Place, real_namespace: str) -> None:

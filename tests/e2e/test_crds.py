@@ -9,10 +9,12 @@ import pytest
 
 from gangline.api.kinds import KINDS
 from gangline.api.tfjob import TFJOB
+from gangline.schema.gangcrds import GANG_RESOURCES
 from jobrefusals import job, spec
 from realclients import Kubectl, LocalPlane, find_kubectl, gangline
 from realkube import RealServer
 
+DEFINED = (*KINDS, *GANG_RESOURCES)
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "crds"
 REAL = pytest.param("real", marks=[pytest.mark.real, pytest.mark.xdist_group("crds-real")])
 EMBEDDED = pytest.param("embedded", marks=pytest.mark.xdist_group("crds-embedded"))
@@ -38,9 +40,9 @@ def _defined(kubectl: Kubectl) -> Kubectl:
     kubectl("apply", "--kustomize", str(MANIFESTS))
     # Not `kubectl wait`: it fails on a definition that has no conditions yet.
     deadline = time.monotonic() + 60
-    for kind in KINDS:
-        while kubectl.run("get", kind.plural).returncode != 0:
-            assert time.monotonic() < deadline, f"{kind.plural} are not served"
+    plurals = ",".join(kind.plural for kind in KINDS)
+    while kubectl.run("get", plurals).returncode != 0:
+        assert time.monotonic() < deadline, f"not all of {plurals} are served"
     return kubectl
 
 
@@ -48,13 +50,13 @@ def test_definitions_are_printed_as_they_are_in_the_manifests(kubectl: Kubectl) 
     printed = gangline("crds")
     assert printed.returncode == 0, printed.stderr
     told = kubectl("apply", "--filename", "-", stdin=printed.stdout)
-    assert [line.rpartition(" ")[2] for line in told.splitlines()] == ["unchanged"] * len(KINDS)
+    assert [line.rpartition(" ")[2] for line in told.splitlines()] == ["unchanged"] * len(DEFINED)
 
 
 def test_described_definitions_are_applied_by_the_server_and_explained(kubectl: Kubectl) -> None:
     printed = gangline("crds", "--described")
     told = kubectl("apply", "--server-side", "--force-conflicts", "--filename", "-", stdin=printed.stdout)
-    assert told.count("serverside-applied") == len(KINDS)
+    assert told.count("serverside-applied") == len(DEFINED)
     explained = _explained(kubectl, "tfjob.spec", "How the job runs")
     assert "tfReplicaSpecs\t<map[string]Object> -required-" in explained
     assert "runPolicy\t<Object>" in explained

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -382,6 +383,9 @@ async def test_too_much_memory_is_oom_killed(api: NodeApi, tmp_path: Path) -> No
         status = await api.phase("p", "Failed")
     ended = main(status)["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
+    peak = re.fullmatch(r"peak memory (\d+)Mi", ended["message"])
+    assert peak is not None
+    assert int(peak[1]) > 64
 
 
 async def test_devices_are_given_out_once(api: NodeApi, tmp_path: Path) -> None:

@@ -11,7 +11,16 @@ from typing import IO
 
 import pytest
 
-from realclients import CLIENTS, Kubectl, LocalPlane, find_clients, find_controller, find_kubeflow
+from realclients import (
+    CLIENTS,
+    Kubectl,
+    LocalPlane,
+    beside_ours,
+    find_clients,
+    find_controller,
+    find_kubeflow,
+    find_tfjob,
+)
 
 pytestmark = pytest.mark.xdist_group("clients")  # one plane for all of them
 
@@ -25,16 +34,19 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
     found.down()
 
 
-def run(plane: LocalPlane, script: str, namespace: str, python: Path | None = None) -> None:
+def run(
+    plane: LocalPlane, script: str, *arguments: str, python: Path | None = None, **environment: str
+) -> str:
     """Run a script of tests/clients to its end. It checks what it sees, and fails if that is wrong."""
     done = subprocess.run(
-        [python or find_clients(), CLIENTS / script, namespace],
+        [python or find_clients(), CLIENTS / script, *arguments],
         capture_output=True,
         text=True,
-        env=plane.environment,
+        env={**plane.environment, **environment},
         timeout=110,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stderr
 
 
 def test_the_official_python_client(plane: LocalPlane) -> None:
@@ -50,7 +62,25 @@ def test_an_operator_on_kopf(plane: LocalPlane) -> None:
 
 
 def test_kubeflows_own_sdk(plane: LocalPlane) -> None:
-    run(plane, "kubeflow_sdk.py", "kubeflow-sdk", find_kubeflow())
+    run(plane, "kubeflow_sdk.py", "kubeflow-sdk", "team", "kubeflow.training", python=find_kubeflow())
+
+
+def test_code_written_for_it_changes_one_import(plane: LocalPlane) -> None:
+    told = run(
+        plane,
+        "kubeflow_sdk.py",
+        "one-import",
+        "alone",
+        "gangline",
+        python=find_kubeflow(),
+        PYTHONPATH=beside_ours(),
+    )
+    assert told == "", "that code closes nothing, and must not hear of it"
+
+
+@pytest.mark.parametrize("script", ["tfjob_sdk.py", "pytorchjob_sdk.py"])
+def test_the_sdks_of_2020(plane: LocalPlane, script: str) -> None:
+    run(plane, script, "sdks-of-2020", python=find_tfjob())
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def job(folder: Path, program: str) -> Path:
 
 
 def test_the_demo_heals_before_the_viewers_eyes(tmp_path: Path) -> None:
-    with Terminal([*GANGLINE, "demo"], cwd=tmp_path) as terminal:
+    with Terminal([*GANGLINE, "demo", "--pace", "0.01"], cwd=tmp_path) as terminal:
         terminal.until(
             lambda seen: re.search(
                 r"worker-0  ● running +0 restarts .*step +\d+/400 ━*╺━* +\d+ %  loss", seen

@@ -16,9 +16,10 @@ import pytest
 from realclients import Kubectl, LocalPlane, gangline
 
 
-@pytest.fixture
-def plane(tmp_path: Path) -> Iterator[LocalPlane]:
-    found = LocalPlane(tmp_path / "plane")
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
+    """One for all who leave it running."""
+    found = LocalPlane(tmp_path_factory.mktemp("up") / "plane")
     found.up()
     yield found
     found.down()
@@ -68,13 +69,13 @@ def test_down_without_a_plane_is_fine(tmp_path: Path) -> None:
 
 def test_a_plane_that_was_killed_starts_again_with_all_it_had(plane: LocalPlane) -> None:
     kubectl = Kubectl(plane)
-    kubectl("create", "configmap", "kept", "--from-literal=a=b")
+    kubectl("create", "configmap", "outlives", "--from-literal=a=b")
     first = psutil.Process(plane.pid)
     os.kill(first.pid, signal.SIGKILL)
     first.wait(20)
     assert gangline("down", "--dir", plane.folder).stderr.startswith("no plane is running")
     plane.up()
-    assert kubectl.get("configmap", "kept")["data"] == {"a": "b"}
+    assert kubectl.get("configmap", "outlives")["data"] == {"a": "b"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -222,3 +223,24 @@ def test_pods_of_a_plane_are_containers_when_asked(tmp_path: Path, monkeypatch: 
     finally:
         plane.down()
     assert len(list(state.glob("gangline-*/removed"))) == 1
+
+
+def test_a_run_has_a_plane_of_its_own_unless_it_is_told_to_use_the_one_that_runs(
+    plane: LocalPlane, tmp_path: Path
+) -> None:
+    env = {**os.environ, "GANGLINE_HOME": str(plane.folder), "HOME": str(tmp_path), "KUBECONFIG": ""}
+    (tmp_path / "hello.py").write_text("print('hello')")
+
+    def typed(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "gangline", *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=60)
+
+    script = ("--nproc", "1", "--", sys.executable, "hello.py")
+    own = typed("run", *script)
+    assert (own.returncode, "master-0| hello" in own.stdout) == (0, True), own
+    assert own.stderr.splitlines()[0].startswith("note: a plane is running on this machine, but this run")
+    assert typed("get", "jobs", "-o", "name").stdout == ""
+    there = typed("run", "--context", "gangline", *script)
+    assert (there.returncode, "master-0| hello" in there.stdout) == (0, True), there
+    assert typed("get", "jobs", "-o", "name").stdout == "pytorchjob.kubeflow.org/hello\n"
+    assert typed("delete", "hello").returncode == 0

@@ -18,7 +18,7 @@ from gangline.kube.client import Client
 from gangline.kube.config import load
 from gangline.kube.http import HttpTransport
 from gangline.operator.definitions import define
-from gangline.operator.engine import SCHEME
+from gangline.operator.engine import SCHEME, frameworks
 from gangline.operator.settings import OperatorSettings
 from gangline.operator.wire import operate
 from gangline.why.case import Case, Patience
@@ -197,7 +197,9 @@ async def play_on(server: RealServer, home: Path, operators: Operators) -> dict[
 async def ours(client: Client) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
         await define(client, CLOCK)
-        running_operator = group.create_task(operate(client, OperatorSettings(), CLOCK))
+        running_operator = group.create_task(
+            operate(client, OperatorSettings(), frameworks(OperatorSettings()), CLOCK)
+        )
         yield
         running_operator.cancel()
 

@@ -9,7 +9,7 @@ import psutil
 from trainings import Frameworks, Jobs
 
 HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[1] / "examples"
+EXAMPLES = HERE.parents[1] / "examples" / "frameworks"
 
 
 def mapping(environment: Path) -> str:

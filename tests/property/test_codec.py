@@ -21,6 +21,7 @@ from gangline.api.tfjob import TFJob
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=8),
     int: st.integers(-(2**63), 2**63 - 1),
+    float: st.floats(allow_nan=False, allow_infinity=False),
     bool: st.booleans(),
     type(None): st.none(),
     Any: st.text(max_size=8) | st.booleans(),

@@ -1,85 +1,37 @@
 """Any order of things: what must hold of a job holds at every write, and in the end the operator is done.
 
 Pods move, people edit, the server answers wrongly, caches lag and skip, the operator dies, the job is deleted and made
-anew; nothing waits for anything. Every write of the operator's is judged (`jobrules.Rules`). Then faults stop, and the
+anew; nothing waits for anything. Every write of the operator's is judged (`Rules`). Then faults stop, and the
 operator must come to rest within a few looks, in a state that is right and stays so.
 """
 
-from datetime import timedelta
-
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from jobhistories import (
+from gangline.testing import strategies
+from gangline.testing.converge import rest, run
+from gangline.testing.happenings import (
     EDITS,
-    KUBELETS,
-    LOOKS,
-    PICKS,
-    TROUBLES,
-    WAITS,
     AllStart,
-    Collects,
-    Crashes,
     Delivers,
-    Happening,
     History,
     Kubelets,
     Looks,
     Passes,
     Relists,
-    Team,
     Troubles,
     Users,
     Waits,
-    histories,
-    teams,
 )
-from jobkubelet import Kubelet
-from jobrules import Rules, check_quiet
-from jobworld import World, run
-
-ANYTHING: st.SearchStrategy[Happening] = st.one_of(
-    LOOKS,
-    LOOKS,
-    LOOKS,
-    KUBELETS,
-    KUBELETS,
-    KUBELETS,
-    st.builds(Users, st.sampled_from(["resume", *EDITS]), PICKS),
-    st.builds(Delivers, PICKS, st.sampled_from([1, 2, None])),
-    st.builds(Relists, PICKS),
-    st.just(Passes()),
-    st.just(Crashes()),
-    TROUBLES,
-    st.builds(Troubles, st.integers(0, 6), st.just(422)),
-    WAITS,
-    st.just(Collects()),
-)
-# Most jobs are running before anything else happens to them.
-BEGINNINGS: st.SearchStrategy[History] = st.sampled_from([[], *3 * [[Looks(), AllStart(), Looks()]]])
-HISTORIES: st.SearchStrategy[History] = st.builds(
-    lambda begins, goes_on: [*begins, *goes_on], BEGINNINGS, st.lists(ANYTHING, min_size=15, max_size=40)
-)
-
-
-async def rest(world: World) -> None:
-    """No more faults: the operator, the kubelet and the garbage collector come to an end of it."""
-    world.operator.client.troubles.clear()
-    EDITS["squatters leave"](world, 0)
-    for _ in range(4):
-        await world.settle()
-        Kubelet(world).finish()
-    # By alarms: what was refused is tried again, and what the caches never showed is no longer waited for.
-    await world.pass_time(timedelta(minutes=6))
-    for _ in range(4):
-        Kubelet(world).finish()
-        await world.settle()
+from gangline.testing.world import World
+from gangline.testing.worldrules import check_quiet
+from gangline.testing.worldserver import owner_of
+from jobhistories import Team, histories, teams
 
 
 async def plays(team: Team, history: History) -> World:
     """A history, judged at every write."""
-    world = team.world(Rules())
+    world = team.world()
     for happening in history:
         await happening.happen(world)
     return world
@@ -132,6 +84,10 @@ FOUND: dict[str, tuple[Team, History]] = {
         Team("MPIJob", {"Launcher": 1, "Worker": 2}, {"Launcher": "Always", "Worker": "Always"}, {}),
         [LOOK, Kubelets("fail 137", 0), LOOK, Users("take job label off pod", 0)],
     ),
+    "nor when its pod was scaled away and got its seat back before it was gone": (
+        Team("JAXJob", {"Worker": 3}, {"Worker": "Always"}, {}),
+        [LOOK, AllStart(), Kubelets("fail 137", 2), LOOK, Users("scale", 0), LOOK, Users("scale", 2), LOOK],
+    ),
     "nor is a failure that was written down before the operator died": (
         Team("JAXJob", {"Worker": 2}, {"Worker": "ExitCode"}, {}),
         [
@@ -183,13 +139,21 @@ async def test_histories_that_once_went_wrong_go_well(team: Team, history: Histo
     await check_quiet(world)
 
 
+@pytest.mark.parametrize("site", ["cluster", "one service per job"])
+async def test_a_service_that_lost_its_owner_is_adopted(site: str) -> None:
+    team = Team("JAXJob", {"Worker": 2}, {"Worker": "Never"}, {}, site=site)
+    world = await plays(team, [LOOK, Users("orphan service"), LOOK])
+    assert world.body is not None
+    assert {owner_of(found) for found in world.server.all("services")} == {world.body["metadata"]["uid"]}
+
+
 @settings(
     max_examples=histories(300),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     report_multiple_bugs=False,
 )
-@given(teams(), HISTORIES)
+@given(teams(), strategies.histories())
 def test_what_must_hold_of_a_job_holds_and_the_operator_comes_to_rest(team: Team, history: History) -> None:
     async def example() -> None:
         world = await plays(team, history)
@@ -205,7 +169,7 @@ def test_what_must_hold_of_a_job_holds_and_the_operator_comes_to_rest(team: Team
     suppress_health_check=[HealthCheck.too_slow],
     report_multiple_bugs=False,
 )
-@given(teams(), HISTORIES)
+@given(teams(), strategies.histories())
 def test_a_job_deleted_at_any_moment_leaves_nothing_behind(team: Team, history: History) -> None:
     async def example() -> None:
         world = await plays(team, history)

@@ -84,3 +84,22 @@ def test_missed_promise_of_the_operator_is_named() -> None:
     active, memory = python(code).decode().splitlines()
     assert active == "1x500 active: times faster than the lifted peer: 2.90, promised 3.0"
     assert memory == "1x500 memory: the lifted peer's to ours: 0.89, promised 1.0"
+
+
+def test_missed_promises_of_the_scheduler_are_named() -> None:
+    code = (
+        "import sys; sys.path[:0] = ['.', 'tests']\n"
+        "from bench.scheduler_bench import broken_promises\n"
+        "ours = {'rate': 70, 'cpu': 2.0, 'bound': 1000, 'first': 0.6, 'nodes_used': 126}\n"
+        "sides = {'gangline': ours, 'raw bindings, 32 in flight': {'rate': 100}}\n"
+        "found = {'500': {'10x100': sides, 'idle': {'gangline': [0.03]}}, 'big': {'memory': 5e8}, 'rounds': 1}\n"
+        "print('\\n'.join(broken_promises(found)))"
+    )
+    assert python(code).decode().splitlines() == [
+        "500 nodes, 10x100: 0.70 of the raw rate, promised is 0.8",
+        "500 nodes, 10x100: 2.00 ms CPU a pod, promised is 1.2",
+        "500 nodes, 10x100: first pod after 0.60 s, promised is 0.5",
+        "500 nodes, 10x100: 126 nodes used, 125 are enough",
+        "500 nodes: 3.0% of a core when idle, promised is 2%",
+        "500 MB with 50,000 pods, promised is 400 MB",
+    ]

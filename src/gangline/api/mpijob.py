@@ -29,4 +29,6 @@ MPIJOB = JobKind(
     container="mpi",
     port=None,
     default_replicas={"Worker": 0},
+    single=("Launcher",),
+    needed="Launcher",
 )

@@ -51,4 +51,5 @@ PYTORCHJOB = JobKind(
     port=Port("pytorchjob-port", 23456),
     restart_policy=RestartPolicy.ON_FAILURE,
     scalable=True,
+    single=("Master",),
 )

@@ -26,4 +26,5 @@ TFJOB = JobKind(
     types=("Chief", "Evaluator", "Master", "PS", "Worker"),
     container="tensorflow",
     port=Port("tfjob-port", 2222),
+    single=("Chief", "Master"),
 )

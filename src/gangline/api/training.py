@@ -1,7 +1,8 @@
 """What all kinds of training job share on the wire: replicas, run policy, status (`kubeflow.org/v1`).
 
 The status is the v1 one, plus what gangline adds: the life cycle (`phase`, `state`, and both per replica type),
-`observedGeneration`, `restarts`, `firstFailure`, and the `ledger` from which restarts are counted exactly once.
+`observedGeneration`, `restarts`, `firstFailure`, `progress`, and the `ledger` from which restarts are counted exactly
+once.
 """
 
 from enum import StrEnum
@@ -17,22 +18,40 @@ GROUP = "kubeflow.org"
 VERSION = "v1"
 
 JOB_NAME = "training.kubeflow.org/job-name"
+"""Label of everything that a job owns: the job's name."""
 OPERATOR_NAME = "training.kubeflow.org/operator-name"
+"""Label of everything that a job owns: the controller of its kind, such as `tfjob-controller`."""
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
+"""Label of pods and services: the replica type in lower case."""
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
+"""Label of pods and services: which replica of its type, from 0. A launcher has none."""
 JOB_ROLE = "training.kubeflow.org/job-role"
+"""Label of a pod: `master` for the one that leads."""
 
 RESTART_SCOPE = "training.gangline.dev/restart-scope"
 """Annotation of a job: `Job` restarts the whole team when one replica failed. The same as `runPolicy.restartScope`."""
 ROUND = "training.gangline.dev/round"
 """Annotation of a pod: how many times its team had been started anew when it was made. Absent: never."""
+PROGRESS = "training.gangline.dev/progress"
+"""Annotation of a pod: the last line by which its program reported progress. Its node writes it, or a sidecar."""
 
 ADDRESSES = "local.gangline.dev/addresses"
 """Annotation of a Service on the local plane: its ports' real addresses, as JSON by port name."""
+DRILL = "local.gangline.dev/drill"
+"""Annotation of a pod: a fault that its (local) node is to provoke in it, as JSON."""
+DRILLED = "local.gangline.dev/drilled"
+"""Annotation of a pod: what its node answers to that."""
+
+RUN_ENDED = "local.gangline.dev/run-ended"
+"""Annotation of a job in the record of its run: when that ended and, if the job had not, after a blank, how."""
 
 OURS = "kubeflow.org/training-operator"
 """The value of `runPolicy.managedBy` that, like none, means this operator."""
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+
+
+CATEGORY = "trainingjobs"
+"""The category of every kind of training job: what follows the contract is found by it, whoever's operator it has."""
 
 
 class ConditionType(StrEnum):
@@ -141,6 +160,17 @@ class Failure(Wire, frozen=True):
     log: tuple[str, ...] = ()
 
 
+class JobProgress(Wire, frozen=True):
+    """How far the training is, as its lead reports it: the first of chief, master, launcher, worker 0 … that does."""
+
+    step: int | float
+    # What the step will be in the end, if the program says so.
+    total: int | float | None = None
+    metrics: dict[str, int | float] = {}
+    replica: str = ""
+    updated: Time | None = None
+
+
 class Ledger(Wire, frozen=True):
     """What must survive the operator, so that a restart is counted once and only once."""
 
@@ -153,8 +183,12 @@ class Ledger(Wire, frozen=True):
     # How often the whole team was started anew; and the round in which it got the addresses it has.
     round: int = 0
     addresses: int = 0
-    # Of the rounds: those begun because a port was taken, which are no restarts of the job's own.
+    # Of the rounds: those begun because a port was taken or a gang had no room, which are no restarts of the job's own.
     renewals: int = 0
+    # Since when the gang had no room, the last time its team was started anew for that.
+    regrouped: Time | None = None
+    # Since when the gang had waited for its places, the last time that was told.
+    waited: Time | None = None
     # Every seat of this round has had its pod: one that is missing now was lost.
     complete: bool = False
     # A limit was reached: every pod goes, whatever the clean-up policy says.
@@ -175,6 +209,8 @@ class JobStatus(Wire, frozen=True):
     observed_generation: int = 0
     restarts: int = 0
     first_failure: Failure | None = None
+    # Only where a program reports.
+    progress: JobProgress | None = None
     ledger: Ledger = Ledger()
 
     def condition(self, kind: ConditionType) -> Condition | None:
@@ -193,6 +229,7 @@ class JobStatus(Wire, frozen=True):
 class TrainingJob(Object, frozen=True):
     """Any kind of training job: what the engine reads of all of them."""
 
+    API_VERSION: ClassVar[str] = f"{GROUP}/{VERSION}"
     KIND: ClassVar[str]
     status: JobStatus = msgspec.field(default_factory=JobStatus)
 
@@ -213,6 +250,9 @@ class JobKind(msgspec.Struct, frozen=True):
     restart_policy: RestartPolicy = RestartPolicy.NEVER
     # Replicas of a type when none are written; one unless listed.
     default_replicas: dict[str, int] = {}
+    # Types of which a job has one replica at most, and the one that it cannot do without.
+    single: tuple[str, ...] = ()
+    needed: str = ""
     scalable: bool = False
 
     @property
@@ -221,7 +261,8 @@ class JobKind(msgspec.Struct, frozen=True):
 
     @property
     def resource(self) -> Resource[Any]:
-        return Resource(GROUP, VERSION, self.kind, self.plural, self.model)
+        group, _, version = self.model.API_VERSION.rpartition("/")
+        return Resource(group, version, self.kind, self.plural, self.model)
 
     @property
     def controller(self) -> str:

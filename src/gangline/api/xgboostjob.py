@@ -24,4 +24,6 @@ XGBOOSTJOB = JobKind(
     types=("Master", "Worker"),
     container="xgboost",
     port=Port("xgboostjob-port", 9999),
+    single=("Master",),
+    needed="Master",
 )

@@ -19,6 +19,8 @@ def list_(server: ServerOptions, **given: Any) -> int:
 
     \b
       gangline list -A
+
+    Exit codes: 0, or 1 an error.
     """
     return run_get(("jobs",), server, options_of(given))
 
@@ -33,6 +35,8 @@ def ps(job: str, server: ServerOptions, **given: Any) -> int:
     \b
       gangline ps
       gangline ps linear -o wide
+
+    Exit codes: 0, or 1 an error.
     """
     options = options_of(given)
     label = f"{JOB_NAME}={job.rpartition('/')[2]}" if job else JOB_NAME

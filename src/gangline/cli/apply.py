@@ -5,17 +5,17 @@ from typing import Any, NamedTuple
 
 import click
 
-from gangline.api.documents import Document
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
-from gangline.base.errors import GanglineError, InputError
+from gangline.base.errors import InputError
 from gangline.cli import output, tables
-from gangline.cli.manifests import Catalogue, nearest, placed, read_files
+from gangline.cli.manifests import Catalogue, placed, read_files
+from gangline.cli.refusals import explained
 from gangline.cli.resources import shown_name
-from gangline.cli.servers import MANAGER, Place, ServerOptions, ask, sentence, server_options
+from gangline.cli.servers import MANAGER, Place, ServerOptions, ask, server_options
 from gangline.cli.verb import verb
 from gangline.kube.client import Client
-from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
+from gangline.kube.errors import ApiError, NotFound
 from gangline.kube.options import FieldValidation, WriteOptions
 
 
@@ -129,7 +129,7 @@ def _run(files: Sequence[str], recursive: bool, server: ServerOptions, options: 
                 resource, key, body = await placed(catalogue, document, place)
                 done.append(await _one(writer, resource, key, body, options, write))
             except (ApiError, InputError) as error:
-                click.echo(_explained(document, error), err=True)
+                click.echo(explained(document, error), err=True)
                 failed = True
         if not options.form.is_table and options.form.word != output.NAME and done:
             tables.put(output.shown(done, options.form, single=len(found) == 1))
@@ -179,31 +179,3 @@ async def _created(
 def _version(body: JSON) -> str:
     version: str = body["metadata"].get("resourceVersion", "")
     return version
-
-
-def _explained(document: Document, error: GanglineError) -> str:
-    """Why an object was refused: with lines, where it is a job whose mistakes we can find ourselves."""
-    if isinstance(error, ApiError) and error.code in (400, 422, 500):
-        from gangline.api.training import JobKind
-        from gangline.cli.findings import check_job, kind_of
-
-        facts = kind_of(document)
-        if isinstance(facts, JobKind) and (found := check_job(document, facts)):
-            return "\n".join(f"error: {finding}" for finding in found)
-    return located(document, error)
-
-
-def located(document: Document, error: GanglineError) -> str:
-    """An error of the server, told with the lines of the file it came from."""
-    if isinstance(error, Invalid) and error.causes:
-        lines = []
-        for cause in error.causes:
-            line = nearest(document, cause.field)
-            where = f"{document.file}:{line}" if line else document.file
-            lines.append(f"error: {where}: {cause.field}: {cause.message}")
-        return "\n".join(lines)
-    if isinstance(error, AlreadyExists):
-        return sentence(error)
-    if isinstance(error, Conflict):
-        return f"{sentence(error)}\nTake the fields over with --force-conflicts, or leave them out of {document.file}."
-    return sentence(error)

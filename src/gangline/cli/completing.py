@@ -97,6 +97,8 @@ def _asked(context: click.Context, names: Any) -> list[str]:
     given.pop("verbose", None)
     try:
         place = find(ServerOptions(**given))
+        if place.left is not None:
+            return _remembered(place, place.left, names)
         if not carries(place.connection):
             return []
         patience = timedelta(seconds=SECONDS)
@@ -107,3 +109,19 @@ def _asked(context: click.Context, names: Any) -> list[str]:
             return found
     except GanglineError:
         return []
+
+
+def _remembered(place: Place, left: Path, names: Any) -> list[str]:
+    """From what earlier runs left."""
+    import asyncio
+
+    from gangline.base.tasks import unwrapped
+    from gangline.cli.memory import remembered
+
+    async def found() -> list[str]:
+        async with remembered(left) as transport:
+            told: list[str] = await names(Client(transport), place)
+            return told
+
+    with unwrapped():
+        return asyncio.run(found())

@@ -6,7 +6,7 @@ from click.shell_completion import get_completion_class
 from gangline.base.errors import InputError
 from gangline.cli.verb import verb
 
-SHELLS = ("bash", "zsh", "fish")
+SHELLS = ("bash", "zsh", "fish", "powershell")
 
 
 @verb()
@@ -20,7 +20,13 @@ def completion(context: click.Context, shell: str) -> None:
       gangline completion bash > ~/.local/share/bash-completion/completions/gangline
       gangline completion zsh > "${fpath[1]}/_gangline"
       gangline completion fish > ~/.config/fish/completions/gangline.fish
+      gangline completion powershell | Out-String | Invoke-Expression      a line for $PROFILE
+
+    Exit codes: 0; 1 a shell that is not known.
     """
+    # Imported for what it does: click knows the other three by itself.
+    import gangline.cli.powershell  # noqa: F401
+
     found = get_completion_class(shell)
     if found is None:
         raise InputError(f"{shell}: is not known; write one of {', '.join(SHELLS)}")

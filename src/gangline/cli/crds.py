@@ -1,6 +1,7 @@
 """`gangline crds`: the custom resource definitions, to pipe into kubectl."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -9,9 +10,10 @@ import yaml
 
 from gangline.api.kinds import KINDS
 from gangline.api.meta import JSON
+from gangline.api.scheduling import PODGROUPS, QUEUES
 from gangline.cli.verb import verb
 
-_NAMES = {kind.kind: kind for kind in KINDS}
+_NAMES = (*(kind.kind for kind in KINDS), PODGROUPS.kind, QUEUES.kind)
 _WIDTH = 100_000
 # A collection of so many characters goes on one line.
 _SHORT = 90
@@ -29,22 +31,26 @@ _EVERYWHERE = 1000
     "kinds",
     multiple=True,
     metavar="KIND",
-    type=click.Choice(list(_NAMES), case_sensitive=False),
+    type=click.Choice(_NAMES, case_sensitive=False),
     help=f"Only this kind; may be given several times. One of {', '.join(_NAMES)}.",
 )
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 def crds(described: bool, kinds: tuple[str, ...], output: str) -> None:
-    r"""Print the custom resource definitions of the training jobs.
+    r"""Print the custom resource definitions: of the training jobs, and of PodGroups and Queues.
 
     \b
       gangline crds | kubectl apply -f -
       gangline crds --described | kubectl apply --server-side -f -
+
+    Exit codes: 0; 1 a kind that is not known.
     """
     # Imported here: no other command needs it.
     from gangline.schema.crds import crd
+    from gangline.schema.gangcrds import GANG_RESOURCES, gang_crd
 
-    wanted = [kind for name, kind in _NAMES.items() if not kinds or name in kinds]
-    found = [crd(kind, described=described) for kind in wanted]
+    made = {kind.kind: partial(crd, kind) for kind in KINDS}
+    made |= {resource.kind: partial(gang_crd, resource) for resource in GANG_RESOURCES}
+    found = [make(described=described) for name, make in made.items() if not kinds or name in kinds]
     text = as_json(found) if output == "json" else as_yaml(found, folded=not described)
     click.echo(text, nl=False)
 

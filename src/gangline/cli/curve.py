@@ -1,8 +1,8 @@
 """A curve from points: as lines of text for a terminal, and as an SVG. Pure."""
 
-from collections.abc import Mapping, Sequence
+import html
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
-from xml.sax.saxutils import escape
 
 from gangline.cli.view import number
 
@@ -18,10 +18,10 @@ def curve(points: Sequence[Point], width: int = 60, height: int = 8) -> list[str
         return []
     columns = resampled(points, width)
     low, high = scale(columns)
-    drawn = _drawn([round((high - value) / (high - low) * (height - 1)) for value in columns], height)
-    labels = [number(round(high - (high - low) * at / (height - 1), 9)) for at in range(height)]
+    lines = _lines([round((high - value) / (high - low) * (height - 1)) for value in columns], height)
+    labels = [number(round(high - (high - low) * at / (height - 1), 9) + 0.0) for at in range(height)]
     margin = max(map(len, labels))
-    return [f"{label:>{margin}} ┤{line}".rstrip() for label, line in zip(labels, drawn, strict=True)]
+    return [f"{label:>{margin}} ┤{line}".rstrip() for label, line in zip(labels, lines, strict=True)]
 
 
 def resampled(points: Sequence[Point], width: int) -> list[float]:
@@ -46,7 +46,7 @@ def scale(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + 1.0)
 
 
-def _drawn(rows: Sequence[int], height: int) -> list[str]:
+def _lines(rows: Sequence[int], height: int) -> list[str]:
     """A line that goes level or upright, with round corners."""
     cells = [[" "] * len(rows) for _ in range(height)]
     before = rows[0]
@@ -64,12 +64,55 @@ def _drawn(rows: Sequence[int], height: int) -> list[str]:
 
 SIZE = (640, 320)
 PAD = (56, 24, 40, 20)  # left, top, bottom, right
-COLOURS = ("#218bff", "#2da44e", "#bf8700", "#a475f9", "#cf222e", "#0a7ea4")
+COLOURS = ("#218bff", "#2da44e", "#bf8700", "#a475f9", "#cf222e", "#0a7ea4", "#bc4c00", "#d63384")
+GREY = "#d1d9e0"
+FONT = 'font-family="system-ui, sans-serif" font-size="12" fill="#59636e"'
+
+
+class Stroke(NamedTuple):
+    """A line of a picture; one without a label is not in the legend."""
+
+    points: Sequence[Point]
+    colour: str
+    label: str = ""
 
 
 def picture(lines: Mapping[str, Sequence[Point]], title: str, metric: str = "loss") -> str:
     """An SVG with one line per name, its axes and a legend. The same points give the same bytes."""
-    every = [point for points in lines.values() for point in points]
+    return drawn(
+        [
+            Stroke(points, COLOURS[at % len(COLOURS)], f"{metric} of {name}")
+            for at, (name, points) in enumerate(lines.items())
+        ],
+        title,
+    )
+
+
+def comparison(
+    best: Mapping[str, Sequence[Point]], others: Iterable[Sequence[Point]], title: str, *, rises: bool = False
+) -> str:
+    """An SVG in which the best have colours and names, and the others are grey behind them.
+
+    One that runs away upwards (`rises` says that up is good) is cut off, so that the others can still be seen.
+    """
+    named = [
+        Stroke(points, COLOURS[at % len(COLOURS)], name) for at, (name, points) in enumerate(best.items())
+    ]
+    strokes = [*(Stroke(points, GREY) for points in others), *named]
+    starts = [each.points[0].value for each in strokes if each.points]
+    limit = 2 * max(starts, default=0.0)
+    if not rises and limit > 0:
+        strokes = [each._replace(points=_cut(each.points, limit)) for each in strokes]
+    return drawn(strokes, title, below=rises)
+
+
+def _cut(points: Sequence[Point], limit: float) -> list[Point]:
+    return [Point(point.step, min(point.value, limit)) for point in points]
+
+
+def drawn(strokes: Sequence[Stroke], title: str, *, below: bool = False, unit: str = "step") -> str:
+    """The SVG. Its legend is at the top, or at the bottom where lines rise."""
+    every = [point for stroke in strokes for point in stroke.points]
     low, high = scale([point.value for point in every] or [0.0])
     first = min((point.step for point in every), default=0.0)
     last = max((point.step for point in every), default=1.0)
@@ -80,27 +123,28 @@ def picture(lines: Mapping[str, Sequence[Point]], title: str, metric: str = "los
         x = left + (point.step - first) / ((last - first) or 1.0) * (width - left - right)
         return x, top + (high - point.value) / (high - low) * (height - top - bottom)
 
-    font = 'font-family="system-ui, sans-serif" font-size="12" fill="#59636e"'
-    drawn = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" {font}>',
-        f"<title>{escape(title)}</title>",
+    made = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" {FONT}>',
+        f"<title>{html.escape(title, quote=False)}</title>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff" stroke="#d1d9e0"/>',
     ]
     for part in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = top + part * (height - top - bottom)
         told = number(round(high - part * (high - low), 9))
-        drawn.append(f'<path d="M{left} {y:.1f}H{width - right}" stroke="#eaeef2"/>')
-        drawn.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{told}</text>')
-    for anchor, x, told in (("start", left, f"{first:g}"), ("end", width - right, f"step {last:g}")):
-        drawn.append(f'<text x="{x}" y="{height - bottom + 18}" text-anchor="{anchor}">{told}</text>')
-    for at, (name, points) in enumerate(lines.items()):
-        colour = COLOURS[at % len(COLOURS)]
-        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in map(place, points))
+        made.append(f'<path d="M{left} {y:.1f}H{width - right}" stroke="#eaeef2"/>')
+        made.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{told}</text>')
+    for anchor, x, told in (("start", left, f"{first:g}"), ("end", width - right, f"{unit} {last:g}")):
+        made.append(f'<text x="{x}" y="{height - bottom + 18}" text-anchor="{anchor}">{told}</text>')
+    named = [stroke for stroke in strokes if stroke.label]
+    above = height - bottom - 4 - 16 * len(named) if below else top
+    for stroke in strokes:
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in map(place, stroke.points))
         if path:
-            drawn.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        spot = f'x="{width - right - 8}" y="{top + 16 + 16 * at}" text-anchor="end"'
-        drawn.append(f'<text {spot} fill="{colour}">{escape(f"{metric} of {name}")}</text>')
-    return "\n".join([*drawn, "</svg>\n"])
+            made.append(f'<path d="M{path}" fill="none" stroke="{stroke.colour}" stroke-width="1.5"/>')
+    for at, stroke in enumerate(named):
+        spot = f'x="{width - right - 8}" y="{above + 16 + 16 * at}" text-anchor="end"'
+        made.append(f'<text {spot} fill="{stroke.colour}">{html.escape(stroke.label, quote=False)}</text>')
+    return "\n".join([*made, "</svg>\n"])
 
 
 def fell(points: Sequence[Point]) -> str:

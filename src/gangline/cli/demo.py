@@ -6,44 +6,63 @@ import click
 
 from gangline.cli.nodeoptions import NodeOptions
 from gangline.cli.run import OFFERED, RUNS, Asked, run_job
+from gangline.cli.verb import verb
 
-VICTIM = "worker-1"
+JOB, VICTIM = "linear", "worker-1"
 MOMENT = 0.35
 """How far the victim is when it is killed."""
 # Slow enough to watch, and a curve that takes its time. The file itself trains in a second.
 PARTS = "spec.tfReplicaSpecs.{}.template.spec.containers.0.command=[python, linear.py, {}]"
-SETTINGS = (
-    PARTS.format("PS", "--rate, '0.012'"),
-    PARTS.format("Worker", "--steps, '400', --pace, '0.025'"),
-)
+PACE = 0.025
 PATIENCE = 300.0
 
 
-@click.command()
+@verb()
 @click.option(
     "--runs", type=click.Path(path_type=Path), default=RUNS, metavar="FOLDER", help="Where logs and curve go."
 )
-def demo(runs: Path) -> int:
-    """Watch a training job survive: a parameter server, three workers, one of which is killed on the way.
+@click.option(
+    "--pace",
+    type=float,
+    default=PACE,
+    show_default=True,
+    metavar="SECONDS",
+    help="What a step takes at least.",
+)
+def demo(runs: Path, pace: float) -> int:
+    r"""Watch a training job survive: a parameter server, three workers, one of which is killed on the way.
 
-    It really trains (linear regression, numpy alone) and takes about 15 seconds. Exit codes are those of run.
+    It really trains (linear regression, numpy alone) and takes about 15 seconds. Curve and logs stay in runs/linear/.
+
+    \b
+      gangline demo
+      gangline demo --pace 0.2 --runs /tmp/demo     slower, kept elsewhere
+
+    Exit codes: those of run.
     """
     file = examples() / "tfjob-numpy.yaml"
     from gangline.cli.accident import accident
+    from gangline.cli.nextsteps import verbs
 
     node = NodeOptions(capacity=OFFERED)
     return run_job(
         Asked(
-            file=file,
-            settings=SETTINGS,
+            files=(file,),
+            settings=settings(pace),
             timeout=PATIENCE,
             runs=runs,
             curve=True,
             node=node,
             watcher=lambda state: accident(state, VICTIM, MOMENT),
-            following=f"gangline run {shown(file)} · gangline run --help · edit the file and run it again",
+            following=" · ".join((*verbs("get", f"why {JOB}", f"logs {JOB}"), f"gangline run {shown(file)}")),
         )
     )
+
+
+def settings(pace: float) -> tuple[str, str]:
+    """What the demo changes in the example."""
+    workers = f"--steps, '400', --pace, '{pace:g}'"
+    return PARTS.format("PS", "--rate, '0.012'"), PARTS.format("Worker", workers)
 
 
 def examples() -> Path:

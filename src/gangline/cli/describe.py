@@ -19,6 +19,7 @@ from gangline.cli.servers import Place, ServerOptions, ask, server_options
 from gangline.cli.verb import completed_by, verb
 from gangline.cli.verdicts import NOT_FOUND
 from gangline.kube.client import Client
+from gangline.progress.line import progress
 
 MOST_EVENTS = 20
 NONE = "-"
@@ -98,17 +99,23 @@ def _head(job: FoundJob, now: datetime) -> str:
             ("Created", f"{since(metadata.get('creationTimestamp'), now)} ago"),
             ("Started", f"{human(now - started)} ago" if started else ""),
             ("Ended", f"{human(now - ended)} ago, after {jobrows.lasted(body, now)}" if ended else ""),
-            ("Progress", _progress(status.get("progress"))),
+            ("Progress", _progress(body, now)),
         )
     )
 
 
-def _progress(found: Any) -> str:
-    if not isinstance(found, dict):
+def _progress(body: JSON, now: datetime) -> str:
+    """`step 120/500 loss=0.12 (24 %), worker-0, 4s ago`."""
+    told = jobrows.progress_text(body)
+    if told == NONE:
         return ""
-    return ", ".join(
-        f"{name} {value}" for name, value in sorted(found.items()) if not isinstance(value, dict)
+    found = body["status"]["progress"]
+    step, total = found["step"], found.get("total")
+    share = (
+        f" ({min(step / total, 1):.0%})".replace("%", " %") if jobrows.numeric(total) and total > 0 else ""
     )
+    when = f", {since(found['updated'], now)} ago" if found.get("updated") else ""
+    return f"{told}{share}" + (f", {found['replica']}" if found.get("replica") else "") + when
 
 
 def _mapped(found: Any) -> str:
@@ -141,7 +148,7 @@ def _type_row(kind: str, spec: JSON) -> list[str]:
         spec.get("restartPolicy") or NONE,
         main.get("image") or NONE,
         _flat(wanted) or NONE,
-        command if len(command) <= 60 else f"{command[:59]}…",
+        tables.fitted(command, 60),
     ]
 
 
@@ -159,9 +166,24 @@ def _indented(text: str) -> str:
 def _replicas(job: FoundJob, pods: Sequence[JSON], now: datetime, *, colour: bool) -> str:
     if not pods:
         return "Replicas:      no pods\n"
-    rows = [_pod_row(job, pod, now) for pod in pods]
-    table = tables.render(("REPLICA", "STATE", "NODE", "RESTARTS", "EXIT", "AGE", "WHY"), rows, colour=colour)
+    reports = [_report(pod) for pod in pods]
+    told = any(reports)
+    rows = [
+        [*_pod_row(job, pod, now), *([report or NONE] if told else []), next(_why(pod), NONE)]
+        for pod, report in zip(pods, reports, strict=True)
+    ]
+    header = ("REPLICA", "STATE", "NODE", "RESTARTS", "EXIT", "AGE", *(("PROGRESS",) if told else ()), "WHY")
+    table = tables.render(header, rows, colour=colour)
     return "Replicas:\n" + _indented(table)
+
+
+def _report(pod: JSON) -> str:
+    """What a replica last reported; nothing if it does not."""
+    found = progress((pod["metadata"].get("annotations") or {}).get(jobrows.PROGRESS, ""))
+    if found is None:
+        return ""
+    said = {"step": found.step, "total": found.total, "metrics": dict(found.metrics)}
+    return jobrows.progress_text({"status": {"progress": said}})
 
 
 def _pod_row(job: FoundJob, pod: JSON, now: datetime) -> list[str]:
@@ -172,7 +194,6 @@ def _pod_row(job: FoundJob, pod: JSON, now: datetime) -> list[str]:
         str(restarts(pod)),
         exit_text(pod),
         since(pod["metadata"].get("creationTimestamp"), now),
-        next(_why(pod), NONE),
     ]
 
 
@@ -192,8 +213,7 @@ def _why(pod: JSON) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    flat = " ".join(str(text).split())
-    return flat if len(flat) <= 120 else f"{flat[:119]}…"
+    return tables.fitted(" ".join(str(text).split()), 120)
 
 
 def _conditions(body: JSON, now: datetime, *, colour: bool) -> str:

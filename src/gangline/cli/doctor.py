@@ -80,7 +80,7 @@ def doctor(form: str, server: ServerOptions) -> int:
             _tell(results)
         return 1 if any(result.result == WRONG for result in results) else 0
 
-    return ask(server, work)
+    return ask(server, work, alive=True)
 
 
 def _tell(results: Sequence[Result]) -> None:

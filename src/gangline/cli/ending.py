@@ -59,6 +59,8 @@ def _failure(outcome: Outcome) -> list[Line]:
     code = "" if first.exit_code is None else f" with exit code {first.exit_code}"
     reason = f" ({first.reason})" if first.reason else ""
     means = f": {meaning(first.exit_code)}" if first.exit_code is not None else ""
+    if first.reason == "OOMKilled":
+        means = ": it used more memory than it may"
     return [
         (Span(f"first to fail: {first.replica}{code}{reason}{means}", "red"),),
         *((Span(f"  {first.replica}| {line}", "dim"),) for line in last_words(first.replica, outcome)),

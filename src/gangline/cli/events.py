@@ -47,7 +47,8 @@ def events(
     async def work(client: Client, place: Place) -> None:
         found = await find_job(client, place.home, job) if job else None
         where = Selector(found.key.namespace if found else place.namespace)
-        if watch:
+        # What runs left does not change any more.
+        if watch and place.left is None:
             await _watch(client, where, found, kinds)
             return
         page = await client.list(EVENTS, where)

@@ -1,6 +1,6 @@
 """What is wrong with a file, found without a server: file, line, path, and what to write."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache
@@ -14,6 +14,7 @@ from gangline.api.errors import DecodeError, render
 from gangline.api.kinds import KINDS
 from gangline.api.meta import JSON
 from gangline.api.training import GROUP, VERSION, JobKind, TrainingJob
+from gangline.base.errors import InputError
 from gangline.cli.manifests import steps
 from gangline.jobs.framework import Framework
 from gangline.jobs.intake import problems
@@ -42,6 +43,20 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         where = f"{self.file}:{self.line}" if self.line else self.file
         text = f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
         return f"{text}\n  write:   {self.write}" if self.write else text
+
+
+class Mistakes(InputError):
+    """All that is wrong with jobs in files."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        # Whoever tells it puts `error: ` before the first.
+        super().__init__(_told(findings).removeprefix("error: "))
+        self.findings = tuple(findings)
+
+
+def _told(findings: Sequence[Finding]) -> str:
+    """For people: a line for each, and below it what to write."""
+    return "\n".join(f"error: {finding}".replace("\n  write:", "\n       write:") for finding in findings)
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -77,7 +92,8 @@ def kind_of(document: Document) -> JobKind | Finding | None:
     ours = f"{GROUP}/{VERSION}"
     for field, value in (("apiVersion", version), ("kind", kind)):
         if not isinstance(value, str) or not value:
-            return _finding(document, field, "required field is missing")
+            write = f"apiVersion: {ours}" if field == "apiVersion" and kind in known else ""
+            return _finding(document, field, "required field is missing", write)
     if kind in known:
         if version == ours:
             return known[kind]
@@ -90,6 +106,23 @@ def kind_of(document: Document) -> JobKind | Finding | None:
         write = f"kind: {folded[close[0]]}" if close else ""
         return _finding(document, "kind", f'is "{kind}"; write one of {", ".join(known)}', write)
     return None
+
+
+def mistakes(*found: Document) -> Mistakes:
+    """What is wrong with documents of which each should hold a training job."""
+    findings: list[Finding] = []
+    for document in found:
+        facts = kind_of(document)
+        if isinstance(facts, JobKind):
+            findings += check_job(document, facts)
+        else:
+            findings.append(facts or _other(document))
+    return Mistakes(findings)
+
+
+def _other(document: Document) -> Finding:
+    kinds = ", ".join(facts.kind for facts in KINDS)
+    return _finding(document, "kind", f'is "{document.body["kind"]}"; a run takes {kinds}')
 
 
 def check_job(document: Document, facts: JobKind) -> list[Finding]:
@@ -122,7 +155,7 @@ def _schema(document: Document, facts: JobKind) -> Iterator[Finding]:
         yield _finding(document, "metadata", str(error))
         return
     # Some mistakes keep the rules from being looked at. Once told, they are left out, to see what else there is.
-    if isinstance(body.get("metadata"), dict):
+    if isinstance(body.setdefault("metadata", {}), dict):
         body["metadata"].setdefault("name", "x")  # that it is missing is told elsewhere
     for _ in range(_ROUNDS):
         structural.default(body)

@@ -1,17 +1,18 @@
-"""Submits a job and tells what becomes of it, until it has ended."""
+"""Tells what becomes of a job, until it has ended."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from gangline.api.core import Event, Namespace, Pod, PodPhase
 from gangline.api.meta import Key, Selector
 from gangline.api.training import JOB_NAME, JobKind, TrainingJob
 from gangline.base.clock import Clock
+from gangline.base.errors import GanglineError
 from gangline.base.tasks import every
 from gangline.cli.curve import Point
 from gangline.cli.ending import Outcome
@@ -20,13 +21,14 @@ from gangline.cli.view import Facts, History, Seat, Span, Use, noted
 from gangline.jobs.gang import Member
 from gangline.jobs.status import newest
 from gangline.kube.client import Client
-from gangline.kube.errors import AlreadyExists
-from gangline.local.node.logs import Tail
+from gangline.kube.errors import AlreadyExists, KubeError
+from gangline.kube.options import FieldValidation, WriteOptions
 from gangline.progress.line import Progress, progress
 from gangline.runtime.informer import Delta, Informer
 
 LOOK = timedelta(milliseconds=100)
 SAMPLE = timedelta(seconds=1)
+WORRY = timedelta(seconds=2)
 TAIL = 20
 STRUCK = 2.0
 """For so many seconds it is shown that a member had failed, though it runs again."""
@@ -39,6 +41,35 @@ Sampler = Callable[[], Mapping[str, Use]]
 """Gives what the processes of pods take."""
 Keeper = Callable[[str, str], None]
 """Is given every line of every member."""
+
+
+class Said(NamedTuple):
+    """A line of a program's output, and the pod it came from."""
+
+    pod: str
+    text: str
+
+
+class Lines(Protocol):
+    """Where the lines of a job's members come from."""
+
+    def seen(self, pod: Pod) -> None:
+        """A pod of the job is there, or has changed."""
+
+    async def read(self) -> None:
+        """Whatever it takes to have lines; until cancelled, or nothing at all."""
+
+    async def rest(self) -> None:
+        """The job has ended: return when its last lines are there, or have taken too long."""
+
+    def lines(self) -> Iterator[Said]:
+        """What is new."""
+
+    def close(self) -> None: ...
+
+
+class JobDeleted(GanglineError):
+    """Somebody deleted the job before it had ended."""
 
 
 class Team:
@@ -122,7 +153,7 @@ class Follower:
         self,
         client: Client,
         facts: JobKind,
-        logs: Path,
+        lines: Lines,
         clock: Clock,
         screen: Screen,
         *,
@@ -131,68 +162,88 @@ class Follower:
         usage: Sampler | None = None,
     ) -> None:
         self._facts, self._screen = facts, screen
-        self._client, self._logs, self._clock = client, Tail(logs), clock
+        self._client, self._lines, self._clock = client, lines, clock
         self._watcher, self._keeper, self._usage = watcher, keeper, usage
         self._key = Key("default", "")
         self._started = clock.monotonic()
+        # How long the job took; what is told of it afterwards takes time, too.
+        self._lasted = 0.0
         self._warned: set[tuple[str, str, str]] = set()
+        self._worried: set[str] = set()
         self.team = Team()
 
     async def follow(self, body: dict[str, Any]) -> Outcome:
-        """Create the job, tell everything until it has ended, give it as it ended.
+        """Create the job, then `watch` it.
 
         Its namespace is made where it is missing: files for a cluster name one.
         """
-        self._started = self._clock.monotonic()
         namespace = body["metadata"].get("namespace", "default")
         with suppress(AlreadyExists):
             await self._client.create(Namespace, {"metadata": {"name": namespace}})
-        job = await self._client.create(self._facts.model, body, namespace=namespace)
+        # A field that nobody knows is a mistake: left out in silence it would be looked for in the training.
+        strict = self._client.writing(WriteOptions(field_validation=FieldValidation.STRICT))
+        return await self.watch(await strict.create(self._facts.model, body, namespace=namespace))
+
+    async def watch(self, job: TrainingJob) -> Outcome:
+        """Tell everything about a job until it has ended, give it as it ended. Raises `JobDeleted`."""
         self._key, self.team.job = job.metadata.key, job
         try:
-            job = await self._finished(Selector(namespace=namespace))
+            job = await self._finished()
             self._tell_logs()
         finally:
-            self._logs.close()
+            self._lines.close()
         self.team.job = job
         self._draw()
         team = self.team
-        return Outcome(job, self._seconds(), team.tails, team.curves, team.metric, team.failed())
+        return Outcome(job, self._lasted, team.tails, team.curves, team.metric, team.failed())
 
     def alive(self) -> list[str]:
         """The members that have a process, or are about to."""
         return [name for name, pod in self.team.pods.items() if pod.status.phase in ("Pending", "Running")]
 
-    async def _finished(self, where: Selector) -> TrainingJob:
-        jobs = Informer(self._client, self._facts.model, where, clock=self._clock)
-        pods = Informer(self._client, Pod, where, clock=self._clock)
-        events = Informer(self._client, Event, where, clock=self._clock)
+    async def _finished(self) -> TrainingJob:
+        namespace, name = self._key
+        # Of a namespace that may be full of others, no more than is needed.
+        members = Selector(namespace, labels=f"{JOB_NAME}={name}")
+        itself = Selector(namespace, fields=f"metadata.name={name}")
+        jobs = Informer(self._client, self._facts.model, itself, clock=self._clock)
+        pods = Informer(self._client, Pod, members, clock=self._clock)
+        events = Informer(self._client, Event, Selector(namespace), clock=self._clock)
         done: asyncio.Future[TrainingJob] = asyncio.get_running_loop().create_future()
 
         def tell_job(delta: Delta[TrainingJob]) -> None:
             self._tell_job(delta)
-            if delta.newest.metadata.key == self._key and delta.newest.status.finished and not done.done():
+            if done.done():
+                return
+            if delta.newest.status.finished:
                 done.set_result(delta.newest)
+            elif delta.after is None:
+                done.set_exception(JobDeleted(f"{self._shown} was deleted before it had ended"))
 
         async with asyncio.TaskGroup() as group:
-            looks = (every(LOOK, self._look, self._clock), every(SAMPLE, self._sample, self._clock))
-            work = (jobs.run(), pods.run(), events.run(), *looks)
+            watches: dict[str, Informer[Any]] = {"the job": jobs, "its pods": pods}
+            looks = (
+                every(LOOK, self._look, self._clock),
+                every(SAMPLE, self._sample, self._clock),
+                every(WORRY, partial(self._worry, watches), self._clock),
+            )
+            work = (jobs.run(), pods.run(), events.run(), self._lines.read(), *looks)
             tasks = [group.create_task(each) for each in work]
-            with (
-                jobs.subscribed(tell_job),
-                pods.subscribed(self._tell_pod),
-                events.subscribed(self._tell_event),
-            ):
-                job = await done
+            with pods.subscribed(self._tell_pod):
+                with jobs.subscribed(tell_job), events.subscribed(self._tell_event):
+                    job = await done
+                self._lasted = self._seconds()
+                await self._tell_rest(pods, members)
+                await self._lines.rest()
             for task in tasks:
                 task.cancel()
-        await self._tell_rest(pods, where)
         return job
 
     async def _tell_rest(self, pods: Informer[Pod], where: Selector) -> None:
-        """What the watch of pods had not brought yet when the job ended."""
-        for pod in (await self._client.list(Pod, where)).items:
-            self._tell_pod(Delta(pods.cache.get(pod.metadata.key), pod))
+        """What the watch of pods had not brought yet when the job ended. The verdict does not wait for it."""
+        with suppress(KubeError):
+            for pod in (await self._client.list(Pod, where)).items:
+                self._tell_pod(Delta(pods.cache.get(pod.metadata.key), pod))
 
     async def _look(self) -> None:
         self._tell_logs()
@@ -201,6 +252,14 @@ class Follower:
     async def _sample(self) -> None:
         if self._usage is not None:
             self.team.uses = {self._member(pod): use for pod, use in self._usage().items()}
+
+    async def _worry(self, watches: Mapping[str, Informer[Any]]) -> None:
+        """Say once why something cannot be seen: the way to the server is broken, or it may not be seen by everyone."""
+        for what, informer in watches.items():
+            problem = informer.problem
+            if problem is not None and problem not in self._worried:
+                self._worried.add(problem)
+                self._screen.say((Span("warning: ", "yellow"), Span(f"cannot see {what}: {problem}")))
 
     def _draw(self) -> None:
         self._screen.draw(self.team.facts(self._facts, self._key.name, self._seconds()))
@@ -211,15 +270,12 @@ class Follower:
     def _tell_job(self, delta: Delta[TrainingJob]) -> None:
         job = delta.newest
         before = newest(delta.before.status) if delta.before else ""
-        if job.metadata.key != self._key:
-            return
         self.team.job = job
         if newest(job.status) != before:
-            self._screen.state(f"{self._facts.kind.lower()}/{job.metadata.name}", newest(job.status))
+            self._screen.state(self._shown, newest(job.status))
 
     def _tell_pod(self, delta: Delta[Pod]) -> None:
-        if delta.newest.metadata.labels.get(JOB_NAME) != self._key.name:
-            return
+        self._lines.seen(delta.newest)
         member = self._member(delta.newest.metadata.name)
         self.team.pod(member, delta.after, self._seconds())
         before = delta.before.status.phase if delta.before else ""
@@ -241,7 +297,7 @@ class Follower:
         self._screen.say((Span("warning: ", "yellow"), Span(f"{whom}{event.reason}: {event.note.strip()}")))
 
     def _tell_logs(self) -> None:
-        for line in self._logs.lines(self._key.namespace):
+        for line in self._lines.lines():
             member = self._member(line.pod)
             self.team.line(member, line.text)
             if self._keeper is not None:
@@ -258,6 +314,10 @@ class Follower:
         told = self._watcher(member, found) if self._watcher is not None else None
         if told:
             self._screen.say((Span(told, "bold yellow"),))
+
+    @property
+    def _shown(self) -> str:
+        return f"{self._facts.kind.lower()}/{self._key.name}"
 
     def _member(self, name: str) -> str:
         return name.removeprefix(f"{self._key.name}-")

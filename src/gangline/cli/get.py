@@ -58,7 +58,7 @@ def get(words: tuple[str, ...], server: ServerOptions, **given: Any) -> int:
       gangline get jobs -w                     and what becomes of them
       gangline get tfjob/linear -o yaml        one, whole
       gangline get pods -l training.kubeflow.org/job-name=linear
-      gangline get jobs -o custom-columns=NAME:.metadata.name,STATE:.status.state
+      gangline get jobs -o custom-columns=NAME:.metadata.name,STATE:.status.conditions[-1:].type
       gangline get jobs -o jsonpath='{.items[*].metadata.name}' --sort-by .metadata.creationTimestamp
 
     Exit codes: 0, or 1 when something named is not there.

@@ -45,10 +45,12 @@ class Group(NamedTuple):
 def run_get(words: Sequence[str], server: ServerOptions, options: Options) -> int:
     """Get and print. Gives the exit code."""
     chosen = targets(words)
+    server = server._replace(about=next((each.name for each in chosen if each.name), ""))
 
     async def work(client: Client, place: Place) -> int:
         groups = await grouped(client, chosen, place, options)
-        if options.watch:
+        # What runs left does not change any more.
+        if options.watch and place.left is None:
             from gangline.cli.getwatch import watch
 
             return await watch(client, groups, place, options)

@@ -2,8 +2,8 @@
 
 Started as a script with a bare interpreter, so it imports nothing but the standard library. Its standard input is a
 pipe whose other end only the run holds: however the run ends, the kernel closes it. Then whatever processes the
-run's node had written down are killed, by their shims, and its folder is removed. After an orderly end there are
-none, and no folder.
+run's node had written down are killed, by their shims, and its folder is removed, and further folders where they are
+empty. After an orderly end there are none, and no folder.
 """
 
 import fcntl
@@ -58,6 +58,11 @@ def main() -> None:
             break
         time.sleep(PAUSE)
     shutil.rmtree(state, ignore_errors=True)
+    for spare in map(Path, sys.argv[2:]):
+        try:
+            spare.rmdir()
+        except OSError:
+            continue  # In use, or not there any more.
 
 
 if __name__ == "__main__":

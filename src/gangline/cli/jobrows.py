@@ -8,7 +8,9 @@ from gangline.api.durations import human, since
 from gangline.api.meta import JSON
 
 HEADER = ("NAME", "STATE", "READY", "RESTARTS", "QUEUE", "AGE", "REASON")
-WIDE_HEADER = ("REPLICAS", "DURATION", "PHASE")
+WIDE_HEADER = ("REPLICAS", "DURATION", "PHASE", "PROGRESS")
+PROGRESS = "training.gangline.dev/progress"
+"""As in `gangline.api.training`, which takes long to import."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 NONE = "-"
 UNSEEN = timedelta(seconds=10)
@@ -27,7 +29,7 @@ def row(job: JSON, now: datetime, *, wide: bool = False) -> list[str]:
         since(metadata.get("creationTimestamp"), now),
         reason(job, now),
     ]
-    return [*cells, replicas_text(job), lasted(job, now), phase(job)] if wide else cells
+    return [*cells, replicas_text(job), lasted(job, now), phase(job), progress_text(job)] if wide else cells
 
 
 def conditions(job: JSON) -> list[JSON]:
@@ -99,6 +101,29 @@ def replicas_text(job: JSON) -> str:
 
 def phase(job: JSON) -> str:
     return (job.get("status") or {}).get("phase") or NONE
+
+
+def progress_text(job: JSON) -> str:
+    """`step 120/500 loss=0.12`."""
+    found = (job.get("status") or {}).get("progress")
+    if not isinstance(found, dict) or not numeric(found.get("step")):
+        return NONE
+    metrics = found.get("metrics")
+    named = metrics if isinstance(metrics, dict) else {}
+    total = f"/{amount(found['total'])}" if numeric(found.get("total")) else ""
+    told = (f"{name}={amount(value)}" for name, value in named.items() if numeric(value))
+    return " ".join((f"step {amount(found['step'])}{total}", *told))
+
+
+def amount(value: float) -> str:
+    """A number for people: whole ones whole, others with four digits that matter."""
+    whole = isinstance(value, int) or (value.is_integer() and abs(value) < 1e15)
+    return str(int(value)) if whole else f"{value:.4g}"
+
+
+def numeric(value: Any) -> bool:
+    """Whether it is a number, and not merely true."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def lasted(job: JSON, now: datetime) -> str:

@@ -1,6 +1,7 @@
 """A group whose commands are imported when they are used: one command does not pay for all the others."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -21,6 +22,9 @@ class LazyGroup(click.Group):
         aliases: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
+        if kwargs.get("help"):
+            # Examples keep their lines, also those of a raw docstring.
+            kwargs["help"] = kwargs["help"].replace("\\b\n", "\b\n")
         super().__init__(*args, **kwargs)
         self._lazy, self._aliases = dict(lazy or {}), dict(aliases or {})
 
@@ -35,6 +39,17 @@ class LazyGroup(click.Group):
             return found
         return super().get_command(ctx, name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            known = {*self.list_commands(ctx), *self._aliases}
+            close = get_close_matches(args[0], sorted(known), 3)
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            ctx.fail(f"no such command: {args[0]}{hint}")
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = []
         for name in self.list_commands(ctx):
@@ -47,3 +62,14 @@ class LazyGroup(click.Group):
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
+
+
+def complain(error: click.ClickException) -> None:
+    """Say what is wrong with a command line, in one line, with where to read more. No word at all gets the whole help."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return
+    text = " ".join(error.format_message().split()).rstrip(".")
+    more = f" (see {context.command_path} --help)" if context is not None else ""
+    click.echo(f"error: {text}{more}", err=True)

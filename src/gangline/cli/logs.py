@@ -94,7 +94,10 @@ def logs(
         async def live(client: Client, place: Place) -> int:
             return await follow(client, place.home, job, options)
 
-        return converse(server, live, missing=NOT_FOUND)
+        async def judge(client: Client, place: Place) -> int:
+            return verdict((await find_job(client, place.home, job)).body) if options.exit_code else 0
+
+        return converse(server, live, missing=NOT_FOUND, afterwards=judge)
 
     async def once(client: Client, place: Place) -> int:
         return await _once(client, await find_job(client, place.home, job), options)
@@ -128,7 +131,8 @@ async def _once(client: Client, job: FoundJob, options: Options) -> int:
         for line in _left(job):
             write(line)
     elif all(lines is None for lines in said):
-        click.echo(f"no replica of {job.shown} has started", err=True)
+        what = "was started again in its pod" if options.previous else "has started"
+        click.echo(f"no replica of {job.shown} {what}", err=True)
     return verdict(job.body) if options.exit_code else 0
 
 

@@ -103,11 +103,12 @@ class _Following:
             await self._clock.sleep(RETRY)
 
     async def _lines(self, uid: str, name: str, last: str) -> str:
-        start = datetime.fromisoformat(f"{last[:26]}+00:00") if last else None
+        # Lines may share a moment: only those of an earlier reading are left out.
+        read, start = last, datetime.fromisoformat(f"{last[:26]}+00:00") if last else None
         options = self._options._replace(tail=None) if last else self._options
         async with aclosing(lines_of(self._client, self._pods[uid], name, options, start=start)) as lines:
             async for line in lines:
-                if last and line.moment and line.moment <= last:
+                if read and line.moment and line.moment <= read:
                     continue
                 last = line.moment or last
                 self._merger.add(line, self._clock.now())

@@ -1,5 +1,6 @@
 """The command tree, and the one place where errors become a line and an exit code."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -7,17 +8,26 @@ import click
 
 from gangline import __version__
 from gangline.base.errors import GanglineError
-from gangline.cli.lazy import LazyGroup
+from gangline.cli.lazy import LazyGroup, complain
 from gangline.cli.verbs import ALIASES, VERBS
 
 COMMANDS = {
     **VERBS,
+    "convert": ("gangline.cli.convert:convert", "Print jobs as TrainJobs of Kubeflow Trainer v2."),
+    "crd": ("gangline.cli.crd:crd", "Print the definitions of the kinds in a custom operator's file."),
     "crds": ("gangline.cli.crds:crds", "Print the definitions of the job kinds."),
     "demo": ("gangline.cli.demo:demo", "See a team train, lose a worker and heal, on this machine."),
     "down": ("gangline.cli.up:down", "Stop the control plane of this machine. What it stored stays."),
+    "new": ("gangline.cli.new:new", "Begin an operator for a kind of job of your own."),
     "node": ("gangline.cli.node:node", "Run the pods that a server binds to this machine, as processes."),
     "operator": ("gangline.cli.operator:operator", "Run the training jobs of a cluster."),
-    "run": ("gangline.cli.run:run_file", "Run a job on this machine; its verdict is the exit code."),
+    "run": ("gangline.cli.run:run_file", "Run jobs here or in a cluster; their verdict is the exit code."),
+    "scheduler": ("gangline.cli.scheduler:scheduler", "Place the gangs of a cluster, whole or not at all."),
+    "simulate": (
+        "gangline.cli.simulate:simulate",
+        "See how long gangs wait and how full nodes are, on virtual time.",
+    ),
+    "sweep": ("gangline.cli.sweep:sweep", "Try a job with many values on this machine; the best come first."),
     "up": ("gangline.cli.up:up", "Start a control plane on this machine that stays."),
     "version": ("gangline.cli.version:version", "The versions of gangline and of a server."),
     "why": ("gangline.cli.why:why", "Why a job waits or failed: the cause, the evidence, the next step."),
@@ -34,19 +44,29 @@ INTERRUPTED = 130
 )
 @click.version_option(__version__, prog_name="gangline", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Distributed training jobs from one YAML, on any Kubernetes and on this machine.
+    r"""Distributed training jobs from one YAML, on any Kubernetes and on this machine.
 
-    Exit codes of run and demo: 0 succeeded, 100 failed, 101 not finished in time, 130 interrupted; 1 is an error
-    of input or use.
+    \b
+      gangline demo                                see a team train, lose a worker and heal
+      gangline run job.yaml                        a job on this machine; the exit code is its verdict
+      gangline run --nproc 4 -- python train.py    a script, without any YAML
+      gangline get jobs                            how jobs stand, here or in a cluster
+      gangline why linear                          why one waits or failed
+
+    Exit codes: 0 succeeded, 100 the job failed, 101 not finished in time, 102 no such job, 103 deleted, 130
+    interrupted; 1 is an error of input or use. The help of each command tells its own.
     """
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code. Bad input is one line on stderr and 1."""
+    if os.environ.get("_GANGLINE_COMPLETE", "").startswith("powershell"):
+        # A shell asks, of which click has to be told.
+        import gangline.cli.powershell  # noqa: F401
     try:
         code = cli.main(list(arguments), prog_name="gangline", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        complain(error)
         return 1
     except click.Abort:
         return INTERRUPTED

@@ -6,11 +6,16 @@ from pathlib import Path
 import msgspec
 
 from gangline.api.codec import decode_document, documents
+from gangline.api.documents import Document
+from gangline.api.errors import DecodeError
 from gangline.api.kinds import KINDS
 from gangline.api.meta import JSON
-from gangline.api.training import JobKind
+from gangline.api.training import GROUP, JobKind
 from gangline.base.errors import InputError
+from gangline.cli.manifests import STDIN, text_of_file
 from gangline.cli.overrides import overridden
+
+SCRIPTS = (".py", ".sh")
 
 
 def read_job(file: Path, settings: Sequence[str] = ()) -> tuple[JobKind, JSON]:
@@ -18,21 +23,91 @@ def read_job(file: Path, settings: Sequence[str] = ()) -> tuple[JobKind, JSON]:
 
     `settings` are changes to it, as `--set` takes them.
     """
+    found = read_jobs(file, settings)
+    if len(found) != 1:
+        raise InputError(f"{file}: has {len(found)} documents; give a file with one job")
+    return found[0]
+
+
+def read_jobs(file: Path, settings: Sequence[str] = ()) -> list[tuple[JobKind, JSON]]:
+    """The jobs in a file, in order, each with its kind; the settings are made in all of them. Raises `InputError`."""
+    return [(facts, document.body) for facts, document in read_documents(file, settings)]
+
+
+def read_documents(file: Path, settings: Sequence[str] = ()) -> list[tuple[JobKind, Document]]:
+    """The same, with the lines of every field."""
+    return [_job(document, settings) for document in _read(file)]
+
+
+def read_with_others(
+    file: Path, settings: Sequence[str] = ()
+) -> tuple[list[tuple[JobKind, Document]], tuple[Document, ...]]:
+    """The jobs, and the objects of other kinds that they need: claims, config maps. Raises `InputError` without a job."""
+    found = _read(file)
+    others = tuple(document for document in found if _is_other(document.body))
+    if len(others) == len(found):
+        raise _mistakes(found[0])
+    return [_job(document, settings) for document in found if document not in others], others
+
+
+def _is_other(body: JSON) -> bool:
+    version, kind = body.get("apiVersion"), body.get("kind")
+    named = isinstance(version, str) and isinstance(kind, str) and version and kind
+    return (
+        bool(named) and not str(version).startswith(f"{GROUP}/") and kind not in {each.kind for each in KINDS}
+    )
+
+
+def _read(file: Path) -> list[Document]:
+    if str(file) == STDIN:
+        return _documents(text_of_file(STDIN), "stdin")
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not text"
-        raise InputError(f"{file}: {reason}") from error
-    found = documents(text, file=str(file))
-    if len(found) != 1:
-        raise InputError(f"{file}: has {len(found)} documents; give a file with one job")
-    document = msgspec.structs.replace(found[0], body=overridden(found[0].body, settings))
-    known = {kind.kind: kind for kind in KINDS}
-    named = document.body.get("kind")
-    facts = known.get(named) if isinstance(named, str) else None
-    if facts is None:
-        raise document.error(f'expected one of {", ".join(known)}, got "{named}"', ("kind",))
-    job = decode_document(document, facts.model)
+        raise InputError(f"{file}: {_unreadable(file, error)}") from error
+    if file.suffix in SCRIPTS:
+        raise InputError(f"{file}: is no file of a job; {_as_script(file)}")
+    return _documents(text, str(file))
+
+
+def _documents(text: str, file: str) -> list[Document]:
+    found = documents(text, file=file)
+    if not found:
+        raise InputError(f"{file}: has 0 documents; give a file with a job")
+    return found
+
+
+def _unreadable(file: Path, error: OSError | UnicodeDecodeError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "is not text"
+    if isinstance(error, IsADirectoryError):
+        return "is a folder; name a file in it"
+    told = error.strerror or "cannot be read"
+    return told if file.suffix in (".yaml", ".yml", ".json") else f"{told}; {_as_script(file)}"
+
+
+def _as_script(file: Path) -> str:
+    command = f"python {file}" if file.suffix == ".py" else "python train.py"
+    return f"to run a script: gangline run --nproc 4 -- {command}"
+
+
+def _job(document: Document, settings: Sequence[str]) -> tuple[JobKind, Document]:
+    document = msgspec.structs.replace(document, body=overridden(document.body, settings))
+    kind, version = document.body.get("kind"), document.body.get("apiVersion")
+    facts = next((facts for facts in KINDS if facts.kind == kind), None)
+    if facts is None or version != facts.resource.api_version:
+        raise _mistakes(document)
+    try:
+        job = decode_document(document, facts.model)
+    except DecodeError:
+        raise _mistakes(document) from None
     if not job.metadata.name:
-        raise document.error("required field is missing", ("metadata", "name"))
-    return facts, document.body
+        raise _mistakes(document)
+    return facts, document
+
+
+def _mistakes(document: Document) -> InputError:
+    # Imported here: schemas and their rules take a while to load, and a good job needs none of it.
+    from gangline.cli.findings import mistakes
+
+    return mistakes(document)

@@ -11,9 +11,10 @@ import click
 from gangline.cli.folders import home_folder
 from gangline.cli.nodeoptions import NodeOptions, node_options
 from gangline.cli.up import folder_option
+from gangline.cli.verb import verb
 
 
-@click.command()
+@verb()
 @folder_option
 @click.option("--name", default="", help="Name of the node; by default the machine's.")
 @node_options
@@ -22,7 +23,14 @@ from gangline.cli.up import folder_option
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
 def node(folder: Path | None, name: str, kubeconfig: str | None, context: str | None, **given: Any) -> int:
-    """Run the pods that a server binds to this machine, as processes, until interrupted."""
+    r"""Run the pods that a server binds to this machine, as processes, until interrupted.
+
+    \b
+      gangline node --kubeconfig plane.kubeconfig
+      gangline node --context lab --name box-2 --capacity nvidia.com/gpu=2
+
+    Exit codes: 0 interrupted; 1 an error.
+    """
     chosen = name or socket.gethostname().lower()
     return asyncio.run(_run(home_folder(folder), chosen, NodeOptions(**given), kubeconfig, context))
 

@@ -29,6 +29,9 @@ MADE_BY_SERVER = ("ownerReferences",)
 @click.option("-R", "--recursive", is_flag=True, help="Look into folders below those given.")
 @click.option("-o", "--output", "form", type=click.Choice(["tree", "yaml", "json", "name"]), default="tree")
 @click.option("--diff", is_flag=True, help="Compare with what is on the server.")
+@click.option(
+    "--fit", is_flag=True, help="Say whether the nodes have room for it now, and if not, what is missing."
+)
 @server_options
 def plan(
     files: tuple[str, ...],
@@ -36,19 +39,27 @@ def plan(
     recursive: bool,
     form: str,
     diff: bool,
+    fit: bool,
     server: ServerOptions,
 ) -> int:
     r"""Show what the jobs in files would create: services, pods with all that is added to them, and the rest.
 
-    No server is asked, except with --diff.
+    No server is asked, except with --diff and --fit. With --fit a FILE may also be the name of a job on the server.
 
     \b
       gangline plan job.yaml
       gangline plan job.yaml -o yaml | less
       gangline plan job.yaml --diff
+      gangline plan job.yaml --fit
 
-    Exit codes: 0; 1 an error. With --diff: 0 all is there as planned, 1 something differs, 2 an error.
+    Exit codes: 0; 1 an error. With --diff: 0 all is there as planned, 1 something differs, 2 an error. With --fit: 0
+    there is room, 100 there is not.
     """
+    if fit:
+        # Imported here: the scheduler's engine takes a while to load.
+        from gangline.cli.fit import answer
+
+        return answer(files + more, server, recursive=recursive, form=form)
     try:
         jobs = _documents(files + more, recursive)
         planned = [planned_of(job, server.namespace or "") for job in jobs]
@@ -72,22 +83,37 @@ async def _compared(client: Client, job: tuple[Document, JobKind], place: Place)
     where = Selector(head["metadata"]["namespace"], f"{JOB_NAME}={head['metadata']['name']}")
     services = tuple((await client.list(Service, where)).items)
     # On one machine addresses are on the services, and pods are told those.
-    if any(ADDRESSES in service.metadata.annotations for service in services):
+    books = [
+        each.metadata.annotations[ADDRESSES] for each in services if ADDRESSES in each.metadata.annotations
+    ]
+    if books:
+        known = {service.metadata.name for service in services}
+        new = [body for body in bodies if body["kind"] == "Service" and body["metadata"]["name"] not in known]
+        services += tuple(_addressed(body, books[0]) for body in new)
         _, told = planned_of(job, place.asked, place.home, services)
         bodies = [*(body for body in bodies if body["kind"] == "Service"), *told]
     return await compared(client, head, bodies)
 
 
+def _addressed(body: JSON, book: str) -> Service:
+    """A service that is not there yet, with any address: without one its pods could not be planned."""
+    service = msgspec.convert(body, Service)
+    notes = {**service.metadata.annotations, ADDRESSES: book}
+    return msgspec.structs.replace(
+        service, metadata=msgspec.structs.replace(service.metadata, annotations=notes)
+    )
+
+
 def _documents(names: Sequence[str], recursive: bool) -> list[tuple[Document, JobKind]]:
     if not names:
         raise InputError("name a file, a folder, or - for standard input")
-    from gangline.cli.findings import Finding, kind_of
+    from gangline.cli.findings import Finding, Mistakes, kind_of
 
     found = []
     for document in read_files(names, recursive=recursive):
         facts = kind_of(document)
         if isinstance(facts, Finding):
-            raise InputError(str(facts))
+            raise Mistakes([facts])
         if isinstance(facts, JobKind):
             found.append((document, facts))
     if not found:
@@ -105,20 +131,42 @@ def planned_of(
 
     It is in the namespace asked for, else in its own, else in the default one. With `services` it is planned for the machine whose addresses they carry, else for a cluster.
     """
-    from gangline.api.codec import decode_document
-    from gangline.base.clock import SystemClock
-    from gangline.cli.findings import check_job, framework_of
     from gangline.jobs.actions import Create
-    from gangline.jobs.observed import Children, Observed
     from gangline.jobs.plan import plan as decide
     from gangline.operator.engine import SCHEME
+
+    document = found[0]
+    framework, seen = seen_of(found, asked, default, services)
+    metadata = seen.job.metadata
+    bodies = []
+    for stage in decide(framework, seen).stages:
+        for action in stage:
+            if not isinstance(action, Create):
+                continue
+            resource = SCHEME.find(action.resource.partition(".")[0])
+            bodies.append({"apiVersion": resource.api_version, "kind": resource.kind, **action.body})
+    written = {**document.body["metadata"], "namespace": metadata.namespace, "name": metadata.name}
+    return {**document.body, "metadata": written}, bodies
+
+
+def seen_of(
+    found: tuple[Document, JobKind],
+    asked: str = "",
+    default: str = "default",
+    services: tuple[Service, ...] = (),
+) -> tuple[Any, Any]:
+    """The framework of a job in a file, and what its operator would see of the job if it were new. Raises `InputError`."""
+    from gangline.api.codec import decode_document
+    from gangline.base.clock import SystemClock
+    from gangline.cli.findings import Mistakes, check_job, framework_of
+    from gangline.jobs.observed import Children, Observed
     from gangline.operator.settings import LOCAL, OperatorSettings
 
     in_cluster = OperatorSettings()
     document, facts = found
     wrong = check_job(document, facts)
     if wrong:
-        raise InputError("\nerror: ".join(map(str, wrong)))
+        raise Mistakes(wrong)
     job = decode_document(document, facts.model)
     metadata = msgspec.structs.replace(
         job.metadata,
@@ -133,15 +181,7 @@ def planned_of(
         Children(services=services),
         LOCAL.site if services else in_cluster.site,
     )
-    bodies = []
-    for stage in decide(framework, seen).stages:
-        for action in stage:
-            if not isinstance(action, Create):
-                continue
-            resource = SCHEME.find(action.resource.partition(".")[0])
-            bodies.append({"apiVersion": resource.api_version, "kind": resource.kind, **action.body})
-    written = {**document.body["metadata"], "namespace": metadata.namespace, "name": metadata.name}
-    return {**document.body, "metadata": written}, bodies
+    return framework, seen
 
 
 def _show(planned: Sequence[tuple[JSON, list[JSON]]], form: str) -> None:
@@ -218,11 +258,11 @@ def differences(wanted: Any, there: Any, path: str = "") -> Iterator[str]:
             yield from differences(value, there.get(name), f"{path}.{name}" if path else name)
     elif isinstance(wanted, list) and isinstance(there, list) and len(wanted) <= len(there):
         for number, value in enumerate(wanted):
-            yield from differences(value, there[number], f"{path}[{number}]")
+            called = value.get("name", number) if isinstance(value, dict) else number
+            yield from differences(value, there[number], f"{path}[{called}]")
     elif wanted != there and not (wanted in ({}, [], "", None) and there is None):
         yield f"{path}: {_short(there)} -> {_short(wanted)}"
 
 
 def _short(value: Any) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    return tables.fitted(msgspec.json.encode(value).decode(), 60)

@@ -53,6 +53,7 @@ def run(arguments: Sequence[str]) -> int | None:
     found = understood(arguments)
     if found is None:
         return None
+    _import_msgspec()
     from gangline.base.errors import GanglineError
     from gangline.cli import output
     from gangline.cli.getting import Options, run_get
@@ -69,3 +70,17 @@ def run(arguments: Sequence[str]) -> int | None:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _import_msgspec() -> None:
+    """Without `typing_extensions`, which it would take before `typing` where it is there, and which takes long.
+
+    Python's own has all that it needs since 3.11. Others who want the package find it as ever.
+    """
+    if "typing_extensions" in sys.modules:
+        return
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+    try:
+        import msgspec  # noqa: F401 - for the side effect
+    finally:
+        del sys.modules["typing_extensions"]

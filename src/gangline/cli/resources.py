@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
+from gangline.kube.blocking import BlockingTransport
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
+from gangline.kube.paths import item
+from gangline.kube.transport import Request
 
 GROUP = "kubeflow.org"
 JOBS_WORDS = ("jobs", "job")
@@ -98,10 +101,15 @@ async def resolve(client: Client, text: str) -> tuple[Resource[JSON], ...]:
     from gangline.kube.discovery import resources
 
     wanted = text.lower()
-    for kind in await resources(client):
+    listed = [kind for kind in await resources(client) if "list" in kind.verbs]
+    for kind in listed:
         full = f"{kind.resource.plural}.{kind.resource.version}.{kind.resource.group}"
-        if wanted in (*kind.names, full) and "list" in kind.verbs:
+        if wanted in (*kind.names, full):
             return (kind.resource,)
+    # A category, as kubectl has it; of each kind the preferred version, which comes first.
+    together = {kind.resource.name: kind.resource for kind in reversed(listed) if wanted in kind.categories}
+    if together:
+        return tuple(reversed(together.values()))
     raise InputError(f'the server doesn\'t have a resource type "{text}"')
 
 
@@ -129,34 +137,61 @@ def shown_name(resource: Resource[Any], name: str) -> str:
 
 
 def job_kinds(word: str) -> tuple[tuple[Resource[JSON], ...], str]:
-    """The kinds to look in, and the name, of `linear`, `tfjob/linear` or `job/linear`. Raises `InputError`."""
+    """The kinds to look in, and the name, of `linear`, `tfjob/linear` or `job/linear`: none if only a server knows.
+
+    Raises `InputError` for kinds that are known to be no jobs.
+    """
     kind, slash, name = word.rpartition("/")
     if not slash or kind.lower() in JOBS_WORDS:
         return JOB_KINDS, name
     found = known(kind)
-    if found is None or found not in JOB_KINDS:
-        names = ", ".join(resource.kind.lower() for resource in JOB_KINDS)
-        raise InputError(f'"{word}": "{kind}" is no kind of training job; write one of {names}')
+    if found is None:
+        return (), name
+    if found not in JOB_KINDS:
+        raise _no_kind(word, kind)
     return (found,), name
+
+
+def _no_kind(word: str, kind: str) -> InputError:
+    names = ", ".join(resource.kind.lower() for resource in JOB_KINDS)
+    return InputError(f'"{word}": "{kind}" is no kind of training job; write one of {names}')
 
 
 async def find_job(client: Client, namespace: str, word: str) -> FoundJob:
     """The job that a person means. Raises `NotFound`, or `InputError` when several kinds have one of that name."""
     kinds, name = job_kinds(word)
-    found: list[FoundJob] = []
-    missing: NotFound | None = None
-    for resource in kinds:
-        try:
-            found.append(FoundJob(resource, await client.get(resource, Key(namespace, name))))
-        except NotFound as error:
-            missing = missing or error
+    found, missing = await _among(client, kinds, Key(namespace, name))
+    if not found and len(kinds) != 1:
+        # Imported here, because few need it.
+        from gangline.why.custom import custom_kinds
+
+        kind = "" if kinds else word.rpartition("/")[0]
+        custom = await custom_kinds(client, kind)
+        if kind and not custom:
+            raise _no_kind(word, kind)
+        found, missing = await _among(client, custom, Key(namespace, name))
     if len(found) > 1:
         names = " or ".join(f"{job.resource.kind.lower()}/{name}" for job in found)
         raise InputError(f'"{name}" is the name of several jobs; write {names}')
     if not found:
-        assert missing is not None
-        raise missing if len(kinds) == 1 else _no_job(namespace, name)
+        raise missing if missing is not None and "/" in word else _no_job(namespace, name)
     return found[0]
+
+
+async def _among(
+    client: Client, kinds: Sequence[Resource[JSON]], key: Key
+) -> tuple[list[FoundJob], NotFound | None]:
+    """The jobs of a name, and what the server said where there is none."""
+    found: list[FoundJob] = []
+    missing: NotFound | None = None
+    if len(kinds) > 1 and isinstance(client.transport, BlockingTransport):
+        await client.transport.ahead([Request("GET", item(kind, key)) for kind in kinds])
+    for resource in kinds:
+        try:
+            found.append(FoundJob(resource, await client.get(resource, key)))
+        except NotFound as error:
+            missing = missing or error
+    return found, missing
 
 
 def _no_job(namespace: str, name: str) -> NotFound:

@@ -1,28 +1,35 @@
-"""`gangline run`: a job from a file or a script on an ephemeral local plane; its verdict is the exit code."""
+"""`gangline run`: jobs from files or a script, here or in a cluster; their verdict is the exit code."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from gangline.api.meta import JSON
-from gangline.api.training import JobKind
 from gangline.base.errors import InputError
 from gangline.cli.nodeoptions import NodeOptions, node_options
+from gangline.cli.servers import ServerOptions, server_options
+from gangline.cli.together import Job, check_names
+from gangline.cli.verb import verb
 
-# One job, and nobody else here: a file that asks for a cluster's cores runs on the few there are, only slower.
+# Nobody else is here: a file that asks for a cluster's cores runs on the few there are, only slower.
 OFFERED = ("cpu=1000",)
 RUNS = Path("runs")
+DAY = 24 * 3600
+"""For so many seconds a job made from a command stays in a cluster when it has ended."""
+HERE = ServerOptions()
+SPELT = {"as_user": "--as", "as_groups": "--as-group"}
 
 
 class Asked(NamedTuple):
-    """A run as it was asked for: a file, or a command and how many processes."""
+    """A run as it was asked for: files, or a command and how many processes."""
 
-    file: Path | None = None
+    files: tuple[Path, ...] = ()
     command: tuple[str, ...] = ()
     nproc: int = 0
     kind: str = ""
+    image: str = ""
+    limits: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     timeout: float | None = None
     # None: leave nothing.
@@ -34,22 +41,48 @@ class Asked(NamedTuple):
     watcher: Callable[[Path], Any] | None = None
     # What to do next, said at the end.
     following: str = ""
+    # With a context: there. Without: on this machine.
+    server: ServerOptions = HERE
+    # Whether the folder goes along; None: if the job names a file of it.
+    ship: bool | None = None
+    ship_limit: str = "1Gi"
+    storage_class: str = ""
 
 
-@click.command("run")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="FILE | -- COMMAND...")
+@verb("run")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="FILE... | -- COMMAND...")
+@click.option(
+    "-f",
+    "--filename",
+    "more",
+    multiple=True,
+    metavar="FILE",
+    help="A file, as for kubectl; - is standard input.",
+)
 @click.option(
     "--nproc", type=int, metavar="N", help="Run COMMAND as a job of N processes; no file is needed."
 )
 @click.option("--kind", default="PyTorchJob", show_default=True, help="What kind of job a COMMAND becomes.")
+@click.option("--image", default="", metavar="IMAGE", help="The image that COMMAND runs in; with --context.")
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=AMOUNT",
+    help="What each process of COMMAND may take, as nvidia.com/gpu=1.",
+)
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="PATH=VALUE",
-    help="Change a value of the job, as spec.runPolicy.backoffLimit=2.",
+    help="Change a value of every job, as spec.runPolicy.backoffLimit=2.",
 )
-@click.option("--keep", is_flag=True, help="Leave logs, the job and its curve in runs/<job>/.")
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Leave logs, the job and its curve in runs/<job>/; in a cluster let the job go on after Ctrl-C.",
+)
 @click.option(
     "--runs",
     type=click.Path(path_type=Path),
@@ -62,70 +95,146 @@ class Asked(NamedTuple):
 @click.option(
     "-o", "--output", type=click.Choice(["json"]), help="Print the job as it ended; all else goes to stderr."
 )
+@click.option(
+    "--ship/--no-ship",
+    default=None,
+    help="Whether the folder goes along to the cluster; by default if the command names a file of it.",
+)
+@click.option(
+    "--ship-limit",
+    default="1Gi",
+    show_default=True,
+    metavar="SIZE",
+    help="How large a folder may be to be shipped.",
+)
+@click.option("--storage-class", default="", metavar="NAME", help="Of the claim that carries a large folder.")
 @node_options
+@server_options
 def run_file(
     words: tuple[str, ...],
+    more: tuple[str, ...],
     nproc: int | None,
-    kind: str,
-    settings: tuple[str, ...],
     keep: bool,
     runs: Path,
-    timeout: float | None,
     output: str | None,
-    **node: Any,
+    server: ServerOptions,
+    **given: Any,
 ) -> int:
-    """Run a job on this machine, watch it, exit with its verdict.
+    r"""Run jobs on this machine or in a cluster, watch them, exit with their verdict.
 
     \b
     gangline run job.yaml                            the job in a file, in the file's folder
     gangline run job.yaml --set spec.runPolicy.backoffLimit=2
     gangline run --nproc 4 -- python train.py        a script as a PyTorchJob, here
     gangline run --nproc 2 --kind TFJob -- python train.py
+    gangline run a.yaml b.yaml                       both at once, on one screen
+    kustomize build . | gangline run -               from standard input, in the folder you are in
+    gangline run --context prod --image IMAGE --nproc 4 --limit nvidia.com/gpu=1 -- python train.py
+    gangline run --context prod job.yaml
 
-    Every replica becomes a process with the variables it would have in a cluster. Ctrl-C stops all of them; once
-    more kills them. Exit codes: 0 succeeded, 100 failed, 101 not finished in time, 130 interrupted, 1 an error.
-    """  # noqa: D301
-    options = NodeOptions(**node)
+    Here every replica becomes a process with the variables it would have in a cluster. Ctrl-C stops all of them;
+    once more kills them. With --context the job runs in that cluster, the folder goes along (without what .gitignore
+    names), and Ctrl-C deletes the job.
+
+    Exit codes: 0 succeeded, 100 failed (one of them is enough), 101 not finished in time, 103 deleted by somebody
+    else, 130 interrupted, 1 an error.
+    """
+    options = NodeOptions(**{name: given.pop(name) for name in NodeOptions._fields})
+    check_place(server, options)
     asked = Asked(
-        settings=settings,
-        timeout=timeout,
+        **given,
         runs=runs if keep else None,
         output=output or "",
         node=options._replace(capacity=(*OFFERED, *options.capacity)),
+        server=server,
     )
     if nproc is not None:
-        return run_job(asked._replace(command=words, nproc=nproc, kind=kind))
-    if len(words) != 1:
+        check_command(words, more)
+        return run_job(asked._replace(command=words, nproc=nproc))
+    words += more
+    if not words:
+        raise InputError("expected a FILE; or for a script: gangline run --nproc 4 -- python train.py")
+    if asked.image or asked.limits:
+        option = "--image" if asked.image else "--limit"
+        raise InputError(f"{option}: is for a COMMAND with --nproc; a file says it itself, or --set does")
+    return run_job(asked._replace(files=tuple(map(Path, words))))
+
+
+def check_command(words: Sequence[str], files: Sequence[str]) -> None:
+    """Refuse a file of a job where a command should be. Raises `InputError`."""
+    named = [*files, *(word for word in words[:1] if word.endswith((".yaml", ".yml")))]
+    if named:
         raise InputError(
-            "expected one FILE at a time; or for a script: gangline run --nproc 4 -- python train.py"
+            f"--nproc: is for a COMMAND, and {named[0]} is a file; leave --nproc out, or change the file's replicas with --set"
         )
-    return run_job(asked._replace(file=Path(words[0])))
+
+
+def check_place(server: ServerOptions, node: NodeOptions) -> None:
+    """Refuse options of a cluster for a run on this machine, and the other way round. Raises `InputError`."""
+    if server.context is None:
+        # Which server is a question only of a cluster; a run must not land in one by accident.
+        for name, value in server._replace(verbose=0, about="")._asdict().items():
+            if value:
+                option = SPELT.get(name, f"--{name.replace('_', '-')}")
+                raise InputError(
+                    f"{option}: the run is on this machine; add --context NAME to run in a cluster"
+                )
+    elif node != NodeOptions():
+        name = next(name for name in node._fields if getattr(node, name) != getattr(NodeOptions(), name))
+        raise InputError(f"--{name}: is about a run on this machine; leave it out with --context")
 
 
 def run_job(asked: Asked) -> int:
     """Read, run, follow, tell the verdict. Bad input is found before anything starts."""
-    facts, body, folder = _job(asked)
+    jobs = _jobs(asked)
+    check_names(jobs)
     # Imported here: the command line must start fast, and a mistake be told in no time.
     import gc
 
     # Nothing of what is imported is garbage, and looking for it takes a tenth of the time.
     gc.disable()
-    from gangline.cli.running import execute
+    if asked.server.context is not None:
+        from gangline.cli.remote import execute
+    else:
+        from gangline.cli.running import execute
 
     gc.freeze()
     gc.enable()
-    return execute(asked, facts, body, folder)
+    return execute(asked, jobs)
 
 
-def _job(asked: Asked) -> tuple[JobKind, JSON, Path]:
-    """The job, its kind, and where its processes start. Raises `InputError`."""
-    if asked.file is not None:
-        from gangline.cli.manifest import read_job
+def _is_here(server: ServerOptions) -> bool:
+    """Whether the context leads to the plane of this machine, which runs processes and no images. Raises `ConfigError`."""
+    from gangline.cli.places import find
 
-        facts, body = read_job(asked.file, asked.settings)
-        return facts, body, asked.file.parent.resolve()
+    place = find(server._replace(verbose=0))
+    return place.local is not None or place.left is not None
+
+
+def _of_file(file: Path, settings: Sequence[str]) -> Iterator[Job]:
+    from gangline.cli.manifest import read_with_others
+
+    found, others = read_with_others(file, settings)
+    for number, (facts, document) in enumerate(found):
+        # Made once, before the first.
+        needs = others if number == 0 else ()
+        yield Job(facts, document.body, file.parent.resolve(), document=document, needs=needs)
+
+
+def _jobs(asked: Asked) -> Sequence[Job]:
+    """The jobs, their kinds, and where their processes start. Raises `InputError`."""
+    if asked.files:
+        return [job for file in asked.files for job in _of_file(file, asked.settings)]
     from gangline.cli.overrides import overridden
-    from gangline.cli.script import scripted
+    from gangline.cli.script import LOCAL_IMAGE, scripted
 
-    facts, body = scripted(asked.kind, asked.command, asked.nproc)
-    return facts, overridden(body, asked.settings), Path.cwd()
+    remote = asked.server.context is not None
+    if remote and not asked.image and not _is_here(asked.server):
+        raise InputError("--context: a command in a cluster needs an image; add --image IMAGE")
+    facts, body = scripted(
+        asked.kind, asked.command, asked.nproc, image=asked.image or LOCAL_IMAGE, limits=asked.limits
+    )
+    if remote:
+        # As here, where nothing goes on when the run is over; but for a while one can look at it.
+        body["spec"]["runPolicy"] = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": DAY}
+    return [Job(facts, overridden(body, asked.settings), Path.cwd(), scripted=True)]

@@ -44,8 +44,8 @@ class Screen(Protocol):
 
     def log(self, member: str, line: str) -> None: ...
     def progress(self, member: str, progress: Progress) -> None: ...
-    def draw(self, facts: Facts) -> None:
-        """All there is to know now. Called again and again."""
+    def draw(self, *jobs: Facts) -> None:
+        """All there is to know now of every job. Called again and again."""
 
     def say(self, *lines: Line) -> None:
         """Lines for people."""
@@ -99,7 +99,7 @@ class Plain:
             self._told[member] = (here, now)
             self._echo(f"  {member:<10} {plain(progress)}")
 
-    def draw(self, facts: Facts) -> None:
+    def draw(self, *jobs: Facts) -> None:
         """Every change was told already."""
 
     def say(self, *lines: Line) -> None:
@@ -189,7 +189,8 @@ class Live:
         self._waiting: list[str] = []
         self._coloured = self._console.color_system is not None and not self._console.no_color
         self._colours: dict[str, int] = {}
-        self._facts: Facts | None = None
+        # Of the members' names that were seen so far.
+        self._longest = 0
 
     def __enter__(self) -> Self:
         self._block.__enter__()
@@ -217,13 +218,14 @@ class Live:
         for told in self._folding.add(member, line):
             self._hold(member, told)
 
-    def draw(self, facts: Facts) -> None:
+    def draw(self, *jobs: Facts) -> None:
         from rich.text import Text
 
-        self._facts = facts
+        self._longest = max([self._longest, *(len(seat.name) for facts in jobs for seat in facts.seats)])
         self._print()
         width, height = self._console.size
-        lines = block(facts, width - 1, max(3, height // 2))
+        room = max(3, height // 2 // max(1, len(jobs)))
+        lines = [line for facts in jobs for line in block(facts, width - 1, room)]
         rule = Text("─" * (width - 1), style="dim")
         self._block.update(Text("\n").join([rule, *map(self._styled, lines)]), refresh=True)
 
@@ -237,9 +239,8 @@ class Live:
         self.say(*live_ending(outcome))
 
     def _hold(self, member: str, line: str) -> None:
-        names = [seat.name for seat in self._facts.seats] if self._facts is not None else []
-        width = max(map(len, [*names, member]))
-        before = f"{member:>{width}}│"
+        self._longest = max(self._longest, len(member))
+        before = f"{member:>{self._longest}}│"
         if self._coloured:
             colour = self._colours.setdefault(member, COLOURS[len(self._colours) % len(COLOURS)])
             before = f"\x1b[{colour}m{before}\x1b[0m"

@@ -9,6 +9,7 @@ from gangline.api.jaxjob import JAXJOB
 from gangline.api.meta import JSON
 from gangline.api.paddlejob import PADDLEJOB
 from gangline.api.pytorchjob import PYTORCHJOB
+from gangline.api.quantity import Quantity, QuantityError
 from gangline.api.tfjob import TFJOB
 from gangline.api.training import GROUP, VERSION, JobKind
 from gangline.api.xgboostjob import XGBOOSTJOB
@@ -17,13 +18,17 @@ from gangline.base.errors import InputError
 SCRIPTED: tuple[JobKind, ...] = (PYTORCHJOB, TFJOB, JAXJOB, XGBOOSTJOB, PADDLEJOB)
 LED = ("Master", "Worker")
 LONGEST = 40
+LOCAL_IMAGE = "local"
+"""Where processes are of this machine, no image is needed."""
 
 
-def scripted(kind: str, command: Sequence[str], nproc: int) -> tuple[JobKind, JSON]:
+def scripted(
+    kind: str, command: Sequence[str], nproc: int, *, image: str = LOCAL_IMAGE, limits: Sequence[str] = ()
+) -> tuple[JobKind, JSON]:
     """A job of so many members that all run the command. Raises `InputError`.
 
     PyTorchJob and XGBoostJob have a master, which is one of them; the others have equal workers. Nothing is
-    restarted: a script that fails should say so at once.
+    restarted: a script that fails should say so at once. `limits` are what each member may take: `cpu=2`.
     """
     facts = next((each for each in SCRIPTED if each.kind.lower() == kind.lower()), None)
     if facts is None:
@@ -33,12 +38,10 @@ def scripted(kind: str, command: Sequence[str], nproc: int) -> tuple[JobKind, JS
         raise InputError(f"--nproc {nproc}: expected 1 or more")
     if not command:
         raise InputError("--nproc: no command; write: gangline run --nproc 4 -- python train.py")
-    template = {
-        "spec": {
-            # Of a container only its name counts here: the command runs on this machine.
-            "containers": [{"name": facts.container, "image": "local", "command": [*map(literal, command)]}]
-        }
-    }
+    container: JSON = {"name": facts.container, "image": image, "command": [*map(literal, command)]}
+    if limits:
+        container["resources"] = {"limits": dict(map(limit, limits))}
+    template = {"spec": {"containers": [container]}}
     return facts, {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": facts.kind,
@@ -51,6 +54,18 @@ def scripted(kind: str, command: Sequence[str], nproc: int) -> tuple[JobKind, JS
             }
         },
     }
+
+
+def limit(text: str) -> tuple[str, str]:
+    """`nvidia.com/gpu=1`, in parts. Raises `InputError`."""
+    name, equals, amount = text.partition("=")
+    try:
+        Quantity.parse(amount)
+    except QuantityError:
+        equals = ""
+    if not name or not equals:
+        raise InputError(f"--limit {text}: expected NAME=AMOUNT; write: --limit nvidia.com/gpu=1")
+    return name, amount
 
 
 def team(facts: JobKind, nproc: int) -> dict[str, int]:

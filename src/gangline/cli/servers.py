@@ -54,7 +54,9 @@ def server_options_all(command: F) -> F:
 def _options(command: F, *, every: bool) -> F:
     def collected(*args: Any, **given: Any) -> Any:
         own = {name: given.pop(name) for name in ServerOptions._fields if name in given}
-        return command(*args, server=ServerOptions(**own), **given)
+        words = given.get("words") or ("",)
+        about = str(given.get("job") or words[-1])
+        return command(*args, server=ServerOptions(**own, about=about), **given)
 
     update_wrapper(collected, command)
     namespaces = (

@@ -1,33 +1,42 @@
-"""One job on a plane of its own, from start to end, with a viewer who may interrupt. Heavy to import."""
+"""Jobs on a plane of their own, from start to end, with a viewer who may interrupt. Heavy to import."""
 
 import asyncio
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from gangline.api.codec import to_json
-from gangline.api.meta import JSON
-from gangline.api.training import JobKind
 from gangline.base.clock import Clock
+from gangline.base.errors import InputError
+from gangline.base.tasks import unwrapped
 from gangline.cli import guard as guarding
+from gangline.cli.artifacts import Artifacts, in_runs, in_state, provided
+from gangline.cli.companions import provide
 from gangline.cli.ending import Outcome
-from gangline.cli.follow import Follower, Watcher
+from gangline.cli.filelines import FileLines
+from gangline.cli.folders import home_folder
+from gangline.cli.follow import Follower, JobDeleted, Watcher
 from gangline.cli.keeping import Keeping
+from gangline.cli.nearby import publish
+from gangline.cli.parts import Board
 from gangline.cli.processes import kill_all
+from gangline.cli.recording import Recording, recorded
+from gangline.cli.results import Result, final
 from gangline.cli.screen import Screen
+from gangline.cli.together import Job, gathered
 from gangline.cli.usage import Usage
 from gangline.cli.view import Span
 from gangline.kube.client import Client
-from gangline.kube.errors import NotFound
 from gangline.local.cluster import LocalSettings
+from gangline.local.home import Home
 from gangline.local.node.settings import NodeSettings
 from gangline.operator.settings import LOCAL
 from gangline.operator.wire import embedded
@@ -37,82 +46,122 @@ from gangline.why.words import names
 class Wanted(NamedTuple):
     """What to run, and how."""
 
-    facts: JobKind
-    body: JSON
-    # Where its processes start.
-    folder: Path
+    jobs: Sequence[Job]
     node: NodeSettings
     timeout: float | None = None
     # Made with the folder in which the node keeps its records.
     watcher: Callable[[Path], Watcher] | None = None
-    keeping: Keeping | None = None
+    # By the job's name; none for those of which nothing is kept.
+    keeping: Mapping[str, Keeping] = {}
 
 
-class Result(NamedTuple):
-    """What became of it, also as the server has it."""
+async def run(wanted: Wanted, screen: Screen, clock: Clock) -> list[Result]:
+    """Run the jobs to their ends and show them. Raises `TimeoutError`; when this returns or raises, no process is left.
 
-    outcome: Outcome
-    body: JSON
-
-
-async def run(wanted: Wanted, screen: Screen, clock: Clock) -> Result:
-    """Run the job to its end and show it. Raises `TimeoutError`; when this returns or raises, no process is left.
+    A job that somebody deleted meanwhile has no result.
 
     An interrupt (SIGINT, SIGTERM, SIGHUP) cancels it: processes are asked to end, and get a moment to do so. At the next
     one they are killed.
     """
     started = clock.monotonic()
-    with guarded() as state, screen:
-        settings = LocalSettings(folder=wanted.folder, logs=state, node=wanted.node)
+    folder, jobs = gathered(wanted.jobs)
+    with left(wanted, jobs, screen, clock) as (state, artifacts, recording), screen:
+        node = msgspec.structs.replace(wanted.node, artifacts=artifacts.pattern)
+        settings = LocalSettings(folder=folder, logs=state, node=node)
         # The other kinds would only take time.
-        operator = msgspec.structs.replace(LOCAL, kinds=(wanted.facts.kind,))
+        operator = msgspec.structs.replace(LOCAL, kinds=tuple({job.facts.kind for job in jobs}))
         async with embedded(settings, clock, operator) as plane:
+            recording.store = plane.store
+            await publish(state, plane.connection, [job.key() for job in jobs])
             screen.ready(plane.url, clock.monotonic() - started)
-            follower = Follower(
-                plane.client,
-                wanted.facts,
-                state,
-                clock,
-                screen,
-                watcher=wanted.watcher(state) if wanted.watcher is not None else None,
-                keeper=wanted.keeping.line if wanted.keeping is not None else None,
-                usage=Usage(state, clock).sample if screen.draws else None,
-            )
-            with interruptible(follower, screen, state):
-                async with asyncio.timeout(wanted.timeout):
-                    outcome = await follower.follow(wanted.body)
-                return Result(outcome, await final(plane.client, outcome))
+            await provide(plane.client, jobs)
+            team = followers(wanted, jobs, plane.client, state, clock, screen)
+            with interruptible(team, screen, state):
+                async with asyncio.timeout(wanted.timeout), asyncio.TaskGroup() as group:
+                    tasks = [
+                        group.create_task(_followed(each, job, screen))
+                        for job, each in zip(jobs, team, strict=True)
+                    ]
+                ends = [end for task in tasks if (end := task.result()) is not None]
+                return [
+                    Result(end, await final(plane.client, end), artifacts.of(end.job.metadata.key))
+                    for end in ends
+                ]
 
 
-async def final(client: Client, outcome: Outcome) -> JSON:
-    """The job as the server has it; one that was cleaned up already, as it was last seen."""
-    job = outcome.job
-    with suppress(NotFound):
-        return await client.get(client.plain(type(job)), job.metadata.key)
-    return to_json(job)
+async def _followed(follower: Follower, job: Job, screen: Screen) -> Outcome | None:
+    try:
+        with unwrapped():
+            return await follower.follow(job.body)
+    except JobDeleted as error:
+        screen.say((Span(str(error), "yellow"),))
+        return None
 
 
 @contextmanager
-def guarded() -> Iterator[Path]:
-    """A folder for the node, gone when the block ends; and with it every process, even if this one is killed."""
-    with tempfile.TemporaryDirectory(prefix="gangline-") as folder:
-        guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(guarding.__file__)), folder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            # Ctrl-C on the terminal is not for it.
-            start_new_session=True,
+def left(
+    wanted: Wanted, jobs: Sequence[Job], screen: Screen, clock: Clock
+) -> Iterator[tuple[Path, Artifacts, Recording]]:
+    """The folder of the node, which goes; what programs make and the record of the jobs, which stay."""
+    home, keys = Home(home_folder(None)), [job.key() for job in jobs]
+    with suppress(InputError):
+        # Others are not to look into it. Where it cannot be, nothing is left.
+        home.prepare()
+    kept = next(iter(wanted.keeping.values()), None)
+    artifacts = in_runs(kept.folder.parent) if kept is not None else in_state(home)
+    spare = [folder for key in keys for folder in artifacts.all_of(key)]
+    with guarded(spare) as state, provided(artifacts, keys):
+        recording = Recording(home.runs, [job.facts for job in jobs], state, clock)
+        with recorded(recording, lambda text: screen.say((Span(text, "yellow"),))):
+            yield state, artifacts, recording
+
+
+def followers(
+    wanted: Wanted, jobs: Sequence[Job], client: Client, state: Path, clock: Clock, screen: Screen
+) -> list[Follower]:
+    """One for each job; several share the screen."""
+    board = Board(screen, len(jobs))
+    return [
+        Follower(
+            client,
+            job.facts,
+            FileLines(state, job.key(), [other.name for other in jobs]),
+            clock,
+            board.part(job.name),
+            watcher=wanted.watcher(state) if wanted.watcher is not None else None,
+            keeper=wanted.keeping[job.name].line if job.name in wanted.keeping else None,
+            usage=Usage(state, clock).sample if screen.draws else None,
         )
-        try:
-            yield Path(folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            guard.communicate()
+        for job in jobs
+    ]
 
 
 @contextmanager
-def interruptible(follower: Follower, screen: Screen, state: Path) -> Iterator[None]:
+def guarded(spare: Sequence[Path] = ()) -> Iterator[Path]:
+    """A folder for the node, gone when the block ends; and with it every process, even if this one is killed.
+
+    In that case the spare folders go, too, those that are empty.
+    """
+    # The guard is there before the folder: nothing is ever without one.
+    folder = Path(tempfile.gettempdir(), f"gangline-{secrets.token_hex(4)}")
+    guard = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(Path(guarding.__file__)), str(folder), *map(str, spare)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # Ctrl-C on the terminal is not for it.
+        start_new_session=True,
+    )
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        guard.communicate()
+
+
+@contextmanager
+def interruptible(team: Sequence[Follower], screen: Screen, state: Path) -> Iterator[None]:
     """Ctrl-C asks the block to end, and says what is being stopped; once more kills what is still there."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
@@ -122,7 +171,7 @@ def interruptible(follower: Follower, screen: Screen, state: Path) -> Iterator[N
         nonlocal times
         times += 1
         if times == 1:
-            whom = names(follower.alive()) or "the job"
+            whom = names(team[0].alive()) or "the job" if len(team) == 1 else f"{len(team)} jobs"
             screen.say((Span(f"stopping {whom} … (Ctrl-C again kills at once)", "yellow"),))
             task.cancel()
         else:

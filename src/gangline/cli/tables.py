@@ -25,6 +25,11 @@ def colours(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def fitted(text: str, width: int) -> str:
+    """Text for a cell: cut to a width for people at a terminal, whole for everybody else."""
+    return text if len(text) <= width or not sys.stdout.isatty() else f"{text[: width - 1]}…"
+
+
 class Columns:
     """Rows in columns whose widths only grow: what is printed later lines up with what came before."""
 

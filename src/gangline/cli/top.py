@@ -84,7 +84,7 @@ def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -
                 return
             time.sleep(PAUSE_SECONDS)  # noqa: ASYNC251 - nothing else goes on here
 
-    return ask(server, work, missing=NOT_FOUND)
+    return ask(server, work, missing=NOT_FOUND, alive=True)
 
 
 def _with_history(
@@ -164,8 +164,10 @@ def _said(metrics: JSON) -> Use:
 
 
 def _folder(place: Place) -> Path | None:
-    """Where the node of a plane of this machine keeps its pods."""
+    """Where the node of a plane of this machine, or of a run, keeps its pods."""
     folder = place.local / "pods" / "pods" if place.local is not None else None
+    if place.run is not None:
+        folder = place.run / "pods"
     return folder if folder is not None and folder.is_dir() else None
 
 

@@ -14,6 +14,7 @@ import click
 from gangline.base.errors import InputError
 from gangline.cli.folders import home_folder
 from gangline.cli.nodeoptions import NodeOptions, node_options
+from gangline.cli.verb import verb
 
 OPEN = (
     "warning: the API server listens on {}: whoever reaches it and has the token runs commands here, as you; "
@@ -30,9 +31,14 @@ folder_option = click.option(
 )
 
 
-@click.command()
+@verb()
 @folder_option
-@click.option("--port", type=int, default=0, help="Port of the API server; chosen once and kept by default.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the API server; chosen once and kept by default.",
+)
 @click.option(
     "--bind",
     metavar="ADDRESS",
@@ -48,9 +54,25 @@ folder_option = click.option(
     default="fit",
     help="Who binds pods of default-scheduler: the plane, to a node that fits, or nobody here.",
 )
+@click.option(
+    "--gang",
+    is_flag=True,
+    help="Start every job as a gang: all of its pods or none. Without, jobs with a schedulingPolicy.",
+)
 @click.option("--detach", is_flag=True, help="Return when the plane is ready, and leave it running.")
-def up(folder: Path | None, port: int, bind: str, scheduler: str, detach: bool, **node: Any) -> int:
-    """Start a control plane on this machine: API server, node, operator. State survives a restart."""
+def up(
+    folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, detach: bool, **node: Any
+) -> int:
+    r"""Start a control plane on this machine: API server, node, operator, scheduler. State survives a restart.
+
+    \b
+      gangline up                                  until interrupted
+      gangline up --detach                         in the background, until gangline down
+      gangline up --detach --capacity nvidia.com/gpu=8 --gang
+      kubectl --kubeconfig ~/.local/state/gangline/kubeconfig get pods -A
+
+    Exit codes: 0; 1 an error, such as a port that is taken.
+    """
     from gangline.local.binding import binding
     from gangline.local.home import Home
     from gangline.local.node.choosing import settings
@@ -70,18 +92,23 @@ def up(folder: Path | None, port: int, bind: str, scheduler: str, detach: bool, 
         click.echo(OPEN.format(place.host), err=True)
     if detach:
         words = ["--port", str(port), "--bind", place.host, "--default-scheduler", scheduler]
+        words += ["--gang"] if gang else []
         return _detached(home.folder, [*words, *options.words()])
-    return asyncio.run(_up(home.folder, port, place.host, options, binds=scheduler == "fit"))
+    return asyncio.run(_up(home.folder, port, place.host, options, binds=scheduler == "fit", gang=gang))
 
 
-async def _up(folder: Path, port: int, bind: str, options: NodeOptions, *, binds: bool) -> int:
+async def _up(folder: Path, port: int, bind: str, options: NodeOptions, *, binds: bool, gang: bool) -> int:
+    import msgspec
+
     from gangline.base.clock import SystemClock
+    from gangline.cli.artifacts import in_state, tidy
     from gangline.local.binding import Binding
     from gangline.local.certs import authority
     from gangline.local.cluster import LocalSettings
     from gangline.local.home import Home
     from gangline.local.node.choosing import settings
     from gangline.local.plane import PlaneSettings
+    from gangline.operator.settings import LOCAL, LOCAL_GANGS
     from gangline.operator.wire import embedded
 
     home, clock, place = Home(folder), SystemClock(), Binding(bind)
@@ -93,7 +120,7 @@ async def _up(folder: Path, port: int, bind: str, options: NodeOptions, *, binds
         logs=home.pods,
         state=home.state,
         plane=plane,
-        node=settings(**options._asdict()),
+        node=msgspec.structs.replace(settings(**options._asdict()), artifacts=in_state(home).pattern),
         binds=binds,
     )
     stop = asyncio.Event()
@@ -101,13 +128,14 @@ async def _up(folder: Path, port: int, bind: str, options: NodeOptions, *, binds
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # Claimed until all of it has ended: `gangline down` then returns when nothing is left, ports included.
     with home.claimed():
-        async with embedded(local, clock) as cluster:
+        async with embedded(local, clock, LOCAL_GANGS if gang else LOCAL) as cluster:
             issued = authority(home.certificates, place.names(), clock.now())
             home.write_kubeconfig(cluster.url, issued.ca)
             home.announce()
             click.echo(f"control plane ready: {cluster.url}", err=True)
             click.echo(f"kubectl --kubeconfig {home.kubeconfig} get pods -A", err=True)
             await stop.wait()
+        tidy(home)
     return 0
 
 
@@ -131,10 +159,17 @@ def _detached(folder: Path, options: list[str]) -> int:
     return 0
 
 
-@click.command()
+@verb()
 @folder_option
 def down(folder: Path | None) -> int:
-    """Stop the control plane of this machine. What it stored stays."""
+    r"""Stop the control plane of this machine. What it stored stays.
+
+    \b
+      gangline down
+      gangline down --dir /tmp/plane
+
+    Exit codes: 0, also if none was running; 1 it does not end.
+    """
     from gangline.local.home import Home
 
     home = Home(home_folder(folder))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import click
 
 from gangline.base.errors import GanglineError
-from gangline.cli.lazy import LazyGroup
+from gangline.cli.lazy import LazyGroup, complain
 
 VERBS = {
     "apply": ("gangline.cli.apply:apply", "Make objects as files say, or change them to that."),
@@ -19,6 +19,7 @@ VERBS = {
         "All about one job: replicas, conditions, failure, events.",
     ),
     "doctor": ("gangline.cli.doctor:doctor", "Look whether everything is in place for jobs to run."),
+    "drill": ("gangline.cli.drill:drill", "Provoke a fault, and see whether the training survives it."),
     "events": ("gangline.cli.events:events", "What happened to a job and its replicas, oldest first."),
     "exec": ("gangline.cli.exec:exec_", "Run a command in a replica."),
     "get": ("gangline.cli.get:get", "Print jobs, or objects of any kind."),
@@ -48,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = verbs.main(list(arguments), prog_name="gangline", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        complain(error)
         return 1
     except (click.Abort, KeyboardInterrupt):
         return 130

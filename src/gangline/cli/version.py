@@ -1,37 +1,65 @@
 """`gangline version`: ours, and the server's."""
 
-import asyncio
-import os
-from pathlib import Path
-
 import click
 
 from gangline import __version__
+from gangline.cli.servers import Place, ServerOptions, find, server_options, told
+from gangline.cli.verb import verb
+from gangline.kube.client import Client
 
 
-@click.command()
-@click.option("--client", is_flag=True, help="Only the version of gangline, no server.")
-@click.option(
-    "--kubeconfig", metavar="FILE", help="Kubeconfig to use instead of KUBECONFIG and ~/.kube/config."
-)
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
-def version(client: bool, kubeconfig: str | None, context: str | None) -> None:
-    """Print the versions of gangline and of the Kubernetes server it talks to."""
-    click.echo(f"gangline {__version__}")
-    if not client:
-        click.echo(f"server   {asyncio.run(_server(kubeconfig, context))}")
+@verb()
+@click.option("--client", "alone", is_flag=True, help="Only the version of gangline, no server.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="For programs.")
+@server_options
+def version(alone: bool, output: str | None, server: ServerOptions) -> int:
+    r"""Print the versions of gangline and of the Kubernetes server it talks to, if there is one.
+
+    \b
+      gangline version
+      gangline version --client
+      gangline version --context prod -o json
+
+    Exit codes: 0; 1 a server that was asked for does not answer.
+    """
+    found = {"gangline": __version__}
+    code = 0 if alone else _ask(server, found)
+    if output == "json":
+        from gangline.cli.output import as_json
+
+        click.echo(as_json(found), nl=False)
+    else:
+        for name, text in found.items():
+            click.echo(f"{name:<8} {text}")
+    return code
 
 
-async def _server(kubeconfig: str | None, context: str | None) -> str:
-    # Imported here: `gangline version --client` needs none of it.
-    import msgspec
+def _ask(server: ServerOptions, found: dict[str, str]) -> int:
+    """Write the server's version down. Where there is no server at all, that is no error."""
+    from gangline.cli.places import NoServer, ask_at
+    from gangline.kube.errors import ConfigError
 
-    from gangline.kube.client import Client
-    from gangline.kube.config import load
-    from gangline.kube.http import HttpTransport
-    from gangline.kube.transport import Request
+    try:
+        place = find(server)
+    except NoServer:
+        return _nobody()
+    except ConfigError as error:
+        return told(error)
+    if place.left is not None:
+        return _nobody()
 
-    connection = load(kubeconfig=kubeconfig, context=context, environ=os.environ, home=Path.home())
-    async with HttpTransport(connection) as transport:
-        answer = await Client(transport).call(Request("GET", "/version"))
-    return str(msgspec.json.decode(answer, type=dict[str, str]).get("gitVersion", "unknown"))
+    async def work(client: Client, place: Place) -> int:
+        import msgspec
+
+        from gangline.kube.transport import Request
+
+        answer = await client.call(Request("GET", "/version"))
+        found["server"] = str(msgspec.json.decode(answer, type=dict[str, str]).get("gitVersion", "unknown"))
+        return 0
+
+    return ask_at(place, server, work)
+
+
+def _nobody() -> int:
+    click.echo("no server is running", err=True)
+    return 0

@@ -46,7 +46,7 @@ def wait(words: tuple[str, ...], goal: str, timeout: timedelta, server: ServerOp
       gangline wait linear && ./publish
       gangline wait linear --for condition=Running --timeout 2m
       gangline wait linear --for delete
-      gangline wait tfjob/linear --for jsonpath='{.status.phase}'=Done
+      gangline wait tfjob/linear --for jsonpath='{.status.replicaStatuses.Worker.active}'=3
       gangline wait pod/linear-worker-0 --for condition=Ready
 
     Exit codes: 0 it holds (the job succeeded); 100 the job failed, so it never will; 101 not in time; 102 no such
@@ -66,7 +66,7 @@ def wait(words: tuple[str, ...], goal: str, timeout: timedelta, server: ServerOp
             codes.append(UNFINISHED)
         return max(codes)
 
-    return converse(server, work, missing=NOT_FOUND)
+    return converse(server, work, missing=NOT_FOUND, afterwards=work)
 
 
 def goal_of(text: str) -> Goal:
@@ -140,12 +140,13 @@ async def _one(client: Client, place: Place, word: str, goal: Goal, text: str) -
     except NotFound as error:
         if text == "delete":
             return SUCCEEDED
-        if text != "create":
+        if text != "create" or place.left is not None:
             raise
         return await _created(client, place, word, error)
     code = goal(found.body)
     if code is None:
-        code = await _until(client, found, goal)
+        # What runs left does not change any more.
+        code = await _until(client, found, goal) if place.left is None else UNFINISHED
     _tell(found.shown, text, code)
     return code
 

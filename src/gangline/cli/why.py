@@ -85,7 +85,7 @@ def why(job: str, form: str, hung_after: timedelta, server: ServerOptions) -> in
         click.echo(as_json(report) if form == "json" else screen(report), nl=False)
         return HEALTHY if report.healthy else FOUND
 
-    return converse(server, work, missing=NOT_FOUND)
+    return converse(server, work, missing=NOT_FOUND, as_it_was=True)
 
 
 async def metered(client: Client, place: Place, case: Case) -> Case:

@@ -8,8 +8,8 @@ import msgspec
 from gangline.api.core import PodPhase
 from gangline.api.meta import JSON
 from gangline.api.mpijob import MPIJOB, MPIJob
-from gangline.api.training import JobKind, ReplicaSpec, RunPolicy
 from gangline.frameworks import mpihosts, mpiobjects, texts
+from gangline.frameworks.base import TeamFramework
 from gangline.frameworks.mpihosts import DISCOVERY, HOSTS, HYDRA_HOSTS, SCRIPT, in_folder
 from gangline.frameworks.mpiobjects import CONFIG_VOLUME, RBAC, config_volume, launcher_name
 from gangline.frameworks.team import MASTER_ROLE, WORKER, all_succeeded, counts, size
@@ -38,7 +38,7 @@ What pods that share its cores, host name and network must be told comes from th
 """
 
 
-class Mpi:
+class Mpi(TeamFramework[MPIJob]):
     """MPIJob.
 
     In a cluster the launcher reaches its workers by a kubectl that an init container of `delivery_image` brings.
@@ -46,16 +46,15 @@ class Mpi:
     no init container, and Open MPI 5 and MPICH are told their hosts too.
     """
 
+    facts = MPIJOB
+
     resources: tuple[str, ...] = (CONFIGS, ACCOUNTS, ROLES, BINDINGS)
+    inseparable = True
 
     def __init__(
         self, delivery_image: str = "kubeflow/kubectl-delivery:latest", agent: str | None = None
     ) -> None:
         self._delivery_image, self._agent = delivery_image, agent
-
-    @property
-    def facts(self) -> JobKind:
-        return MPIJOB
 
     def default(self, job: MPIJob) -> MPIJob:
         written = job.spec
@@ -74,12 +73,6 @@ class Mpi:
         elif size(replicas, LAUNCHER) != 1:
             path = f"spec.mpiReplicaSpecs.{LAUNCHER}.replicas"
             yield Problem(path, f"is {size(replicas, LAUNCHER)}; write 1")
-
-    def replicas(self, job: MPIJob) -> Mapping[str, ReplicaSpec]:
-        return job.spec.mpi_replica_specs
-
-    def run_policy(self, job: MPIJob) -> RunPolicy:
-        return job.spec.run_policy
 
     def wiring(self, job: MPIJob, member: Member, addresses: Addresses) -> PodEdits:
         return self._launcher(job) if member.type == LAUNCHER else self._worker(job)
@@ -111,9 +104,6 @@ class Mpi:
     def failure(self, job: MPIJob, kind: str, count: int) -> Told:
         # Twice the kind: v1 says so, and clients match on it.
         return msgspec.structs.replace(texts.failure(job, kind, count), reason="MPIJobMPIJobFailed")
-
-    def tolerates(self, job: MPIJob, kind: str) -> bool:
-        return False
 
     def _worker(self, job: MPIJob) -> PodEdits:
         volume = config_volume(job, {SCRIPT: _RUNNABLE})

@@ -1,14 +1,14 @@
 """PaddlePaddle: collective with workers alone, or parameter servers (masters) and workers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from gangline.api.meta import JSON
 from gangline.api.paddlejob import PADDLEJOB, PaddleJob
-from gangline.api.training import JobKind, ReplicaSpec, RunPolicy
 from gangline.frameworks import texts
+from gangline.frameworks.base import TeamFramework
 from gangline.frameworks.team import (
     MASTER,
     MASTER_ROLE,
@@ -19,19 +19,17 @@ from gangline.frameworks.team import (
     size,
     total,
 )
-from gangline.jobs.framework import Addresses, Into, PodEdits, Problem, Told, Verdict, variables
+from gangline.jobs.framework import Addresses, Into, PodEdits, Problem, Verdict, variables
 from gangline.jobs.gang import Gang, Member
 from gangline.jobs.intake import defaulted
 
 _OWN_ADDRESS = {"name": "POD_IP_DUMMY", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
 
-class Paddle:
+class Paddle(TeamFramework[PaddleJob]):
     """PaddleJob."""
 
-    @property
-    def facts(self) -> JobKind:
-        return PADDLEJOB
+    facts = PADDLEJOB
 
     def default(self, job: PaddleJob) -> PaddleJob:
         job = defaulted(job, PADDLEJOB)
@@ -45,12 +43,6 @@ class Paddle:
     def validate(self, job: PaddleJob) -> Iterable[Problem]:
         if job.spec.elastic_policy is not None and WORKER not in self.replicas(job):
             yield Problem("spec.paddleReplicaSpecs", "has no Worker, which elasticPolicy needs; write one")
-
-    def replicas(self, job: PaddleJob) -> Mapping[str, ReplicaSpec]:
-        return job.spec.paddle_replica_specs
-
-    def run_policy(self, job: PaddleJob) -> RunPolicy:
-        return job.spec.run_policy
 
     def wiring(self, job: PaddleJob, member: Member, addresses: Addresses) -> PodEdits:
         replicas, leader = self.replicas(job), self._leader(job)
@@ -72,16 +64,10 @@ class Paddle:
         running = counts(gang, leader).active > 0
         return texts.verdict(job, succeeded=succeeded, running=running, led=leader == MASTER)
 
-    def failure(self, job: PaddleJob, kind: str, count: int) -> Told:
-        return texts.failure(job, kind, count)
-
     def ignored(self, job: Any) -> Iterable[Problem]:
         assert isinstance(job, PaddleJob)
         if job.spec.elastic_policy is not None:
             yield Problem("spec.elasticPolicy", "has no effect, as in v1; write the replicas you want")
-
-    def tolerates(self, job: PaddleJob, kind: str) -> bool:
-        return False
 
     def _leader(self, job: PaddleJob) -> str:
         return MASTER if size(self.replicas(job), MASTER) else WORKER

@@ -1,15 +1,16 @@
 """PyTorch: torch.distributed's variables and torchrun's (`PET_`), and success by the master, or by workers alone."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from gangline.api.meta import JSON
 from gangline.api.pytorchjob import PYTORCHJOB, ElasticPolicy, PyTorchJob
-from gangline.api.training import GROUP, VERSION, JobKind, ReplicaSpec, RunPolicy
+from gangline.api.training import GROUP, VERSION
 from gangline.frameworks import texts
+from gangline.frameworks.base import TeamFramework
 from gangline.frameworks.initcontainer import InitContainers
 from gangline.frameworks.team import (
     MASTER,
@@ -27,7 +28,6 @@ from gangline.jobs.framework import (
     Into,
     PodEdits,
     Problem,
-    Told,
     Verdict,
     variables,
 )
@@ -39,8 +39,10 @@ AUTOSCALERS = "horizontalpodautoscalers.autoscaling"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
-class PyTorch:
+class PyTorch(TeamFramework[PyTorchJob]):
     """PyTorchJob. Workers wait for their master's name with `init_image`, unless that is empty."""
+
+    facts = PYTORCHJOB
 
     resources: tuple[str, ...] = (AUTOSCALERS,)
 
@@ -48,10 +50,6 @@ class PyTorch:
         self, init_image: str = "alpine:3.10", init_tries: int = 100, init_template: str | None = None
     ) -> None:
         self._init = InitContainers(init_image, init_tries, init_template)
-
-    @property
-    def facts(self) -> JobKind:
-        return PYTORCHJOB
 
     def default(self, job: PyTorchJob) -> PyTorchJob:
         job = defaulted(job, PYTORCHJOB)
@@ -77,12 +75,6 @@ class PyTorch:
             path = "spec.elasticPolicy.nProcPerNode"
             yield Problem(path, "is deprecated and stands beside spec.nprocPerNode; write the latter alone")
 
-    def replicas(self, job: PyTorchJob) -> Mapping[str, ReplicaSpec]:
-        return job.spec.pytorch_replica_specs
-
-    def run_policy(self, job: PyTorchJob) -> RunPolicy:
-        return job.spec.run_policy
-
     def wiring(self, job: PyTorchJob, member: Member, addresses: Addresses) -> PodEdits:
         led = self._led(job)
         init: tuple[JSON, ...] = ()
@@ -96,6 +88,14 @@ class PyTorch:
         )
         leads = member == (LEADER if led else FIRST_WORKER)
         return PodEdits(env=env, into=Into.EVERY, labels=MASTER_ROLE if leads else {}, init_containers=init)
+
+    def fewest(self, job: Any) -> int | None:
+        """Elastic jobs train with as few workers as their policy says."""
+        assert isinstance(job, PyTorchJob)
+        elastic = job.spec.elastic_policy
+        if elastic is None or elastic.min_replicas is None:
+            return None
+        return elastic.min_replicas + size(self.replicas(job), MASTER)
 
     def companions(self, job: Any, gang: Gang) -> tuple[Companion, ...]:
         """The autoscaler of an elastic job that has metrics."""
@@ -114,9 +114,6 @@ class PyTorch:
             succeeded = counts(gang, WORKER).succeeded > 0
         return texts.verdict(job, succeeded=succeeded, running=counts(gang, leader).active > 0, led=led)
 
-    def failure(self, job: PyTorchJob, kind: str, count: int) -> Told:
-        return texts.failure(job, kind, count)
-
     def ignored(self, job: Any) -> Iterable[Problem]:
         assert isinstance(job, PyTorchJob)
         elastic = job.spec.elastic_policy
@@ -124,9 +121,6 @@ class PyTorch:
             yield Problem(
                 "spec.elasticPolicy", "with standalone: true torchrun ignores rdzvHost and rdzvPort"
             )
-
-    def tolerates(self, job: PyTorchJob, kind: str) -> bool:
-        return False
 
     def _led(self, job: PyTorchJob) -> bool:
         return size(self.replicas(job), MASTER) > 0

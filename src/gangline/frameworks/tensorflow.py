@@ -8,13 +8,13 @@ import msgspec
 from gangline.api.core import PodPhase
 from gangline.api.meta import JSON
 from gangline.api.tfjob import TFJOB, TFJob
-from gangline.api.training import JobKind, ReplicaSpec, RunPolicy
+from gangline.api.training import ReplicaSpec
 from gangline.frameworks import texts
+from gangline.frameworks.base import TeamFramework
 from gangline.frameworks.memory import Last
 from gangline.frameworks.team import MASTER, MASTER_ROLE, WORKER, all_succeeded, counts, size
 from gangline.jobs.framework import Addresses, PodEdits, Problem, Told, Verdict, variables
 from gangline.jobs.gang import Gang, Member, terminated
-from gangline.jobs.intake import defaulted
 
 CHIEF, PS = "Chief", "PS"
 LEADERS = (CHIEF, MASTER)
@@ -23,18 +23,13 @@ FIRST_WORKER = Member(WORKER, 0)
 ALL_WORKERS = "AllWorkers"
 
 
-class TensorFlow:
+class TensorFlow(TeamFramework[TFJob]):
     """TFJob."""
+
+    facts = TFJOB
 
     def __init__(self) -> None:
         self._cluster: Last[msgspec.Raw] = Last()
-
-    @property
-    def facts(self) -> JobKind:
-        return TFJOB
-
-    def default(self, job: TFJob) -> TFJob:
-        return defaulted(job, TFJOB)
 
     def validate(self, job: TFJob) -> Iterable[Problem]:
         replicas = self.replicas(job)
@@ -46,12 +41,6 @@ class TensorFlow:
             if size(replicas, kind) > 1:
                 path = f"spec.tfReplicaSpecs.{kind}.replicas"
                 yield Problem(path, f"is {size(replicas, kind)}; write 1, for TensorFlow knows one chief")
-
-    def replicas(self, job: TFJob) -> Mapping[str, ReplicaSpec]:
-        return job.spec.tf_replica_specs
-
-    def run_policy(self, job: TFJob) -> RunPolicy:
-        return job.spec.run_policy
 
     def wiring(self, job: TFJob, member: Member, addresses: Addresses) -> PodEdits:
         chief = self._chief(job)

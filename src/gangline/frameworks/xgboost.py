@@ -1,30 +1,24 @@
 """XGBoost, and LightGBM: a master that tracks, and success by it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from gangline.api.meta import JSON
-from gangline.api.training import JobKind, ReplicaSpec, RunPolicy
 from gangline.api.xgboostjob import XGBOOSTJOB, XGBoostJob
 from gangline.frameworks import texts
+from gangline.frameworks.base import TeamFramework
 from gangline.frameworks.memory import Last
 from gangline.frameworks.team import MASTER, MASTER_ROLE, WORKER, all_succeeded, counts, size, total
-from gangline.jobs.framework import Addresses, Into, PodEdits, Problem, Told, Verdict, variables
+from gangline.jobs.framework import Addresses, Into, PodEdits, Problem, Verdict, variables
 from gangline.jobs.gang import Gang, Member
-from gangline.jobs.intake import defaulted
 
 
-class XGBoost:
+class XGBoost(TeamFramework[XGBoostJob]):
     """XGBoostJob."""
+
+    facts = XGBOOSTJOB
 
     def __init__(self) -> None:
         self._names: Last[str] = Last()
-
-    @property
-    def facts(self) -> JobKind:
-        return XGBOOSTJOB
-
-    def default(self, job: XGBoostJob) -> XGBoostJob:
-        return defaulted(job, XGBOOSTJOB)
 
     def validate(self, job: XGBoostJob) -> Iterable[Problem]:
         replicas = self.replicas(job)
@@ -32,12 +26,6 @@ class XGBoost:
             yield Problem("spec.xgbReplicaSpecs", "has no Master; write one, with replicas: 1")
         elif size(replicas, MASTER) != 1:
             yield Problem(f"spec.xgbReplicaSpecs.{MASTER}.replicas", f"is {size(replicas, MASTER)}; write 1")
-
-    def replicas(self, job: XGBoostJob) -> Mapping[str, ReplicaSpec]:
-        return job.spec.xgb_replica_specs
-
-    def run_policy(self, job: XGBoostJob) -> RunPolicy:
-        return job.spec.run_policy
 
     def wiring(self, job: XGBoostJob, member: Member, addresses: Addresses) -> PodEdits:
         replicas, leader = self.replicas(job), addresses.of(Member(MASTER, 0))
@@ -55,12 +43,6 @@ class XGBoost:
     def verdict(self, job: XGBoostJob, gang: Gang) -> Verdict:
         succeeded = all_succeeded(self.replicas(job), gang, MASTER)
         return texts.verdict(job, succeeded=succeeded, running=counts(gang, MASTER).active > 0, led=True)
-
-    def failure(self, job: XGBoostJob, kind: str, count: int) -> Told:
-        return texts.failure(job, kind, count)
-
-    def tolerates(self, job: XGBoostJob, kind: str) -> bool:
-        return False
 
     def _workers(self, job: XGBoostJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
         """What LightGBM wants to know."""

@@ -7,9 +7,11 @@ from typing import TypeAlias
 import msgspec
 
 from gangline.api.core import Pod
+from gangline.api.scheduling import PodGroupState
 from gangline.api.training import Failure, JobStatus, Ledger, ReplicaSpec, RestartPolicy, RestartScope
 from gangline.jobs.framework import Framework, J, Outcome, Told, Verdict
 from gangline.jobs.gang import Member, terminated
+from gangline.jobs.gangstate import gives_up, stranded
 from gangline.jobs.intake import ours
 from gangline.jobs.observed import Observed
 from gangline.jobs.restart import (
@@ -64,6 +66,8 @@ class Active(msgspec.Struct, frozen=True):
     # The whole team is to be started anew; and with new addresses.
     team: bool = False
     renew: bool = False
+    # Nobody failed: there is no room for all who are missing.
+    stranded: PodGroupState | None = None
     # The replica type to blame for it, and what happened.
     kind: str = ""
     cause: Failure | None = None
@@ -111,9 +115,12 @@ def assess(framework: Framework[J], seen: Observed[J], so_far: Tally) -> Standin
         cause = failure(*found, framework.facts.container, seen.children.logs)
         return _limit(job, BUDGET_SPENT, cause)
     standing = _unfinished(framework, seen, so_far, verdict)
-    if isinstance(standing, Active):
-        return _limited(framework, seen, so_far, standing)
-    return standing
+    if not isinstance(standing, Active):
+        return standing
+    if not standing.team and not standing.replace:
+        state = stranded(framework, seen, so_far.ledger)
+        standing = Active(verdict, team=True, stranded=state) if state is not None else standing
+    return _limited(framework, seen, so_far, standing)
 
 
 def _unfinished(
@@ -225,10 +232,9 @@ def _failing(
 def _limited(framework: Framework[J], seen: Observed[J], so_far: Tally, standing: Active) -> Active | Failing:
     job, policy = seen.job, framework.run_policy(seen.job)
     known = so_far.ledger.replaced
-    # A port that somebody else took is no fault of the job's.
-    wanted = int(standing.team and not standing.renew) or sum(
-        pod.metadata.uid not in known for pod in standing.replace
-    )
+    # A port that somebody else took is no fault of the job's, nor is a lack of room.
+    own = standing.team and not standing.renew and standing.stranded is None
+    wanted = int(own) or sum(pod.metadata.uid not in known for pod in standing.replace)
     if exhausted(policy.backoff_limit, so_far.restarts, so_far.ledger, wanted):
         cause = standing.cause or worn_out(seen.gang, framework.facts.container, seen.children.logs)
         return _limit(job, BUDGET_SPENT, cause)
@@ -236,6 +242,9 @@ def _limited(framework: Framework[J], seen: Observed[J], so_far: Tally, standing
     deadline = policy.active_deadline_seconds
     if started is not None and deadline is not None and seen.now - started >= timedelta(seconds=deadline):
         return _limit(job, "it was active longer than specified deadline", standing.cause)
+    late = gives_up(seen)
+    if late is not None:
+        return _limit(job, late.told, standing.cause)
     return standing
 
 

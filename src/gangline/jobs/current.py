@@ -9,7 +9,7 @@ from gangline.jobs.assess import Tally
 from gangline.jobs.framework import Framework, J
 from gangline.jobs.observed import Observed
 from gangline.jobs.render import job_labels
-from gangline.jobs.status import replica_statuses, with_condition, without_condition
+from gangline.jobs.status import headway, replica_statuses, with_condition, without_condition
 
 
 def current(framework: Framework[J], seen: Observed[J], so_far: Tally) -> JobStatus:
@@ -21,6 +21,7 @@ def current(framework: Framework[J], seen: Observed[J], so_far: Tally) -> JobSta
         start_time=job.status.start_time or stamp(now),
         observed_generation=job.metadata.generation,
         restarts=so_far.restarts,
+        progress=headway(seen.gang, job.status.progress, now),
         ledger=so_far.ledger,
     )
 

@@ -12,7 +12,7 @@ from gangline.jobs.assess import Failing, Succeeding, Tally, resuming
 from gangline.jobs.current import created, current, said, stamp, unblocked
 from gangline.jobs.fill import companions
 from gangline.jobs.framework import ClearsCounters, Framework, J
-from gangline.jobs.observed import Observed
+from gangline.jobs.observed import Observed, owned
 from gangline.jobs.status import (
     idle_counters,
     lifecycle,
@@ -166,10 +166,8 @@ def farewell(seen: Observed[J]) -> tuple[Action, ...]:
     """The companions that an idle job has no use for."""
     stage: list[Action] = []
     for companion, found in seen.companions:
-        if not companion.only_active or found is None:
+        if not companion.only_active or found is None or found["metadata"].get("deletionTimestamp"):
             continue
-        uid = found["metadata"].get("uid", "")
-        owners = found["metadata"].get("ownerReferences") or []
-        if any(owner.get("uid") == seen.job.metadata.uid for owner in owners):
-            stage.append(Delete(companion.resource, companion.name, uid))
+        if owned(found, seen.job.metadata.uid):
+            stage.append(Delete(companion.resource, companion.name, found["metadata"].get("uid", "")))
     return tuple(stage)

@@ -57,6 +57,9 @@ _WORDS = {
     "rolebindings.rbac.authorization.k8s.io": "RoleBinding",
     "podgroups.scheduling.volcano.sh": "PodGroup",
     "podgroups.scheduling.x-k8s.io": "PodGroup",
+    "podgroups.scheduling.gangline.dev": "PodGroup",
+    "podgroups.scheduling.k8s.io": "PodGroup",
+    "workloads.scheduling.k8s.io": "Workload",
 }
 
 

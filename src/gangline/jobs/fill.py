@@ -12,7 +12,8 @@ from gangline.api.training import ROUND, Ledger, RestartPolicy, RestartScope
 from gangline.jobs.actions import PODS, SERVICES, Action, Adopt, Change, Create, Delete, Note
 from gangline.jobs.framework import Framework, J
 from gangline.jobs.gang import Member, seat_name
-from gangline.jobs.observed import Observed
+from gangline.jobs.gangs.podgroup import UNMARKED
+from gangline.jobs.observed import Observed, owned
 from gangline.jobs.render import companion_body, member_labels, pod_body, service_body, team_service_body
 from gangline.jobs.restart import scope
 from gangline.jobs.site import Services
@@ -30,7 +31,7 @@ class Filling(msgspec.Struct, frozen=True):
 def fill(framework: Framework[J], seen: Observed[J], ledger: Ledger) -> Filling:
     """Make what is missing and send away what is too much."""
     if not seen.admitted:
-        return Filling(((*_surplus(seen), *companions(seen)),), wanting=True)
+        return Filling((*_ahead(seen), (*_surplus(seen), *companions(seen))), wanting=True)
     adopted = _adopted(seen)
     spared = {(action.resource, action.name) for action in adopted}
     first = (
@@ -46,16 +47,17 @@ def fill(framework: Framework[J], seen: Observed[J], ledger: Ledger) -> Filling:
         if (PODS, name := seat_name(seen.job.metadata.name, seat)) not in spared
         and (PODS, name) not in seen.children.awaited
     ]
-    wanting = bool(missing or any(isinstance(action, Create) for action in first))
+    ahead = _ahead(seen)
+    wanting = bool(missing or any(isinstance(action, Create) for action in first) or ahead)
     wait = _wait(seen, ledger)
     # A member is told where all the others are, so none starts before every address is known, and none is of an
     # earlier round: a service that is being deleted still says the port that was lost.
     outdated = any(_number(found) < ledger.addresses for found in seen.children.services)
     ready = framework.facts.port is None or (seen.addresses.covers(seen.gang.seats) and not outdated)
     if wait is not None or not ready or not missing:
-        return Filling((first,), wake_after=wait if missing else None, wanting=wanting)
+        return Filling((*ahead, first), wake_after=wait if missing else None, wanting=wanting)
     pods = tuple(_pod(framework, seen, seat, ledger) for seat in missing)
-    return Filling((first, pods), _overruled(framework, seen, missing), wanting=wanting)
+    return Filling((*ahead, first, pods), _overruled(framework, seen, missing), wanting=wanting)
 
 
 def _wait(seen: Observed[J], ledger: Ledger) -> timedelta | None:
@@ -68,6 +70,7 @@ def _pod(framework: Framework[J], seen: Observed[J], seat: Member, ledger: Ledge
     job, spec = seen.job, framework.replicas(seen.job)[seat.type]
     edits = framework.wiring(job, seat, seen.addresses)
     together = scope(job, framework.run_policy(job)) is RestartScope.JOB
+    gangs = seen.placed_by.gangs
     body = pod_body(
         job,
         seat,
@@ -78,6 +81,7 @@ def _pod(framework: Framework[J], seen: Observed[J], seat: Member, ledger: Ledge
         seen.site,
         number=ledger.round,
         restarts_together=together and spec.restart_policy != RestartPolicy.NEVER,
+        marks=gangs.marks(seen.team, seat) if gangs is not None else UNMARKED,
     )
     return Create(PODS, body)
 
@@ -99,7 +103,8 @@ def _overruled(framework: Framework[J], seen: Observed[J], missing: list[Member]
 
 def _elsewhere(seen: Observed[J], templates: Mapping[str, JSON]) -> tuple[Note, ...]:
     """A template's own scheduler is respected, and knows nothing of the gang."""
-    if seen.site.gangs is None:
+    gangs = seen.placed_by.gangs
+    if gangs is None:
         return ()
     return tuple(
         Note(
@@ -109,7 +114,7 @@ def _elsewhere(seen: Observed[J], templates: Mapping[str, JSON]) -> tuple[Note, 
         )
         for kind, template in templates.items()
         if (name := (template.get("spec") or {}).get("schedulerName"))
-        and name != seen.site.gangs.marks(seen.job, kind).scheduler
+        and name != (gangs.marks(seen.team, Member(kind, 0)).scheduler or name)
     )
 
 
@@ -159,11 +164,13 @@ def _surplus(seen: Observed[J]) -> tuple[Action, ...]:
 def _adopted(seen: Observed[J]) -> tuple[Adopt, ...]:
     """Objects with our labels and at our names that nobody owns."""
     job = seen.job.metadata.name
-    names = {seat_name(job, seat) for seat in seen.gang.seats}
+    names = {(kind, seat_name(job, seat)) for seat in seen.gang.seats for kind in (PODS, SERVICES)}
+    if seen.site.services is Services.PER_JOB:
+        names.add((SERVICES, job))
     return tuple(
         Adopt(resource, found.metadata.name, found.metadata.uid)
         for resource, found in seen.children.orphans
-        if found.metadata.name in names and found.metadata.deletion_timestamp is None
+        if (resource, found.metadata.name) in names and found.metadata.deletion_timestamp is None
     )
 
 
@@ -180,17 +187,23 @@ def _has(pod: Pod, labels: dict[str, str]) -> bool:
     return labels.items() <= pod.metadata.labels.items()
 
 
-def companions(seen: Observed[J], *, ending: bool = False) -> tuple[Action, ...]:
+def _ahead(seen: Observed[J]) -> tuple[tuple[Action, ...], ...]:
+    """A stage of its own for companions that others refer to, if they need anything."""
+    stage = companions(seen, first=True)
+    return (stage,) if stage else ()
+
+
+def companions(seen: Observed[J], *, first: bool = False, ending: bool = False) -> tuple[Action, ...]:
     """Make the companions that are missing, and put right those that are not. Of an ending job, those that stay."""
     stage: list[Action] = []
     for companion, found in seen.companions:
-        if ending and (companion.only_active or found is None):
+        if companion.first != first or (ending and (companion.only_active or found is None)):
             continue
         if found is None:
             if (companion.resource, companion.name) not in seen.children.awaited:
                 stage.append(Create(companion.resource, companion_body(seen.job, companion.body)))
             continue
-        if not _owned(found, seen.job.metadata.uid):
+        if not owned(found, seen.job.metadata.uid):
             if not companion.anyones:
                 # Met by name: the refusal tells whose it is.
                 stage.append(Create(companion.resource, companion_body(seen.job, companion.body)))
@@ -204,10 +217,6 @@ def companions(seen: Observed[J], *, ending: bool = False) -> tuple[Action, ...]
             uid = found["metadata"].get("uid", "")
             stage.append(Change(companion.resource, companion.name, changes, uid))
     return tuple(stage)
-
-
-def _owned(found: JSON, uid: str) -> bool:
-    return any(owner.get("uid") == uid for owner in found["metadata"].get("ownerReferences") or [])
 
 
 def covers(found: Any, wanted: Any) -> bool:

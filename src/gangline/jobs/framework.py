@@ -144,6 +144,8 @@ class Companion(msgspec.Struct, frozen=True):
     only_active: bool = False
     # Somebody else's of that name will do as well.
     anyones: bool = False
+    # Is there before all others.
+    first: bool = False
 
     @property
     def name(self) -> str:
@@ -159,6 +161,25 @@ class NeedsCompanions(Protocol):
     resources: tuple[str, ...]
 
     def companions(self, job: Any, gang: Gang) -> tuple[Companion, ...]: ...
+
+
+@runtime_checkable
+class Shrinks(Protocol):
+    """A framework some of whose jobs can go on with fewer replicas."""
+
+    def fewest(self, job: Any) -> int | None:
+        """With how many, of all types together; None: of this job with all only."""
+        ...
+
+
+@runtime_checkable
+class Inseparable(Protocol):
+    """A framework whose teams cannot go on without any one of their members: collectives of a fixed size.
+
+    If there is no room to replace one, all start anew.
+    """
+
+    inseparable: bool
 
 
 @runtime_checkable

@@ -7,6 +7,16 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.api.names import DNS_LABEL_LENGTH
+from gangline.api.scheduling import (
+    BIND,
+    COMMIT,
+    GANG_SCHEDULER,
+    ON_TIMEOUT,
+    PIN,
+    PREFERRED_TOPOLOGY,
+    REQUIRED_TOPOLOGY,
+)
+from gangline.api.scheduling import GROUP as SCHEDULING
 from gangline.api.training import (
     OURS,
     CleanPodPolicy,
@@ -75,9 +85,34 @@ def ignored(framework: Framework[J], job: J) -> Iterator[Note]:
             if metadata.get(name):
                 told = f"{path}.{kind}.template.metadata.{name}: has no effect; pods are named after the job"
                 yield Note("FieldIgnored", told, warning=True)
+    yield from _of_scheduling(job.metadata.annotations)
     if isinstance(framework, IgnoresFields):
         for problem in framework.ignored(job):
             yield Note("FieldIgnored", str(problem), warning=True)
+
+
+# What a job may say of scheduling; with the values, where they are few.
+_SCHEDULING: Mapping[str, tuple[str, ...]] = {
+    COMMIT: (BIND, PIN),
+    ON_TIMEOUT: ("Fail", "Wait"),
+    GANG_SCHEDULER: (),
+    PREFERRED_TOPOLOGY: (),
+    REQUIRED_TOPOLOGY: (),
+}
+
+
+def _of_scheduling(annotations: Mapping[str, str]) -> Iterator[Note]:
+    for name, value in annotations.items():
+        if not name.startswith(f"{SCHEDULING}/"):
+            continue
+        known = _SCHEDULING.get(name)
+        if known is None:
+            told = f"has no effect; write one of {', '.join(_SCHEDULING)}"
+        elif known and value.lower() not in [each.lower() for each in known]:
+            told = f'is "{value}", which has no effect; write one of {", ".join(known)}'
+        else:
+            continue
+        yield Note("FieldIgnored", f"metadata.annotations[{name}]: {told}", warning=True)
 
 
 def _of_replica(facts: JobKind, path: str, kind: str, spec: ReplicaSpec) -> Iterator[Problem]:

@@ -8,11 +8,13 @@ import msgspec
 
 from gangline.api.core import Pod, Service
 from gangline.api.meta import JSON
+from gangline.api.scheduling import PodGroupState
 from gangline.api.training import SchedulingPolicy
 from gangline.jobs.actions import PODS
-from gangline.jobs.framework import Addresses, Companion, Framework, J, NeedsCompanions, Problem
+from gangline.jobs.framework import Addresses, Companion, Framework, J, NeedsCompanions, Problem, Shrinks
 from gangline.jobs.gang import Gang
-from gangline.jobs.gangs.podgroup import GangScheduler
+from gangline.jobs.gangs.choice import Choice, choice
+from gangline.jobs.gangs.podgroup import GangScheduler, Team, TellsState, groups_of
 from gangline.jobs.intake import problems
 from gangline.jobs.render import port_number
 from gangline.jobs.site import Site, addresses
@@ -50,6 +52,12 @@ class Observed(msgspec.Struct, Generic[J], frozen=True):
     companions: tuple[tuple[Companion, JSON | None], ...]
     now: datetime
     site: Site
+    # Who places its pods, and what that one is told of them.
+    placed_by: Choice
+    team: Team
+    # The PodGroup there is, and how its gang is doing, where its scheduler says so.
+    group: JSON | None
+    gang_state: PodGroupState | None
 
     @classmethod
     def of(
@@ -65,6 +73,12 @@ class Observed(msgspec.Struct, Generic[J], frozen=True):
         replicas, facts = framework.replicas(job), framework.facts
         wrong = problems(framework, job)
         gang = Gang.of(job.metadata.name, replicas, children.pods, job.status.ledger.round)
+        policy = framework.run_policy(job).scheduling_policy
+        placed_by = choice(site, job, policy=policy is not None)
+        fewest = framework.fewest(job) if not wrong and isinstance(framework, Shrinks) else None
+        team = Team(job, replicas, policy or SchedulingPolicy(), fewest)
+        gangs = placed_by.gangs
+        group = find(groups_of(gangs), job.metadata.name) if gangs is not None and not wrong else None
         ports = {kind: port_number(spec.template, facts) for kind, spec in replicas.items()}
         return cls(
             job=job,
@@ -76,7 +90,7 @@ class Observed(msgspec.Struct, Generic[J], frozen=True):
                 ()
                 if wrong
                 else (
-                    *(_grouped(site.gangs, framework, job, find) if site.gangs is not None else ()),
+                    *(_grouped(gangs, team, group, find) if gangs is not None else ()),
                     *(
                         (found, find(found.resource, found.name))
                         for found in _companions(framework, job, gang)
@@ -85,17 +99,19 @@ class Observed(msgspec.Struct, Generic[J], frozen=True):
             ),
             now=now,
             site=site,
+            placed_by=placed_by,
+            team=team,
+            group=group,
+            gang_state=_state(gangs, group, job.metadata.uid),
         )
 
     @property
     def admitted(self) -> bool:
         """Whether pods may be made: whoever places whole gangs may want to be asked first."""
-        gangs = self.site.gangs
+        gangs = self.placed_by.gangs
         if gangs is None:
-            return True
-        return gangs.admits(
-            next((found for each, found in self.companions if each.resource == gangs.resource), None)
-        )
+            return not self.placed_by.missing
+        return gangs.admits(self.group)
 
     def there(self, resource: str) -> set[str]:
         """Names of the pods or services that are there, or will be as soon as the cache has caught up."""
@@ -104,12 +120,21 @@ class Observed(msgspec.Struct, Generic[J], frozen=True):
         return names | {name for kind, name in self.children.awaited if kind == resource}
 
 
+def owned(found: JSON, uid: str) -> bool:
+    """Whether an object is the job's of that uid."""
+    return any(owner.get("uid") == uid for owner in found["metadata"].get("ownerReferences") or [])
+
+
 def _grouped(
-    gangs: GangScheduler, framework: Framework[J], job: J, find: Find
+    gangs: GangScheduler, team: Team, group: JSON | None, find: Find
 ) -> tuple[tuple[Companion, JSON | None], ...]:
-    found = find(gangs.resource, job.metadata.name)
-    policy = framework.run_policy(job).scheduling_policy or SchedulingPolicy()
-    return ((gangs.group(job, framework.replicas(job), policy, found), found),)
+    return tuple((each, find(each.resource, each.name)) for each in gangs.groups(team, group))
+
+
+def _state(gangs: object, group: JSON | None, uid: str) -> PodGroupState | None:
+    if group is None or not owned(group, uid) or not isinstance(gangs, TellsState):
+        return None
+    return gangs.state(group)
 
 
 def _companions(framework: Framework[J], job: J, gang: Gang) -> tuple[Companion, ...]:

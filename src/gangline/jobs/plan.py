@@ -26,6 +26,8 @@ from gangline.jobs.current import current, said, stamp, unblocked
 from gangline.jobs.ending import deletions, end, release, wind_down
 from gangline.jobs.fill import fill
 from gangline.jobs.framework import Framework, J, Outcome
+from gangline.jobs.gangs.choice import refusal
+from gangline.jobs.gangstate import overdue
 from gangline.jobs.intake import ignored
 from gangline.jobs.observed import Observed
 from gangline.jobs.restart import delayed, lost, scope
@@ -67,16 +69,21 @@ def _keep_going(framework: Framework[J], seen: Observed[J], so_far: Tally, stand
     if not job.status.conditions:
         notes = (*notes, *ignored(framework, job))
     filling = fill(framework, seen, status.ledger)
-    if not filling.wanting:
+    if seen.placed_by.missing:
+        told = refusal(seen.site, seen.placed_by.missing)
+        status = said(status, ConditionType.BLOCKED, "GangSchedulerMissing", told, now)
+        notes = (*notes, Note("GangSchedulerMissing", told, warning=True))
+    elif not filling.wanting:
         status = unblocked(status)
+    status, waiting, patience = _waiting(seen, status)
     phase = _phase(job.status, status)
     if not seen.admitted and job.status.start_time is None:
         # As in v1 a job that waits for its gang has not begun: neither its clock nor its counters.
         status = msgspec.structs.replace(status, start_time=None, replica_statuses={})
         phase = Phase.NONE
     status = lifecycle(_complete(framework, seen, status), phase, seen.gang)
-    wakes = (standing.settles, filling.wake_after, _deadline(framework, seen, status))
-    notes = (*notes, *filling.notes, *abnormal(seen.gang.pods.values()))
+    wakes = (standing.settles, filling.wake_after, patience, _deadline(framework, seen, status))
+    notes = (*notes, *filling.notes, *waiting, *_pods_told(seen))
     return Plan(status, filling.stages, notes, _soonest(wakes))
 
 
@@ -85,25 +92,28 @@ def _restart(
 ) -> Plan:
     """Count what failed, then send it away. Its seat is filled when it is gone."""
     job, ledger = seen.job, status.ledger
-    told = f"job {job.metadata.name} is restarting because {standing.kind} replica(s) failed."
+    told = f"job {job.metadata.name} is restarting because {_why(standing)}"
     fresh: tuple[Pod, ...] = tuple(pod for pod in standing.replace if pod.metadata.uid not in ledger.replaced)
     which = RestartScope.JOB if standing.team else RestartScope.REPLICA
     if standing.team or fresh:
         # A row of failures that began with this one is told by it.
-        cause = status.first_failure if ledger.replaced else standing.cause
+        kept = ledger.replaced or standing.stranded is not None
+        cause = status.first_failure if kept else standing.cause
         ledger = delayed(ledger, which, seen.now)
         status = msgspec.structs.replace(status, first_failure=cause)
         notes = (*notes, Note(f"{job.KIND}Restarting", told, warning=True), *_exits(framework, fresh))
     if standing.team:
-        number = ledger.round + 1
+        number, stranded = ledger.round + 1, standing.stranded
+        blameless = standing.renew or stranded is not None
         ledger = msgspec.structs.replace(
             ledger,
             round=number,
             addresses=number if standing.renew else ledger.addresses,
-            renewals=ledger.renewals + standing.renew,
+            renewals=ledger.renewals + blameless,
+            regrouped=stranded.last_transition_time if stranded is not None else ledger.regrouped,
             complete=False,
         )
-        restarts = status.restarts + (0 if standing.renew else 1)
+        restarts = status.restarts + (0 if blameless else 1)
         doomed: tuple[Pod, ...] = (*seen.gang.pods.values(), *seen.gang.stale, *seen.gang.extra)
     else:
         replaced = (*ledger.replaced, *(pod.metadata.uid for pod in fresh))
@@ -119,6 +129,32 @@ def _restart(
     stages = (stage, *(filling.stages if filling is not None else ()))
     wakes = (filling.wake_after if filling is not None else None, _deadline(framework, seen, status))
     return Plan(status, stages, notes, _soonest(wakes))
+
+
+def _why(standing: Active) -> str:
+    if standing.stranded is None:
+        return f"{standing.kind} replica(s) failed."
+    return f"its gang has no room for all of its members: {standing.stranded.message}"
+
+
+def _pods_told(seen: Observed[J]) -> Iterable[Note]:
+    """What is wrong with pods. Where a group says why all of them wait, it is not told for each of them again."""
+    pods = seen.gang.pods.values()
+    return abnormal(pods if seen.gang_state is None else (pod for pod in pods if pod.spec.node_name))
+
+
+def _waiting(seen: Observed[J], status: JobStatus) -> tuple[JobStatus, tuple[Note, ...], timedelta | None]:
+    """What is told of a gang that waits for its places, once; and when to look again."""
+    waits = overdue(seen)
+    if waits is None:
+        return status, (), None
+    if waits.left > timedelta():
+        return status, (), waits.left
+    if status.ledger.waited == waits.since:
+        return status, (), None
+    ledger = msgspec.structs.replace(status.ledger, waited=waits.since)
+    note = Note("GangTimeout", f"{waits.told}; it goes on waiting", warning=True)
+    return msgspec.structs.replace(status, ledger=ledger), (note,), None
 
 
 def _exits(framework: Framework[J], pods: Iterable[Pod]) -> Iterable[Note]:

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 QUIET = timedelta(milliseconds=200)
 """Counters alone are written down no sooner than this after the last write: five hundred pods do not start at once."""
+PACE = timedelta(seconds=5)
+"""Progress alone is written down no sooner than this after the last write, however often programs report."""
 LOOK_AGAIN = timedelta(seconds=1)
 """When to look again if the cache does not show our own write: its watch may be broken."""
 MOST_LOGS = 4
@@ -44,7 +46,7 @@ class Blocked(GanglineError):
     """The server refuses what a job needs; tried again later."""
 
 
-class JobReconciler(Generic[J]):
+class JobPass(Generic[J]):
     """One pass over one job."""
 
     def __init__(
@@ -77,7 +79,7 @@ class JobReconciler(Generic[J]):
             seen = self._observe(key, logs)
             if seen is None:
                 return None
-        intent = plan(self._framework, seen)
+        intent = self._paced(seen, plan(self._framework, seen))
         early = self._early(seen, intent)
         if early is not None:
             return early
@@ -105,12 +107,32 @@ class JobReconciler(Generic[J]):
     def _early(self, seen: Observed[J], intent: Plan) -> timedelta | None:
         """How long a status whose counters alone are new may wait; None if there is more to it, or it is due."""
         job = seen.job
-        uncounted = msgspec.structs.replace(intent.status, replica_statuses=job.status.replica_statuses)
+        uncounted = msgspec.structs.replace(
+            intent.status,
+            replica_statuses=job.status.replica_statuses,
+            progress=job.status.progress,
+        )
         if uncounted != job.status or intent.status == job.status or intent.notes or any(intent.stages):
             return None
+        return self._left(job, self._quiet) or None
+
+    def _paced(self, seen: Observed[J], intent: Plan) -> Plan:
+        """The plan without the progress, if that is all that is new of the status and it is not due yet."""
+        before, after = seen.job.status, intent.status
+        if after.progress == before.progress:
+            return intent
+        left = self._left(seen.job, PACE)
+        if not left or msgspec.structs.replace(after, progress=before.progress) != before:
+            return intent
+        wakes = (left, intent.wake_after)
+        return msgspec.structs.replace(
+            intent, status=before, wake_after=min(wake for wake in wakes if wake is not None)
+        )
+
+    def _left(self, job: J, wait: timedelta) -> timedelta:
+        """What is left of a wait that began with the last write."""
         since = self._clock.monotonic() - self._written.get(job.metadata.uid, float("-inf"))
-        left = self._quiet - timedelta(seconds=min(since, self._quiet.total_seconds()))
-        return left or None
+        return wait - timedelta(seconds=min(since, wait.total_seconds()))
 
     def _remember(self, job: J) -> None:
         self._written[job.metadata.uid] = self._clock.monotonic()

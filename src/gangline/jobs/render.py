@@ -8,13 +8,12 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.api.training import (
-    GROUP,
     JOB_NAME,
+    JOB_ROLE,
     OPERATOR_NAME,
     REPLICA_INDEX,
     REPLICA_TYPE,
     ROUND,
-    VERSION,
     JobKind,
     ReplicaSpec,
     RestartPolicy,
@@ -22,7 +21,8 @@ from gangline.api.training import (
 )
 from gangline.jobs.framework import Addresses, Into, PodEdits
 from gangline.jobs.gang import UNNUMBERED, Member, seat_name
-from gangline.jobs.gangs.podgroup import Marks
+from gangline.jobs.gangs.podgroup import UNMARKED, Marks
+from gangline.jobs.legacy import legacy_labels
 from gangline.jobs.site import Services, Site
 
 ENDPOINTS = "GANGLINE_ENDPOINTS"
@@ -43,7 +43,7 @@ def member_labels(job: TrainingJob, member: Member) -> dict[str, str]:
 
 def owner_reference(job: TrainingJob) -> JSON:
     return {
-        "apiVersion": f"{GROUP}/{VERSION}",
+        "apiVersion": job.API_VERSION,
         "kind": job.KIND,
         "name": job.metadata.name,
         "uid": job.metadata.uid,
@@ -111,8 +111,9 @@ def pod_body(
     site: Site,
     number: int = 0,
     restarts_together: bool = False,
+    marks: Marks = UNMARKED,
 ) -> JSON:
-    """A member's pod: the user's template, with what the engine and the framework add.
+    """A member's pod: the user's template, with what the engine, the framework and the gang's scheduler add.
 
     `number` is the team's round. A team that restarts together leaves no restart to the kubelet.
     """
@@ -132,14 +133,14 @@ def pod_body(
         body["serviceAccountName"] = edits.service_account
     if site.services is Services.PER_JOB and facts.port is not None:
         body["hostname"], body["subdomain"] = name, job.metadata.name
-    marks = site.gangs.marks(job, member.type) if site.gangs is not None else Marks("")
-    annotations.update(marks.annotations)
-    if marks.scheduler and not body.get("schedulerName"):
-        body["schedulerName"] = marks.scheduler
+    annotations = {**marks.defaults, **annotations, **marks.annotations}
+    _mark(body, marks)
     made: JSON = {
         "name": name,
         "namespace": job.metadata.namespace,
         "labels": {
+            # The template's own win: nobody who wrote such a label should lose it to these.
+            **(legacy_labels(job, member, edits.labels.get(JOB_ROLE, "")) if site.legacy_labels else {}),
             **(metadata.get("labels") or {}),
             **member_labels(job, member),
             **edits.labels,
@@ -153,6 +154,15 @@ def pod_body(
     if metadata.get("finalizers") and facts.port is not None:
         made["finalizers"] = metadata["finalizers"]
     return {"metadata": made, "spec": body}
+
+
+def _mark(body: JSON, marks: Marks) -> None:
+    if marks.scheduler and not body.get("schedulerName"):
+        body["schedulerName"] = marks.scheduler
+    body.update(marks.spec)
+    if marks.gates:
+        gates = body.get("schedulingGates") or []
+        body["schedulingGates"] = [*gates, *({"name": name} for name in marks.gates)]
 
 
 def _restart_policy(written: str, *, restarts_together: bool) -> str:

@@ -52,9 +52,14 @@ def retryable(code: int | None) -> bool:
 
 
 def scope(job: TrainingJob, policy: RunPolicy) -> RestartScope:
-    """Whether one replica restarts or the whole team; the field wins over the annotation."""
+    """Whether one replica restarts or the whole team."""
+    return asked_scope(job, policy) or RestartScope.REPLICA
+
+
+def asked_scope(job: TrainingJob, policy: RunPolicy) -> RestartScope | None:
+    """The same, if the job says so; the field wins over the annotation."""
     written = policy.restart_scope or job.metadata.annotations.get(RESTART_SCOPE, "")
-    return RestartScope.JOB if written == RestartScope.JOB else RestartScope.REPLICA
+    return RestartScope(written) if written in list(RestartScope) else None
 
 
 def exit_code(pod: Pod, container: str) -> int | None:
@@ -174,8 +179,10 @@ def counted(ledger: Ledger, gang: Gang, replicas: Mapping[str, ReplicaSpec]) -> 
         if replicas[seat.type].restart_policy != RestartPolicy.NEVER
     }
     more = sum(max(0, number - ledger.counted.get(uid, 0)) for uid, number in seen.items())
-    kept = {uid: max(number, ledger.counted.get(uid, 0)) for uid, number in seen.items()}
     here = {pod.metadata.uid for pod in (*gang.pods.values(), *gang.stale, *gang.extra)}
+    # One that was scaled away and is not gone yet may get its seat back.
+    kept = {uid: number for uid, number in ledger.counted.items() if uid in here}
+    kept |= {uid: max(number, ledger.counted.get(uid, 0)) for uid, number in seen.items()}
     if gang.missing():
         # Only when every seat has its pod is one that is not seen surely gone: it may just have lost its labels.
         here.update(ledger.replaced)

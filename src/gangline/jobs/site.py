@@ -27,8 +27,19 @@ class Site(msgspec.Struct, frozen=True):
     domain: str = ""
     # Members share one machine: their addresses are on their services, and pods wait for them.
     shared_host: bool = False
+    # Pods carry the labels of earlier operators too.
+    legacy_labels: bool = False
     # Who places all of a job's pods or none; None: nobody in particular.
     gangs: GangScheduler | None = None
+    # Only for jobs that ask for it, by a scheduling policy or by name.
+    gangs_on_request: bool = False
+    # Others whom a job may ask for by name.
+    more_gangs: tuple[GangScheduler, ...] = ()
+
+    @property
+    def offered(self) -> tuple[GangScheduler, ...]:
+        """All whom a job may ask for."""
+        return (*((self.gangs,) if self.gangs is not None else ()), *self.more_gangs)
 
 
 def addresses(

@@ -8,15 +8,18 @@ import msgspec
 from gangline.api.core import PodPhase
 from gangline.api.meta import Condition
 from gangline.api.training import (
+    PROGRESS,
     ConditionType,
+    JobProgress,
     JobStatus,
     Phase,
     ReplicaSpec,
     ReplicaStatus,
     State,
 )
-from gangline.jobs.gang import Gang, active
+from gangline.jobs.gang import UNNUMBERED, Gang, Member, active
 from gangline.jobs.restart import permanent
+from gangline.progress.line import bounded, progress
 
 # A condition that is set takes the place of these.
 _INSTEAD_OF = {
@@ -24,6 +27,7 @@ _INSTEAD_OF = {
     ConditionType.RESTARTING: ConditionType.RUNNING,
 }
 _ENDS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+_LEADS = ("Chief", "Master", UNNUMBERED)
 
 
 def with_condition(
@@ -174,3 +178,32 @@ def _job_state(status: JobStatus, phase: Phase, gang: Gang) -> State:
 def newest(status: JobStatus) -> str:
     """The state in one word: the newest condition that is True."""
     return next((found.type for found in reversed(status.conditions) if found.status == "True"), "Pending")
+
+
+def headway(gang: Gang, before: JobProgress | None, now: datetime) -> JobProgress | None:
+    """How far the training is: what the team's lead reports, and if it does not, whoever comes after it.
+
+    While nobody reports it is what it was, and so it is when what is reported is the same. Whatever is no report is
+    passed over.
+    """
+    reporting = (seat for seat, pod in gang.pods.items() if PROGRESS in pod.metadata.annotations)
+    for seat in sorted(reporting, key=_rank):
+        said = progress(gang.pods[seat].metadata.annotations[PROGRESS])
+        if said is None:
+            continue
+        found = bounded(said)
+        stamp = before.updated if before is not None else None
+        same = JobProgress(
+            step=found.step,
+            total=found.total,
+            metrics=dict(found.metrics),
+            replica=str(seat),
+            updated=stamp,
+        )
+        return same if same == before else msgspec.structs.replace(same, updated=now.replace(microsecond=0))
+    return before
+
+
+def _rank(seat: Member) -> tuple[int, int]:
+    """Chief, master or launcher first, then workers by number, then everyone else."""
+    return (0 if seat.type in _LEADS else 1 if seat.type == "Worker" else 2), seat.index

@@ -8,7 +8,7 @@ needs a program to log in is not for here: `carries` says whether a connection i
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any, Never, Self, TypeVar
@@ -70,6 +70,8 @@ class BlockingTransport:
         self._connection, self._warn, self._patience = connection, Once(warn), patience
         self._agent = f"{agent}/{__version__}"
         self._wire: _Wire | None = None
+        # Answers that were asked for ahead.
+        self._early: list[tuple[Request, Response]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -78,12 +80,34 @@ class BlockingTransport:
         self._hang_up()
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
+        for at, (asked, answer) in enumerate(self._early):
+            if asked == request:
+                del self._early[at]
+                return answer
         sent = await self._connection.credentials.headers()
         answer = self._ask(request, sent, timeout or self._patience)
         if answer.status == 401 and self._connection.credentials.rejected(sent):
             again = await self._connection.credentials.headers()
             answer = self._ask(request, again, timeout or self._patience)
         return answer
+
+    async def ahead(self, requests: Sequence[Request]) -> None:
+        """Ask several small GETs at once, one after the other on the connection; `send` then has their answers.
+
+        So they take as long as one. Whatever goes wrong is left to `send`, which asks again.
+        """
+        sent = await self._connection.credentials.headers()
+        try:
+            wire = self._connect(self._patience)
+            wire.socket.sendall(b"".join(self._written(request, sent) for request in requests))
+            for request in requests:
+                answer = self._heard(wire)
+                if answer.status not in (401, 429) and answer.status < 500:
+                    self._early.append((request, answer))
+                if self._wire is None:
+                    return
+        except (_Closed, OSError, ValueError, Unreachable):
+            self._hang_up()
 
     @asynccontextmanager
     async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
@@ -109,9 +133,17 @@ class BlockingTransport:
                 raise
 
     def _exchange(self, request: Request, credentials: Mapping[str, str], patience: timedelta) -> Response:
+        wire = self._connect(patience)
+        wire.socket.sendall(self._written(request, credentials))
+        return self._heard(wire)
+
+    def _connect(self, patience: timedelta) -> "_Wire":
         wire = self._wire = self._wire or _Wire(_connected(self._connection))
         wire.socket.settimeout(patience.total_seconds())
-        wire.socket.sendall(self._written(request, credentials))
+        return wire
+
+    def _heard(self, wire: "_Wire") -> Response:
+        """The next answer. A connection that the server will close is given up."""
         status, headers = wire.head()
         body = wire.body(headers)
         if headers.get("connection", [""])[-1].lower() == "close":

@@ -1,6 +1,7 @@
 """Requests over HTTP: aiohttp, TLS, credentials, proxies, and the translation of their errors."""
 
 import asyncio
+import io
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
@@ -25,6 +26,8 @@ PATIENCE = timedelta(seconds=60)
 
 CONNECT_SECONDS = 10.0
 """How long a connection may take to come about, and a WebSocket to say goodbye."""
+
+LONG_BODY = 256 * 1024
 
 # A watch may be silent for a minute, so a dead peer is noticed by the kernel: 30 s, then three probes 10 s apart.
 KEEPALIVE = (
@@ -150,7 +153,7 @@ class HttpTransport:
                     answer = await session.request(
                         request.method,
                         self._url(request),
-                        data=request.body or None,
+                        data=_sendable(request.body),
                         headers=self._headers(request, sent),
                         timeout=limit,
                         allow_redirects=False,
@@ -405,6 +408,11 @@ def _untrusted(error: aiohttp.ClientConnectorCertificateError, connection: Conne
 
 def _said(error: BaseException | None) -> str:
     return str(error) or type(error).__name__
+
+
+def _sendable(body: bytes) -> bytes | io.BytesIO | None:
+    """A long body is written a piece at a time, so that others have their turn."""
+    return io.BytesIO(body) if len(body) > LONG_BODY else body or None
 
 
 def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:

@@ -17,6 +17,7 @@ from gangline.kube.config import Connection
 from gangline.kube.http import HttpTransport
 from gangline.local.access import Access
 from gangline.local.binder import Binder, waits
+from gangline.local.claims import CLAIMS, ClaimKeeper, waiting_for
 from gangline.local.node.addressing import addressing
 from gangline.local.node.logs import LogReader
 from gangline.local.node.node import NAME, Node
@@ -51,6 +52,10 @@ class LocalCluster(msgspec.Struct, frozen=True):
     url: str
     client: Client
     connection: Connection
+    store: Store
+    """All that the server knows; still readable when the plane has ended."""
+    access: Access
+    """For other clients: `access.kubeconfig()`."""
 
 
 def waiting(pods: Cache[Pod]) -> Keys[core.Node]:
@@ -77,7 +82,7 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
         access = Access(plane.url, plane.token, plane.authority.ca if plane.authority is not None else None)
         running = group.create_task(_machinery(client, settings, nodes, access, clock))
         try:
-            yield LocalCluster(plane.url, client, plane.connection)
+            yield LocalCluster(plane.url, client, plane.connection, store, access)
         finally:
             running.cancel()
 
@@ -106,5 +111,9 @@ async def _machinery(
             binder = Binder(pods.cache, machines.cache, client, clock)
             sources = [Changes(pods, itself), Changes(machines, waiting(pods.cache))]
             manager.controller("binder", binder, sources, ControllerOptions(workers=1))
+        claims = manager.informer(CLAIMS)
+        keeper = ClaimKeeper(claims.cache, client, settings.logs / "claims")
+        sources = [Changes(claims, itself), Changes(pods, waiting_for(claims.cache))]
+        manager.controller("claims", keeper, sources, ControllerOptions(workers=1))
         manager.add_runnable(node.run)
         await manager.run(signals=False)

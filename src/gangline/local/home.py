@@ -36,6 +36,16 @@ class Home(msgspec.Struct, frozen=True):
         return self.folder / "pods"
 
     @property
+    def runs(self) -> Path:
+        """What ended runs left; see `gangline.local.runs`."""
+        return self.folder / "runs"
+
+    @property
+    def artifacts(self) -> Path:
+        """What programs wrote into the folders of their jobs. Theirs: nothing here removes it."""
+        return self.folder / "artifacts"
+
+    @property
     def kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
 

@@ -56,6 +56,8 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     """Whether whoever creates an object that nothing acts on is warned. A real API server never does."""
     users: Mapping[str, User] = {}
     """Others who may knock, by their tokens."""
+    acts: bool = True
+    """Whether objects are kept in order (garbage collector, namespaces, custom resources). Off: they stay as they are."""
 
 
 class Plane(msgspec.Struct, frozen=True):
@@ -108,8 +110,8 @@ async def api_plane(
     customs.load()
     async with _listening(api, settings, issued) as url, asyncio.TaskGroup() as group:
         await make_api_service(registry, urlsplit(url).port or 443)
-        work = (GarbageCollector(registry).run(), namespaces.run(), customs.run())
-        tasks = [group.create_task(each) for each in work]
+        work = (GarbageCollector(registry).run, namespaces.run, customs.run) if settings.acts else ()
+        tasks = [group.create_task(each()) for each in work]
         try:
             yield Plane(url, token, registry, issued)
         finally:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from gangline.api.kinds import KINDS
 from gangline.api.meta import JSON
@@ -15,6 +15,7 @@ from gangline.kube.client import Client
 from gangline.kube.discovery import served
 from gangline.kube.errors import AlreadyExists, KubeError
 from gangline.schema.crds import crd
+from gangline.schema.gangcrds import GANG_RESOURCES, gang_crd
 
 log = logging.getLogger(__name__)
 
@@ -35,32 +36,47 @@ LOOK = timedelta(seconds=2)
 
 
 async def define(client: Client, clock: Clock, kinds: Sequence[JobKind] = KINDS) -> None:
-    """Make kinds known to a server that is ours, and wait until they are. What is there stays as it is."""
-    for kind in kinds:
+    """Make kinds known to a server that is ours, PodGroups and Queues with them, and wait until they are.
+
+    What is there stays as it is.
+    """
+    for definition in _definitions(kinds):
         with suppress(AlreadyExists):
-            await client.create(CRDS, crd(kind))
-    while await missing(client, kinds):
+            await client.create(CRDS, definition)
+    wanted = (*(kind.resource for kind in kinds), *GANG_RESOURCES)
+    while not all([await served(client, resource) for resource in wanted]):
         await clock.sleep(SOON)
 
 
 async def install(client: Client, kinds: Iterable[JobKind]) -> None:
-    """Make these kinds as this version has them, whoever made them before. Idempotent."""
-    for kind in kinds:
-        await client.apply(CRDS, crd(kind), owner=OWNER, force=True)
+    """Make these kinds, PodGroups and Queues as this version has them, whoever made them before. Idempotent."""
+    for definition in _definitions(kinds):
+        await client.apply(CRDS, definition, owner=OWNER, force=True)
 
 
-async def missing(client: Client, kinds: Iterable[JobKind]) -> tuple[JobKind, ...]:
+def _definitions(kinds: Iterable[JobKind]) -> Iterable[JSON]:
+    return (*map(crd, kinds), *map(gang_crd, GANG_RESOURCES))
+
+
+class Defined(Protocol):
+    """What is served somewhere: a kind of job, or another one of ours."""
+
+    @property
+    def resource(self) -> Resource[Any]: ...
+
+
+async def missing(client: Client, kinds: Iterable[Defined]) -> tuple[Defined, ...]:
     """Which of them the server does not serve."""
     return tuple([kind for kind in kinds if not await served(client, kind.resource)])
 
 
 class Definitions:
-    """Waits for the kinds that an operator needs. `problem` is a readiness check."""
+    """Waits for the kinds that a process needs. `problem` is a readiness check."""
 
-    def __init__(self, client: Client, kinds: Sequence[JobKind], clock: Clock) -> None:
+    def __init__(self, client: Client, kinds: Sequence[Defined], clock: Clock) -> None:
         self._client, self._kinds, self._clock = client, kinds, clock
         # None: not looked for yet.
-        self._missing: tuple[JobKind, ...] | None = None
+        self._missing: tuple[Defined, ...] | None = None
 
     def problem(self) -> str:
         """What is not there, in words; empty when all is."""
@@ -89,5 +105,5 @@ class Definitions:
                 log.warning("cannot look for definitions", extra={"error": str(error)})
 
 
-def names(kinds: Iterable[JobKind]) -> str:
+def names(kinds: Iterable[Defined]) -> str:
     return ", ".join(kind.resource.name for kind in kinds)

@@ -1,13 +1,15 @@
 """The job engine on a manager: one controller per kind, over shared caches."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from gangline.api.core import Pod, Service
 from gangline.api.kinds import JOBS
 from gangline.api.meta import JSON, Key, Selector
+from gangline.api.scheduling import PODGROUPS, QUEUES
 from gangline.api.scheme import Resource, Scheme
 from gangline.api.training import JOB_NAME, JobKind
 from gangline.base.clock import Clock
@@ -20,6 +22,9 @@ from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.actions import PODS, SERVICES
 from gangline.jobs.execute import Executor, Shares
 from gangline.jobs.framework import Framework, NeedsCompanions
+from gangline.jobs.gangs.podgroup import GangScheduler
+from gangline.jobs.gangs.schedulerplugins import SchedulerPlugins
+from gangline.jobs.gangs.volcano import Volcano
 from gangline.jobs.notes import Notes
 from gangline.jobs.observe import (
     ORPHANS,
@@ -31,7 +36,7 @@ from gangline.jobs.observe import (
     orphaned,
     owner_uid,
 )
-from gangline.jobs.reconciler import JobReconciler
+from gangline.jobs.reconciler import JobPass
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
 from gangline.kube.pods import Pods
@@ -48,12 +53,12 @@ COMPANIONS: tuple[Resource[Any], ...] = (
     Resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", dict),
     Resource("rbac.authorization.k8s.io", "v1", "Role", "roles", dict),
     Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", dict),
-    Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", dict),
-    Resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", dict),
+    *Volcano.kinds,
+    *SchedulerPlugins.kinds,
 )
 """Kinds that some jobs need beside pods and services, and that the client does not know by itself."""
 
-SCHEME: Scheme = JOBS.extended(*COMPANIONS, CRDS)
+SCHEME: Scheme = JOBS.extended(PODGROUPS, QUEUES, *COMPANIONS, CRDS)
 """All that an operator reads and writes."""
 
 
@@ -98,6 +103,8 @@ class Engine:
         self._services = manager.informer(Service, where, {OWNER_UID: owner_uid, ORPHANS: orphaned})
         self._companions: dict[str, Informer[JSON]] = {}
         self._settled: set[str] = set()
+        # The kinds served, as owners are known by.
+        self._kinds: set[tuple[str, str]] = set()
         self._shares = Shares()
 
     def add(self, wanted: Sequence[Framework[Any]]) -> None:
@@ -107,9 +114,10 @@ class Engine:
 
     def _add(self, framework: Framework[Any]) -> None:
         facts, settings = framework.facts, self._settings
+        self._kinds.add((facts.model.API_VERSION, facts.kind))
         jobs: Informer[Any] = self._manager.informer(facts.model, Selector(namespace=settings.namespace))
         needed = framework.resources if isinstance(framework, NeedsCompanions) else ()
-        groups = (settings.site.gangs.resource,) if settings.site.gangs is not None else ()
+        groups = tuple(kind.name for gangs in settings.site.offered for kind in gangs.kinds)
         companions = {name: self._companion(name) for name in (*groups, *needed)}
         recorder = Recorder(
             self._client,
@@ -127,7 +135,7 @@ class Engine:
             self._services.cache,
             {name: informer.cache for name, informer in companions.items()},
         )
-        reconciler = JobReconciler(
+        reconciler = JobPass(
             framework,
             Observe(framework, caches, self._expectations, settings.site, self._clock),
             self._executor(facts, Notes(recorder)),
@@ -172,20 +180,27 @@ class Engine:
         if known is None:
             resource = self._client.plain(self._client.scheme.find(name))
             where = Selector(namespace=self._settings.namespace)
-            known = Informer(self._client, resource, where, clock=self._clock, trim=bare_if_foreign)
+            trim = partial(bare_if_foreign, self._kinds)
+            known = Informer(self._client, resource, where, clock=self._clock, trim=trim)
             self._manager.add_informer(known)
             self._companions[name] = known
         return known
 
 
-def bare_if_foreign(found: JSON) -> JSON:
-    """Of an object that no job owns, only that it is there."""
+def bare_if_foreign(kinds: Collection[tuple[str, str]], found: JSON) -> JSON:
+    """Of an object that no job of these kinds owns, only that it is there."""
     metadata = found["metadata"]
     owners = metadata.get("ownerReferences") or []
-    if any(owner.get("apiVersion", "").startswith("kubeflow.org/") for owner in owners):
+    if any((owner.get("apiVersion"), owner.get("kind")) in kinds for owner in owners):
         return found
     kept = ("name", "namespace", "uid", "resourceVersion", "ownerReferences")
     return {"metadata": {name: metadata[name] for name in kept if name in metadata}}
+
+
+def scheme_of(wanted: Iterable[Framework[Any]], gangs: Iterable[GangScheduler] = ()) -> Scheme:
+    """All that an operator of these frameworks reads and writes, with these gang schedulers."""
+    kinds = (kind for each in gangs for kind in each.kinds)
+    return SCHEME.extended(*(framework.facts.resource for framework in wanted), *kinds)
 
 
 class PodLogs:

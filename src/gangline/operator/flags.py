@@ -5,12 +5,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gangline.api.kinds import KINDS
 from gangline.base.errors import InputError
-from gangline.jobs.gangs.podgroup import GangScheduler
-from gangline.jobs.gangs.schedulerplugins import SchedulerPlugins
-from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.site import Services, Site
+from gangline.jobs.site import Services
+from gangline.operator.gangs import named
 from gangline.operator.settings import OperatorSettings, ProcessSettings
 
 TEMPLATE = Path("/etc/config/initContainer.yaml")
@@ -19,10 +19,11 @@ TEMPLATE = Path("/etc/config/initContainer.yaml")
 
 def settings_of(flags: Mapping[str, Any], environ: Mapping[str, str]) -> ProcessSettings:
     """Raises `InputError`. `flags` by their names, with underscores, as `gangline operator` has them."""
-    site = Site(
+    site = msgspec.structs.replace(
+        named(flags["gang_scheduler_name"], protect=flags["protect_gangs"]),
         services=Services(flags["services"]),
+        legacy_labels=flags["legacy_labels"],
         domain=environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
-        gangs=gangs(flags["gang_scheduler_name"]),
     )
     operator = OperatorSettings(
         kinds=known_kinds(flags["kinds"]),
@@ -74,10 +75,3 @@ def template(file: Path) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "is not text"
         raise InputError(f"--pytorch-init-container-template-file: {file}: {why}") from error
-
-
-def gangs(name: str) -> GangScheduler | None:
-    """As v1 reads the flag: `volcano` in any case, else the name under which scheduler-plugins run."""
-    if not name:
-        return None
-    return Volcano() if name.lower() == "volcano" else SchedulerPlugins(name)

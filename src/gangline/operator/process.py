@@ -4,20 +4,24 @@ import asyncio
 import logging
 import math
 import socket
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from gangline import __version__
-from gangline.api.kinds import KINDS
 from gangline.api.meta import Key
 from gangline.base.clock import Clock
-from gangline.base.errors import InputError
 from gangline.base.tasks import first_of, unwrapped
+from gangline.jobs.framework import Framework
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
-from gangline.kube.discovery import served
+from gangline.kube.discovery import version
+from gangline.kube.errors import Forbidden
 from gangline.kube.http import HttpTransport
-from gangline.operator import rivals
+from gangline.operator import gangs, rivals
 from gangline.operator.definitions import Definitions, install
-from gangline.operator.engine import SCHEME, Engine, frameworks
+from gangline.operator.engine import Engine, frameworks, scheme_of
 from gangline.operator.metrics import JobMetrics
 from gangline.operator.settings import ProcessSettings
 from gangline.runtime.health import Health
@@ -29,16 +33,24 @@ from gangline.runtime.metrics import MeteredTransport, Metrics
 log = logging.getLogger(__name__)
 
 
+EMBEDDED = "+gangline-"
+"""In the version of every embedded server."""
 AT_ONCE = 20
 """Requests under way at the same time. Two cores of an API server do no more, and each connection costs memory."""
 
 
-async def run_operator(connection: Connection, settings: ProcessSettings, clock: Clock) -> None:
-    """Run until a signal, then go down in order and return.
+async def run_operator(
+    connection: Connection,
+    settings: ProcessSettings,
+    clock: Clock,
+    wanted: Sequence[Framework[Any]] | None = None,
+) -> None:
+    """Run until a signal, then go down in order and return. `wanted`: these frameworks instead of our own.
 
     Raises `InputError` for settings that cannot be used, `RivalFound` when another operator is there, and whatever
     ends the manager.
     """
+    chosen = frameworks(settings.operator) if wanted is None else wanted
     metrics = Metrics()
     health = Health(
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
@@ -46,8 +58,11 @@ async def run_operator(connection: Connection, settings: ProcessSettings, clock:
     stop = asyncio.Event()
     async with HttpTransport(connection, agent="gangline-operator", at_once=AT_ONCE) as transport:
         metered = MeteredTransport(transport, metrics, host=connection.server, clock=clock)
-        client = Client(metered, scheme=SCHEME, clock=clock, limit=limit(settings, clock))
-        process = OperatorProcess(connection, settings, client, metrics, clock)
+        pace = limit(settings, clock)
+        settings = await fitted(settings, Client(metered, scheme=scheme_of(chosen), clock=clock, limit=pace))
+        scheme = scheme_of(chosen, settings.operator.site.offered)
+        client = Client(metered, scheme=scheme, clock=clock, limit=pace)
+        process = OperatorProcess(connection, settings, chosen, client, metrics, clock)
         for name, check in process.checks.items():
             health.add_ready(name, check)
         # Probes answer from the beginning: an operator that waits for something is alive, and not ready.
@@ -57,6 +72,21 @@ async def run_operator(connection: Connection, settings: ProcessSettings, clock:
                 await process.run(stop)
 
 
+async def fitted(settings: ProcessSettings, client: Client) -> ProcessSettings:
+    """The settings for the server at hand.
+
+    On an embedded plane members share one machine, and its ports; and their pods are labelled for old SDKs too.
+    """
+    site = await gangs.discovered(client, settings.operator.site)
+    try:
+        embedded = EMBEDDED in await version(client)
+    except Forbidden:
+        embedded = False
+    if embedded:
+        site = msgspec.structs.replace(site, shared_host=True, legacy_labels=True)
+    return msgspec.structs.replace(settings, operator=msgspec.structs.replace(settings.operator, site=site))
+
+
 class OperatorProcess:
     """What happens from start to end, one step after the other."""
 
@@ -64,6 +94,7 @@ class OperatorProcess:
         self,
         connection: Connection,
         settings: ProcessSettings,
+        wanted: Sequence[Framework[Any]],
         client: Client,
         metrics: Metrics,
         clock: Clock,
@@ -72,7 +103,8 @@ class OperatorProcess:
         where = settings.lease_namespace or settings.operator.namespace or connection.namespace
         self._lease = Key(where, settings.lease) if settings.leader_elect else None
         self._pod = Key(connection.namespace, settings.pod or socket.gethostname())
-        self._kinds = tuple(kind for kind in KINDS if kind.kind in settings.operator.kinds)
+        self._frameworks = wanted
+        self._kinds = tuple(framework.facts for framework in wanted)
         self._definitions = Definitions(client, self._kinds, clock)
         self._manager = self._assembled(metrics)
         self.checks = {"definitions": self._definitions.problem, "caches": self._manager.unsynced}
@@ -83,7 +115,7 @@ class OperatorProcess:
         operator = self._settings.operator
         return {
             "version": __version__,
-            "kinds": ",".join(operator.kinds),
+            "kinds": ",".join(kind.kind for kind in self._kinds),
             "namespace": operator.namespace or "all",
             "lease": str(self._lease or "none"),
         }
@@ -105,12 +137,7 @@ class OperatorProcess:
         await self._alone()
 
     async def _grouped(self) -> None:
-        gangs = self._settings.operator.site.gangs
-        if gangs is not None and not await served(self._client, self._client.scheme.find(gangs.resource)):
-            raise InputError(
-                f"--gang-scheduler-name: the server has no {gangs.resource}; install that scheduler, or leave the"
-                " flag out"
-            )
+        await gangs.check(self._client, self._settings.operator.site)
 
     async def _alone(self) -> None:
         if self._settings.take_over:
@@ -134,7 +161,7 @@ class OperatorProcess:
             metrics=JobMetrics(metrics.registry),
             count=metrics.event,
         )
-        engine.add(frameworks(settings.operator))
+        engine.add(self._frameworks)
         return manager
 
 

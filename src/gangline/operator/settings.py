@@ -5,6 +5,7 @@ from datetime import timedelta
 import msgspec
 
 from gangline.api.kinds import KINDS
+from gangline.jobs.gangs.gangline import Gangline
 from gangline.jobs.site import Site
 
 AGENT = '"$GANGLINE_AGENT"'
@@ -33,13 +34,17 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LOCAL = OperatorSettings(
-    site=Site(shared_host=True),
+    site=Site(shared_host=True, legacy_labels=True, gangs=Gangline(protect=False), gangs_on_request=True),
     workers=8,
     pytorch_init_image="",
     mpi_delivery_image="",
     mpi_agent=AGENT,
 )
-"""On one machine: no images are pulled, so nothing is added that needs one."""
+"""On one machine: no images are pulled, so nothing is added that needs one. A job that asks for it starts as a gang."""
+
+
+LOCAL_GANGS = msgspec.structs.replace(LOCAL, site=msgspec.structs.replace(LOCAL.site, gangs_on_request=False))
+"""The same, with every job as a gang."""
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,10 @@ from typing import Any, NamedTuple
 
 LONGEST = 16_384
 """A longer line is no report: a program may well print big JSON of its own."""
+MOST, LONG = 16, 63
+"""How many metrics are passed on to the API, and how long their names may be."""
+EXACT = 2**53
+"""Whole numbers beyond this are passed on as floating point: not everyone can read them otherwise."""
 
 
 class Progress(NamedTuple):
@@ -43,6 +47,23 @@ def progress(text: str) -> Progress | None:
     numbers: dict[str, float] = {name: value for name, value in body.items() if _number(value)}
     step, total = numbers.pop("step", None), numbers.pop("total", None)
     return None if step is None else Progress(step, total, numbers)
+
+
+def bounded(found: Progress) -> Progress:
+    """The same, small enough for an object of the API: the first metrics, those with names that are too long left out."""
+    names = [name for name in found.metrics if name and len(name) <= LONG][:MOST]
+    total = None if found.total is None else _exact(found.total)
+    return Progress(_exact(found.step), total, {name: _exact(found.metrics[name]) for name in names})
+
+
+def written(found: Progress) -> str:
+    """The line that says this: `progress` reads it back."""
+    total = {} if found.total is None else {"total": found.total}
+    return json.dumps({"progress": {"step": found.step, **total, **found.metrics}}, separators=(",", ":"))
+
+
+def _exact(value: float) -> float:
+    return value if not isinstance(value, int) or abs(value) <= EXACT else float(value)
 
 
 def _number(value: Any) -> bool:

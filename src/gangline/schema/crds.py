@@ -10,7 +10,7 @@ import msgspec
 from gangline.api.kinds import KINDS
 from gangline.api.meta import JSON
 from gangline.api.mpijob import MPIJOB
-from gangline.api.training import GROUP, VERSION, JobKind, JobStatus
+from gangline.api.training import CATEGORY, JobKind, JobStatus
 from gangline.schema.crd import pods, rules
 from gangline.schema.crd.fields import fields
 from gangline.schema.crd.structs import Structs
@@ -30,22 +30,24 @@ def crd(kind: JobKind, *, described: bool = False) -> JSON:
     Small enough for `kubectl apply`, unless `described`: descriptions are most of the size, and such a definition
     needs `kubectl apply --server-side`.
     """
+    resource = kind.resource
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "metadata": {"name": resource.name},
         "spec": {
-            "group": GROUP,
+            "group": resource.group,
             "names": {
                 "kind": kind.kind,
                 "listKind": f"{kind.kind}List",
                 "plural": kind.plural,
                 "singular": kind.kind.lower(),
+                "categories": [CATEGORY],
             },
             "scope": "Namespaced",
             "versions": [
                 {
-                    "name": VERSION,
+                    "name": resource.version,
                     "served": True,
                     "storage": True,
                     "additionalPrinterColumns": list(_columns(kind)),

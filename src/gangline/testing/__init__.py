@@ -1,1 +1,19 @@
-"""Public helpers for testing controllers and operators."""
+"""For tests of controllers and operators: a cluster in milliseconds, time moved by hand, objects, faults.
+
+Names are looked up when first used: importing this package imports nothing else.
+"""
+
+from gangline.base.lazily import looked_up
+
+_NAMES = {
+    "gangline.testing.builders": ("make_job", "make_member", "make_pod", "make_template", "make_tfjob"),
+    "gangline.testing.clock": ("FakeClock", "settle"),
+    "gangline.testing.cluster": ("OperatorCluster", "local_cluster", "operator_cluster"),
+    "gangline.testing.controllers": ("assert_controller_converges",),
+    "gangline.testing.converge": ("Step", "assert_converges", "assert_survives", "random_story"),
+    "gangline.testing.faults": ("Died", "Fault", "Faults", "FaultyTransport"),
+    "gangline.testing.threaded": ("ThreadedCluster", "threaded_cluster"),
+    "gangline.testing.world": ("World",),
+    "gangline.testing.worldkubelet": ("Kubelet",),
+}
+__all__, __getattr__ = looked_up(__name__, _NAMES)

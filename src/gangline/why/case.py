@@ -137,6 +137,9 @@ class Job(msgspec.Struct, frozen=True):
     container: str = ""
     # One of ours: gangline's verbs work on it.
     training: bool = True
+    # Read from the record of its run: when that ended, and how, if the job had not.
+    recorded: datetime | None = None
+    stopped: str = ""
 
     @property
     def finished(self) -> bool:
@@ -160,6 +163,12 @@ class Gang(msgspec.Struct, frozen=True):
     scheduled: int = 0
     message: str = ""
     queue: str = ""
+    # Three schedulers have PodGroups: theirs, by its full name.
+    resource: str = "podgroup"
+    # Ours says why, in one word, and what a try to place it found: how far it is from fitting, or whom it waits for.
+    ours: bool = False
+    reason: str = ""
+    attempt: str = ""
 
 
 class Operator(msgspec.Struct, frozen=True):

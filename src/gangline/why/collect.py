@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from gangline.kube.errors import BadRequest, Forbidden, KubeError, NotFound
 from gangline.kube.pods import Pods
 from gangline.why import subjects
 from gangline.why.case import Case, Claim, Gang, Operator, Patience, Replica, Told
+from gangline.why.custom import custom_kinds, custom_owner
 from gangline.why.kinds import CLAIMS, EVENTS, METRICS, OWNERS, POD_GROUPS, PODS, Owner, owner, value
 
 T = TypeVar("T")
@@ -57,7 +58,10 @@ async def collect(
 async def find(client: Client, target: str, namespace: str) -> tuple[Owner, JSON]:
     """The job that a person means. A name that several kinds have is a mistake to be told."""
     named, slash, name = target.rpartition("/")
-    wanted = (owner(named),) if slash else OWNERS
+    try:
+        wanted = (owner(named),) if slash else OWNERS
+    except InputError:
+        return await _custom(client, named, Key(namespace, name))
     found: list[tuple[Owner, JSON]] = []
     errors: list[KubeError] = []
 
@@ -81,8 +85,23 @@ async def find(client: Client, target: str, namespace: str) -> tuple[Owner, JSON
         return outer[0]
     if errors and (slash or len(errors) == len(wanted)):
         raise errors[0]
+    if not slash:
+        with suppress(NoSuchJob):
+            return await _custom(client, "", Key(namespace, name))
     what = f"{wanted[0].resource.kind} {name}" if slash else f"job {name} of any kind"
     raise NoSuchJob(f"there is no {what} in namespace {namespace}")
+
+
+async def _custom(client: Client, word: str, key: Key) -> tuple[Owner, JSON]:
+    """A job of somebody else's kind. Raises `NoSuchJob`, and `InputError` when there is no kind of that name."""
+    kinds = await custom_kinds(client, word)
+    if word and not kinds:
+        owner(word)  # says what can be explained
+    for kind in kinds:
+        with suppress(NotFound):
+            body = await client.get(kind, key)
+            return custom_owner(kind, body), body
+    raise NoSuchJob(f"there is no {word or 'job'} {key.name} in namespace {key.namespace}")
 
 
 def _owned(body: JSON, found: Iterable[tuple[Owner, JSON]]) -> bool:
@@ -98,6 +117,8 @@ class Collector:
         self._now, self._patience = clock.now(), patience
         framework = next((one for one in FRAMEWORKS if one.facts.kind == kind.resource.kind), None)
         self._job = subjects.job(kind, body, framework if kind.facts is not None else None)
+        # Of what is over, the last moment counts: nothing has changed since, and nothing is late.
+        self._now = self._job.recorded or self._now
         self._unread: list[str] = []
         self._between: set[str] = set()
         self._blind = False

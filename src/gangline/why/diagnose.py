@@ -138,6 +138,17 @@ def sentence(template: str, values: Mapping[str, str]) -> str:
     return text
 
 
+_PLURAL = {"was": "were", "is": "are", "has": "have", "does": "do"}
+
+
+def agreed(text: str, who: str) -> str:
+    """A sentence about several, whose verb was written for one: `a and b wants` becomes `a and b want`."""
+    verb, space, rest = text.removeprefix(f"{who} ").partition(" ")
+    if not text.startswith(f"{who} ") or not verb.isalpha():
+        return text
+    return f"{who} {_PLURAL.get(verb, verb.removesuffix('s'))}{space}{rest}"
+
+
 def _cause(found: _Found, scene: Scene, *, alone: bool) -> Cause:
     match, rule = found.match, found.rule
     values = {
@@ -150,6 +161,8 @@ def _cause(found: _Found, scene: Scene, *, alone: bool) -> Cause:
         evidence += _verdict(scene.case)
     steps = (sentence(step, values) for step in rule.next)
     said = sentence(rule.cause, values) or rule.cause
+    if len(set(match.who)) > 1:
+        said = agreed(said, values["who"])
     return Cause(
         rule=rule.id,
         # A sentence that begins with a name keeps it as it is written.
@@ -189,7 +202,7 @@ def _verdict(case: Case) -> list[str]:
 def summary(case: Case) -> str:
     """How the job is: `PyTorchJob team-a/bert is Running, 1 replica short of 8`."""
     job = case.job
-    text = f"{job.kind} {job.namespace}/{job.name} is {job.state}"
+    text = f"{job.kind} {job.namespace}/{job.name} {'was' if job.stopped else 'is'} {job.state}"
     if job.finished or job.suspended or (case.blind and job.noticed):
         return f"{text}."
     up = sum(one.up for one in case.replicas)
@@ -211,6 +224,8 @@ def notes(case: Case) -> tuple[str, ...]:
     """What a person may want to know of a job that does what it should."""
     job = case.job
     said = []
+    if job.stopped:
+        said.append(f"{job.stopped}; this is how it was then")
     if job.suspended and not job.finished:
         said.append(f"it is suspended: {job.suspend_field} is true. Let it run: gangline resume {job.name}")
     if not job.noticed and case.since(job.created) < case.patience.notice:

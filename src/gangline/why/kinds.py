@@ -26,6 +26,7 @@ EVENTS = plain("events.k8s.io", "v1", "Event", "events")
 CLAIMS = plain("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 METRICS = plain("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
 POD_GROUPS = (
+    plain("scheduling.gangline.dev", "v1alpha1", "PodGroup", "podgroups"),
     plain("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups"),
     plain("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups"),
 )

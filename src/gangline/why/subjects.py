@@ -11,7 +11,8 @@ from gangline.api.codec import Document, decode_document
 from gangline.api.core import Pod
 from gangline.api.errors import DecodeError
 from gangline.api.meta import JSON, Condition
-from gangline.api.training import JobStatus, RunPolicy
+from gangline.api.scheduling import GROUP as SCHEDULING
+from gangline.api.training import RUN_ENDED, JobStatus, RunPolicy
 from gangline.jobs.framework import Framework
 from gangline.jobs.intake import problems
 from gangline.jobs.status import newest
@@ -44,8 +45,9 @@ def job(owner: Owner, body: JSON, framework: Framework[Any] | None) -> Job:
         "created": moment(metadata.get("creationTimestamp")),
         "queue": str((metadata.get("labels") or {}).get(QUEUE, "")),
     }
+    recorded, _, stopped = str((metadata.get("annotations") or {}).get(RUN_ENDED, "")).partition(" ")
     facts = _training(owner, body, framework) if owner.facts is not None else _other(owner, body)
-    return Job(**common, **facts)
+    return Job(**common, **facts, recorded=moment(recorded), stopped=stopped)
 
 
 def _training(owner: Owner, body: JSON, framework: Framework[Any] | None) -> dict[str, Any]:
@@ -242,6 +244,8 @@ def claim(name: str, body: JSON | None) -> Claim:
 
 def gang(body: JSON) -> Gang:
     """A PodGroup of any of the schedulers."""
+    group = str(body.get("apiVersion", "")).partition("/")[0]
+    state = value(body, "status", "state") or {}
     said = [
         one
         for one in value(body, "status", "conditions") or ()
@@ -249,12 +253,16 @@ def gang(body: JSON) -> Gang:
     ]
     return Gang(
         name=value(body, "metadata", "name") or "",
-        phase=str(value(body, "status", "phase") or "Pending"),
+        phase=str(state.get("phase") or value(body, "status", "phase") or "Pending"),
         min_member=_number(value(body, "spec", "minMember"), 0),
         scheduled=_number(value(body, "status", "scheduled"), 0)
         or _number(value(body, "status", "running"), 0),
-        message=said[-1]["message"] if said else "",
+        message=str(state.get("message") or (said[-1]["message"] if said else "")),
         queue=str(value(body, "spec", "queue") or ""),
+        resource=f"podgroups.{group}" if group else "podgroup",
+        ours=group == SCHEDULING,
+        reason=str(state.get("reason") or ""),
+        attempt=str(state.get("message") or "").partition("; ")[2],
     )
 
 

@@ -28,6 +28,11 @@ spec:
 """
 
 
+EXAMPLES = sorted(
+    file for place in ("*.yaml", "frameworks/*.yaml") for file in (ROOT / "examples").glob(place)
+)
+
+
 def told(text: str) -> list[str]:
     return [str(finding) for finding in check_text(text, "job.yaml").findings]
 
@@ -42,7 +47,7 @@ def test_a_good_job_has_no_mistakes() -> None:
     assert (found.findings, found.jobs, found.others) == ((), 1, 0)
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
 def test_the_examples_have_no_mistakes(file: Path) -> None:
     assert told(file.read_text()) == []
 
@@ -83,6 +88,12 @@ def test_all_mistakes_are_found_at_once_each_once_and_in_order() -> None:
 def test_a_missing_name_is_told() -> None:
     assert "metadata.name: required field is missing" in only(
         GOOD.replace("  name: linear\n", "  labels: {}\n")
+    )
+
+
+def test_missing_metadata_is_a_missing_name_and_nothing_else() -> None:
+    assert only(GOOD.replace("metadata:\n  name: linear\n", "")) == (
+        "job.yaml:1: metadata.name: required field is missing\n  write:   name: my-job"
     )
 
 

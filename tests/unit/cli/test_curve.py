@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.cli.curve import Point, curve, fell, picture
+from gangline.cli.curve import COLOURS, GREY, Point, comparison, curve, fell, picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -69,3 +69,25 @@ def test_a_picture_of_little_is_a_picture(lines: dict[str, list[Point]]) -> None
 def test_what_a_curve_did_in_few_words() -> None:
     assert fell([Point(1, 1.92), Point(2, 1.0), Point(3, 0.004)]) == "1.92 → 0.004"
     assert fell([Point(1, 1.92)]) == ""
+
+
+def test_the_best_have_colours_and_names_and_the_others_are_grey() -> None:
+    best = {"lr=0.1": [Point(0, 4), Point(1, 1)]}
+    svg = comparison(best, [[Point(0, 4), Point(1, 3)]], "loss of 2 trials")
+    assert svg.count("<path d=") == 5 + 2
+    assert svg.index(GREY + '" stroke-width') < svg.index(COLOURS[0])
+    assert svg.count("lr=0.1") == 1
+
+
+def test_one_that_runs_away_does_not_flatten_the_others() -> None:
+    away = [Point(0, 4), Point(1, 1e30)]
+    assert "1.00e+30" not in comparison({}, [away], "")
+    assert ">8<" in comparison({}, [away], "")
+    assert "1.00e+30" in comparison({}, [away], "", rises=True)
+
+
+def test_where_lines_rise_the_legend_is_below_them() -> None:
+    best = {"a": [Point(0, 0.1), Point(1, 0.9)]}
+    falling, rising = (comparison(best, [], "", rises=up).splitlines()[-2] for up in (False, True))
+    assert 'y="40"' in falling
+    assert 'y="276"' in rising

@@ -5,6 +5,7 @@ from typing import Any
 
 from gangline.cli.describe import page_of
 from gangline.cli.events import concerns, ordered, row
+from gangline.cli.jobrows import PROGRESS
 from gangline.cli.replicas import REPLICA_INDEX, REPLICA_TYPE
 from gangline.cli.resources import JOB_KINDS, FoundJob
 
@@ -128,3 +129,29 @@ def test_events_come_oldest_first_and_repeats_are_counted() -> None:
     assert ordered([new, old]) == [old, new]
     often = {**new, "count": 5, "firstTimestamp": "2026-01-01T11:00:00Z"}
     assert row(often, NOW)[0] == "10m (x5 over 60m)"
+
+
+def test_a_page_says_how_far_the_training_is_where_it_reports() -> None:
+    reported = {
+        "step": 120,
+        "total": 500,
+        "metrics": {"loss": 0.12},
+        "replica": "worker-0",
+        "updated": "2026-01-01T11:59:56Z",
+    }
+    found = FoundJob(JOB_KINDS[0], {**BODY, "status": {**BODY["status"], "progress": reported}})
+    going = pod(0, {"running": {}})
+    going["metadata"]["annotations"] = {PROGRESS: '{"progress": {"step": 121, "total": 500}}'}
+    told = [
+        " ".join(line.split())
+        for line in page_of(found, [going, pod(1, {"running": {}})], [], NOW).splitlines()
+    ]
+    assert "Progress: step 120/500 loss=0.12 (24 %), worker-0, 4s ago" in told
+    assert "REPLICA STATE NODE RESTARTS EXIT AGE PROGRESS WHY" in told
+    assert "worker-0 Running n 0 - 59m step 121/500 -" in told
+    assert "worker-1 Running n 1 - 59m - -" in told
+
+
+def test_a_page_of_a_job_that_reports_nothing_has_no_word_of_it() -> None:
+    assert "rogress" not in page()
+    assert "PROGRESS" not in page()

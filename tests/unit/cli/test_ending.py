@@ -60,3 +60,11 @@ def test_a_success_with_members_that_failed_says_so() -> None:
     note = "note: the job succeeded although these failed: worker-0 (exit 1), worker-1"
     assert said(plain_ending(outcome))[1:] == [note]
     assert said(live_ending(outcome))[1:] == [note]
+
+
+def test_who_was_killed_for_its_memory_is_told_so() -> None:
+    failure = Failure(replica="worker-1", exit_code=137, reason="OOMKilled")
+    lines = said(plain_ending(Outcome(job("Failed", failure=failure), 2.0)))
+    assert (
+        lines[1] == "first to fail: worker-1 with exit code 137 (OOMKilled): it used more memory than it may"
+    )

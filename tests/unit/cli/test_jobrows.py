@@ -92,10 +92,27 @@ def test_the_queue_is_of_kueue_or_of_the_scheduling_policy() -> None:
     assert row(job("Created", labels={"kueue.x-k8s.io/queue-name": "q"}), NOW)[4] == "q"
 
 
-def test_wide_adds_replicas_duration_and_phase() -> None:
+def test_wide_adds_replicas_duration_phase_and_progress() -> None:
     times = {"startTime": "2026-01-01T11:58:00Z", "completionTime": "2026-01-01T11:58:42Z", "phase": "Done"}
-    assert row(job("Succeeded", status=times), NOW, wide=True)[-3:] == ["ps 1, worker 3", "42s", "Done"]
+    assert row(job("Succeeded", status=times), NOW, wide=True)[-4:] == ["ps 1, worker 3", "42s", "Done", "-"]
 
 
 def test_a_job_on_its_way_out_is_terminating() -> None:
     assert state(job("Running", deletionTimestamp="2026-01-01T11:59:00Z")) == "Terminating"
+
+
+@pytest.mark.parametrize(
+    ("progress", "told"),
+    [
+        (None, "-"),
+        ({"step": 120, "total": 500, "metrics": {"loss": 0.123456}}, "step 120/500 loss=0.1235"),
+        ({"step": 1234567}, "step 1234567"),
+        ({"step": 2.5, "metrics": {"epoch": 3.0, "lr": 1e-5}}, "step 2.5 epoch=3 lr=1e-05"),
+        ({"step": "many"}, "-"),
+        ({"step": True}, "-"),
+        ({"step": 1, "total": "x", "metrics": ["no"]}, "step 1"),
+        ("nonsense", "-"),
+    ],
+)
+def test_progress_is_told_in_few_words(progress: Any, told: str) -> None:
+    assert row(job("Running", status={"progress": progress}), NOW, wide=True)[-1] == told

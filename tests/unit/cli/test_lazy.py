@@ -1,11 +1,13 @@
 """Commands that are imported when they are used."""
 
 import importlib
+import re
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from gangline.cli.main import COMMANDS, cli, run
 from gangline.cli.verb import Verb
 from gangline.cli.verbs import ALIASES, VERBS, verbs
 
@@ -41,3 +43,41 @@ def test_help_of_a_verb_keeps_examples_on_their_own_lines_and_common_options_apa
 
 def test_an_unknown_verb_is_an_error_of_use() -> None:
     assert CliRunner().invoke(verbs, ["frobnicate"]).exit_code == 2
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_help_of_every_command_has_an_example_and_its_exit_codes(name: str) -> None:
+    words = [name, "operator"] if name == "new" else [name]
+    told = CliRunner().invoke(cli, [*words, "--help"], prog_name="gangline").output
+    examples = [
+        line for line in told.splitlines() if line.startswith("  ") and f"gangline {' '.join(words)}" in line
+    ]
+    assert examples, told
+    assert re.search(r"[Ee]xit codes?\b", told), told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("runn",), "error: no such command: runn; did you mean run? (see gangline --help)"),
+        (("sumbit", "x"), "error: no such command: sumbit; did you mean submit? (see gangline --help)"),
+        (("frobnicate",), "error: no such command: frobnicate (see gangline --help)"),
+        (("logs",), "error: Missing argument 'JOB' (see gangline logs --help)"),
+        (
+            ("new", "operatr"),
+            "error: No such command 'operatr'. Did you mean 'operator'? (see gangline new --help)",
+        ),
+    ],
+)
+def test_a_mistake_in_the_command_line_is_one_line_and_exit_code_1(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 1
+    assert capsys.readouterr() == ("", f"{told}\n")
+
+
+def test_no_words_at_all_get_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(()) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("Usage: gangline ")
+    assert "gangline run job.yaml  " in told

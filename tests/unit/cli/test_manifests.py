@@ -8,9 +8,9 @@ import pytest
 
 from gangline.api.documents import documents
 from gangline.base.errors import InputError
-from gangline.cli.apply import located
 from gangline.cli.manifests import Catalogue, nearest, placed, read_files, steps
 from gangline.cli.places import Place
+from gangline.cli.refusals import located
 from gangline.kube.config import Connection
 from gangline.kube.errors import Invalid, Status, StatusCause, StatusDetails
 

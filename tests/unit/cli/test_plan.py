@@ -33,7 +33,11 @@ def test_a_plan_as_yaml_is_what_would_be_sent() -> None:
     assert {body["metadata"]["namespace"] for body in bodies} == {"team"}
 
 
-@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file",
+    sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("frameworks/*.yaml")]),
+    ids=lambda file: file.name,
+)
 def test_every_example_can_be_planned(file: Path) -> None:
     done = planned(str(file), "-o", "name")
     assert done.return_value == 0
@@ -65,3 +69,9 @@ def test_a_difference_names_the_field_and_both_values() -> None:
         'spec.containers[0].image: "a" -> "b"',
         'spec.containers[0].args: null -> ["x"]',
     ]
+
+
+def test_a_difference_in_a_list_is_called_by_the_name_of_its_item() -> None:
+    wanted = {"env": [{"name": "A", "value": "1"}, {"name": "WORLD_SIZE", "value": "4"}], "args": ["a"]}
+    there = {"env": [{"name": "A", "value": "1"}, {"name": "WORLD_SIZE", "value": "3"}], "args": ["b"]}
+    assert list(differences(wanted, there)) == ['env[WORLD_SIZE].value: "3" -> "4"', 'args[0]: "b" -> "a"']

@@ -26,3 +26,21 @@ def test_importing_the_command_line_leaves_heavy_packages_alone(module: str) -> 
 def test_version_is_told_before_even_click_is_imported() -> None:
     code = "import sys; sys.argv[0] = 'gangline'\nfrom gangline.__main__ import main; assert main() == 0"
     assert not imported(code, "--version") & (HEAVY | {"click", "asyncio"})
+
+
+def test_get_needs_neither_click_nor_an_event_loop_nor_the_extensions_of_typing() -> None:
+    code = "import sys; sys.argv[0] = 'gangline'\nfrom gangline.__main__ import main; assert main() == 1"
+    found = imported(code, "get", "tfjobs", "--kubeconfig", "nowhere")
+    assert "msgspec" in found
+    assert not found & (HEAVY | {"click", "asyncio", "typing_extensions"})
+
+
+def test_who_wants_the_extensions_of_typing_after_get_still_finds_them() -> None:
+    code = "from gangline.cli import quick; assert quick.run(['tfjobs', '--kubeconfig', 'nowhere']) == 1"
+    assert "typing_extensions" in imported(f"{code}\nimport typing_extensions")
+
+
+def test_a_run_needs_no_cryptography_because_its_plane_has_no_certificates() -> None:
+    found = imported("import gangline.cli.running")
+    assert "aiohttp" in found
+    assert "cryptography" not in found

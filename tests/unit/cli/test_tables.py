@@ -1,10 +1,11 @@
 """Text in columns."""
 
 import io
+import sys
 
 import pytest
 
-from gangline.cli.tables import Columns, cell, colours, labels, render
+from gangline.cli.tables import Columns, cell, colours, fitted, labels, render
 
 
 def test_columns_line_up_and_the_last_one_is_not_padded() -> None:
@@ -51,3 +52,10 @@ def test_cells_of_a_server_become_text() -> None:
     assert [cell(value) for value in (None, True, 3, "x")] == ["<none>", "true", "3", "x"]
     assert labels({"b": "2", "a": "1"}) == "a=1,b=2"
     assert labels(None) == "<none>"
+
+
+def test_text_is_cut_for_people_at_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fitted("abcdef", 4) == "abcdef"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert fitted("abcdef", 4) == "abc…"
+    assert fitted("abcd", 4) == "abcd"

@@ -7,7 +7,7 @@ import pytest
 from gangline.api.pytorchjob import PYTORCHJOB
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.actions import Change, Create, Delete, Plan
-from gangline.jobs.gangs.podgroup import GangScheduler
+from gangline.jobs.gangs.podgroup import GangScheduler, groups_of
 from gangline.jobs.gangs.schedulerplugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
 from gangline.jobs.observed import Children, Observed
@@ -34,7 +34,7 @@ def job(policy: dict[str, Any] | None = None, **run_policy: Any) -> Any:
 
 def planned(gangs: GangScheduler, wanted: Any, found: Any = None, *pods: Any) -> Plan:
     def find(resource: str, name: str) -> Any:
-        return found if (resource, name) == (gangs.resource, "job") else None
+        return found if (resource, name) == (groups_of(gangs), "job") else None
 
     view = Observed.of(TORCH, wanted, NOW, Children(pods=pods), Site(gangs=gangs), find)
     return plan(TORCH, view)
@@ -48,8 +48,8 @@ def group(spec: Any, phase: str = "Inqueue") -> Any:
     }
 
 
-def test_volcano_gets_a_group_with_queue_and_priority() -> None:
-    made = body(planned(VOLCANO, job(POLICY)), "job", VOLCANO.resource)
+def test_k47_volcano_gets_a_group_with_queue_and_priority() -> None:
+    made = body(planned(VOLCANO, job(POLICY)), "job", groups_of(VOLCANO))
     assert made["spec"] == {
         "minMember": 2,
         "minResources": {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "1"},
@@ -59,8 +59,8 @@ def test_volcano_gets_a_group_with_queue_and_priority() -> None:
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-job"
 
 
-def test_scheduler_plugins_get_a_group_with_a_timeout() -> None:
-    made = body(planned(PLUGINS, job(POLICY)), "job", PLUGINS.resource)
+def test_k48_scheduler_plugins_get_a_group_with_a_timeout() -> None:
+    made = body(planned(PLUGINS, job(POLICY)), "job", groups_of(PLUGINS))
     assert made["spec"] == {
         "minMember": 2,
         "minResources": {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "1"},
@@ -70,25 +70,25 @@ def test_scheduler_plugins_get_a_group_with_a_timeout() -> None:
 
 @both
 def test_by_default_all_must_fit(gangs: GangScheduler) -> None:
-    spec = body(planned(gangs, job()), "job", gangs.resource)["spec"]
+    spec = body(planned(gangs, job()), "job", groups_of(gangs))["spec"]
     assert spec["minMember"] == 3
     assert spec["minResources"] == {"cpu": "5", "memory": "1Gi", "nvidia.com/gpu": "2"}
 
 
 @both
 def test_d12_a_group_that_is_right_is_left_alone(gangs: GangScheduler) -> None:
-    spec = body(planned(gangs, job(POLICY)), "job", gangs.resource)["spec"]
+    spec = body(planned(gangs, job(POLICY)), "job", groups_of(gangs))["spec"]
     # Somebody else's field is somebody else's.
     settled = planned(gangs, job(POLICY), group({**spec, "minTaskMember": {"worker": 1}}))
     touching = [
-        a for a in actions(settled) if isinstance(a, (Change, Create)) and a.resource == gangs.resource
+        a for a in actions(settled) if isinstance(a, (Change, Create)) and a.resource == groups_of(gangs)
     ]
     assert touching == []
 
 
 @both
 def test_d12_only_a_change_of_the_job_changes_the_group(gangs: GangScheduler) -> None:
-    spec = body(planned(gangs, job(POLICY)), "job", gangs.resource)["spec"]
+    spec = body(planned(gangs, job(POLICY)), "job", groups_of(gangs))["spec"]
     (change,) = [
         a
         for a in actions(planned(gangs, job({**POLICY, "minAvailable": 3}), group(spec)))
@@ -98,13 +98,13 @@ def test_d12_only_a_change_of_the_job_changes_the_group(gangs: GangScheduler) ->
 
 
 def test_a_group_moved_to_another_queue_stays_there() -> None:
-    spec = body(planned(VOLCANO, job(POLICY)), "job", VOLCANO.resource)["spec"]
+    spec = body(planned(VOLCANO, job(POLICY)), "job", groups_of(VOLCANO))["spec"]
     moved = planned(VOLCANO, job(POLICY), group({**spec, "queue": "q2"}))
     assert not [a for a in actions(moved) if isinstance(a, Change)]
 
 
 @pytest.mark.parametrize("phase", ["", "Pending"])
-def test_volcano_is_asked_before_pods_are_made(phase: str) -> None:
+def test_k47_volcano_is_asked_before_pods_are_made(phase: str) -> None:
     waiting = planned(VOLCANO, job(), group({}, phase))
     assert created(waiting) == created(waiting, "services") == []
     assert conditions(waiting.status) == [("Created", "True")]
@@ -118,7 +118,7 @@ def test_volcano_is_asked_before_pods_are_made(phase: str) -> None:
     assert let_in.status.start_time == NOW
 
 
-def test_scheduler_plugins_see_pods_at_once() -> None:
+def test_k48_scheduler_plugins_see_pods_at_once() -> None:
     assert len(created(planned(PLUGINS, job()))) == 3
 
 
@@ -131,7 +131,7 @@ def test_volcano_knows_pods_by_annotations() -> None:
     }
 
 
-def test_scheduler_plugins_know_pods_by_a_label() -> None:
+def test_k48_scheduler_plugins_know_pods_by_a_label() -> None:
     made = body(planned(PLUGINS, job()), "job-worker-0")
     assert made["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
     assert made["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "job"
@@ -151,4 +151,4 @@ def test_the_group_goes_with_the_work(gangs: GangScheduler, ends: str) -> None:
     wanted = job(suspend=ends == "suspended")
     pods = () if ends == "suspended" else (make_member("Master", of=PYTORCHJOB, phase="Succeeded"),)
     intent = planned(gangs, wanted, group({}), *pods)
-    assert Delete(gangs.resource, "job", "g") in actions(intent)
+    assert Delete(groups_of(gangs), "job", "g") in actions(intent)

@@ -3,15 +3,17 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from gangline.api.core import Pod, Service
 from gangline.api.meta import Key
 from gangline.api.pytorchjob import PYTORCHJOB
-from gangline.api.training import JobStatus
+from gangline.api.training import PROGRESS, JobStatus
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.actions import Note, Plan
 from gangline.jobs.execute import Shares
 from gangline.jobs.observe import ORPHANS, OWNER_UID, Caches, Observe
-from gangline.jobs.reconciler import QUIET, JobReconciler
+from gangline.jobs.reconciler import PACE, QUIET, JobPass
 from gangline.jobs.site import Site
 from gangline.runtime.cache import Cache
 from gangline.runtime.expectations import Expectations
@@ -41,7 +43,7 @@ class Desk:
             self.jobs, self.pods, self.services, {"horizontalpodautoscalers.autoscaling": Cache()}
         )
         observe = Observe(TORCH, caches, Expectations(self.clock), Site(), self.clock)
-        self.reconciler: JobReconciler[Any] = JobReconciler(TORCH, observe, self, clock=self.clock)  # type: ignore[arg-type]
+        self.reconciler: JobPass[Any] = JobPass(TORCH, observe, self, clock=self.clock)  # type: ignore[arg-type]
 
     async def write(self, job: Any, status: JobStatus) -> Any:
         if status == job.status:
@@ -108,3 +110,52 @@ def test_a_job_has_all_the_room_until_others_need_some() -> None:
             with shares.one(), shares.one():
                 assert part() == 6
         assert part() == 24
+
+
+def reporting(step: int) -> Pod:
+    made = make_member("Master", of=PYTORCHJOB)
+    notes = {PROGRESS: f'{{"progress": {{"step": {step}}}}}'}
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=notes))
+
+
+def at(desk: Desk) -> float:
+    assert desk.job.status.progress is not None
+    found: float = desk.job.status.progress.step
+    return found
+
+
+async def test_progress_alone_is_written_every_five_seconds_however_often_it_comes() -> None:
+    desk = Desk()
+    desk.run(reporting(1), *(make_member("Worker", n, of=PYTORCHJOB) for n in range(3)))
+    await desk.look()
+    written = len(desk.writes)
+    for step in range(2, 52):
+        desk.run(reporting(step))
+        wait = await desk.look()
+        assert wait is None or wait <= PACE
+        await desk.clock.advance(timedelta(milliseconds=500))
+    assert len(desk.writes) - written == 4
+    await desk.clock.advance(PACE)
+    await desk.look()
+    assert at(desk) == 51
+
+
+async def test_progress_goes_with_whatever_else_is_written() -> None:
+    desk = Desk()
+    desk.run(reporting(1), *(make_member("Worker", n, of=PYTORCHJOB, phase="Pending") for n in range(3)))
+    await desk.look()
+    desk.run(reporting(2), make_member("Worker", 0, of=PYTORCHJOB))
+    assert await desk.look() == QUIET
+    await desk.clock.advance(QUIET)
+    await desk.look()
+    assert (at(desk), desk.job.status.replica_statuses["Worker"].active) == (2, 1)
+
+
+async def test_the_same_progress_is_not_written_again() -> None:
+    desk = Desk()
+    desk.run(reporting(1), *(make_member("Worker", n, of=PYTORCHJOB) for n in range(3)))
+    await desk.look()
+    written = len(desk.writes)
+    await desk.clock.advance(timedelta(minutes=1))
+    assert await desk.look() is None
+    assert len(desk.writes) == written

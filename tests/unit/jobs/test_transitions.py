@@ -9,11 +9,12 @@ import pytest
 
 from gangline.api.meta import JSON
 from gangline.jobs.status import newest
-from jobhistories import FRAMEWORKS, SITES, AllStart, Happening, Kubelets, Troubles, Users
-from jobkubelet import Kubelet
-from jobrules import Rules
-from jobserver import Write
-from jobworld import World, manifest
+from gangline.testing.happenings import AllStart, AllSucceed, Happening, Kubelets, Troubles, Users
+from gangline.testing.world import World
+from gangline.testing.worldkubelet import Kubelet
+from gangline.testing.worldrules import Rules
+from gangline.testing.worldserver import Write
+from jobhistories import FRAMEWORKS, SITES, manifest
 
 PAGE = Path(__file__).parents[3] / "docs" / "jobs.md"
 BEGIN, END = "<!-- transitions: tests/unit/jobs/test_transitions.py -->", "<!-- end of transitions -->"
@@ -54,14 +55,6 @@ class Gone(NamedTuple):
 
     async def happen(self, world: World) -> None:
         Kubelet(world).finish()
-
-
-class AllSucceed(NamedTuple):
-    """Every pod that runs succeeds."""
-
-    async def happen(self, world: World) -> None:
-        for pod in world.pods():
-            Kubelet(world).succeed(pod)
 
 
 class LeadersSucceed(NamedTuple):

@@ -115,6 +115,67 @@ def test_a_kept_connection_that_was_closed_is_made_again() -> None:
         assert [answer.body for answer in got(server, "/a", "/b")] == [b"1", b"2"]
 
 
+def names(*numbers: int) -> list[Request]:
+    return [Request("GET", f"/{number}") for number in numbers]
+
+
+def both(wire: socket.socket, number: int = 2) -> bytes:
+    """So many requests, which come before anything was answered."""
+    got = b""
+    while got.count(b"\r\n\r\n") < number:
+        got += wire.recv(65536)
+    return got
+
+
+def test_several_asked_ahead_are_sent_at_once_and_answered_in_order() -> None:
+    asked: list[bytes] = []
+
+    def talk(wire: socket.socket) -> None:
+        asked.extend(line for line in both(wire, 3).split(b"\r\n") if line.startswith(b"GET"))
+        wire.sendall(b"".join(ok(str(number).encode()) for number in (1, 2, 3)))
+
+    with speaking(talk) as url, BlockingTransport(Connection(server=url)) as transport:
+        answered(transport.ahead(names(1, 2, 3)))
+        # In whatever order they are wanted.
+        assert [answered(transport.send(one)).body for one in names(3, 1, 2)] == [b"3", b"1", b"2"]
+    assert asked == [b"GET /1 HTTP/1.1", b"GET /2 HTTP/1.1", b"GET /3 HTTP/1.1"]
+
+
+def test_an_answer_that_was_asked_for_ahead_is_given_once() -> None:
+    with (
+        speaking(says(ok(b"old"), ok(b"new"))) as url,
+        BlockingTransport(Connection(server=url)) as transport,
+    ):
+        (one,) = names(1)
+        answered(transport.ahead([one]))
+        assert [answered(transport.send(one)).body for _ in range(2)] == [b"old", b"new"]
+
+
+@pytest.mark.parametrize("rest", [b"", b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n", b"garbage\r\n\r\n"])
+def test_what_was_not_answered_well_ahead_is_asked_again(rest: bytes) -> None:
+    def talk(wire: socket.socket) -> None:
+        both(wire)
+        wire.sendall(ok(b"1") + rest)
+        if rest.startswith(b"HTTP"):
+            heard(wire)
+            wire.sendall(ok(b"2"))
+
+    again = () if rest.startswith(b"HTTP") else (says(ok(b"2")),)
+    with speaking(talk, *again) as url, BlockingTransport(Connection(server=url)) as transport:
+        answered(transport.ahead(names(1, 2)))
+        assert [answered(transport.send(one)).body for one in names(1, 2)] == [b"1", b"2"]
+
+
+def test_a_server_that_closes_after_each_answer_is_asked_one_by_one() -> None:
+    closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\n"
+    with (
+        speaking(says(closing + b"1"), says(closing + b"2")) as url,
+        BlockingTransport(Connection(server=url)) as transport,
+    ):
+        answered(transport.ahead(names(1, 2)))
+        assert [answered(transport.send(one)).body for one in names(1, 2)] == [b"1", b"2"]
+
+
 def test_warnings_are_handed_on() -> None:
     told: list[str] = []
     with speaking(says(ok(b"", 'Warning: 299 - "be careful"'))) as server:

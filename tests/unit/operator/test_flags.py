@@ -9,10 +9,10 @@ import pytest
 
 from gangline.base.errors import InputError
 from gangline.cli.main import run
-from gangline.cli.operator import IGNORED, log_level, operator
 from gangline.jobs.site import Services, Site
-from gangline.operator.flags import gangs, settings_of
-from gangline.operator.settings import OperatorSettings, ProcessSettings
+from gangline.operator.flags import settings_of
+from gangline.operator.main import IGNORED, log_level, operator
+from gangline.operator.settings import LOCAL, LOCAL_GANGS, OperatorSettings, ProcessSettings
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +80,13 @@ def test_what_comes_from_the_environment() -> None:
     found = settings("--services=per-job", CUSTOM_CLUSTER_DOMAIN="cluster.local", POD_NAME="operator-1")
     assert found.operator.site == Site(services=Services.PER_JOB, domain="cluster.local")
     assert found.pod == "operator-1"
+
+
+def test_the_labels_of_earlier_operators_are_off_in_a_cluster_and_on_locally() -> None:
+    assert not settings().operator.site.legacy_labels
+    assert settings("--legacy-labels").operator.site.legacy_labels
+    assert LOCAL.site.legacy_labels
+    assert LOCAL_GANGS.site.legacy_labels
 
 
 def test_the_namespace_may_come_from_kubeflows_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,21 +157,3 @@ def test_flags_without_effect_are_not_shown() -> None:
         name for option in operator.params for name in option.opts if not getattr(option, "hidden", False)
     }
     assert not shown & set(IGNORED)
-
-
-@pytest.mark.parametrize(
-    ("name", "resource"),
-    [
-        ("volcano", "podgroups.scheduling.volcano.sh"),
-        ("Volcano", "podgroups.scheduling.volcano.sh"),
-        ("my-scheduler", "podgroups.scheduling.x-k8s.io"),
-    ],
-)
-def test_a_gang_scheduler_is_known_by_its_name(name: str, resource: str) -> None:
-    found = gangs(name)
-    assert found is not None
-    assert found.resource == resource
-
-
-def test_without_a_name_there_is_no_gang_scheduler() -> None:
-    assert gangs("") is None

@@ -6,9 +6,11 @@ from typing import Any
 import yaml
 
 from gangline.api.kinds import KINDS
+from gangline.api.scheduling import GROUP as SCHEDULING
 from gangline.api.training import GROUP
-from gangline.cli.operator import operator
+from gangline.operator.main import operator
 from gangline.operator.rivals import GANGLINE, ROLE
+from gangline.schema.gangcrds import GANG_RESOURCES
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 PLURALS = [kind.plural for kind in KINDS]
@@ -23,9 +25,9 @@ def documents(name: str) -> dict[tuple[str, str], Any]:
 RBAC = documents("rbac.yaml")
 
 
-def rights(role: str) -> dict[str, set[str]]:
-    """Verbs by resource of our group."""
-    rules = [rule for rule in RBAC["ClusterRole", role]["rules"] if rule["apiGroups"] == [GROUP]]
+def rights(role: str, group: str = GROUP) -> dict[str, set[str]]:
+    """Verbs by resource of a group of ours."""
+    rules = [rule for rule in RBAC["ClusterRole", role]["rules"] if group in rule["apiGroups"]]
     return {resource: set(rule["verbs"]) for rule in rules for resource in rule["resources"]}
 
 
@@ -40,6 +42,14 @@ def test_every_kind_is_in_every_role() -> None:
 
 def test_who_may_view_may_change_nothing() -> None:
     assert set().union(*rights("gangline-view").values()) == {"get", "list", "watch"}
+    assert set().union(*rights("gangline-view", SCHEDULING).values()) == {"get", "list", "watch"}
+
+
+def test_users_make_groups_and_nobody_but_the_scheduler_says_how_they_are() -> None:
+    assert {"create", "patch", "delete"} <= rights("gangline-edit", SCHEDULING)["podgroups"]
+    for role in ("gangline-edit", "gangline-operator"):
+        assert "podgroups/status" not in rights(role, SCHEDULING)
+    assert {"podgroups", "queues"} <= rights("gangline-view", SCHEDULING).keys()
 
 
 def test_the_operator_has_no_secrets_no_wildcards_and_changes_no_spec() -> None:
@@ -60,7 +70,8 @@ def test_in_one_namespace_the_rights_are_the_same() -> None:
 def test_definitions_may_be_installed_of_our_kinds_alone() -> None:
     found = documents("rbac-install-crds.yaml")["ClusterRole", "gangline-operator-install-crds"]
     (patching,) = [rule for rule in found["rules"] if "patch" in rule["verbs"]]
-    assert patching["resourceNames"] == [f"{plural}.{GROUP}" for plural in PLURALS]
+    gangs = [resource.name for resource in GANG_RESOURCES]
+    assert patching["resourceNames"] == [*(f"{plural}.{GROUP}" for plural in PLURALS), *gangs]
 
 
 def test_the_deployment_runs_a_command_that_exists_with_the_account_that_has_the_role() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from prometheus_client import CollectorRegistry
 
-from gangline.cli.operator import IGNORED, operator
+from gangline.operator.main import IGNORED, operator
 from gangline.operator.metrics import JobMetrics
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operator.md").read_text()

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from gangline.progress import report
-from gangline.progress.line import Progress, progress
+from gangline.progress.line import Progress, bounded, progress, written
 
 
 def test_what_is_reported_is_read_back(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,3 +75,12 @@ def test_the_helper_needs_nothing_but_the_standard_library() -> None:
     code = "import gangline.progress, sys; print({'click', 'msgspec', 'numpy', 'asyncio'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_what_goes_to_the_api_is_small_and_reads_back() -> None:
+    many = Progress(2**70, 10, {**{f"m{number}": 0.5 for number in range(50)}, "n" * 100: 1.0, "": 2.0})
+    small = bounded(many)
+    assert (small.step, small.total, len(small.metrics)) == (float(2**70), 10, 16)
+    assert progress(written(small)) == small
+    assert len(written(small)) < 2000
+    assert bounded(Progress(3)) == Progress(3)

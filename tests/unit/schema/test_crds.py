@@ -75,7 +75,7 @@ def test_names_and_columns_are_those_of_v1(kind: JobKind) -> None:
     assert definition["metadata"]["name"] == f"{kind.plural}.kubeflow.org"
     names = definition["spec"]["names"]
     assert (names["singular"], names["listKind"]) == (kind.kind.lower(), f"{kind.kind}List")
-    assert names.keys() == {"kind", "listKind", "plural", "singular"}
+    assert names.keys() == {"kind", "listKind", "plural", "singular", "categories"}
     (version,) = definition["spec"]["versions"]
     columns = {column["name"]: column["jsonPath"] for column in version["additionalPrinterColumns"]}
     wanted = ["Age", "State"] if kind is MPIJOB else ["State", "Age"]

@@ -16,7 +16,7 @@ from gangline.schema.formats import check_of, duration, go_duration
         ("cidr", ["10.0.0.0/8", "::/0"], ["10.0.0.0", "10.0.0.0/33", "/8"]),
         ("uri", ["https://a.b/c", "/path", "urn:x"], ["", "a.b", "https://a b/", "http://%zz", "http://a:x/"]),
         ("email", ["a@b.c", "A B <a@b>", '"a b"@c'], ["a", "a@", "@b", "a@b@c", "a b@c"]),
-        ("hostname", ["a", "a.example.com", "1a.bc"], ["-a", "a-.bc", "a_b", "a.b.c.d.1"]),
+        ("hostname", ["a", "a.example.com", "1a.bc", "é.fr", "a+b"], ["", "-a", "a-.bc", "a_b", "a.b.c.d.1", "a\n"]),
         ("mac", ["aa:bb:cc:dd:ee:ff", "AA-BB-CC-DD-EE-FF", "aabb.ccdd.eeff"], ["aa:bb", "aa:bb-cc:dd:ee:ff", "x"]),
         ("uuid", ["6ba7b810-9dad-11d1-80b4-00c04fd430c8", "6BA7B8109DAD11D180B400C04FD430C8"], ["6ba7b810", ""]),
         ("uuid4", ["f47ac10b-58cc-4372-a567-0e02b2c3d479"], ["6ba7b810-9dad-11d1-80b4-00c04fd430c8"]),

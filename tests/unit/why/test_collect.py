@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -168,3 +168,15 @@ async def test_pods_of_a_trainjob_are_found_through_jobset_and_job() -> None:
     found = await collect(Client(server), "trainjob/x", "ml", FakeClock())
     assert [one.name for one in found.replicas] == ["x-node-0-0-abcde"]
     assert [cause.rule for cause in diagnose(found).causes] == ["evicted"]
+
+
+async def test_a_job_from_the_record_of_its_run_is_judged_by_its_last_moment() -> None:
+    """It ran well when its run was interrupted, a year ago: nothing hangs, and nobody is missing."""
+    annotations = {"local.gangline.dev/run-ended": "2025-01-01T00:00:00Z the run was interrupted"}
+    server = Server(
+        {tfjob(): {**JOB, "metadata": {"name": "x", "namespace": "ml", "annotations": annotations}}}
+    )
+    found = await collect(Client(server), "tfjob/x", "ml", FakeClock())
+    assert found.now == datetime(2025, 1, 1, tzinfo=UTC)
+    assert found.job.stopped == "the run was interrupted"
+    assert diagnose(found).summary.startswith("TFJob ml/x was Running")

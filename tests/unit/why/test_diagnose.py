@@ -3,10 +3,13 @@
 import msgspec
 import pytest
 
+from gangline.api.meta import Condition
 from gangline.api.quantity import parse_resources
 from gangline.api.training import Failure
+from gangline.why import subjects
 from gangline.why.case import Told
-from gangline.why.diagnose import diagnose, sentence
+from gangline.why.diagnose import agreed, diagnose, sentence
+from gangline.why.report import Report
 from gangline.why.rules.table import RULES
 from whycases import (
     HEALTHY,
@@ -73,6 +76,30 @@ def test_first_failure_is_the_cause_and_those_who_lost_it_are_not() -> None:
     assert "node node-1 has 64Gi" in told
     assert "worker-0 and worker-2 then lost their peer" in told
     assert any("try 48Gi" in step for step in report.next)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"), [("peak memory 33000Mi", "limit 32Gi, peak 33000Mi"), ("", "limit 32Gi")]
+)
+def test_a_node_that_knows_the_peak_is_quoted(message: str, told: str) -> None:
+    found = case(
+        job("Failed", failed()),
+        fails(0, 137, at=2, reason="OOMKilled", message=message, limits={"memory": "32Gi"}),
+    )
+    assert diagnose(found).evidence[0] == told
+
+
+@pytest.mark.parametrize(
+    ("text", "who", "told"),
+    [
+        ("a and b was killed for it.", "a and b", "a and b were killed for it."),
+        ("a and b wants a port.", "a and b", "a and b want a port."),
+        ("a and b cannot write.", "a and b", "a and b cannot write."),
+        ("The network of a and b is down.", "a and b", "The network of a and b is down."),
+    ],
+)
+def test_a_sentence_about_several_agrees_with_them(text: str, who: str, told: str) -> None:
+    assert agreed(text, who) == told
 
 
 def test_survivor_whose_clock_is_ahead_is_still_a_consequence() -> None:
@@ -304,3 +331,64 @@ def test_unread_places_are_told() -> None:
 def test_next_step_that_needs_what_nobody_knows_is_left_out() -> None:
     assert sentence("raise {field}", {}) == ""
     assert sentence("raise {field}", {"field": "x"}) == "raise x"
+
+
+def test_what_to_do_after_a_run_that_ended_is_to_run_it_again() -> None:
+    """Its plane is no more: nothing can be deleted, submitted or restarted there."""
+    recorded = job("Failed", failed(), recorded=ago(0))
+    report = diagnose(case(recorded, fails(0, 3, "boom")))
+    assert "gangline run FILE     after the change" in report.next
+    assert not any("kubectl" in step for step in report.next)
+
+
+def test_a_healthy_job_whose_run_was_stopped_says_that_it_was() -> None:
+    stopped = job("Running", recorded=ago(0), stopped="the run was interrupted")
+    report = diagnose(case(stopped, replica(0), replica(1)))
+    assert report.healthy
+    assert report.notes == ("the run was interrupted; this is how it was then",)
+    assert report.summary == "PyTorchJob team-a/bert was Running, all 2 replicas up."
+
+
+def gang_report(*, phase: str, reason: str, message: str) -> Report:
+    """Of a team of two that waits, as our own scheduler tells it."""
+    group = {
+        "apiVersion": "scheduling.gangline.dev/v1alpha1",
+        "metadata": {"name": "bert"},
+        "spec": {"minMember": 2},
+        "status": {"state": {"phase": phase, "reason": reason, "message": message}},
+    }
+    refused = Condition(
+        type="PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes: 3 lack cpu"
+    )
+    waiting = [replica(index, "Pending", node="", age=12, conditions=(refused,)) for index in range(2)]
+    return diagnose(case(job("Created"), *waiting, gang=subjects.gang(group)))
+
+
+@pytest.mark.parametrize(("phase", "word"), [("Pending", "start"), ("Unschedulable", "stay")])
+def test_a_gang_of_ours_that_does_not_fit_is_told_once_in_the_schedulers_words(phase: str, word: str) -> None:
+    report = gang_report(
+        phase=phase, reason="NotEnoughResources", message="0/2 members running; 0/3 nodes: 3 lack cpu"
+    )
+    (cause,) = report.causes
+    assert cause.rule == "gang-does-not-fit"
+    assert (
+        cause.cause == f"The team must {word} together (2 members) and does not fit: 0/3 nodes: 3 lack cpu."
+    )
+    assert "kubectl describe podgroups.scheduling.gangline.dev bert -n team-a" in cause.next
+
+
+def test_a_gang_of_ours_that_waits_for_its_queue_is_not_said_not_to_fit() -> None:
+    report = gang_report(
+        phase="Pending", reason="", message="0/2 members running; queue default is at its cap"
+    )
+    (cause,) = report.causes
+    assert cause.rule == "gang-waits-its-turn"
+    assert "queue default is at its cap" in cause.cause
+
+
+def test_a_gang_of_ours_that_lacks_members_is_nothing_of_its_own() -> None:
+    # Whatever keeps pods from being made has a rule of its own.
+    report = gang_report(
+        phase="Pending", reason="NotEnoughTasks", message="0/2 members running, 1 of 2 exist"
+    )
+    assert "gang-does-not-fit" not in [cause.rule for cause in report.causes]

@@ -1,65 +1,111 @@
 """What the engine asks of a gang scheduler, and what a PodGroup holds whichever it is."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity, add, parse_resources
+from gangline.api.scheduling import PodGroupState
+from gangline.api.scheme import Resource
 from gangline.api.training import ReplicaSpec, SchedulingPolicy, TrainingJob
 from gangline.jobs.framework import Companion
+from gangline.jobs.gang import Member
+
+
+class Team(msgspec.Struct, frozen=True):
+    """All pods of a job, as a scheduler of gangs sees them."""
+
+    job: TrainingJob
+    # In the order in which they are made.
+    replicas: Mapping[str, ReplicaSpec]
+    policy: SchedulingPolicy = SchedulingPolicy()
+    # With how many it can still train; None: its size is fixed.
+    fewest: int | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(spec.replicas or 0 for spec in self.replicas.values())
+
+    def rank(self, member: Member) -> int:
+        """A member's place in that order."""
+        before = 0
+        for kind, spec in self.replicas.items():
+            if kind == member.type:
+                break
+            before += spec.replicas or 0
+        return before + member.index
 
 
 class Marks(msgspec.Struct, frozen=True):
     """How a scheduler knows a pod of a gang."""
 
-    scheduler: str
+    # Empty: whichever places pods otherwise.
+    scheduler: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
+    # Annotations that give way to the template's own.
+    defaults: Mapping[str, str] = {}
+    # More fields of the pod's spec.
+    spec: Mapping[str, Any] = {}
+    # Scheduling gates, beside the template's own.
+    gates: tuple[str, ...] = ()
+
+
+UNMARKED = Marks()
 
 
 class GangScheduler(Protocol):
-    """All or none of a job's pods, by somebody else's scheduler."""
+    """All or none of a job's pods, by somebody's scheduler."""
 
     @property
-    def resource(self) -> str:
-        """Its PodGroups, as kubectl names them."""
+    def name(self) -> str:
+        """By which it is asked for."""
         ...
 
-    def group(
-        self,
-        job: TrainingJob,
-        replicas: Mapping[str, ReplicaSpec],
-        policy: SchedulingPolicy,
-        found: JSON | None,
-    ) -> Companion:
-        """The PodGroup of a job, given the one there is."""
+    @property
+    def kinds(self) -> tuple[Resource[Any], ...]:
+        """What it reads, its PodGroups last. These must be served."""
         ...
 
-    def marks(self, job: TrainingJob, kind: str) -> Marks: ...
+    def groups(self, team: Team, found: JSON | None) -> tuple[Companion, ...]:
+        """The PodGroup of a team, given the one there is; last, after what must be there before it."""
+        ...
+
+    def marks(self, team: Team, member: Member) -> Marks: ...
     def admits(self, found: JSON | None) -> bool:
         """Whether pods may be made, given the PodGroup there is."""
         ...
 
 
-def members(replicas: Mapping[str, ReplicaSpec], policy: SchedulingPolicy) -> int:
+def groups_of(gangs: GangScheduler) -> str:
+    """Its PodGroups, as kubectl names them."""
+    return gangs.kinds[-1].name
+
+
+@runtime_checkable
+class TellsState(Protocol):
+    """A gang scheduler that says how a gang is doing, in the words of `scheduling.gangline.dev`."""
+
+    def state(self, found: JSON) -> PodGroupState: ...
+
+
+def members(team: Team) -> int:
     """How many pods must fit at once: as asked for, else all."""
-    if policy.min_available is not None:
-        return policy.min_available
-    return sum(spec.replicas or 0 for spec in replicas.values())
+    return team.size if team.policy.min_available is None else team.policy.min_available
 
 
-def resources(replicas: Mapping[str, ReplicaSpec], policy: SchedulingPolicy) -> dict[str, str]:
+def resources(team: Team, least: int | None = None) -> dict[str, str]:
     """What so many pods need: as asked for, else what the first of them request, in the order in which they are made.
 
     v1 takes them in random order, so that with fewer than all its sum changes from look to look.
     """
-    if policy.min_resources is not None:
-        return dict(policy.min_resources)
+    if team.policy.min_resources is not None:
+        return dict(team.policy.min_resources)
     total: dict[str, Quantity] = {}
-    left = members(replicas, policy)
-    for spec in replicas.values():
+    left = members(team) if least is None else least
+    for spec in team.replicas.values():
         count = min(left, spec.replicas or 0)
         left -= count
         each = _requests(spec.template)

@@ -1,38 +1,35 @@
 """The co-scheduling plugin of kubernetes-sigs/scheduler-plugins, under whatever name its scheduler runs."""
 
-from collections.abc import Mapping
+from typing import Any
 
 from gangline.api.meta import JSON
-from gangline.api.training import ReplicaSpec, SchedulingPolicy, TrainingJob
+from gangline.api.scheme import Resource
 from gangline.jobs.framework import Companion
-from gangline.jobs.gangs.podgroup import Marks, companion, members, resources
+from gangline.jobs.gang import Member
+from gangline.jobs.gangs.podgroup import Marks, Team, companion, members, resources
+
+PODGROUPS: Resource[Any] = Resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", dict)
 
 
 class SchedulerPlugins:
     """`scheduling.x-k8s.io/v1alpha1`."""
 
-    resource = "podgroups.scheduling.x-k8s.io"
+    kinds: tuple[Resource[Any], ...] = (PODGROUPS,)
 
     def __init__(self, scheduler: str) -> None:
-        self._scheduler = scheduler
+        self.name = scheduler
 
-    def group(
-        self,
-        job: TrainingJob,
-        replicas: Mapping[str, ReplicaSpec],
-        policy: SchedulingPolicy,
-        found: JSON | None,
-    ) -> Companion:
-        spec: JSON = {"minMember": members(replicas, policy)}
-        needed = resources(replicas, policy)
+    def groups(self, team: Team, found: JSON | None) -> tuple[Companion, ...]:
+        spec: JSON = {"minMember": members(team)}
+        needed = resources(team)
         if needed:
             spec["minResources"] = needed
-        if policy.schedule_timeout_seconds is not None:
-            spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds
-        return companion(self.resource, job, spec)
+        if team.policy.schedule_timeout_seconds is not None:
+            spec["scheduleTimeoutSeconds"] = team.policy.schedule_timeout_seconds
+        return (companion(PODGROUPS.name, team.job, spec),)
 
-    def marks(self, job: TrainingJob, kind: str) -> Marks:
-        return Marks(self._scheduler, labels={"scheduling.x-k8s.io/pod-group": job.metadata.name})
+    def marks(self, team: Team, member: Member) -> Marks:
+        return Marks(self.name, labels={"scheduling.x-k8s.io/pod-group": team.job.metadata.name})
 
     def admits(self, found: JSON | None) -> bool:
         # Pods wait in the scheduler itself.

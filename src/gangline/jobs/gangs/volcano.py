@@ -1,37 +1,37 @@
 """Volcano: PodGroups in queues; pods are made when theirs is let in."""
 
-from collections.abc import Mapping
+from typing import Any
 
 from gangline.api.meta import JSON
-from gangline.api.training import ReplicaSpec, SchedulingPolicy, TrainingJob
+from gangline.api.scheduling import GROUP_NAME
+from gangline.api.scheme import Resource
 from gangline.jobs.framework import Companion
-from gangline.jobs.gangs.podgroup import Marks, companion, members, resources
+from gangline.jobs.gang import Member
+from gangline.jobs.gangs.podgroup import Marks, Team, companion, members, resources
+
+PODGROUPS: Resource[Any] = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", dict)
 
 
 class Volcano:
     """`scheduling.volcano.sh/v1beta1`."""
 
-    resource = "podgroups.scheduling.volcano.sh"
+    name = "volcano"
+    kinds: tuple[Resource[Any], ...] = (PODGROUPS,)
 
-    def group(
-        self,
-        job: TrainingJob,
-        replicas: Mapping[str, ReplicaSpec],
-        policy: SchedulingPolicy,
-        found: JSON | None,
-    ) -> Companion:
+    def groups(self, team: Team, found: JSON | None) -> tuple[Companion, ...]:
+        policy = team.policy
         # Whoever moved the group to another queue meant it.
         queue = ((found or {}).get("spec") or {}).get("queue") or policy.queue or "default"
-        spec: JSON = {"minMember": members(replicas, policy), "queue": queue}
-        needed = resources(replicas, policy)
+        spec: JSON = {"minMember": members(team), "queue": queue}
+        needed = resources(team)
         if needed:
             spec["minResources"] = needed
         if policy.priority_class:
             spec["priorityClassName"] = policy.priority_class
-        return companion(self.resource, job, spec)
+        return (companion(PODGROUPS.name, team.job, spec),)
 
-    def marks(self, job: TrainingJob, kind: str) -> Marks:
-        name = {"scheduling.k8s.io/group-name": job.metadata.name, "volcano.sh/task-spec": kind.lower()}
+    def marks(self, team: Team, member: Member) -> Marks:
+        name = {GROUP_NAME: team.job.metadata.name, "volcano.sh/task-spec": member.type.lower()}
         return Marks("volcano", annotations=name)
 
     def admits(self, found: JSON | None) -> bool:

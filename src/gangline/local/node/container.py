@@ -69,9 +69,19 @@ class ContainerLife:
         return self._process is not None
 
     @property
+    def pid(self) -> int | None:
+        """Of the process that is alive."""
+        return self._process.pid if self._process is not None else None
+
+    @property
     def target(self) -> Target | None:
         """Environment, folder and ports of the process that is alive."""
         return self._target
+
+    @property
+    def files(self) -> RunFiles | None:
+        """Those of its newest run."""
+        return self._folder.of(self.spec.name, self._runs[-1].attempt) if self._runs else None
 
     def seen(self) -> Seen:
         return Seen(
@@ -198,9 +208,11 @@ class ContainerLife:
         if self.role is not Role.MAIN:
             return await launch(spec, record, files, tools.clock)
         tools.ports.hand_over(self._pod)
+        tools.intruders.enter(self._pod.metadata.key, tools.ports.of(self._pod).values())
         try:
             return await launch(spec, record, files, tools.clock)
         except BaseException:
+            tools.intruders.leave(self._pod.metadata.key)
             tools.ports.take_back(self._pod)
             raise
 
@@ -329,6 +341,11 @@ class ContainerLife:
         if self._process is not None:
             self._process.kill()
 
+    def freeze(self, *, frozen: bool) -> None:
+        """Let it stand still, or go on."""
+        if self._process is not None:
+            self._process.freeze(frozen=frozen)
+
     async def end(self, process: Supervised, grace: timedelta) -> None:
         """Hook, TERM, wait, KILL; returns when nothing is left. Who calls it watches the process too."""
         hook = self.spec.lifecycle.pre_stop
@@ -373,9 +390,14 @@ class ContainerLife:
     def _note_end(self, process: Supervised) -> None:
         run = self._runs[-1]
         said = process.files.ended()
+        if said is None:
+            # Its shim was killed, and could not clean up.
+            process.files.tidy()
         if self._kernel_killed(run) or (said is not None and said.oom):
             process.files.explain(Note("OOMKilled"))
         clash = self._tools.ports.take_back(self._pod) if self.role is Role.MAIN else ""
+        if self.role is Role.MAIN:
+            self._tools.intruders.leave(self._pod.metadata.key)
         if clash and (said is None or said.code):
             process.files.explain(Note(CLASH, clash))
         self._runs[-1] = self._ended(run, process.files, at=self._tools.clock.now())
@@ -389,11 +411,11 @@ class ContainerLife:
         self._over.set()
         self._wake()
 
-    def out_of_memory(self, pid: int) -> bool:
-        """Kill it if it is that process. Gives whether it was."""
+    def out_of_memory(self, pid: int, size: int) -> bool:
+        """Kill it if it is that process, which has so many bytes. Gives whether it was."""
         if self._process is None or self._process.pid != pid:
             return False
-        self._process.files.explain(Note("OOMKilled"))
+        self._process.files.explain(Note("OOMKilled", f"peak memory {-(-size // 2**20)}Mi"))
         self._process.kill()
         return True
 

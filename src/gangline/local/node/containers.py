@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gangline.api.quantity import Quantity
+from gangline.local.node.artifacts import INSIDE, VARIABLE, folder_of
 from gangline.local.node.environment import expand
 from gangline.local.node.furnishing import Furnished
 from gangline.local.node.paths import variable
@@ -65,6 +66,8 @@ class Containers:
         for mount in made.mounts:
             words += ["--volume", f"{mount.real}:{mount.path}{':ro' if mount.read_only else ''}"]
         words += ["--volume", f"{made.files.message}:{made.spec.termination_message_path}"]
+        artifacts = folder_of(self._settings.artifacts, made.pod)
+        words += ["--volume", f"{artifacts}:{INSIDE}"] if artifacts is not None else []
         words += self._limits(made)
         if made.spec.working_dir:
             words += ["--workdir", expand(made.spec.working_dir, env)]
@@ -94,6 +97,7 @@ class Containers:
             "HOSTNAME": made.hostname,
             **volumes,
             "GANGLINE_TERMINATION_LOG": made.spec.termination_message_path,
+            **({VARIABLE: INSIDE} if folder_of(self._settings.artifacts, made.pod) is not None else {}),
             **made.env,
             MARK: made.record.id,
         }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gangline.local.access import Access
 from gangline.local.node import agent, mpi
+from gangline.local.node.artifacts import VARIABLE, folder_of
 from gangline.local.node.environment import expand
 from gangline.local.node.furnishing import Furnished
 from gangline.local.node.images import Image, Images, check_command
@@ -80,6 +81,8 @@ class Native:
         given = {variable(each.volume): str(each.real) for each in made.mounts}
         given |= self._devices.variables(made.record.devices)
         given["GANGLINE_TERMINATION_LOG"] = str(made.files.message)
+        artifacts = folder_of(self._settings.artifacts, made.pod)
+        given |= {VARIABLE: str(artifacts)} if artifacts is not None else {}
         temporary = made.at("/tmp")  # noqa: S108 - a mount point
         given["TMPDIR"] = str(temporary.real) if temporary is not None else made.record.scratch
         if self._access is not None:

@@ -16,9 +16,11 @@ from gangline.kube.client import Client
 from gangline.local.access import Access
 from gangline.local.node.choosing import chosen_runtime
 from gangline.local.node.hubclient import NoNetwork
+from gangline.local.node.intruders import Intruders
 from gangline.local.node.pod import PodWorker
 from gangline.local.node.probes import Target
 from gangline.local.node.process import MARK, adopt, begun
+from gangline.local.node.progressing import Pace
 from gangline.local.node.records import PodFolder, StateFolder
 from gangline.local.node.registration import Registration
 from gangline.local.node.resources import Devices, exceeding, machine_capacity
@@ -71,6 +73,7 @@ class Node:
         devices = Devices({name: amount for name, amount in settings.capacity.items() if "/" in name})
         self._pods, self._clock, self._settings = pods, clock, settings
         self._state = state
+        self._registration = Registration(client, capacity, settings, clock)
         self._tools = Tools(
             client=client,
             clock=clock,
@@ -82,11 +85,13 @@ class Node:
             allocatable=capacity,
             memory_limits={},
             runtime=chosen_runtime(settings, folder, state, devices, access),
+            pace=Pace(settings.progress_period),
+            intruders=Intruders(clock),
+            away=self._registration.lose,
             ports=ports or NoPorts(),
             network=network or SharedNetwork(),
             tell=telling(recorder) if recorder is not None else tell_nobody,
         )
-        self._registration = Registration(client, capacity, settings, clock)
         # By uid: a pod of the same name is another pod.
         self._workers: dict[str, PodWorker] = {}
 
@@ -105,6 +110,7 @@ class Node:
                 with self._pods.subscribed(lambda delta: self._tell(delta, group)):
                     await asyncio.Event().wait()
         finally:
+            self._tools.intruders.close()
             await self._leave()
 
     # Pods
@@ -188,8 +194,10 @@ class Node:
         limits = dict(self._tools.memory_limits)
         if not limits:
             return
-        for pid in await asyncio.to_thread(exceeding, limits):
-            if any(life.out_of_memory(pid) for worker in self._workers.values() for life in worker.lives):
+        for pid, size in (await asyncio.to_thread(exceeding, limits)).items():
+            if any(
+                life.out_of_memory(pid, size) for worker in self._workers.values() for life in worker.lives
+            ):
                 log.info(
                     "container uses more memory than its limit", extra={"pid": pid, "limit": limits[pid]}
                 )

@@ -11,19 +11,23 @@ import msgspec
 
 from gangline.api.core import Pod
 from gangline.api.meta import Condition, Key
+from gangline.api.training import PROGRESS
 from gangline.base.tasks import every, run_all
 from gangline.kube.errors import KubeError, NotFound
+from gangline.local.drill import Fault, answered, ordered
 from gangline.local.node.container import ContainerLife
+from gangline.local.node.drilling import Drilling, Subject, thaw
 from gangline.local.node.environment import ConfigMissing
 from gangline.local.node.hubclient import NoNetwork
 from gangline.local.node.isolation import Isolation
 from gangline.local.node.plan import Doom, Observed, Plan, Release, Role, Start, Stop, plan
+from gangline.local.node.progressing import Reports
 from gangline.local.node.records import PodFolder
 from gangline.local.node.refreshing import Refresher
 from gangline.local.node.reporting import StatusWriter, let_go
 from gangline.local.node.spec import RUN_PODS, RunPod, RunStatus, is_sidecar
 from gangline.local.node.status import HOST, Named, finally_over, pod_status
-from gangline.local.node.tools import Tools, spawn
+from gangline.local.node.tools import Task, Tools, spawn
 from gangline.local.node.volumes import VolumeMissing, oversized
 
 log = logging.getLogger(__name__)
@@ -46,7 +50,17 @@ class PodWorker:
         # The API has no such pod any more: nobody to report to, nothing to wait for.
         self._gone = False
         self._writer = StatusWriter(tools.client, pod, tools.clock)
+        self._reports = Reports(
+            pod.metadata.uid,
+            pod.metadata.annotations.get(PROGRESS, ""),
+            lambda line: self._writer.mark(PROGRESS, line),
+            tools.pace,
+            tools.clock,
+        )
         self._conditions: tuple[Condition, ...] = pod.status.conditions
+        # The drill that was begun, or was found to be over; and what goes on of drills.
+        self._drilled = ""
+        self._drills: list[Task] = []
         self._volumes: dict[str, Path] = {}
         self._isolation: Isolation | None = None
         # As last reported; and whether the API had it as over before we began: then nothing is reported any more.
@@ -100,22 +114,25 @@ class PodWorker:
             self._make(whole, group)
             writing = group.create_task(self._writer.run())
             sizing = group.create_task(self._watch_sizes(whole))
+            reporting = group.create_task(self._watch_progress())
             preparing = spawn(group, lambda: self._prepare(whole), "prepare")
             refreshing = spawn(group, lambda: self._refresh(whole), "refresh")
-            await self._live(whole)
+            await self._live(whole, group)
             if not self._gone:
                 await self._writer.flushed()
-            for task in (writing, sizing, preparing, refreshing):
+            for task in (writing, sizing, reporting, preparing, refreshing, *self._drills):
                 task.cancel()
+        self._tools.pace.leave(whole.metadata.uid)
         with suppress(NoNetwork):
             await self._tools.network.left(whole.metadata.uid)
         if self._released() and not self._gone:
             await let_go(self._tools.client, whole.metadata.key, whole.metadata.uid, self._tools.clock)
             self._gone = True
 
-    async def _live(self, whole: RunPod) -> None:
+    async def _live(self, whole: RunPod, group: asyncio.TaskGroup) -> None:
         while True:
             self._changed.clear()
+            self._heed(whole, group)
             if self._newest.metadata.deletion_timestamp is not None and self._stop_by is None:
                 self._stop_by = self._tools.clock.now() + await self._grace(whole)
             seen = self._observe(whole)
@@ -126,6 +143,26 @@ class PodWorker:
             if self._finished(seen, decided):
                 return
             await self._woken(decided.wake_after)
+
+    def _heed(self, whole: RunPod, group: asyncio.TaskGroup) -> None:
+        """Do what somebody ordered to see whether the pod's team survives it."""
+        marks = self._newest.metadata.annotations
+        order, answer = ordered(marks), answered(marks)
+        if order is None or order.id == self._drilled or self._stop_by is not None or self._over:
+            return
+        self._drilled = order.id
+        if answer is not None and answer.id == order.id:
+            # An earlier node obeyed. It may have ended before it undid what it did.
+            if order.fault is Fault.SLOW:
+                thaw(self.lives)
+            return
+        subject = Subject(whole, lambda: self.lives, lambda: self._volumes, self._condemn)
+        drilling = Drilling(order, subject, self._tools)
+        self._drills.append(spawn(group, drilling.run, f"drill {order.fault}"))
+
+    def _condemn(self, doom: Doom) -> None:
+        self._doom = self._doom or doom
+        self.wake()
 
     def _observe(self, whole: RunPod) -> Observed:
         spec, now = whole.spec, self._tools.clock.now()
@@ -174,6 +211,8 @@ class PodWorker:
             self._before(),
             self._isolation.address if self._isolation is not None else HOST,
         )
+        # Before the status: what a program said last is known when its end is.
+        self._look_at_progress()
         status = pod_status(seen, named)
         self._phase = status["phase"]
         self._conditions = msgspec.convert(status["conditions"], tuple[Condition, ...])
@@ -280,6 +319,19 @@ class PodWorker:
         tools = self._tools
         self._refresher = Refresher(tools.client, tools.volumes, now, self.folder, tools.clock)
         await self._refresher.run()
+
+    async def _watch_progress(self) -> None:
+        async def look() -> None:
+            self._look_at_progress()
+
+        await every(self._tools.pace.look, look, self._tools.clock)
+
+    def _look_at_progress(self) -> None:
+        if self._over or self._gone:
+            return
+        working = [life for life in self.lives if life.role is Role.MAIN]
+        runs = [files for life in working if (files := life.files) is not None]
+        self._reports.look(runs, final=not any(life.alive for life in working))
 
     async def _watch_sizes(self, whole: RunPod) -> None:
         if not any(each.empty_dir and each.empty_dir.size_limit != "0" for each in whole.spec.volumes):

@@ -95,6 +95,12 @@ class Supervised:
         """End the whole process group."""
         self._signal(signal.SIGUSR1)
 
+    def freeze(self, *, frozen: bool) -> None:
+        """Let the whole process group stand still, or go on."""
+        if self.files.alive():
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGSTOP if frozen else signal.SIGCONT)
+
     def abandon(self) -> None:
         """Let it run on without us: a later node adopts it."""
         if self._report is not None:
@@ -194,6 +200,7 @@ def _shim_spec(
         "run": str(files.run),
         "exit": str(files.exit),
         "lock": lock,
+        "progress": str(files.progress),
         "scratch": record.scratch,
         "isolation": None if spec.isolation is None else msgspec.structs.asdict(spec.isolation),
         "kill": spec.kill or None,

@@ -7,6 +7,7 @@
                                                       <attempt>.run    pid and time, written by the shim
                                                       <attempt>.exit   how it ended, written by the shim
                                                       <attempt>.note   why the node killed it
+                                                      <attempt>.progress   the last line that reports progress
                                                       <attempt>.log    CRI lines; .log.1 and so on when rotated
 
 Namespaces, names and uids have no underscore, so the folder's name can be read back.
@@ -91,6 +92,11 @@ class RunFiles:
         return self._file("exit")
 
     @property
+    def progress(self) -> Path:
+        """Where the shim writes what the process last reported."""
+        return self._file("progress")
+
+    @property
     def message(self) -> Path:
         """Where the process writes its termination message."""
         return self._file("message")
@@ -98,7 +104,7 @@ class RunFiles:
     def begin(self, record: Record) -> None:
         """Write down that it is about to be started; what an earlier attempt at the same left is removed."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for ending in ("run", "exit", "note"):
+        for ending in ("run", "exit", "note", "progress"):
             self._file(ending).unlink(missing_ok=True)
         self.message.touch()
         self._write("json", record)

@@ -1,9 +1,10 @@
 """The node in the API: a Node object, its status, and a Lease that says it is alive."""
 
+import asyncio
 import logging
 import platform
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -12,7 +13,6 @@ from gangline.api.core import Lease, Node
 from gangline.api.meta import JSON, Condition, Key
 from gangline.api.quantity import Quantity
 from gangline.base.clock import Clock
-from gangline.base.tasks import every
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, KubeError, NotFound
 from gangline.local.node.settings import NodeSettings
@@ -22,7 +22,9 @@ log = logging.getLogger(__name__)
 
 NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
-NOT_READY = "node.kubernetes.io/not-ready"
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+LOST = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
+"""What a cluster says of a node from which it has not heard for a while."""
 CONDITIONS = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -80,6 +82,23 @@ def node_status(
     }
 
 
+def lost_conditions(before: tuple[Condition, ...], now: datetime) -> list[JSON]:
+    """The conditions of a node that nobody hears from, as the controller of a whole cluster writes them."""
+    since = {each.type: each.last_transition_time for each in before if each.status == "Unknown"}
+    reason, message = LOST
+    return [
+        {
+            "type": kind,
+            "status": "Unknown",
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": stamp(now),
+            "lastTransitionTime": stamp(since.get(kind) or now),
+        }
+        for kind, _, _, _ in CONDITIONS
+    ]
+
+
 def _says(condition: Condition) -> bool:
     return any(kind == condition.type and status == condition.status for kind, status, _, _ in CONDITIONS)
 
@@ -94,14 +113,40 @@ class Registration:
         self._key, self._lease = Key("", settings.name), Key(NAMESPACE, settings.name)
         self._written_at: float | None = None
         self._uid = ""
+        # Until when we are not to be heard of, and whether the API has been told so.
+        self._away_until, self._told_away = float("-inf"), False
+        self._roused = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
-        await every(self._settings.lease_period, self.beat, self._clock)
+        while True:
+            self._roused.clear()
+            await self.beat()
+            await self._rest()
+
+    def lose(self, away: timedelta) -> None:
+        """For so long the API is told that nobody hears from this node, and nothing new is placed here. A drill."""
+        self._away_until = max(self._away_until, self._clock.monotonic() + away.total_seconds())
+        self._told_away = False
+        self._roused.set()
+
+    async def _rest(self) -> None:
+        away = timedelta(seconds=max(0.0, self._away_until - self._clock.monotonic()))
+        period = min(away, self._settings.lease_period) if away else self._settings.lease_period
+        timer = self._clock.call_later(period, self._roused.set)
+        try:
+            await self._roused.wait()
+        finally:
+            timer.cancel()
 
     async def beat(self) -> None:
-        """Renew the Lease; write the Node's status when it is due."""
+        """Renew the Lease; write the Node's status when it is due. While away, say only that."""
         try:
+            if self._clock.monotonic() < self._away_until:
+                if not self._told_away:
+                    await self._tell_lost()
+                self._told_away, self._written_at = True, None
+                return
             if self._due():
                 await self._register()
             await self._renew()
@@ -129,9 +174,22 @@ class Registration:
         await self._untaint(node)
         self._written_at = self._clock.monotonic()
 
+    async def _tell_lost(self) -> None:
+        """As the controllers of a whole cluster do: unknown, and nothing may be placed or stay here."""
+        node = await self._client.get(Node, self._key)
+        conditions = lost_conditions(node.status.conditions, self._clock.now())
+        await self._client.patch(
+            Node, self._key, {"status": {"conditions": conditions}}, subresource="status"
+        )
+        taints = [{"key": UNREACHABLE, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+        others = [taint for taint in node.spec.taints if taint.key != UNREACHABLE]
+        await self._client.patch(
+            Node, self._key, {"spec": {"taints": [*msgspec.to_builtins(others), *taints]}}
+        )
+
     async def _untaint(self, node: Node) -> None:
         """Every node is born tainted; in a whole cluster a controller takes that away once the node is ready."""
-        kept = [taint for taint in node.spec.taints if taint.key != NOT_READY]
+        kept = [taint for taint in node.spec.taints if taint.key not in (NOT_READY, UNREACHABLE)]
         if len(kept) == len(node.spec.taints):
             return
         body: JSON = {"spec": {"taints": msgspec.to_builtins(kept) or None}}

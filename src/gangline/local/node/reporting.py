@@ -1,4 +1,7 @@
-"""Writes a pod's status until the API has taken it. Never in the way of the pod's life, never lost."""
+"""Writes a pod's status until the API has taken it. Never in the way of the pod's life, never lost.
+
+Annotations of the node's own go first: whoever sees the end of a program sees also what it last reported.
+"""
 
 import asyncio
 import logging
@@ -9,7 +12,16 @@ from gangline.api.core import Pod
 from gangline.api.meta import JSON, Condition, Key
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
-from gangline.kube.errors import BadRequest, Conflict, Invalid, KubeError, NotFound
+from gangline.kube.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    Invalid,
+    KubeError,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+)
 from gangline.local.node.status import OURS, written
 
 log = logging.getLogger(__name__)
@@ -30,6 +42,8 @@ class StatusWriter:
         self._others: tuple[Condition, ...] = ()
         self._wanted: JSON | None = None
         self._written: JSON | None = None
+        # Annotations that are not written yet.
+        self._marks: dict[str, str] = {}
         self._changed, self._settled = asyncio.Event(), asyncio.Event()
         self._settled.set()
         self.gone = False
@@ -48,6 +62,12 @@ class StatusWriter:
             self._settled.clear()
             self._changed.set()
 
+    def mark(self, name: str, value: str) -> None:
+        """This annotation is to be on the pod before the next status is written."""
+        self._marks[name] = value
+        self._settled.clear()
+        self._changed.set()
+
     async def flushed(self) -> None:
         """Wait until the API has what is wanted, or the pod is gone."""
         await self._settled.wait()
@@ -57,7 +77,7 @@ class StatusWriter:
         while not self.gone:
             await self._changed.wait()
             self._changed.clear()
-            if self._wanted is not None:
+            if self._wanted is not None or self._marks:
                 await self._write(self._wanted)
                 self._settle()
         self._settled.set()
@@ -65,13 +85,17 @@ class StatusWriter:
     def _settle(self) -> None:
         if self._wanted == self._written:
             self._wanted = None
-        if self._wanted is None or self.gone:
+        if (self._wanted is None and not self._marks) or self.gone:
             self._settled.set()
 
-    async def _write(self, status: JSON) -> None:
+    async def _write(self, status: JSON | None) -> None:
+        """The marks, and then the status, if there is one to write."""
         delay = FIRST
         while not self.gone:
             try:
+                await self._annotate()
+                if status is None:
+                    return
                 await self._patch(status)
             except NotFound:
                 self.gone = True
@@ -92,6 +116,20 @@ class StatusWriter:
             else:
                 self._written = status
                 return
+
+    async def _annotate(self) -> None:
+        marks = dict(self._marks)
+        if not marks:
+            return
+        body = {"metadata": {"uid": self._uid, "annotations": marks}}
+        try:
+            self.saw(await self._client.patch(Pod, self._key, body))
+        except (Conflict, NotFound, ServerError, TooManyRequests):
+            raise
+        except ApiError as error:
+            # It is not for us to write here. The status matters more.
+            log.warning("pod not annotated", extra={"pod": str(self._key), "error": str(error)})
+        self._marks = {name: value for name, value in self._marks.items() if marks.get(name) != value}
 
     async def _patch(self, status: JSON) -> None:
         body = {**status, "conditions": [*status["conditions"], *_written(self._others)]}

@@ -116,14 +116,14 @@ def exact_memory(root: int) -> int:
     return total
 
 
-def exceeding(limits: Mapping[int, int]) -> list[int]:
-    """The roots (pid to bytes allowed) that have more than they may. Blocking.
+def exceeding(limits: Mapping[int, int]) -> dict[int, int]:
+    """The roots (pid to bytes allowed) that have more than they may, and how much that is. Blocking.
 
     Resident sizes count shared pages once for every process, so they only raise suspicion: a loader with eight forked
     workers is not killed for sharing its data with them.
     """
     suspects = [pid for pid, total in memory_of(limits).items() if total > limits[pid]]
-    return [pid for pid in suspects if exact_memory(pid) > limits[pid]]
+    return {pid: size for pid in suspects if (size := exact_memory(pid)) > limits[pid]}
 
 
 def _root(pid: int, parents: Mapping[int, int], wanted: set[int]) -> int | None:

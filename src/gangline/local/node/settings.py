@@ -37,6 +37,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     # How often memory and volume sizes are looked at.
     memory_period: timedelta = timedelta(milliseconds=250)
     size_period: timedelta = timedelta(seconds=5)
+    # How often the progress that a pod reports is written into its annotation, at most.
+    progress_period: timedelta = timedelta(seconds=5)
     # A cgroup folder that belongs to us (delegated): memory limits are then the kernel's. None: a watchdog.
     cgroup: Path | None = None
     # How often the Lease is renewed, and how often the Node's status is written at least.
@@ -44,3 +46,5 @@ class NodeSettings(msgspec.Struct, frozen=True):
     status_period: timedelta = timedelta(minutes=5)
     # Where `kubelet.serving_logs` answers, written into the Node for a real kube-apiserver. 0: nowhere.
     kubelet_port: int = 0
+    # A folder of each job's own, which stays: a path with {namespace} and {job} in it. None: there is none.
+    artifacts: Path | None = None

@@ -3,7 +3,8 @@
 Started as a script by `process.launch`, one per run of a container, with a bare interpreter, so it imports nothing
 but the standard library, and little of that. It reads what to run from standard input, runs it in a session of its
 own, writes what that prints into a log file in CRI form, waits, ends whatever is left of the session, and writes
-down how it ended. Standard output tells the node one line, `started PID` or `failed TEXT`, and then stays open: its
+down how it ended. Of lines that report progress it keeps the newest in a file of its own: whoever wants to know how
+far the process is need not read all that it prints. Standard output tells the node one line, `started PID` or `failed TEXT`, and then stays open: its
 end is the shim's end. A lock that it inherits and holds tells the same to a node that was restarted.
 
 SIGTERM is passed on to the process group; SIGUSR1 kills the group.
@@ -24,6 +25,9 @@ CHUNK = 65536
 LONGEST_LINE = 16384
 DRAIN_SECONDS = 1.0
 GONE_SECONDS = 0.2
+# A report of progress, and how often at most the newest is written down.
+REPORT = b'"progress"'
+REPORT_SECONDS = 0.5
 # Linux, from sched.h and mount.h.
 NEW_USER, NEW_NET, NEW_UTS, NEW_MOUNTS = 0x10000000, 0x40000000, 0x04000000, 0x00020000
 BIND, RECURSIVE, SLAVE = 4096, 16384, 1 << 19
@@ -47,6 +51,7 @@ class Spec:
         run: str,
         exit: str,  # noqa: A002
         lock: int,
+        progress: str = "",
         scratch: str = "",
         isolation: "dict[str, str] | None" = None,
         kill: "list[str] | None" = None,
@@ -56,7 +61,7 @@ class Spec:
         self.program, self.command, self.env, self.folder = program, command, env, folder
         self.mark, self.cgroup, self.lock = mark, cgroup, lock
         self.log, self.max_bytes, self.max_files = log, max_bytes, max_files
-        self.run, self.exit = run, exit
+        self.run, self.exit, self.progress = run, exit, progress
         self.scratch, self.isolation = scratch, isolation
         self.kill, self.inspect, self.remove = kill, inspect, remove
 
@@ -108,12 +113,45 @@ class Log:
         self.open()
 
 
+class Reports:
+    """The newest line that may report progress, in a file; written now and then, and at the end."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.newest, self.due = path, b"", 0.0
+
+    def look(self, lines: list[bytes]) -> None:
+        """Whether they are reports in earnest is for the reader to say: here they only look like it."""
+        for line in reversed(lines):
+            if (
+                REPORT in line
+                and len(line) <= LONGEST_LINE
+                and b"".join(line.split())[:13] == b"{%b:{" % REPORT
+            ):
+                self.newest = line
+                return
+
+    def left(self) -> "float | None":
+        """Seconds until there is something to write."""
+        return max(0.0, self.due - time.monotonic()) if self.newest else None
+
+    def write(self, *, final: bool = False) -> None:
+        if not self.newest or not self.path or (not final and self.left()):
+            return
+        try:
+            with open(self.path + ".new", "wb") as file:
+                file.write(self.newest)
+            os.replace(self.path + ".new", self.path)
+        except OSError:
+            pass  # a full disk loses reports, never the process
+        self.newest, self.due = b"", time.monotonic() + REPORT_SECONDS
+
+
 class Pipe:
     """One output of the process; lines are cut here."""
 
-    def __init__(self, fd: int, name: str, log: Log) -> None:
+    def __init__(self, fd: int, name: str, log: Log, reports: Reports) -> None:
         os.set_blocking(fd, False)
-        self.fd, self.log, self.rest = fd, log, b""
+        self.fd, self.log, self.rest, self.reports = fd, log, b"", reports
         self.stream = name.encode()
 
     def read(self) -> bool:
@@ -126,6 +164,8 @@ class Pipe:
             data = b""
         lines = (self.rest + data).split(b"\n")
         self.rest = lines.pop()
+        if REPORT in data or REPORT in b"".join(lines[:1]):
+            self.reports.look(lines)
         head = stamp() + b" " + self.stream
         whole = [part for line in lines for part in cut(head, line)]
         while len(self.rest) >= LONGEST_LINE or (self.rest and not data):
@@ -331,16 +371,18 @@ def carries(pid: str, mark: bytes) -> bool:
         return False
 
 
-def supervise(spec: Spec, pid: int, pipes: list[Pipe], wakes: int) -> int:
+def supervise(spec: Spec, pid: int, pipes: list[Pipe], wakes: int, reports: Reports) -> int:
     """Copy output until the process ends. Gives its wait status."""
     while True:
-        ready, _, _ = select.select([wakes] + [pipe.fd for pipe in pipes], (), ())
+        reports.write()
+        ready, _, _ = select.select([wakes] + [pipe.fd for pipe in pipes], (), (), reports.left())
         for pipe in list(pipes):
             if pipe.fd in ready and not pipe.read():
                 pipes.remove(pipe)
         if wakes not in ready:
             continue
-        for number in os.read(wakes, 100):
+        # Sorted: who is to be killed is not asked first, in whichever order both arrive.
+        for number in sorted(os.read(wakes, 100)):
             if number == signal.SIGTERM:
                 end_group(pid, signal.SIGTERM)
             elif number == signal.SIGUSR1 and spec.kill:
@@ -396,13 +438,15 @@ def main() -> None:
     os.close(err_end)
     write(spec.run, {"shim": os.getpid(), "pid": pid, "at": time.time()})
     tell(f"started {pid}")
-    pipes = [Pipe(out, "stdout", log), Pipe(err, "stderr", log)]
-    status = supervise(spec, pid, pipes, wakes)
+    reports = Reports(spec.progress)
+    pipes = [Pipe(out, "stdout", log, reports), Pipe(err, "stderr", log, reports)]
+    status = supervise(spec, pid, pipes, wakes, reports)
     at = time.time()
     end_group(pid, signal.SIGKILL)
     end_strays(spec.mark.encode())
     see_off(pid)
     drain(pipes)
+    reports.write(final=True)
     oom = spec.inspect is not None and run_quietly(spec.inspect, spec) == "true"
     if spec.remove:
         run_quietly(spec.remove, spec)

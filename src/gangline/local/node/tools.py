@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +13,9 @@ from gangline.api.quantity import Quantity
 from gangline.base.clock import Clock
 from gangline.base.tasks import supervise
 from gangline.kube.client import Client
+from gangline.local.node.intruders import Intruders
 from gangline.local.node.isolation import Isolation
+from gangline.local.node.progressing import Pace
 from gangline.local.node.records import StateFolder
 from gangline.local.node.resources import Devices
 from gangline.local.node.runtime import Runtime
@@ -119,6 +122,10 @@ class Tools(msgspec.Struct, frozen=True):
     # Pid to bytes: whoever is in here is watched.
     memory_limits: dict[int, int]
     runtime: Runtime
+    pace: Pace
+    # For drills: who may take a pod's ports, and what the API is told of a node that is lost for so long.
+    intruders: Intruders
+    away: Callable[[timedelta], None]
     ports: Ports = NoPorts()
     network: Network = SharedNetwork()
     tell: Tell = tell_nobody

@@ -96,6 +96,15 @@ class Store:
             return self._state.range(prefix, start_after, limit)
         return self._state.range_at(at, prefix, start_after, limit)
 
+    def departed(self, prefix: str) -> tuple[Record, ...]:
+        """What was deleted under a prefix, as it was at the end, if nothing else has its path now.
+
+        As far back as history goes.
+        """
+        events = self._state.after(self._state.compacted, prefix)
+        gone = {event.path: event.record for event in events if event.deleted}
+        return tuple(record for path, record in gone.items() if self._state.get(path) is None)
+
     def watch(self, prefix: str, *, after: int, backlog: int = BACKLOG) -> Watch:
         """Changes under a prefix after a revision; close it when done.
 

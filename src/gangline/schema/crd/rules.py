@@ -13,22 +13,12 @@ from gangline.api.paddlejob import PADDLEJOB
 from gangline.api.pytorchjob import PYTORCHJOB
 from gangline.api.tfjob import TFJOB
 from gangline.api.training import JobKind
-from gangline.api.xgboostjob import XGBOOSTJOB
 
 # Bounds without which the server cannot tell what a rule costs at most.
 MOST_TYPES = 5
 MOST_CONTAINERS = 64
 _LONGEST_NAME = 63
 _DNS_1035 = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
-
-# Types of which a job has one replica, and types that it cannot do without.
-_SINGLE = {
-    TFJOB.kind: ("Chief", "Master"),
-    PYTORCHJOB.kind: ("Master",),
-    XGBOOSTJOB.kind: ("Master",),
-    MPIJOB.kind: ("Launcher",),
-}
-_NEEDED = {XGBOOSTJOB.kind: "Master", MPIJOB.kind: "Launcher"}
 _ELASTIC = (PYTORCHJOB, PADDLEJOB)
 
 
@@ -141,11 +131,11 @@ def of_replica_specs(kind: JobKind) -> list[JSON]:
                 "Chief and Master are two names of one role: write only one of them",
             )
         )
-    if needed := _NEEDED.get(kind.kind):
+    if needed := kind.needed:
         rules.append(
             _rule(f"'{needed}' in self", f"{kind.kind} needs a {needed}: add spec.{kind.replicas}.{needed}")
         )
-    rules += [_single(kind, one) for one in _SINGLE.get(kind.kind, ())]
+    rules += [_single(kind, one) for one in kind.single]
     return rules
 
 

@@ -51,6 +51,9 @@ class Structs:
         match found:
             case inspect.Metadata(type=inner, extra=extra):
                 return dict(QUANTITY) if (extra or {}).get("format") == QUANTITY_FORMAT else self._type(inner)
+            case inspect.UnionType(types=types) if any(isinstance(part, inspect.FloatType) for part in types):
+                # On the wire a whole number is a number too.
+                return {"type": "number"}
             case inspect.UnionType(types=types):
                 (inner,) = (part for part in types if not isinstance(part, inspect.NoneType))
                 return self._type(inner)

@@ -10,6 +10,7 @@ from gangline.api.pytorchjob import ElasticPolicy, PyTorchJobSpec, RDZVConf
 from gangline.api.tfjob import TFJobSpec
 from gangline.api.training import (
     Failure,
+    JobProgress,
     JobStatus,
     ReplicaSpec,
     ReplicaStatus,
@@ -125,7 +126,13 @@ _STATUS: dict[tuple[type, str], str] = {
     (JobStatus, "observedGeneration"): "The generation of the spec that this status is about.",
     (JobStatus, "restarts"): "How often replicas were restarted.",
     (JobStatus, "firstFailure"): "The replica that failed first, and how.",
+    (JobStatus, "progress"): "How far the training is, where its program reports that.",
     (JobStatus, "ledger"): "The operator's own notes.",
+    (JobProgress, "step"): "The step that is done.",
+    (JobProgress, "total"): "The step at which the training ends.",
+    (JobProgress, "metrics"): "What else was reported: the loss, the accuracy.",
+    (JobProgress, "replica"): "The type and index of the replica that reports.",
+    (JobProgress, "updated"): "When this was last written.",
     (ReplicaStatus, "active"): "Replicas that run.",
     (ReplicaStatus, "succeeded"): "Replicas that succeeded.",
     (ReplicaStatus, "failed"): "Replicas that failed.",

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from gangline.api.core import PodPhase
-from gangline.api.quantity import ZERO, parse_resources
+from gangline.api.quantity import ZERO, Quantity, parse_resources
 from gangline.jobs.restart import PORT_CLASH
 from gangline.why.case import Case, Replica
 from gangline.why.report import Match, Rule, Scene
@@ -13,6 +13,7 @@ from gangline.why.team import KILLED, End
 from gangline.why.words import amount, larger, lasting, meaning, signal_name, times
 
 _VOLUME = re.compile(r'Usage of EmptyDir volume "(?P<volume>[^"]+)" exceeds the limit "(?P<limit>[^"]+)"')
+_PEAK = re.compile(r"\Apeak memory (?P<peak>\d+Mi)")
 _LOW = re.compile(r"low on resource: (?P<resource>[\w-]+)|(?P<ephemeral>ephemeral local storage usage)")
 LOST = ("NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Lost", "ContainerStatusUnknown")
 REJECTED = ("UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "Preempting")
@@ -33,7 +34,7 @@ def out_of_memory(scene: Scene) -> Iterator[Match]:
         limit = container.resources.limits.get("memory", "") if container is not None else ""
         evidence, values = [], {}
         if limit:
-            evidence.append(f"limit {limit}")
+            evidence.append(f"limit {limit}{_peak(end, limit)}")
             values = {"limit": limit, "more": larger(limit)}
             evidence += _node_room(scene.case, replica)
         elif container is not None:
@@ -42,6 +43,14 @@ def out_of_memory(scene: Scene) -> Iterator[Match]:
         if replica is not None and replica.memory is not None:
             evidence.append(f"it uses {amount(replica.memory)} now")
         yield explained(scene, index, evidence, values)
+
+
+def _peak(end: End, limit: str) -> str:
+    """How much it had, where its node says so."""
+    found = _PEAK.match(end.message)
+    # One that is below was killed under another limit, as in a drill.
+    exceeds = found is not None and Quantity.of(found["peak"]) > Quantity.of(limit)
+    return f", peak {found['peak']}" if found is not None and exceeds else ""
 
 
 def _node_room(case: Case, replica: Replica | None) -> list[str]:

@@ -5,18 +5,21 @@ from collections.abc import Iterator, Mapping
 
 from gangline.api.core import PodPhase
 from gangline.api.quantity import ZERO, Quantity, add, parse_resources
+from gangline.api.scheduling import DEFAULT_QUEUE, GroupPhase, GroupReason
 from gangline.why.case import Case, Replica
 from gangline.why.report import Match, Rule, Scene
 from gangline.why.words import amount, count, lasting
 
 _PART = re.compile(r"(\d+) (?:node\(s\) )?([^,.]+(?:\{[^}]*\})?)")
-_LACKS = re.compile(r"(?:Insufficient|Too many) (?P<resource>[\w./-]+)")
+_LACKS = re.compile(r"(?:Insufficient|Too many|\d lack) (?P<resource>[\w./-]+)")
 _TAINT = re.compile(r"untolerated taint(?:\(s\))? ?\{(?P<taint>[^}]*)\}")
 _CLAIM = re.compile(r'persistentvolumeclaim "(?P<claim>[^"]+)" (?P<what>not found|is being deleted)')
 
 
 def unplaced(case: Case) -> Iterator[tuple[Replica, str]]:
-    """Pods that the scheduler cannot place, with what it said."""
+    """Pods that the scheduler cannot place, with what it said. Of a gang of ours its group says it, for all."""
+    if case.gang is not None and case.gang.ours:
+        return
     for replica in case.replicas:
         pod = replica.pod
         if pod.spec.node_name or pod.status.phase != PodPhase.PENDING or pod.metadata.deletion_timestamp:
@@ -134,6 +137,7 @@ def gang(scene: Scene) -> Iterator[Match]:
         "Pending",
         "Inqueue",
         "Unschedulable",
+        "Recovering",
         "PreScheduling",
         "Scheduling",
     )
@@ -142,6 +146,7 @@ def gang(scene: Scene) -> Iterator[Match]:
         or not stuck
         or (case.replicas and not waiting)
         or case.since(case.job.created) < case.patience.notice
+        or (group.ours and group.reason != GroupReason.NOT_ENOUGH_RESOURCES)
     ):
         return
     needs, free = _team_needs(case, waiting, group.min_member), _total(case)
@@ -154,9 +159,12 @@ def gang(scene: Scene) -> Iterator[Match]:
         f"needs {amount(needs[name])} {name}, {amount(max(free.get(name, ZERO), ZERO))} free"
         for name in sorted(short)
     )
+    far = "; ".join(part for part in (group.attempt, far) if part)
     values = {
         "members": str(group.min_member),
+        "together": "start" if group.phase != GroupPhase.UNSCHEDULABLE or not group.ours else "stay",
         "group": group.name,
+        "resource": group.resource,
         "far": f": {far}" if far else "",
         "namespace": case.job.namespace,
     }
@@ -167,6 +175,24 @@ def gang(scene: Scene) -> Iterator[Match]:
     )
     queue = (f"queue {group.queue}",) if group.queue else ()
     yield Match(tuple(one.name for one in waiting), values, (*said, *queue))
+
+
+def turn(scene: Scene) -> Iterator[Match]:
+    """There may be room, but not for this one now: its queue, its elders, or those who are about to leave."""
+    case, group = scene.case, scene.case.gang
+    if group is None or not group.ours or group.reason or not group.attempt:
+        return
+    if case.since(case.job.created) < case.patience.notice:
+        return
+    waiting = tuple(one.name for one in case.replicas if not one.pod.spec.node_name)
+    values = {
+        "why": group.attempt,
+        "group": group.name,
+        "queue": group.queue or DEFAULT_QUEUE,
+        "resource": group.resource,
+        "namespace": case.job.namespace,
+    }
+    yield Match(waiting, values, (f"PodGroup {group.name} is {group.phase}: {group.message}",))
 
 
 def _team_needs(case: Case, waiting: list[Replica], members: int) -> dict[str, Quantity]:
@@ -219,10 +245,20 @@ RULES = (
         "gang-does-not-fit",
         "the PodGroup waits, because not all members fit at once",
         gang,
-        "the team must start together ({members} members) and does not fit{far}.",
+        "the team must {together} together ({members} members) and does not fit{far}.",
         (
             "wait for others to end, ask for fewer replicas or less per replica, or add nodes",
-            "kubectl describe podgroup {group} -n {namespace}",
+            "kubectl describe {resource} {group} -n {namespace}",
+        ),
+    ),
+    Rule(
+        "gang-waits-its-turn",
+        "the PodGroup waits for its queue, for one that has waited longer, or for others to leave",
+        turn,
+        "the team waits for its turn in queue {queue}: {why}.",
+        (
+            "wait, or ask for more in that queue: kubectl describe queues.scheduling.gangline.dev",
+            "kubectl describe {resource} {group} -n {namespace}",
         ),
     ),
     Rule(

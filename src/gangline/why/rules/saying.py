@@ -67,6 +67,8 @@ def again(job: Job, replica: str = "") -> str:
     """What to type after a change."""
     where = f" -n {job.namespace}" if job.namespace != "default" else ""
     resource = f"{job.kind.lower()}/{job.name}"
+    if job.recorded is not None:
+        return "gangline run FILE     after the change"
     if job.finished:
         return f"then delete it and submit it again, for a job that has ended does not start anew: kubectl delete {resource}{where}"
     kind, _, index = replica.rpartition("-")

@@ -100,3 +100,12 @@ def test_commands_go_into_the_container() -> None:
         "/data",
     )
     assert target.words(["sh"], tty=True)[2:5] == ("--interactive", "--tty", "gangline-0a1b")
+
+
+def test_the_folder_of_the_job_is_mounted_and_named(tmp_path: Path) -> None:
+    labelled = msgspec.structs.replace(POD.metadata, labels={"training.kubeflow.org/job-name": "bert"})
+    run = msgspec.structs.replace(made(), pod=msgspec.structs.replace(POD, metadata=labelled))
+    settings = NodeSettings(artifacts=tmp_path / "{job}")
+    spec = Containers("/bin/podman", "podman", settings).process(run)
+    assert f"{tmp_path / 'bert'}:/gangline/artifacts" in spec.command
+    assert spec.env["GANGLINE_ARTIFACTS"] == "/gangline/artifacts"

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import psutil
@@ -179,3 +180,54 @@ def test_records_are_read_back(tmp_path: Path) -> None:
     assert run.note() == Note("OOMKilled")
     run.forget()
     assert found.runs("main") == []
+
+
+REPORTS = """
+import sys, time
+for number in range(1000):
+    print('{"progress": {"step": %d}}' % number)
+sys.stdout.write('{"progress": {"step"')
+sys.stdout.flush()
+time.sleep(0.05)
+print(': 1000}}')
+print('{"other": "progress"}', file=sys.stderr)
+print('no "progress" here')
+"""
+
+
+async def test_the_newest_report_of_progress_is_kept_apart(files: RunFiles) -> None:
+    assert await finished(files, sys.executable, "-S", "-c", REPORTS) == 0
+    assert files.progress.read_text() == '{"progress": {"step": 1000}}'
+    assert sum(1 for _ in entries(files.log)) == 1003
+
+
+async def test_a_report_is_there_while_its_program_goes_on(files: RunFiles) -> None:
+    script = (
+        'echo \'{"progress": {"step": 1}}\'; sleep 0.1; echo \'{"progress": {"step": 2}}\'; exec sleep 600'
+    )
+    process = await started(files, "sh", "-c", script)
+    async with asyncio.timeout(20):
+        while written(files.progress) != '{"progress": {"step": 2}}':  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    process.kill()
+    await process.ended()
+
+
+async def test_a_program_without_reports_has_no_file_of_them(files: RunFiles) -> None:
+    await finished(files, "echo", "hello")
+    assert not files.progress.exists()
+
+
+async def test_a_frozen_process_stands_still_and_goes_on(files: RunFiles) -> None:
+    process = await started(files, "sleep", "600")
+    process.freeze(frozen=True)
+    async with asyncio.timeout(20):
+        while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    process.freeze(frozen=False)
+    async with asyncio.timeout(20):
+        while psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    process.kill()
+    await process.ended()
+    process.freeze(frozen=True)

@@ -5,10 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import msgspec
+
 from gangline.api.core import Node, Pod
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity
-from gangline.local.node.registration import NOT_READY, Registration, node_body
+from gangline.kube.transport import Request, Response
+from gangline.local.node.registration import NOT_READY, UNREACHABLE, Registration, node_body
 from gangline.local.node.reporting import StatusWriter, let_go
 from gangline.local.node.settings import NodeSettings
 from gangline.testing.clock import FakeClock, settle
@@ -127,3 +130,79 @@ async def test_a_node_that_is_born_tainted_is_untainted_once_ready_and_keeps_oth
     registration = Registration(client, {"cpu": Quantity.of("2")}, NodeSettings(), clock)
     await registration.beat()
     assert api.objects["nodes", "", "local"]["spec"]["taints"] == [other]
+
+
+async def test_annotations_are_there_before_the_status_that_follows_them() -> None:
+    api, clock = NodeApi(), FakeClock()
+    async with writing(api, clock) as writer:
+        api.down = True
+        writer.want(status("Running"))
+        await settle()
+        writer.mark("progress", "9 of 9")
+        writer.want(status("Succeeded"))
+        api.down = False
+        await clock.advance(timedelta(seconds=10))
+        await writer.flushed()
+    bodies = [body for _, _, _, body in api.log]
+    ends = [body for body in bodies if body.get("status", {}).get("phase") == "Succeeded"]
+    assert ends
+    assert all(body["metadata"]["annotations"]["progress"] == "9 of 9" for body in ends)
+
+
+async def test_an_annotation_alone_writes_no_status() -> None:
+    api = NodeApi()
+    async with writing(api, FakeClock()) as writer:
+        writer.mark("progress", "1")
+        await writer.flushed()
+        writer.mark("progress", "2")
+        await writer.flushed()
+    assert api.pod("p")["metadata"]["annotations"] == {"progress": "2"}
+    assert len(api.statuses("p")) == 1
+
+
+class Guarded(NodeApi):
+    """An API in which a node may write statuses, and nothing else."""
+
+    async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
+        if request.method == "PATCH" and not request.path.endswith("/status"):
+            body = {"kind": "Status", "message": "not for nodes", "reason": "Forbidden", "code": 403}
+            return Response(403, msgspec.json.encode(body))
+        return await super().send(request, timeout=timeout)
+
+
+async def test_a_node_that_may_not_annotate_still_writes_the_status() -> None:
+    api = Guarded()
+    async with writing(api, FakeClock()) as writer:
+        writer.mark("progress", "1")
+        writer.want(status("Running"))
+        await writer.flushed()
+    assert api.pod("p")["status"]["phase"] == "Running"
+    assert "annotations" not in api.pod("p")["metadata"]
+
+
+async def test_a_lost_node_is_unknown_and_takes_nobody_until_it_is_back() -> None:
+    api, clock = NodeApi(), FakeClock()
+    registration = Registration(api.client(clock), {"cpu": Quantity.of("2")}, NodeSettings(), clock)
+
+    def ready() -> str:
+        found = api.objects["nodes", "", "local"]["status"]["conditions"]
+        status: str = next(each["status"] for each in found if each["type"] == "Ready")
+        return status
+
+    def taints() -> set[str]:
+        spec = api.objects["nodes", "", "local"]["spec"]
+        return {taint["key"] for taint in spec.get("taints") or ()}
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(registration.run())
+        await settle()
+        renewed = api.objects["leases", "kube-node-lease", "local"]["spec"]["renewTime"]
+        registration.lose(timedelta(seconds=25))
+        await settle()
+        assert (ready(), taints()) == ("Unknown", {UNREACHABLE})
+        await clock.advance(timedelta(seconds=20))
+        assert api.objects["leases", "kube-node-lease", "local"]["spec"]["renewTime"] == renewed
+        await clock.advance(timedelta(seconds=6))
+        assert (ready(), taints()) == ("True", set())
+        assert api.objects["leases", "kube-node-lease", "local"]["spec"]["renewTime"] > renewed
+        task.cancel()

@@ -169,3 +169,16 @@ async def test_closed_store_takes_no_commits_and_no_watches() -> None:
         await put(store, "/b")
     with pytest.raises(StoreFailed, match="closed"):
         store.watch("/", after=0)
+
+
+async def test_what_was_deleted_is_remembered_unless_something_else_has_its_place() -> None:
+    async with Store() as store:
+        for path, value in (("/a", 1), ("/b", 2), ("/c", 3), ("/x", 4)):
+            await put(store, path, value)
+        for path in ("/a", "/b", "/x"):
+            await remove(store, path)
+        await put(store, "/b", 5)
+        assert [(each.path, number(each.data)) for each in store.departed("/")] == [("/a", 1), ("/x", 4)]
+        assert [each.path for each in store.departed("/x")] == ["/x"]
+    # The story of a plane is told when it has ended.
+    assert [each.path for each in store.departed("/a")] == ["/a"]

@@ -19,8 +19,8 @@ from gangline.jobs.gang import Member, seat_name
 from gangline.jobs.intake import ours
 from gangline.jobs.restart import scope
 from gangline.jobs.site import Services
-from jobserver import Write, labels_of, owner_of
-from jobworld import JOB, World
+from gangline.testing.world import World
+from gangline.testing.worldserver import Write, labels_of, owner_of
 
 LABELLED = ("pods", "services")
 
@@ -69,7 +69,7 @@ class Rules:
         if write.resource == "services":
             self._services.add(name)
         elif write.resource == "pods" and facts.port is not None:
-            needed = JOB.name if world.site.services is Services.PER_JOB else name
+            needed = world.key.name if world.site.services is Services.PER_JOB else name
             found = world.server.find("services", needed)
             assert needed in self._services or found is not None, f"pod {name} came before its service"
 
@@ -82,7 +82,7 @@ class Rules:
         job, uid = world.job, pod["metadata"]["uid"]
         status: JobStatus = job.status
         names = {
-            seat_name(JOB.name, seat)
+            seat_name(world.key.name, seat)
             for seat in seats(world.framework, job)
             if int((pod["metadata"].get("annotations") or {}).get(ROUND, "0")) >= status.ledger.round
         }
@@ -151,7 +151,10 @@ class Rules:
             f" and {after.ledger.in_place} in place"
         )
         assert after.restarts >= before.restarts
-        assert after.ledger.in_place <= sum(world.in_place.values())
+        there_were = sum(world.in_place.values())
+        assert after.ledger.in_place <= there_were, (
+            f"{after.ledger.in_place} restarts in place were counted, {there_were} there were"
+        )
         assert after.ledger.round <= world.incidents, "the team restarted for nothing"
         limit = world.framework.run_policy(world.job).backoff_limit
         assert limit is None or made <= limit, f"{made} restarts, of {limit} allowed"
@@ -249,7 +252,7 @@ def _check_finished(world: World, status: JobStatus, policy: str, mine: Any, liv
 
 def _check_active(world: World, job: Any, pods: list[JSON]) -> None:
     status: JobStatus = job.status
-    wanted = {seat_name(JOB.name, seat): seat for seat in seats(world.framework, job)}
+    wanted = {seat_name(world.key.name, seat): seat for seat in seats(world.framework, job)}
     there = {pod["metadata"]["name"]: pod for pod in pods}
     replicas = world.framework.replicas(job)
     waits = world.alarm is not None
@@ -270,7 +273,7 @@ def _check_active(world: World, job: Any, pods: list[JSON]) -> None:
     assert not extra, f"{extra} are too many"
     if world.framework.facts.port is not None and wanted:
         services = {found["metadata"]["name"] for found in world.server.all("services")}
-        needed = {JOB.name} if world.site.services is Services.PER_JOB else set(wanted)
+        needed = {world.key.name} if world.site.services is Services.PER_JOB else set(wanted)
         assert needed <= services, f"services {needed - services} are missing"
     _check_counters(world, job, there, wanted)
     _check_in_place(world, status, pods, replicas, wanted)
@@ -309,9 +312,10 @@ def _check_in_place(world: World, status: JobStatus, pods: list[JSON], replicas:
 def check_count(world: World) -> None:
     """When the operator has seen everything: single restarts, one for each that there was.
 
-    Of a job that restarts replicas one by one, goes on, and whose name was never another job's.
+    Of a job that restarts replicas one by one, goes on, and whose name was never another job's. While one is blocked,
+    only an alarm makes the operator look at what its caches do not show.
     """
-    if world.body is None or world.job.status.finished:
+    if world.body is None or world.job.status.finished or world.job.status.holds(ConditionType.BLOCKED):
         return
     job = world.job
     if scope(job, world.framework.run_policy(job)) is RestartScope.JOB or not ours(
@@ -324,7 +328,9 @@ def check_count(world: World) -> None:
         if spec.restart_policy != RestartPolicy.NEVER
     }
     replaced = [
-        name for uid, name in world.failures.items() if uid not in world.strangers and _type(name) in again
+        name
+        for uid, name in world.failures.items()
+        if uid not in world.strangers and _type(world, name) in again
     ]
     happened = len(replaced) + sum(world.in_place.values())
     assert job.status.restarts == happened, (
@@ -332,8 +338,8 @@ def check_count(world: World) -> None:
     )
 
 
-def _type(pod: str) -> str:
-    name = pod.removeprefix(f"{JOB.name}-")
+def _type(world: World, pod: str) -> str:
+    name = pod.removeprefix(f"{world.key.name}-")
     return name.rpartition("-")[0] or name
 
 

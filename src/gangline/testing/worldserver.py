@@ -1,12 +1,13 @@
-"""A server for one namespace, in memory, as far as the job engine can tell it from a real one.
+"""The server of a `World`: one namespace, in memory, as far as the job engine can tell it from a real one.
 
 uids and resourceVersions, preconditions, graceful deletion of pods, owner references with a garbage collector, and
-watch events that wait until somebody delivers them. Whoever calls may be answered wrongly: see `Trouble`.
+watch events that wait until somebody delivers them. Whoever calls may be answered wrongly: see `Fault`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -16,26 +17,10 @@ from gangline.base.clock import Clock
 from gangline.kube.client import Kind
 from gangline.kube.errors import KubeError, Status, Unreachable, api_error
 from gangline.kube.options import PatchForm, Propagation
-from memoryserver import merged
+from gangline.local.server.patch import merge_patch
+from gangline.testing.faults import REASONS, Died, Fault, Faults
 
 T = TypeVar("T")
-
-NAMESPACE = "ml"
-
-
-class Died(BaseException):
-    """The operator's process ended in the middle of a call."""
-
-
-class Trouble(NamedTuple):
-    """What happens to one call of a client: the one so many calls from now.
-
-    `dies`: the process ends before it is sent; `dies after`: after it was carried out, and the same for `lost`, whose
-    answer never arrives. A number is the code of the answer instead of carrying it out.
-    """
-
-    after: int
-    what: int | str
 
 
 class Write(NamedTuple):
@@ -56,13 +41,15 @@ class Write(NamedTuple):
 class Server:
     """Objects by resource (its plural) and name, and what watchers have yet to be told."""
 
-    def __init__(self, scheme: Scheme, clock: Clock) -> None:
-        self.scheme, self._clock = scheme, clock
+    def __init__(self, scheme: Scheme, clock: Clock, namespace: str) -> None:
+        self.scheme, self._clock, self._namespace = scheme, clock, namespace
         self.objects: dict[tuple[str, str], JSON] = {}
         self.events: list[tuple[str, JSON | None, JSON | None]] = []
         # How many objects of a name there have been, and which one a uid was: for people, and to compare two worlds.
         self.named: dict[str, str] = {}
         self._incarnations: dict[tuple[str, str], int] = {}
+        # How many pods of a name did more than wait.
+        self.lives: Counter[str] = Counter()
         self._revision = 0
         # Pods that are deleted stay until the kubelet has ended them, even if they have ended by themselves.
         self.finalizers = False
@@ -84,8 +71,8 @@ class Server:
         self._incarnations[resource, name] = number
         uid = f"uid-{len(self.named) + 1}"
         self.named[uid] = f"{resource}/{name}#{number}"
-        metadata = {**body["metadata"], "namespace": NAMESPACE, "uid": uid, "generation": 1}
-        metadata["creationTimestamp"] = self._stamp()
+        metadata = {**body["metadata"], "namespace": self._namespace, "uid": uid, "generation": 1}
+        metadata["creationTimestamp"] = self.stamp()
         made = {**body, "metadata": metadata}
         if resource == "pods":
             made["status"] = {"phase": "Pending"}
@@ -93,29 +80,31 @@ class Server:
 
     def patch(self, resource: str, name: str, patch: JSON, version: str | None = None) -> JSON:
         """RFC 7396. A uid in the patch is a precondition, as is the version."""
-        before = self._get(resource, name)
+        before = self.get(resource, name)
         metadata = before["metadata"]
         if version is not None and version != metadata["resourceVersion"]:
             raise failure(409, "Conflict", "the object has been modified")
         if patch.get("metadata", {}).get("uid", metadata["uid"]) != metadata["uid"]:
             raise failure(422, "Invalid", "metadata.uid: field is immutable")
-        after = merged(before, patch)
+        after = merge_patch(before, patch)
         if after == before:
             return before
         if after.get("spec") != before.get("spec"):
             after["metadata"] = {**after["metadata"], "generation": metadata["generation"] + 1}
+        if resource == "pods" and before["status"]["phase"] == "Pending" != after["status"]["phase"]:
+            self.lives[name] += 1
         return self._store(resource, name, after)
 
     def delete(self, resource: str, name: str, uid: str | None = None) -> JSON:
         """Pods that run are given time; `end` is their end."""
-        before = self._get(resource, name)
+        before = self.get(resource, name)
         if uid is not None and uid != before["metadata"]["uid"]:
             raise failure(409, "Conflict", "the UID in the precondition is another")
         if resource != "pods" or not self._lingers(before):
             return self.end(resource, name)
         if "deletionTimestamp" in before["metadata"]:
             return before
-        metadata = {**before["metadata"], "deletionTimestamp": self._stamp()}
+        metadata = {**before["metadata"], "deletionTimestamp": self.stamp()}
         return self._store(resource, name, {**before, "metadata": metadata})
 
     def end(self, resource: str, name: str) -> JSON:
@@ -142,7 +131,7 @@ class Server:
     def _lingers(self, pod: JSON) -> bool:
         return self.finalizers or pod["status"]["phase"] == "Running"
 
-    def _get(self, resource: str, name: str) -> JSON:
+    def get(self, resource: str, name: str) -> JSON:
         found = self.objects.get((resource, name))
         if found is None:
             raise failure(404, "NotFound", f'{resource} "{name}" not found')
@@ -155,21 +144,16 @@ class Server:
         self.objects[resource, name] = stored
         return stored
 
-    def _stamp(self) -> str:
+    def stamp(self) -> str:
         return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class OperatorClient:
-    """The calls that the engine makes, with troubles. Every change it makes is shown to `watch`, before and after."""
+class WorldClient:
+    """The calls that the engine makes, with faults. Every change it makes is shown to `watch`, before and after."""
 
-    def __init__(
-        self, server: Server, watch: Callable[[Write], None], troubles: Sequence[Trouble] = ()
-    ) -> None:
-        self._server, self._watch = server, watch
-        self.troubles = list(troubles)
+    def __init__(self, server: Server, watch: Callable[[Write], None], faults: Faults) -> None:
+        self._server, self._watch, self._faults = server, watch, faults
         self._dead = False
-        # Whether anything went wrong since somebody set this to False.
-        self.troubled = False
 
     @property
     def scheme(self) -> Scheme:
@@ -180,7 +164,7 @@ class OperatorClient:
 
     async def get(self, kind: Kind[T], key: Key) -> T:
         resource = self.scheme.of(kind)
-        return self._call(resource, lambda: self._server._get(resource.plural, key.name))
+        return self._call("GET", resource, key.name, lambda: self._server.get(resource.plural, key.name))
 
     async def create(self, kind: Kind[T], body: JSON, *, namespace: str = "") -> T:
         resource = self.scheme.of(kind)
@@ -238,34 +222,32 @@ class OperatorClient:
                 self._watch(Write(verb, resource.plural, before, after))
             return made
 
-        return self._call(resource, watched)
+        return self._call(_METHODS[verb], resource, name, watched)
 
-    def _call(self, resource: Resource[T], perform: Callable[[], JSON]) -> T:
+    def _call(self, method: str, resource: Resource[T], name: str, perform: Callable[[], JSON]) -> T:
         if self._dead:
             raise Died
-        trouble = self._trouble()
-        if trouble == "dies":
-            self._dead = True
-            raise Died
-        if isinstance(trouble, int):
-            raise failure(trouble, _REASONS[trouble], f"the server said {trouble}")
-        answer = perform()
-        if trouble == "dies after":
-            self._dead = True
-            raise Died
-        if trouble == "lost":
-            raise Unreachable("the answer was lost")
-        return decoded(answer, resource.model)
+        match self._faults.due(method, f"/{resource.plural}/{name}"):
+            case Fault(what=int(code)):
+                raise failure(code, REASONS.get(code, ""), f"the server said {code}")
+            case Fault(what="unreachable"):
+                raise Unreachable("no route")
+            case Fault(what="dies"):
+                self._die()
+            case Fault(what="dies after"):
+                perform()
+                self._die()
+            case Fault(what="lost"):
+                perform()
+                raise Unreachable("the answer was lost")
+        return decoded(perform(), resource.model)
 
-    def _trouble(self) -> int | str | None:
-        """What happens to this call; all others are one call nearer."""
-        due = next((each for each in self.troubles if each.after == 0), None)
-        self.troubles = [each._replace(after=each.after - 1) for each in self.troubles if each.after > 0]
-        self.troubled = self.troubled or due is not None
-        return due.what if due is not None else None
+    def _die(self) -> NoReturn:
+        self._dead = True
+        raise Died
 
 
-_REASONS = {403: "Forbidden", 409: "Conflict", 422: "Invalid", 429: "TooManyRequests", 500: "InternalError"}
+_METHODS = {"create": "POST", "patch": "PATCH", "status": "PATCH", "delete": "DELETE"}
 
 
 def failure(code: int, reason: str, message: str) -> KubeError:

@@ -1,7 +1,7 @@
 """A kubelet for the world of jobs: it moves pods along, as far as the engine can tell."""
 
 from gangline.api.meta import JSON
-from jobworld import World
+from gangline.testing.world import World
 
 
 class Kubelet:
@@ -70,7 +70,7 @@ class Kubelet:
             self._world.incidents += 1
 
     def _ended(self, code: int, reason: str) -> JSON:
-        return {"terminated": {"exitCode": code, "reason": reason, "finishedAt": self._server._stamp()}}
+        return {"terminated": {"exitCode": code, "reason": reason, "finishedAt": self._server.stamp()}}
 
     def _report(self, pod: JSON, phase: str, state: JSON, restarts: int = 0) -> None:
         count = restarts or self._world.in_place.get(pod["metadata"]["uid"], 0)

@@ -1,113 +1,38 @@
-"""A small deterministic world for the job engine: a server, caches that lag, a kubelet, users and the operator.
+"""A small deterministic world for one job: a server, caches that lag, a kubelet, users and the operator.
 
 The engine in it is the real one. Everything happens when a test says so, in memory and by a clock that stands still;
 the operator looks only when something wakes it, as it would: a change that its caches show, an error, or an alarm that
 its last look asked for.
 """
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gangline.api.core import Pod, Service
-from gangline.api.kinds import JOBS
 from gangline.api.meta import JSON, Key
 from gangline.api.training import ADDRESSES, JOB_NAME, TrainingJob
 from gangline.base.errors import GanglineError
 from gangline.jobs.actions import Note
 from gangline.jobs.execute import Executor
 from gangline.jobs.framework import Framework, NeedsCompanions
-from gangline.jobs.observe import (
-    ORPHANS,
-    OWNER_UID,
-    Caches,
-    Observe,
-    Settling,
-    children_of,
-    orphaned,
-    owner_uid,
-)
-from gangline.jobs.reconciler import JobReconciler
+from gangline.jobs.observe import Caches, Observe, Settling, children_of
+from gangline.jobs.reconciler import JobPass
 from gangline.jobs.site import Site
-from gangline.operator.engine import COMPANIONS, bare_if_foreign
-from gangline.runtime.cache import Cache, Index, key_of
+from gangline.operator.engine import scheme_of
 from gangline.runtime.expectations import Expectations
-from gangline.runtime.informer import Delta
 from gangline.runtime.sources import Changes, Source, itself
 from gangline.testing.clock import FakeClock
-from jobserver import NAMESPACE, Died, OperatorClient, Server, Trouble, Write, decoded, labels_of
+from gangline.testing.faults import Died, Faults
+from gangline.testing.worldserver import Server, WorldClient, Write, decoded, labels_of
+from gangline.testing.worldviews import View
 
-SCHEME = JOBS.extended(*COMPANIONS)
-JOB = Key(NAMESPACE, "job")
 AT_ONCE, RETRY = 8, timedelta(seconds=60)
 PASSES = 60
 """More looks without a change of the world than this, and the operator will never be done."""
-
-
-class View:
-    """What an informer shows of one resource: the truth, late."""
-
-    def __init__(self, resource: str, model: type[Any], *, labelled: bool, trim: bool) -> None:
-        self.resource, self._model, self._labelled, self._trim = resource, model, labelled, trim
-        indexes: dict[str, Index[Any]] = {OWNER_UID: owner_uid, ORPHANS: orphaned} if labelled else {}
-        self.cache: Cache[Any] = Cache(indexes)
-        self.backlog: list[tuple[JSON | None, JSON | None]] = []
-        self._subscribers: list[Callable[[Delta[Any]], None]] = []
-
-    @contextmanager
-    def subscribed(self, tell: Callable[[Delta[Any]], None]) -> Iterator[None]:
-        for found in self.cache:
-            tell(Delta(None, found))
-        self._subscribers.append(tell)
-        yield
-        self._subscribers.remove(tell)
-
-    async def synced(self) -> None: ...
-
-    def deliver(self, count: int | None = None) -> None:
-        """Show the next changes; all of them if no number is given."""
-        for before, after in self._taken(count):
-            if after is not None and self._wanted(after):
-                self._show(after)
-            elif before is not None and self._wanted(before):
-                self._drop(before)
-
-    def relist(self, truth: Sequence[JSON]) -> None:
-        """Show what there is, and never what was in between: the watch was broken for a while."""
-        self.backlog.clear()
-        there = {key_of(found): found for found in truth if self._wanted(found)}
-        for known in self.cache:
-            if key_of(known) not in there:
-                self._tell(Delta(self.cache.drop(key_of(known)), None))
-        for found in there.values():
-            self._show(found)
-
-    def _taken(self, count: int | None) -> list[tuple[JSON | None, JSON | None]]:
-        taken = self.backlog[:count]
-        del self.backlog[: len(taken)]
-        return taken
-
-    def _wanted(self, found: JSON) -> bool:
-        return not self._labelled or JOB_NAME in labels_of(found)
-
-    def _show(self, found: JSON) -> None:
-        shown = decoded(bare_if_foreign(found) if self._trim else found, self._model)
-        before = self.cache.put(shown)
-        if before != shown:
-            self._tell(Delta(before, shown))
-
-    def _drop(self, found: JSON) -> None:
-        before = self.cache.drop(key_of(found))
-        if before is not None:
-            self._tell(Delta(before, None))
-
-    def _tell(self, delta: Delta[Any]) -> None:
-        for tell in tuple(self._subscribers):
-            tell(delta)
 
 
 class Told(NamedTuple):
@@ -132,18 +57,18 @@ class Logs(NamedTuple):
 class Operator:
     """The engine's parts, wired as `operator.engine` wires them, and all that they remember."""
 
-    def __init__(self, world: "World", wake: Callable[[Key], None], troubles: Sequence[Trouble] = ()) -> None:
+    def __init__(self, world: "World", wake: Callable[[Key], None]) -> None:
         framework, views = world.framework, world.views
         self.expectations = Expectations(world.clock)
-        self.client = OperatorClient(world.server, world.wrote, troubles)
+        self.client = WorldClient(world.server, world.wrote, world.faults)
         caches: Caches[Any] = Caches(
             views[world.plural].cache,
             views["pods"].cache,
             views["services"].cache,
-            {name: views[SCHEME.find(name).plural].cache for name in companions(framework)},
+            {name: views[plural].cache for name, plural in world.companions.items()},
         )
         self.told = Told([])
-        self.reconciler: JobReconciler[Any] = JobReconciler(
+        self.reconciler: JobPass[Any] = JobPass(
             framework,
             Observe(framework, caches, self.expectations, world.site, world.clock),
             Executor(self.client, self.expectations, self.told),
@@ -154,9 +79,7 @@ class Operator:
         )
         self._sources = ExitStack()
         kind = framework.facts.kind
-        named = {"pods": "pods", "services": "services"} | {
-            name: SCHEME.find(name).plural for name in companions(framework)
-        }
+        named = {"pods": "pods", "services": "services", **world.companions}
         informers: list[tuple[str, Any]] = [(name, views[plural]) for name, plural in named.items()]
         jobs: Any = views[world.plural]
         sources: list[Source] = [
@@ -171,24 +94,34 @@ class Operator:
         self._sources.close()
 
 
-def companions(framework: Framework[Any]) -> tuple[str, ...]:
-    return framework.resources if isinstance(framework, NeedsCompanions) else ()
-
-
 class World:
-    """One job's world. `wrote` of the rules is shown every change that the operator makes."""
+    """One job and all that happens to it.
+
+    `judge` is shown every change that the operator makes. Nothing happens by itself: tell the world what happens, let
+    a `Kubelet` move its pods, and `settle` it.
+    """
 
     def __init__(
         self,
         framework: Framework[Any],
         job: JSON,
         site: Site = Site(),  # noqa: B008 - frozen
-        judge: Callable[["World", Write], None] = lambda world, write: None,
+        judge: Callable[["World", Write], None] | None = None,
     ) -> None:
+        """`job` is a manifest, as written in YAML. Its namespace is the only one."""
+        if site.offered:
+            raise ValueError("nobody places gangs in this world: leave `gangs` out of the site")
         self.framework, self.site, self._judge = framework, site, judge
         self.plural = framework.facts.plural
+        metadata = job["metadata"]
+        self.key = Key(metadata.get("namespace") or "default", metadata["name"])
         self.clock = FakeClock()
-        self.server = Server(SCHEME, self.clock)
+        self.faults = Faults()
+        scheme = scheme_of([framework])
+        self.server = Server(scheme, self.clock, self.key.namespace)
+        needed = framework.resources if isinstance(framework, NeedsCompanions) else ()
+        # Plural by the name that the framework uses.
+        self.companions = {name: scheme.find(name).plural for name in needed}
         self.logs: dict[str, tuple[str, ...]] = {}
         # Pods that failed by themselves: name by uid. And how many things happened that a team might restart for.
         self.failures: dict[str, str] = {}
@@ -197,13 +130,13 @@ class World:
         # Objects, by uid, that were never the job's.
         self.strangers: set[str] = set()
         self.views = {
-            self.plural: View(self.plural, framework.facts.model, labelled=False, trim=False),
-            "pods": View("pods", Pod, labelled=True, trim=False),
-            "services": View("services", Service, labelled=True, trim=False),
+            self.plural: View(self.plural, framework.facts.model),
+            "pods": View("pods", Pod, labelled=True),
+            "services": View("services", Service, labelled=True),
         }
-        for name in companions(framework):
-            plural = SCHEME.find(name).plural
-            self.views[plural] = View(plural, dict, labelled=False, trim=True)
+        owners = {(framework.facts.model.API_VERSION, framework.facts.kind)}
+        for plural in self.companions.values():
+            self.views[plural] = View(plural, dict, owners=owners)
         self.manifest = job
         self.server.create(self.plural, job)
         self._dirty, self._retry = True, False
@@ -219,7 +152,7 @@ class World:
     @property
     def body(self) -> JSON | None:
         """The job as it is stored."""
-        return self.server.find(self.plural, JOB.name)
+        return self.server.find(self.plural, self.key.name)
 
     @property
     def job(self) -> Any:
@@ -250,7 +183,8 @@ class World:
 
     def wrote(self, write: Write) -> None:
         self.writes += 1
-        self._judge(self, write)
+        if self._judge is not None:
+            self._judge(self, write)
 
     def deliver(self, resource: str | None = None, count: int | None = None) -> None:
         self._sort_events()
@@ -262,26 +196,21 @@ class World:
         self._sort_events()
         self.views[resource].relist(self.server.all(resource))
 
-    def trouble(self, *troubles: Trouble) -> None:
-        """What will happen to coming calls of the operator's."""
-        self.operator.client.troubles.extend(troubles)
-
     def crash(self) -> None:
         """The operator's process is replaced. The caches of the new one are no newer than those of the old one."""
-        left = self.operator.client.troubles
         self.operator.end()
         self.alarm, self._dirty, self._retry, self._errors = None, True, False, 0
-        self.operator = Operator(self, self._wake, left)
+        self.operator = Operator(self, self._wake)
 
     async def look(self) -> None:
         """One pass of the operator's, whether it is due or not."""
         self.looks += 1
         self._dirty, self._retry, self.alarm = False, False, None
-        self.operator.client.troubled = False
+        met = len(self.faults.met)
         try:
-            wake = await self.operator.reconciler.reconcile(JOB)
+            wake = await self.operator.reconciler.reconcile(self.key)
         except GanglineError:
-            self._failed()
+            self._failed(troubled=len(self.faults.met) > met)
         except (Died, BaseExceptionGroup) as error:
             if _died(error):
                 self.crash()
@@ -289,7 +218,7 @@ class World:
                 _, other = error.split(GanglineError)
                 if other is not None:
                     raise other from None
-                self._failed()
+                self._failed(troubled=len(self.faults.met) > met)
             else:
                 raise
         else:
@@ -298,10 +227,10 @@ class World:
                 assert wake >= timedelta()
                 self.alarm = self.clock.now() + wake
 
-    def _failed(self) -> None:
+    def _failed(self, *, troubled: bool) -> None:
         """Tried again: at once a few times, then by an alarm."""
         self._errors += 1
-        if self._errors < AT_ONCE or self.operator.client.troubled:
+        if self._errors < AT_ONCE or troubled:
             self._retry = True
         else:
             self.alarm = self.clock.now() + RETRY
@@ -340,7 +269,7 @@ class World:
 
     def advance(self, duration: timedelta) -> None:
         """Only the clock moves."""
-        self.clock._elapsed += duration
+        self.clock.skip(duration)
 
     def node(self) -> None:
         """On one machine, services get their addresses."""
@@ -355,7 +284,7 @@ class World:
                 )
 
     def _wake(self, key: Key) -> None:
-        if key == JOB:
+        if key == self.key:
             self._dirty = True
 
     def _sort_events(self) -> None:
@@ -369,24 +298,3 @@ def _died(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return any(map(_died, error.exceptions))
     return isinstance(error, Died)
-
-
-def run(work: Callable[[], Any]) -> Any:
-    """An example of a property, on a loop of its own."""
-    with asyncio.Runner() as runner:
-        return runner.run(work())
-
-
-def manifest(
-    framework: Framework[Any], replicas: Mapping[str, JSON], policy: JSON, spec: JSON | None = None
-) -> JSON:
-    """A job as somebody writes it."""
-    container = {"name": framework.facts.container, "image": "train:1"}
-    template = {"spec": {"containers": [container]}}
-    entries = {kind: {"template": template, **entry} for kind, entry in replicas.items()}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": framework.facts.kind,
-        "metadata": {"name": JOB.name, "namespace": NAMESPACE},
-        "spec": {framework.facts.replicas: entries, "runPolicy": policy, **(spec or {})},
-    }

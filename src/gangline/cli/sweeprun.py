@@ -1,0 +1,90 @@
+"""A sweep as it was asked for, to its exit code: run, printed, told. Heavy to import."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from gangline.api.meta import JSON
+from gangline.api.training import JobKind
+from gangline.base.clock import SystemClock
+from gangline.base.log import LogFormat, configure
+from gangline.base.tasks import unwrapped
+from gangline.cli import output
+from gangline.cli.curve import curve
+from gangline.cli.sweep import Asked
+from gangline.cli.sweepboard import (
+    Aim,
+    Board,
+    State,
+    as_json,
+    cells,
+    fresh,
+    header,
+    labels,
+    remarks,
+    told,
+)
+from gangline.cli.sweeping import Sweep, Wanted
+from gangline.cli.sweepkeeping import SweepFolder
+from gangline.cli.sweepscreen import choose
+from gangline.cli.sweepspace import Values
+from gangline.cli.tables import colours, put, render
+from gangline.cli.verdicts import FAILED, SUCCEEDED
+from gangline.local.node.choosing import settings
+
+
+def execute(
+    asked: Asked, folder: Path, facts: JobKind, bodies: Sequence[JSON], values: Sequence[Values]
+) -> int:
+    """Run it, and give the exit code. Raises `InputError` before anything starts, `KeyboardInterrupt` at the end."""
+    # What the operator would warn of is in the table, as a cause.
+    configure(logging.ERROR, LogFormat.TEXT)
+    node = settings(**asked.node._asdict())
+    kept = SweepFolder(asked.runs, str(bodies[0]["metadata"]["name"]))
+    kept.prepare()
+    node = msgspec.structs.replace(node, artifacts=kept.artifacts)
+    wanted = Wanted(facts, bodies, folder, node, asked.parallel, asked.timeout)
+    board = fresh(Aim(asked.metric, asked.most), values)
+    sweep = Sweep(wanted, board, kept, choose(sys.stderr), SystemClock())
+    try:
+        with unwrapped():
+            asyncio.run(sweep.run())
+    except asyncio.CancelledError:
+        _tell(asked, sweep, kept)
+        click.echo("stopped; no process is left", err=True)
+        raise KeyboardInterrupt from None
+    finally:
+        kept.tidy()
+    _tell(asked, sweep, kept)
+    return SUCCEEDED if sweep.board.count(State.SUCCEEDED) else FAILED
+
+
+def _tell(asked: Asked, sweep: Sweep, kept: SweepFolder) -> None:
+    """The leaderboard on standard output; for people, the curve of the best one and where everything is."""
+    board = sweep.board
+    kept.table(board)
+    picture = kept.picture(board, sweep.curves)
+    if asked.output == "json":
+        put(output.as_json(as_json(board)))
+    else:
+        put(render(header(board), cells(board), colour=colours(sys.stdout)))
+        for line in _best(board, sweep):
+            click.echo(line, err=True)
+    for remark in remarks(board, sweep.metrics):
+        click.echo(f"note: {remark}", err=True)
+    drawn = f"picture: {picture}   " if picture is not None else ""
+    click.echo(f"table: {kept.csv}   {drawn}logs: {kept.folder}/trial-*/", err=True)
+
+
+def _best(board: Board, sweep: Sweep) -> list[str]:
+    """The curve of the best trial, with its name."""
+    best = board.best()
+    if best is None or len(sweep.curves[best.number]) < 2:
+        return []
+    name = f"{board.aim.metric} of trial {best.number}, the best: {told(best, labels(board.rows))}"
+    return ["", *curve(sweep.curves[best.number]), name, ""]

@@ -1,0 +1,345 @@
+"""The operator from a command line: `gangline operator`, and custom operators, which take the same flags."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from gangline.base.errors import GanglineError, InputError
+from gangline.jobs.framework import Framework
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LEVELS = {"debug": "DEBUG", "info": "INFO", "warn": "WARNING", "error": "ERROR", "panic": "CRITICAL"}
+IGNORED = (
+    "--webhook-server-port",
+    "--webhook-service-name",
+    "--webhook-secret-name",
+    "--zap-devel",
+    "--zap-stacktrace-level",
+    "--zap-time-encoding",
+)
+"""Flags of the Kubeflow operator that mean nothing here: no webhook is needed, and logging is another."""
+
+
+class GoCommand(click.Command):
+    """Takes flags as Go programs do, so that the arguments of an existing Deployment fit; complains in one line."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("help"):
+            # Examples keep their lines, also those of a raw docstring.
+            kwargs["help"] = kwargs["help"].replace("\\b\n", "\b\n")
+        super().__init__(*args, **kwargs)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, [_two_dashes(argument) for argument in args])
+        except click.UsageError as error:
+            raise InputError(f"{error.format_message()} See {ctx.command_path} --help.") from None
+
+
+def _two_dashes(argument: str) -> str:
+    """Go does not tell `-flag` from `--flag`."""
+    long = argument[:1] == "-" and argument[1:2].isalpha() and argument != "-h"
+    return f"-{argument}" if long else argument
+
+
+def switch(name: str, text: str, *, default: bool = False) -> Callable[[F], F]:
+    """A boolean as Go has it: `--x`, `--x=true`, `--x=false`."""
+    return click.option(
+        name,
+        type=bool,
+        is_flag=False,
+        flag_value=True,
+        default=default,
+        show_default=default,
+        metavar="[true|false]",
+        help=text,
+    )
+
+
+def ignored(command: F) -> F:
+    """Options that are taken and do nothing."""
+    for name in IGNORED:
+        command = click.option(name, is_flag=False, flag_value="true", hidden=True)(command)
+    return command
+
+
+GENERAL = (
+    click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig to use instead of KUBECONFIG and ~/.kube/config; without any, the pod's service account.",
+    ),
+    click.option("--context", metavar="NAME", help="Context of the kubeconfig to use."),
+    click.option(
+        "--namespace",
+        envvar="KUBEFLOW_NAMESPACE",
+        default="",
+        metavar="NAME",
+        help="Serve the jobs of this namespace alone, with rights in it alone; by default all. Also as variable "
+        "KUBEFLOW_NAMESPACE.",
+    ),
+    click.option(
+        "--workers",
+        "--controller-threads",
+        "workers",
+        type=click.IntRange(min=1),
+        default=16,
+        show_default=True,
+        help="Jobs of each kind that are worked on at the same time.",
+    ),
+    click.option(
+        "--services",
+        type=click.Choice(["per-replica", "per-job"]),
+        default="per-replica",
+        show_default=True,
+        help="Headless services: one for each replica, or one for each job, which needs far fewer objects.",
+    ),
+    switch(
+        "--legacy-labels",
+        "Label pods also as the operators before 1.4 did: the SDKs of their time find pods by that.",
+    ),
+    click.option(
+        "--qps",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        show_default=True,
+        help="Most requests per second to the API server; 0 leaves it to the server to slow us down.",
+    ),
+    click.option(
+        "--burst",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="With --qps: most requests at once; 0 is as many as in a second.",
+    ),
+    switch("--leader-elect", "Act only while holding a Lease, so that of several operators one acts."),
+    click.option(
+        "--leader-election-id",
+        default="1ca428e5.training-operator.kubeflow.org",
+        show_default=True,
+        metavar="NAME",
+        help="Name of that Lease.",
+    ),
+    click.option(
+        "--leader-election-namespace",
+        default="",
+        metavar="NAME",
+        help="Namespace of that Lease; by default the one served, or the operator's own.",
+    ),
+    switch("--take-over", "Act even if another operator for these jobs was found."),
+    switch("--install-crds", "Bring the definitions of the kinds on the server to this version first."),
+    click.option(
+        "--metrics-bind-address",
+        default=":8080",
+        show_default=True,
+        metavar="ADDRESS",
+        help="Where /metrics is; 0 is nowhere.",
+    ),
+    click.option(
+        "--health-probe-bind-address",
+        default=":8081",
+        show_default=True,
+        metavar="ADDRESS",
+        help="Where /healthz and /readyz are; 0 is nowhere.",
+    ),
+    click.option(
+        "--grace",
+        type=click.FloatRange(min=0),
+        default=10.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long passes under way may take to finish when the operator is asked to end.",
+    ),
+    click.option(
+        "--gang-scheduler-name",
+        default="",
+        metavar="NAME",
+        help="Gang scheduling: gangline, volcano, kubernetes, or the name under which scheduler-plugins run; off when "
+        "empty or none. Several by commas: the first for all jobs, the others for jobs that ask for them.",
+    ),
+    switch(
+        "--protect-gangs",
+        "Ask autoscalers to leave the nodes of gangs alone (with gangline and kubernetes).",
+        default=True,
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(["auto", "text", "json"]),
+        default="auto",
+        show_default=True,
+        help="How log lines look; auto is text on a terminal, else JSON.",
+    ),
+    click.option(
+        "--log-level",
+        "--zap-log-level",
+        "level",
+        default="info",
+        show_default=True,
+        metavar="LEVEL",
+        help="Least level to log: debug, info, warn, error, or a number, of which every one above 0 is debug.",
+    ),
+    click.option(
+        "--zap-encoder",
+        "encoder",
+        type=click.Choice(["console", "json"]),
+        help="The same as --log-format text or json.",
+    ),
+)
+OF_OUR_KINDS = (
+    click.option(
+        "--enable-scheme",
+        "kinds",
+        multiple=True,
+        metavar="KIND",
+        help="Serve this kind; may be given several times; by default all six.",
+    ),
+    click.option(
+        "--pytorch-init-container-image",
+        default="alpine:3.10",
+        show_default=True,
+        metavar="IMAGE",
+        help="Image with which PyTorch workers wait for their master; empty: they do not.",
+    ),
+    click.option(
+        "--pytorch-init-container-template-file",
+        default="/etc/config/initContainer.yaml",
+        show_default=True,
+        metavar="FILE",
+        help="Template of that container; the default file need not exist.",
+    ),
+    click.option(
+        "--pytorch-init-container-max-tries",
+        type=click.IntRange(min=1),
+        default=100,
+        show_default=True,
+        help="How often that container looks for the master.",
+    ),
+    click.option(
+        "--mpi-kubectl-delivery-image",
+        default="kubeflow/kubectl-delivery:latest",
+        show_default=True,
+        metavar="IMAGE",
+        help="Image that brings kubectl to MPI launchers; empty: no such container.",
+    ),
+)
+
+# What the flags of our own kinds are to an operator of others.
+_NONE_OF_OURS: Mapping[str, Any] = {
+    "kinds": (),
+    "pytorch_init_container_image": "",
+    "pytorch_init_container_template_file": "/etc/config/initContainer.yaml",
+    "pytorch_init_container_max_tries": 1,
+    "mpi_kubectl_delivery_image": "",
+}
+
+
+def taking(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Gives a command these options, in this order."""
+
+    def decorated(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
+@click.command(cls=GoCommand)
+@taking(*GENERAL, *OF_OUR_KINDS)
+@ignored
+@click.pass_context
+def operator(context: click.Context, /, **flags: Any) -> int:
+    r"""Run the training jobs of a cluster, until interrupted.
+
+    \b
+      gangline crds | kubectl apply -f - && gangline operator
+      gangline operator --context prod --namespace team-a
+      gangline operator --leader-elect --gang-scheduler-name gangline
+
+    The flags of the Kubeflow training operator are taken as they are. Those of its webhooks, and of its logging
+    beyond level and format, do nothing.
+
+    Environment: KUBECONFIG, KUBEFLOW_NAMESPACE; CUSTOM_CLUSTER_DOMAIN, the cluster's domain in TF_CONFIG; POD_NAME,
+    by which an operator whose pod has another host name knows itself.
+
+    Exit codes: 0 interrupted; 1 an error.
+    """
+    given = [name for name in IGNORED if flags[name.removeprefix("--").replace("-", "_")] is not None]
+    return asyncio.run(_run(flags, given))
+
+
+def run(*wanted: Framework[Any], arguments: Sequence[str] | None = None) -> None:
+    """Run the jobs of these frameworks in a cluster until interrupted: the whole program of a custom operator.
+
+    It takes the flags of `gangline operator`, except those of our own kinds (`--help` lists them), from the command
+    line unless given. What is wrong is said in one line, and the exit code is 1.
+    """
+
+    @click.command(cls=GoCommand, help=f"Run {_kinds(wanted)} of a cluster, until interrupted.")
+    @taking(*GENERAL)
+    def command(**flags: Any) -> int:
+        if not context_given("leader_election_id"):
+            flags["leader_election_id"] = f"{wanted[0].facts.resource.name}-operator".replace("/", "-")
+        return asyncio.run(_run({**_NONE_OF_OURS, **flags}, [], wanted))
+
+    try:
+        command.main(None if arguments is None else list(arguments), standalone_mode=False)
+    except (click.ClickException, GanglineError) as error:
+        told = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        click.echo(f"error: {told}", err=True)
+        sys.exit(1)
+
+
+def context_given(name: str) -> bool:
+    """Whether an option was written, or is as by default."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _kinds(wanted: Sequence[Framework[Any]]) -> str:
+    return ", ".join(framework.facts.kind for framework in wanted)
+
+
+async def _run(
+    flags: Mapping[str, Any], without_effect: list[str], wanted: Sequence[Framework[Any]] | None = None
+) -> int:
+    import logging
+
+    from gangline.base.clock import SystemClock
+    from gangline.base.log import LogFormat, configure
+    from gangline.kube.config import load
+    from gangline.operator.flags import settings_of
+    from gangline.operator.process import run_operator
+
+    configure(log_level(flags["level"]), LogFormat(_log_format(flags)))
+    if without_effect:
+        told = {"flags": " ".join(without_effect)}
+        logging.getLogger(__name__).warning("flags without effect here", extra=told)
+    settings = settings_of(flags, os.environ)
+    connection = load(
+        kubeconfig=flags["kubeconfig"], context=flags["context"], environ=os.environ, home=Path.home()
+    )
+    await run_operator(connection, settings, SystemClock(), wanted)
+    return 0
+
+
+def log_level(text: str) -> str:
+    """The standard library's word for one of zap's. Raises `InputError`."""
+    if text.isdecimal():
+        return "DEBUG" if int(text) else "INFO"
+    if text.lower() not in LEVELS:
+        raise InputError(f'--log-level: is "{text}"; write one of {", ".join(LEVELS)}, or a number')
+    return LEVELS[text.lower()]
+
+
+def _log_format(flags: Mapping[str, Any]) -> str:
+    asked: str = flags["log_format"]
+    if asked == "auto" and flags["encoder"]:
+        return "json" if flags["encoder"] == "json" else "text"
+    return asked

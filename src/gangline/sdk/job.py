@@ -1,0 +1,99 @@
+"""A job as the SDK hands it out: typed where we decide on it, whole as the server has it, drawn in a notebook."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from gangline.api.codec import Document, decode_document
+from gangline.api.kinds import KINDS
+from gangline.api.meta import JSON, ObjectMeta
+from gangline.api.training import ConditionType, JobKind, JobStatus, TrainingJob
+
+_BY_KIND = {kind.kind: kind for kind in KINDS}
+
+
+def facts_of(kind: str) -> JobKind:
+    """The kind of that name. Raises `ValueError`."""
+    if kind not in _BY_KIND:
+        raise ValueError(f"job_kind: is {kind!r}; write one of {', '.join(_BY_KIND)}")
+    return _BY_KIND[kind]
+
+
+class Job:
+    """`job.metadata.name`, `job.spec.pytorch_replica_specs["Worker"].replicas`, `job.status.conditions`.
+
+    `to_dict()` and `to_yaml()` have every field. In a notebook it shows itself.
+    """
+
+    def __init__(self, body: JSON) -> None:
+        self._body = body
+        self._typed: TrainingJob = decode_document(Document(body, {}), facts_of(body["kind"]).model)
+
+    @classmethod
+    def from_yaml(cls, text: str) -> "Job":
+        """The job that a text holds. Raises `ValueError` for a text that holds none."""
+        body = yaml.safe_load(text)
+        if not isinstance(body, dict) or "kind" not in body:
+            raise ValueError("the text holds no job: apiVersion, kind, metadata and spec are needed")
+        return cls(body)
+
+    @property
+    def api_version(self) -> str:
+        return self._typed.API_VERSION
+
+    @property
+    def kind(self) -> str:
+        return self._typed.KIND
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        return self._typed.metadata
+
+    @property
+    def spec(self) -> Any:
+        return self._typed.spec  # type: ignore[attr-defined]
+
+    @property
+    def status(self) -> JobStatus:
+        return self._typed.status
+
+    @property
+    def facts(self) -> JobKind:
+        return facts_of(self.kind)
+
+    @property
+    def state(self) -> str:
+        """One word: the newest condition that is True; Pending while there is none."""
+        for end in (ConditionType.FAILED, ConditionType.SUCCEEDED):
+            if self.status.holds(end):
+                return end.value
+        holding = [found.type for found in self.status.conditions if found.status == "True"]
+        return holding[-1] if holding else "Pending"
+
+    @property
+    def replicas(self) -> Mapping[str, int]:
+        """How many of each type are asked for."""
+        specs: Mapping[str, Any] = self._body["spec"].get(self.facts.replicas) or {}
+        return {kind: entry.get("replicas", 1) for kind, entry in specs.items()}
+
+    def to_dict(self) -> JSON:
+        return self._body
+
+    def to_yaml(self) -> str:
+        text: str = yaml.safe_dump(self._body, sort_keys=False, allow_unicode=True)
+        return text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other._body == self._body
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        where = f"{self.metadata.namespace}/" if self.metadata.namespace else ""
+        return f"<{self.kind} {where}{self.metadata.name}: {self.state}>"
+
+    def _repr_html_(self) -> str:
+        from gangline.sdk.notebook import drawn
+
+        return drawn(self)

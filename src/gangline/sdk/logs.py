@@ -1,0 +1,87 @@
+"""The lines of all pods of a job as they come: those of pods that start late too."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+from gangline.api.core import Pod, PodPhase
+from gangline.api.meta import JSON, Key, Selector
+from gangline.api.training import JOB_NAME, JobKind
+from gangline.base.clock import Clock
+from gangline.base.tasks import beside
+from gangline.kube.client import Client
+from gangline.kube.errors import KubeError, NotFound
+from gangline.kube.pods import Pods
+from gangline.runtime.informer import Delta, Informer
+from gangline.sdk.job import Job
+
+
+class Line(NamedTuple):
+    """What a pod said."""
+
+    pod: str
+    text: str
+
+
+async def follow(
+    client: Client, facts: JobKind, key: Key, chosen: Callable[[Pod], bool], clock: Clock
+) -> AsyncGenerator[Line, None]:
+    """Until the job has ended, or is gone, and everything is told. Each pod is read by a task of its own."""
+    await client.get(client.plain(facts.resource), key)
+    where = Selector(namespace=key.namespace, labels=f"{JOB_NAME}={key.name}")
+    only = Selector(namespace=key.namespace, fields=f"metadata.name={key.name}")
+    pods: Informer[Pod] = Informer(client, Pod, where, clock=clock)
+    jobs: Informer[JSON] = Informer(client, client.plain(facts.resource), only, clock=clock)
+    lines: asyncio.Queue[Line | None] = asyncio.Queue()
+    started: asyncio.Queue[Pod | None] = asyncio.Queue()
+    known: set[str] = set()
+
+    def tell(delta: Delta[Pod]) -> None:
+        pod = delta.after
+        if (
+            pod is None
+            or pod.metadata.uid in known
+            or not chosen(pod)
+            or pod.status.phase == PodPhase.PENDING
+        ):
+            return
+        known.add(pod.metadata.uid)
+        started.put_nowait(pod)
+
+    async def read() -> None:
+        async with asyncio.TaskGroup() as group:
+            while (pod := await started.get()) is not None:
+                group.create_task(_read(client, pod, facts.container, lines))
+        lines.put_nowait(None)
+
+    async def end() -> None:
+        await jobs.synced()
+        await jobs.until(lambda cache: _ended(cache.get(key), facts))
+        await pods.synced()
+        started.put_nowait(None)
+
+    async with beside(pods.run(), jobs.run(), read(), end()):
+        with pods.subscribed(tell):
+            while (line := await lines.get()) is not None:
+                yield line
+
+
+def _ended(body: JSON | None, facts: JobKind) -> bool:
+    if body is None:
+        return True
+    header: dict[str, Any] = {"apiVersion": facts.model.API_VERSION, "kind": facts.kind}
+    return Job({**header, **body}).status.finished
+
+
+async def _read(client: Client, pod: Pod, container: str, lines: "asyncio.Queue[Line | None]") -> None:
+    names = [found.name for found in pod.spec.containers]
+    name = container if container in names else names[0]
+    try:
+        async with aclosing(Pods(client).logs(pod.metadata.key, container=name, follow=True)) as said:
+            async for line in said:
+                lines.put_nowait(Line(pod.metadata.name, line.decode(errors="replace")))
+    except NotFound:
+        return
+    except KubeError as error:
+        lines.put_nowait(Line(pod.metadata.name, f"({error})"))

@@ -1,0 +1,166 @@
+"""A job of ours as a TrainJob of Kubeflow Trainer v2 (`trainer.kubeflow.org/v1alpha1`, 2.2 and later). Pure.
+
+A TrainJob has one template for all nodes and leaves most else to a runtime that the cluster has. What does not fit is
+told, field by field; what would change the meaning is refused.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from gangline.api.meta import JSON
+from gangline.base.errors import InputError
+from gangline.sdk.job import Job
+
+RUNTIMES = {
+    "PyTorchJob": "torch-distributed",
+    "JAXJob": "jax-distributed",
+    "XGBoostJob": "xgboost-distributed",
+    "MPIJob": "deepspeed-distributed",
+}
+"""What Trainer brings. For the other kinds it has none."""
+MANAGER = "gangline.dev/convert"
+NODE = "node"
+"""What runtimes call the job of their nodes, and the container in it."""
+
+_POD = (
+    "affinity",
+    "imagePullSecrets",
+    "nodeSelector",
+    "schedulingGates",
+    "securityContext",
+    "serviceAccountName",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+    "volumes",
+)
+_CONTAINER = ("securityContext", "volumeMounts")
+_TRAINER = ("name", "image", "command", "args", "env", "resources")
+_LOST = {
+    "cleanPodPolicy": "pods are cleaned up as the runtime's JobSet says",
+    "ttlSecondsAfterFinished": "write it into the runtime's JobSet template",
+    "backoffLimit": "write failurePolicy.maxRestarts into the runtime's JobSet template",
+    "schedulingPolicy": "write podGroupPolicy into the runtime",
+    "restartScope": "a JobSet restarts as a whole",
+}
+
+
+class Converted(NamedTuple):
+    """The TrainJob, and what did not come along: field and what to do about it."""
+
+    body: JSON
+    notes: tuple[str, ...]
+
+
+def to_trainjob(job: Job, runtime: str = "") -> Converted:
+    """Raises `InputError` for a job that a TrainJob cannot be."""
+    name = runtime or RUNTIMES.get(job.kind, "")
+    if not name:
+        raise InputError(
+            f"{job.kind} {job.metadata.name}: Trainer has no runtime for it; write --runtime with one of yours"
+        )
+    nodes, template, path = _team(job)
+    notes: list[str] = []
+    spec: JSON = {
+        "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime", "name": name},
+        "trainer": _trainer(job, nodes, template, notes),
+    }
+    patch = _patch(template, path, notes)
+    if patch:
+        spec["runtimePatches"] = [{"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": patch}}}]
+    spec |= _policy(job, notes)
+    metadata = job.to_dict()["metadata"]
+    kept = {
+        field: metadata[field]
+        for field in ("name", "namespace", "labels", "annotations")
+        if metadata.get(field)
+    }
+    body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": kept, "spec": spec}
+    return Converted(body, (*notes, *_restarts(job)))
+
+
+def _specs(job: Job) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = job.to_dict()["spec"][job.facts.replicas]
+    return found
+
+
+def _team(job: Job) -> tuple[int, JSON, str]:
+    """How many nodes, the template of all of them, and where it is written."""
+    specs, path = _specs(job), f"spec.{job.facts.replicas}"
+    if job.kind == "MPIJob":
+        # The launcher says what to run; the workers are where.
+        return job.replicas.get("Worker", 1), specs["Launcher"]["template"], f"{path}.Launcher.template"
+    first, *others = specs
+    for other in others:
+        if specs[other]["template"].get("spec") != specs[first]["template"].get("spec"):
+            raise InputError(
+                f"{path}.{other}.template: is another than that of {first}; a TrainJob has one for all nodes"
+            )
+    return sum(job.replicas.values()), specs[first]["template"], f"{path}.{first}.template"
+
+
+def _trainer(job: Job, nodes: int, template: JSON, notes: list[str]) -> JSON:
+    container = _container(job, template)
+    trainer: JSON = {
+        field: container[field] for field in ("image", "command", "args", "env") if container.get(field)
+    }
+    trainer["numNodes"] = nodes
+    if container.get("resources"):
+        trainer["resourcesPerNode"] = container["resources"]
+    spec = job.to_dict()["spec"]
+    field = "slotsPerWorker" if job.kind == "MPIJob" else "nprocPerNode"
+    written = str(spec.get(field, ""))
+    if written.isdecimal():
+        trainer["numProcPerNode"] = int(written)
+    elif written:
+        notes.append(f"spec.{field}: is {written}; Trainer takes a number, or the runtime's own")
+    return trainer
+
+
+def _container(job: Job, template: JSON) -> JSON:
+    containers: list[JSON] = template["spec"]["containers"]
+    return next((each for each in containers if each.get("name") == job.facts.container), containers[0])
+
+
+def _patch(template: JSON, path: str, notes: list[str]) -> JSON:
+    """What the pods of the runtime get besides."""
+    pod = template["spec"]
+    containers = pod["containers"]
+    spec: JSON = {field: pod[field] for field in _POD if field in pod}
+    mounted = {field: containers[0][field] for field in _CONTAINER if field in containers[0]}
+    if mounted:
+        spec["containers"] = [{"name": NODE, **mounted}]
+    notes += _left(pod, path, containers)
+    metadata = {field: value for field, value in (template.get("metadata") or {}).items() if value}
+    inner: JSON = {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
+    return {"replicatedJobs": [{"name": NODE, "template": {"spec": {"template": inner}}}]} if inner else {}
+
+
+def _left(pod: JSON, path: str, containers: list[JSON]) -> Iterator[str]:
+    for field in sorted(pod.keys() - {*_POD, "containers", "restartPolicy"}):
+        yield f"{path}.spec.{field}: write it into the runtime"
+    for field in sorted(containers[0].keys() - {*_TRAINER, *_CONTAINER, "ports", "imagePullPolicy"}):
+        yield f"{path}.spec.containers[0].{field}: write it into the runtime"
+    for number in range(1, len(containers)):
+        yield f"{path}.spec.containers[{number}]: a further container; write it into the runtime"
+
+
+def _policy(job: Job, notes: list[str]) -> JSON:
+    policy: Mapping[str, Any] = job.to_dict()["spec"].get("runPolicy") or {}
+    notes += [f"spec.runPolicy.{field}: {what}" for field, what in _LOST.items() if field in policy]
+    if "elasticPolicy" in job.to_dict()["spec"]:
+        notes.append("spec.elasticPolicy: Trainer has none; numNodes is fixed")
+    found: JSON = {}
+    if policy.get("suspend"):
+        found["suspend"] = True
+    if policy.get("activeDeadlineSeconds") is not None:
+        found["activeDeadlineSeconds"] = policy["activeDeadlineSeconds"]
+    if policy.get("managedBy") == "kueue.x-k8s.io/multikueue":
+        found["managedBy"] = policy["managedBy"]
+    return found
+
+
+def _restarts(job: Job) -> Iterator[str]:
+    for kind, spec in _specs(job).items():
+        written = spec.get("restartPolicy")
+        if written and written != "Never":
+            yield f"spec.{job.facts.replicas}.{kind}.restartPolicy: is {written}; the runtime's Job decides"

@@ -1,0 +1,60 @@
+"""Kinds of job that somebody else made with our library: they follow the contract, so they are read like our own."""
+
+from typing import ClassVar
+
+from gangline.api.meta import JSON
+from gangline.api.scheme import Resource
+from gangline.api.training import CATEGORY, JOB_NAME, REPLICA_TYPE, JobKind, TrainingJob
+from gangline.kube.client import Client
+from gangline.kube.discovery import resources
+from gangline.kube.errors import ApiError
+from gangline.why.kinds import OWNERS, Owner, value
+
+_ENDING = "ReplicaSpecs"
+
+
+class _Job(TrainingJob, frozen=True):
+    """Of a kind of which we know no more than that it is one."""
+
+    KIND: ClassVar[str] = "Job"
+
+
+async def custom_kinds(client: Client, word: str = "") -> list[Resource[JSON]]:
+    """The kinds of training job that a server has beside the six; with a word, those that people call so."""
+    known = {owner.resource.name for owner in OWNERS}
+    found: dict[str, Resource[JSON]] = {}
+    try:
+        served = await resources(client)
+    except ApiError:
+        # Whoever may not look, or a server that cannot tell: then there are the six.
+        return []
+    for kind in served:
+        called = not word or word.lower() in kind.names
+        if CATEGORY in kind.categories and called and kind.resource.name not in known:
+            # The preferred version comes first.
+            found.setdefault(kind.resource.name, kind.resource)
+    return list(found.values())
+
+
+def custom_owner(resource: Resource[JSON], body: JSON) -> Owner:
+    """What can be told of such a kind from one of its jobs."""
+    spec = body.get("spec") or {}
+    replicas = next((name for name in spec if name.endswith(_ENDING)), "replicaSpecs")
+    types = tuple(spec.get(replicas) or ())
+    first = value(spec, replicas, types[0], "template", "spec", "containers") if types else None
+    facts = JobKind(
+        model=_Job,
+        plural=resource.plural,
+        replicas=replicas,
+        attribute="",
+        types=types,
+        container=str(first[0].get("name", "")) if first else "",
+        port=None,
+    )
+    return Owner(
+        resource,
+        (JOB_NAME,),
+        type_label=REPLICA_TYPE,
+        template=f"spec.{replicas}.{{type}}.template.spec",
+        facts=facts,
+    )

@@ -1,0 +1,52 @@
+"""The quick transport against both servers: writes, refusals, many at once."""
+
+import asyncio
+
+import pytest
+
+from gangline.api.core import ConfigMap
+from gangline.api.meta import Key
+from gangline.kube.client import Client
+from gangline.kube.config import Connection
+from gangline.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from gangline.kube.express import express
+from gangline.kube.http import HttpTransport
+
+
+async def test_what_is_written_is_there_and_what_is_refused_says_why(
+    server: Connection, nobody: Connection, namespace: str
+) -> None:
+    async with HttpTransport(server) as other, express(other, server, agent="test") as quick:
+        client = Client(quick)
+        made = await client.create(ConfigMap, {"metadata": {"name": "a"}}, namespace=namespace)
+        assert made.metadata.uid
+        with pytest.raises(AlreadyExists):
+            await client.create(ConfigMap, {"metadata": {"name": "a"}}, namespace=namespace)
+        with pytest.raises(Invalid, match=r"metadata\.name"):
+            await client.create(ConfigMap, {"metadata": {"name": "A b"}}, namespace=namespace)
+        # Longer than what comes in one piece.
+        text = "x" * 200_000
+        changed = await client.patch(ConfigMap, Key(namespace, "a"), {"data": {"text": text}})
+        assert changed.data == {"text": text}
+        with pytest.raises(NotFound):
+            await client.patch(ConfigMap, Key(namespace, "b"), {"data": {}})
+        assert quick.kept == 1
+    async with HttpTransport(nobody) as other, express(other, nobody, agent="test") as quick:
+        with pytest.raises(Forbidden):
+            await Client(quick).create(ConfigMap, {"metadata": {"name": "c"}}, namespace=namespace)
+
+
+async def test_many_at_once_do_not_meet(server: Connection, namespace: str) -> None:
+    async with HttpTransport(server) as other, express(other, server, agent="test") as quick:
+        client = Client(quick)
+
+        async def make(number: int) -> ConfigMap:
+            body = {"metadata": {"name": f"m-{number}"}, "data": {"number": str(number)}}
+            return await client.create(ConfigMap, body, namespace=namespace)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(make(number)) for number in range(40)]
+        found = [task.result() for task in tasks]
+        assert [(each.metadata.name, each.data) for each in found] == [
+            (f"m-{number}", {"number": str(number)}) for number in range(40)
+        ]

@@ -1,0 +1,76 @@
+"""Whether a job would fit, on a real kube-apiserver and on ours: what is said is what the scheduler then does."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gangline.api.documents import Document, documents
+from gangline.api.meta import Key
+from gangline.api.scheduling import Queue
+from gangline.api.training import JobKind
+from gangline.cli.findings import kind_of
+from gangline.cli.fit import fits
+from gangline.kube.config import Connection
+from gangtown import TOWN, Town, town_on
+
+JOB = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: NAME}
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: COUNT
+      template:
+        spec:
+          nodeSelector: {SELECTED}
+          containers: [{name: pytorch, image: x, resources: {limits: {cpu: 1}}}]
+"""
+
+
+@pytest.fixture
+async def town(server: Connection) -> AsyncIterator[Town]:
+    async with town_on(server) as town:
+        yield town
+
+
+def job(town: Town, name: str, count: int) -> tuple[Document, JobKind]:
+    text = (
+        JOB.replace("NAME", name)
+        .replace("COUNT", str(count))
+        .replace("SELECTED", f"{TOWN}: {town.namespace}")
+    )
+    document = next(iter(documents(text)))
+    kind = kind_of(document)
+    assert isinstance(kind, JobKind)
+    return document, kind
+
+
+async def test_a_job_fits_until_somebody_else_has_the_room(town: Town) -> None:
+    first, second = await town.node("a", cpu="3"), await town.node("b", cpu="1")
+    (before,) = await fits(town.client, [job(town, "j", 4)], town.namespace)
+    assert before.fits
+    assert before.nodes == {first: {"worker": 3}, second: {"worker": 1}}
+    async with town.scheduling():
+        await town.pod("other", cpu="1")
+        await town.bound("other")
+    (after,) = await fits(town.client, [job(town, "j", 4)], town.namespace)
+    assert (after.fits, after.cause) == (False, "Resources")
+    assert after.message.startswith("3 of 4 fit: ")
+
+
+async def test_a_queue_on_the_server_counts(town: Town) -> None:
+    await town.node("a", cpu="9")
+    queue = f"{town.namespace}-small"
+    await town.client.create(Queue, {"metadata": {"name": queue}, "spec": {"capability": {"cpu": "2"}}})
+    document, kind = job(town, "j", 4)
+    body = {
+        **document.body,
+        "spec": {**document.body["spec"], "runPolicy": {"schedulingPolicy": {"queue": queue}}},
+    }
+    try:
+        (found,) = await fits(town.client, [(Document(body, {}), kind)], town.namespace)
+    finally:
+        await town.client.delete(Queue, Key("", queue))
+    assert (found.fits, found.cause) == (False, "Queue")
+    assert found.message == f"queue {queue!r} may have 2 cpu and holds 0; 4 more are needed"

@@ -1,0 +1,67 @@
+"""The example of a controller that is not a job, on both servers: owner reference, finalizer, leader election."""
+
+import asyncio
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gangline.api.core import ConfigMap, Lease, Secret
+from gangline.api.meta import Key
+from gangline.base.tasks import beside
+from gangline.kube.client import Client
+from gangline.kube.config import Connection
+from gangline.kube.errors import NotFound
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "folder_per_configmap.py"
+
+
+def example() -> Any:
+    spec = importlib.util.spec_from_file_location("folder_per_configmap", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    async with asyncio.timeout(60):
+        while not await holds():  # noqa: ASYNC110 - what is awaited is on a server
+            await asyncio.sleep(0.02)
+
+
+def test_it_is_short() -> None:
+    assert len(EXAMPLE.read_text().splitlines()) < 60
+
+
+async def test_a_folder_comes_and_goes_with_its_configmap(
+    server: Connection, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    key, folder = Key(namespace, "data"), tmp_path / namespace / "data"
+    async with beside(example().main(server, tmp_path, namespace)):
+        body = {"metadata": {"name": "data", "labels": {"example.dev/folder": ""}}}
+        made = await client.create(ConfigMap, body, namespace=namespace)
+
+        async def told() -> bool:
+            try:
+                secret = await client.get(Secret, key)
+            except NotFound:
+                return False
+            return secret.metadata.owner_references[0].uid == made.metadata.uid
+
+        await until(told)
+        assert folder.is_dir()
+        assert (await client.get(ConfigMap, key)).metadata.finalizers == ("example.dev/folder",)
+        assert (await client.get(Lease, Key(namespace, "folders"))).spec.holder_identity
+        await client.delete(ConfigMap, key)
+
+        async def left() -> bool:
+            try:
+                await client.get(ConfigMap, key)
+            except NotFound:
+                return True
+            return False
+
+        await until(left)
+        assert not folder.exists()

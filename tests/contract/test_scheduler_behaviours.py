@@ -1,0 +1,330 @@
+"""What the running scheduler does not do: it does not spin, does not insist, and does not ask twice."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from gangline.api.meta import JSON, Key, Object
+from gangline.api.placing import Pod
+from gangline.api.scheduling import PodGroup, Queue
+from gangline.base.clock import SystemClock
+from gangline.kube.client import Client
+from gangline.kube.config import Connection
+from gangline.kube.transport import Request, Response
+from gangline.runtime.events import Recorder
+from gangline.scheduler.meters import Uncounted
+from gangline.scheduler.model import Policy
+from gangline.scheduler.service import SCHEME, Scheduler
+from gangline.scheduler.settings import SchedulerSettings
+from gangline.testing.clock import FakeClock
+from gangtown import PATIENCE, QUICK, Meddled, Town, is_binding, refused, town_on
+
+T = TypeVar("T", bound=Object)
+SECOND = timedelta(seconds=1)
+
+
+class Rounds(Uncounted):
+    """How often it was looked for places, and for how many gangs the last time."""
+
+    def __init__(self) -> None:
+        self.count, self.gangs = 0, -1
+
+    def waiting(self, gangs: int, pods: int) -> None:
+        self.count += 1
+        self.gangs = gangs
+
+
+class Slow:
+    """A scheduler whose time passes only when it is told to."""
+
+    def __init__(self, town: Town, client: Client) -> None:
+        self.town, self.client = town, client
+        self.clock, self.rounds = FakeClock(SystemClock().now()), Rounds()
+
+    @asynccontextmanager
+    async def scheduling(self, **settings: Any) -> AsyncIterator[None]:
+        recorder = Recorder(self.client, "gangline.dev/scheduler", "test", self.clock, scheme=SCHEME)
+        options = SchedulerSettings(name=self.town.scheduler, pace=QUICK, **settings)
+        scheduler = Scheduler(self.client, self.clock, recorder, options, self.rounds)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(scheduler.run()), group.create_task(recorder.run())]
+            yield
+            for task in tasks:
+                task.cancel()
+            # What is under way has its grace, by this clock or another.
+            await self.clock.advance(timedelta())
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Let moments pass until something is true."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                if holds():
+                    return
+                await self.moment()
+
+    async def comes(self, kind: type[T], name: str, holds: Callable[[T], bool]) -> None:
+        """Let moments pass until something is true of an object."""
+        async with asyncio.timeout(PATIENCE):
+            while not holds(await self.client.get(kind, self.town.key(name))):
+                await self.moment()
+
+    async def moment(self) -> None:
+        await self.clock.advance(timedelta(milliseconds=5))
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def town(server: Connection) -> AsyncIterator[Town]:
+    async with town_on(server) as town:
+        yield town
+
+
+@pytest.fixture
+async def transport(server: Connection) -> AsyncIterator[Meddled]:
+    async with Meddled(server) as transport:
+        yield transport
+
+
+@pytest.fixture
+def slow(town: Town, transport: Meddled) -> Slow:
+    return Slow(town, Client(transport, scheme=SCHEME))
+
+
+async def test_when_nobody_waits_any_more_nothing_is_looked_at_however_much_time_passes(slow: Slow) -> None:
+    town = slow.town
+    await town.node("a", cpu="1")
+    names = await town.gang("g", 2)
+    async with slow.scheduling(policy=Policy(patience=10 * SECOND)):
+        await slow.until(lambda: slow.rounds.gangs == 1)
+        # The one that waits goes before its patience is over.
+        for name in names:
+            await town.kill(name)
+        await town.client.delete(PodGroup, town.key("g"))
+        await slow.until(lambda: slow.rounds.gangs == 0)
+        for _ in range(10):
+            await slow.moment()
+        before = slow.rounds.count
+        await slow.clock.advance(20 * SECOND)
+        assert slow.rounds.count - before <= 2
+
+
+async def test_one_who_may_not_leave_a_half_bound_start_is_asked_again_only_after_as_much_time(
+    slow: Slow, transport: Meddled
+) -> None:
+    town, asked = slow.town, []
+    await town.node("a", cpu="2")
+
+    async def meddle(request: Request) -> Response | None:
+        if request.path.endswith("/eviction"):
+            asked.append(request.path)
+            return refused(429)
+        return refused(503) if is_binding(request) and request.path.endswith("/g-1/binding") else None
+
+    transport.meddle = meddle
+    await town.gang("g", 2)
+    async with slow.scheduling(timeout=60 * SECOND):
+        await slow.comes(Pod, "g-0", lambda found: bool(found.spec.node_name))
+        for _ in range(20):
+            await slow.moment()
+        assert not asked
+        for times in (1, 2):
+            await slow.clock.advance(61 * SECOND)
+            await slow.until(lambda: len(asked) == times)  # noqa: B023 (used before the next one)
+            for _ in range(20):
+                await slow.moment()
+            assert len(asked) == times
+
+
+async def test_one_whose_eviction_was_refused_is_let_be_for_half_a_minute(
+    slow: Slow, transport: Meddled
+) -> None:
+    town, asked = slow.town, []
+    await town.node("a", cpu="1")
+
+    async def meddle(request: Request) -> Response | None:
+        if request.path.endswith("/eviction"):
+            asked.append(request.path)
+            return refused(429)
+        return None
+
+    transport.meddle = meddle
+    await town.pod("low")
+    async with slow.scheduling():
+        await slow.comes(Pod, "low", lambda found: bool(found.spec.node_name))
+        await town.pod("high", priorityClassName="system-cluster-critical")
+        await slow.until(lambda: len(asked) == 1)
+        # There is no room for it then, and that is said.
+        await slow.comes(Pod, "high", lambda found: bool(found.status.conditions))
+        for _ in range(20):
+            await slow.moment()
+        assert len(asked) == 1
+        await slow.clock.advance(31 * SECOND)
+        await slow.until(lambda: len(asked) == 2)
+    assert (await town.pod_now("low")).metadata.deletion_timestamp is None
+
+
+async def test_nobody_is_asked_to_leave_twice_while_the_answer_is_awaited(
+    slow: Slow, transport: Meddled
+) -> None:
+    town, asked, answers = slow.town, [], asyncio.Event()
+    await town.node("a", cpu="1")
+
+    async def meddle(request: Request) -> Response | None:
+        if request.path.endswith("/eviction"):
+            asked.append(request.path)
+            await answers.wait()
+        return None
+
+    transport.meddle = meddle
+    await town.pod("low")
+    async with slow.scheduling():
+        await slow.comes(Pod, "low", lambda found: bool(found.spec.node_name))
+        await town.pod("high", priorityClassName="system-cluster-critical")
+        await slow.until(lambda: len(asked) == 1)
+        before = slow.rounds.count
+        # Others come meanwhile, and it is decided again.
+        await town.pod("other")
+        await slow.until(lambda: slow.rounds.count > before and slow.rounds.gangs == 2)
+        for _ in range(10):
+            await slow.moment()
+        assert len(asked) == 1
+        answers.set()
+        await slow.comes(Pod, "low", lambda found: found.metadata.deletion_timestamp is not None)
+        await town.kill("low")
+        await slow.comes(Pod, "high", lambda found: bool(found.spec.node_name))
+    assert len(asked) == 1
+    assert await town.unbound(["other"])
+
+
+async def test_what_was_undone_is_not_bound_after_all(slow: Slow, transport: Meddled) -> None:
+    town = slow.town
+    await town.node("a", cpu="2")
+    failing = True
+
+    async def meddle(request: Request) -> Response | None:
+        late = is_binding(request) and request.path.endswith("/g-1/binding")
+        return refused(503) if failing and late else None
+
+    transport.meddle = meddle
+    await town.gang("g", 2)
+    async with slow.scheduling(timeout=60 * SECOND):
+        await slow.comes(Pod, "g-0", lambda found: bool(found.spec.node_name))
+        await slow.clock.advance(61 * SECOND)
+        await slow.comes(Pod, "g-0", lambda found: found.metadata.deletion_timestamp is not None)
+        # The server is well again; but the start was given up.
+        failing = False
+        for _ in range(20):
+            await slow.clock.advance(SECOND)
+            await slow.moment()
+        assert await town.unbound(["g-1"])
+
+
+# Members above the least, and what this way of placing cannot do
+
+
+async def test_members_above_the_least_are_placed_as_far_as_they_fit_and_the_gang_runs_without_the_rest(
+    town: Town,
+) -> None:
+    await town.node("a", cpu="5")
+    async with town.scheduling():
+        names = await town.gang("g", 6, least=4)
+        last = await town.until(Pod, "g-5", lambda found: bool(found.status.conditions))
+        assert last.status.conditions[0].reason == "Unschedulable"
+        for name in names[:5]:
+            await town.bound(name)
+        for name in names[:3]:
+            await town.becomes(name)
+        assert (await town.phase("g", "Pending")).status.state.phase == "Pending"
+        await town.becomes(names[3])
+        running = await town.phase("g", "Running", "")
+        assert running.status.state.message == "4/4 members running"
+        assert await town.unbound(["g-5"])
+
+
+async def test_a_claim_that_waits_for_its_first_pod_is_named_once_with_the_remedy(town: Town) -> None:
+    await town.node("a", cpu="2")
+    storage: JSON = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": town.namespace},
+        "provisioner": "example.com/none",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    claim: JSON = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {
+            "storageClassName": town.namespace,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    await post(town, "/apis/storage.k8s.io/v1/storageclasses", storage)
+    await post(town, f"/api/v1/namespaces/{town.namespace}/persistentvolumeclaims", claim)
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    try:
+        async with town.scheduling():
+            names = await town.gang("g", 2, volumes=volumes)
+            group = await town.phase("g", "Pending", "NotEnoughResources")
+            assert "WaitForFirstConsumer" in group.status.state.message
+            (event,) = await town.told("Refused")
+            assert event.note.startswith('persistentvolumeclaim "data" is bound only when kube-scheduler')
+            assert "scheduling.gangline.dev/commit: pin" in event.note
+            # Something happens, and it is not told again.
+            await town.pod("other")
+            await town.bound("other")
+            assert len(await town.events("Refused")) == 1
+            assert await town.unbound(names)
+            # More nodes would not help.
+            assert not any([(await town.pod_now(name)).status.conditions for name in names])
+    finally:
+        path = f"/apis/storage.k8s.io/v1/storageclasses/{town.namespace}"
+        await town.client.call(Request("DELETE", path))
+
+
+# Terms that change
+
+
+async def test_a_gang_moved_to_another_queue_makes_room_in_its_own(slow: Slow) -> None:
+    town = slow.town
+    node = await town.node("a", cpu="4")
+    queues = (town.namespace, f"{town.namespace}-other")
+    for queue in queues:
+        spec = {"weight": 1, "capability": {"cpu": "2"}}
+        await town.client.create(Queue, {"metadata": {"name": queue}, "spec": spec})
+
+    async def comes(name: str) -> None:
+        await town.group(name, 2, queue=queues[0])
+        for number in range(2):
+            await town.pod(f"{name}-{number}", name, role="worker", index=number)
+
+    try:
+        async with slow.scheduling():
+            await comes("first")
+            for number in range(2):
+                await slow.comes(Pod, f"first-{number}", lambda found: bool(found.spec.node_name))
+            await comes("second")
+            await slow.comes(PodGroup, "second", lambda found: "may have 2" in found.status.state.message)
+            # Nothing has changed since it was last looked at.
+            before = slow.rounds.count
+            await town.offer(node, cpu="5")
+            await slow.until(lambda: slow.rounds.count > before)
+            for _ in range(10):
+                await slow.moment()
+            await town.client.patch(PodGroup, town.key("first"), {"spec": {"queue": queues[1]}})
+            for number in range(2):
+                await slow.comes(Pod, f"second-{number}", lambda found: bool(found.spec.node_name))
+    finally:
+        for queue in queues:
+            await town.client.delete(Queue, Key("", queue))
+
+
+async def post(town: Town, path: str, body: JSON) -> None:
+    sent = msgspec.json.encode(body)
+    await town.client.call(Request("POST", path, body=sent, content_type="application/json"))

@@ -1,0 +1,301 @@
+"""`gangline scheduler` as it runs in a cluster: the election, its rights, and the operator beside it."""
+
+import asyncio
+import signal
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from gangline.api.core import Lease
+from gangline.api.meta import JSON, Key, Selector
+from gangline.api.mpijob import MPIJOB, MPIJob
+from gangline.api.placing import Pod
+from gangline.api.scheduling import PodGroup
+from gangline.api.scheme import Resource
+from gangline.base.clock import SystemClock
+from gangline.jobs.gangs.gangline import Gangline
+from gangline.jobs.site import Site
+from gangline.kube.client import Client
+from gangline.kube.config import Connection, Impersonation, load
+from gangline.kube.errors import KubeError
+from gangline.kube.http import HttpTransport
+from gangline.kube.transport import Request, Response
+from gangline.operator.definitions import CRDS, install
+from gangline.operator.engine import frameworks, scheme_of
+from gangline.operator.scheduling import SchedulerProcess
+from gangline.operator.settings import OperatorSettings
+from gangline.operator.wire import operate
+from gangline.runtime.leader import LeaseSettings
+from gangline.runtime.metrics import Metrics
+from gangline.scheduler.service import SCHEME
+from gangline.scheduler.settings import ProcessSettings, SchedulerSettings
+from gangtown import PATIENCE, QUICK, TOWN, Meddled, Town, is_binding, town_on
+from realkube import HOST, RealServer, free_ports
+from realkube import Process as Program
+
+MANIFEST = Path(__file__).parents[2] / "manifests" / "scheduler.yaml"
+LEASE = LeaseSettings(
+    lease=timedelta(seconds=15), renew_deadline=timedelta(seconds=10), retry=timedelta(milliseconds=50)
+)
+
+
+@pytest.fixture
+async def town(server: Connection) -> AsyncIterator[Town]:
+    async with town_on(server) as town:
+        yield town
+
+
+class Process:
+    """A scheduler with an election, and what it asked the server for."""
+
+    def __init__(self, town: Town, connection: Connection, transport: Meddled) -> None:
+        self.requests: list[Request] = []
+        self.answers: Counter[tuple[str, int]] = Counter()
+        self.stop = asyncio.Event()
+        transport.meddle = self._note
+        self._transport = transport
+        settings = ProcessSettings(
+            scheduler=SchedulerSettings(name=town.scheduler, pace=QUICK),
+            leader_elect=True,
+            lease="scheduler",
+            lease_namespace=town.namespace,
+        )
+        client = Client(transport, scheme=SCHEME.extended(CRDS))
+        self.process = SchedulerProcess(connection, settings, client, Metrics(), SystemClock(), LEASE)
+
+    async def _note(self, request: Request) -> Response:
+        response = await HttpTransport.send(self._transport, request)
+        self.requests.append(request)
+        if is_binding(request):
+            self.answers[request.path, response.status] += 1
+        return response
+
+    def leads(self) -> bool:
+        return any(request.path.endswith("/podgroups") for request in self.requests)
+
+
+@asynccontextmanager
+async def running(town: Town, connection: Connection) -> AsyncIterator[Process]:
+    async with Meddled(connection) as transport, asyncio.TaskGroup() as group:
+        process = Process(town, connection, transport)
+        task = group.create_task(process.process.run(process.stop))
+        try:
+            yield process
+        finally:
+            process.stop.set()
+            await task
+
+
+async def led_by(*processes: Process) -> Process:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            for process in processes:
+                if process.leads():
+                    return process
+            await asyncio.sleep(0.005)
+
+
+async def test_when_the_leader_stops_the_other_goes_on_and_no_pod_is_bound_twice(
+    town: Town, server: Connection
+) -> None:
+    await town.node("a", cpu="8")
+    async with running(town, server) as one, running(town, server) as two:
+        leader = await led_by(one, two)
+        other = two if leader is one else one
+        names = await town.gang("g", 4)
+        for name in names:
+            await town.bound(name)
+        assert not other.answers
+        leader.stop.set()
+        later = await town.gang("h", 4)
+        for name in later:
+            await town.bound(name)
+        bound = one.answers + two.answers
+        assert len(bound) == 8
+        assert set(bound.values()) == {1}
+        # Nothing is bound before the list of pods is there.
+        paths = [request.path for request in other.requests]
+        first = next(number for number, request in enumerate(other.requests) if is_binding(request))
+        assert "/api/v1/pods" in paths[:first]
+        assert "/api/v1/nodes" in paths[:first]
+
+
+async def test_the_rights_in_the_manifest_are_enough(real_server: RealServer) -> None:
+    real_server.revive()
+    admin = load(kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nonexistent"))
+    async with town_on(admin) as town:
+        for document in yaml.safe_load_all(MANIFEST.read_text()):
+            if document["kind"] != "Deployment":
+                await applied(town.client, document)
+        account = "system:serviceaccount:gangline:gangline-scheduler"
+        as_scheduler = msgspec.structs.replace(admin, impersonate=Impersonation(user=account))
+        await town.node("a", cpu="2")
+        refusals: list[str] = []
+        async with Meddled(as_scheduler) as transport, asyncio.TaskGroup() as group:
+
+            async def note(request: Request) -> Response:
+                response = await HttpTransport.send(transport, request)
+                if response.status == 403:
+                    refusals.append(f"{request}: {response.body!r}")
+                return response
+
+            transport.meddle = note
+            settings = ProcessSettings(
+                scheduler=SchedulerSettings(name=town.scheduler, pace=QUICK),
+                lease=f"lease-{town.namespace}",
+                lease_namespace="gangline",
+            )
+            client = Client(transport, scheme=SCHEME)
+            stop = asyncio.Event()
+            process = SchedulerProcess(as_scheduler, settings, client, Metrics(), SystemClock(), LEASE)
+            task = group.create_task(process.run(stop))
+            # Bound, probed, told.
+            names = await town.gang("g", 2)
+            await town.run_all(names)
+            await town.phase("g", "Running")
+            await town.told("Scheduled")
+            # Marked, and made room for.
+            await town.gang("late", 2)
+            await town.until(Pod, "late-1", lambda found: bool(found.status.conditions))
+            await town.gang("high", 1, priorityClassName="system-cluster-critical")
+            await town.told("Preempted")
+            for name in names:
+                await town.gone(name)
+            await town.bound("high-0")
+            # Pinned.
+            for name in ("late-0", "late-1"):
+                await town.kill(name)
+            await town.client.delete(PodGroup, town.key("late"))
+            await town.kill("high-0")
+            await town.gang("pinned", 1, gated=True)
+            await town.until(Pod, "pinned-0", lambda found: not found.spec.scheduling_gates)
+            stop.set()
+            await task
+        assert not refusals
+
+
+async def test_the_command_installs_places_counts_and_ends(real_server: RealServer, tmp_path: Path) -> None:
+    real_server.revive()
+    admin = load(kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nonexistent"))
+    probes, metrics = free_ports(2)
+    async with town_on(admin) as town:
+        await town.node("a", cpu="2")
+        command = [sys.executable, "-m", "gangline", "scheduler", f"--kubeconfig={real_server.kubeconfig}"]
+        command += [f"--scheduler-name={town.scheduler}", f"--leader-election-namespace={town.namespace}"]
+        command += [f"--health-probe-bind-address={HOST}:{probes}", "--install-crds"]
+        command += [f"--metrics-bind-address={HOST}:{metrics}"]
+        program = await asyncio.to_thread(Program, command, tmp_path / "log")
+        try:
+            names = await town.gang("g", 2)
+            for name in names:
+                await town.bound(name)
+            await town.told("Scheduled")
+            text = await asyncio.to_thread(page, metrics, "/metrics")
+            assert "\ngangline_scheduler_pods_bound_total 2.0\n" in text
+            assert 'leader_election_master_status{name="gangline-scheduler"} 1.0' in text
+            assert await asyncio.to_thread(page, probes, "/readyz") == "ok"
+            program.signal(signal.SIGTERM)
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    if not program.running:
+                        break
+                    await asyncio.sleep(0.02)
+            assert program.code == 0, program.tail()
+        finally:
+            program.kill()
+        # The next one need not wait for it.
+        lease = await town.client.get(Lease, town.key("gangline-scheduler"))
+        assert lease.spec.holder_identity == ""
+
+
+def page(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://{HOST}:{port}{path}", timeout=10) as response:
+        text: str = response.read().decode()
+        return text
+
+
+async def applied(client: Client, document: JSON) -> None:
+    group, _, version = document["apiVersion"].rpartition("/")
+    kind: str = document["kind"]
+    namespaced = "namespace" in document["metadata"]
+    plural = f"{kind.lower()}s"
+    resource: Resource[Any] = Resource(group, version, kind, plural, dict, namespaced=namespaced)
+    await client.apply(resource, document, owner="tests", force=True)
+
+
+def mpi_job(town: Town) -> JSON:
+    def replica(count: int) -> JSON:
+        container = {"name": "mpi", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+        spec = {
+            "containers": [container],
+            "nodeSelector": {TOWN: town.namespace},
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 1,
+        }
+        return {"replicas": count, "restartPolicy": "OnFailure", "template": {"spec": spec}}
+
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "MPIJob",
+        "metadata": {"name": "job"},
+        "spec": {"mpiReplicaSpecs": {"Launcher": replica(1), "Worker": replica(2)}},
+    }
+
+
+async def test_an_mpi_job_that_cannot_heal_starts_anew_as_a_whole(town: Town) -> None:
+    node = await town.node("a", cpu="3")
+    await install(town.client, [MPIJOB])
+    town.scheduler = "gangline"
+    settings = OperatorSettings(
+        kinds=("MPIJob",),
+        namespace=town.namespace,
+        site=Site(gangs=Gangline()),
+        mpi_delivery_image="",
+    )
+    wanted = frameworks(settings)
+    client = Client(town.client.transport, scheme=scheme_of(wanted, settings.site.offered))
+    async with town.scheduling(), town.kubelet(), asyncio.TaskGroup() as group:
+        operator = group.create_task(operate(client, settings, wanted, SystemClock()))
+        await created(client, mpi_job(town), town.namespace)
+        await town.phase("job", "Running")
+        first = {pod.metadata.uid for pod in await pods(town)}
+        # The node takes nobody any more, and one of its pods dies.
+        await client.patch(_NODES, Key("", node), {"spec": {"unschedulable": True}})
+        await town.kill("job-worker-1")
+        await town.told("Unschedulable")
+        again = await town.phase("job", "Pending")
+        assert again.status.running == 0
+        await client.patch(_NODES, Key("", node), {"spec": {"unschedulable": False}})
+        await town.phase("job", "Running")
+        assert not first & {pod.metadata.uid for pod in await pods(town)}
+        assert len(await town.events("Pending")) == 1
+        await client.delete(MPIJob, town.key("job"))
+        operator.cancel()
+
+
+_NODES = Resource("", "v1", "Node", "nodes", dict[str, Any], namespaced=False)
+
+
+async def created(client: Client, body: JSON, namespace: str) -> None:
+    """A new definition is served a moment after it was installed."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await client.create(MPIJob, body, namespace=namespace)
+            except KubeError:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+async def pods(town: Town) -> list[Pod]:
+    return list((await town.client.list(Pod, Selector(namespace=town.namespace))).items)

@@ -1,0 +1,83 @@
+"""`gangline new operator` and `gangline crd`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gangline.cli.main import run
+
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def test_a_new_operator_passes_its_own_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["new", "operator", "Spark", "--group", "ml.example.org"]) == 0
+    folder = tmp_path / "spark-operator"
+    assert sorted(found.name for found in folder.iterdir()) == [
+        "operator.yaml",
+        "spark.py",
+        "spark_operator.py",
+        "sparkjob.yaml",
+        "test_spark_operator.py",
+    ]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "."]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+def test_a_new_operator_has_the_definition_of_its_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["new", "operator", "SparkJob", "--group", "ml.example.org", "--into", str(tmp_path)]) == 0
+    assert run(["crd", str(tmp_path / "spark_operator.py")]) == 0
+    (found,) = yaml.load_all(capsys.readouterr().out, LOADER)
+    assert found["metadata"]["name"] == "sparkjobs.ml.example.org"
+    assert found["spec"]["names"]["categories"] == ["trainingjobs"]
+    spec = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert spec["properties"]["laps"] == {"type": "integer", "format": "int32"}
+    assert spec["required"] == ["sparkReplicaSpecs"]
+
+
+def test_nothing_is_left_of_the_example_it_is_made_from(tmp_path: Path) -> None:
+    assert run(["new", "operator", "Spark", "--group", "ml.example.org", "--into", str(tmp_path)]) == 0
+    for file in tmp_path.iterdir():
+        assert "relay" not in (file.name + file.read_text()).lower()
+        assert "example.com" not in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("new", "operator", "9lives"), 'error: "9lives": write letters and digits, beginning with a letter'),
+        (("new", "operator", "X", "--group", "nodot"), 'error: --group: "nodot" is no domain'),
+        (("crd", "missing.py"), "error: missing.py: no such file"),
+        (("crd", "empty.py"), "error: empty.py: holds no JobKind; write one"),
+        (("crd", "broken.py"), "error: broken.py: cannot be imported: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    words: tuple[str, ...],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.py").write_text("")
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    assert run(words) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(told)
+    assert len(printed.err.splitlines()) == 1
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("mine")
+    assert run(["new", "operator", "Spark", "--into", str(tmp_path)]) == 1
+    assert "not empty" in capsys.readouterr().err
+    assert [found.name for found in tmp_path.iterdir()] == ["mine"]

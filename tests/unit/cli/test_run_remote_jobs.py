@@ -1,0 +1,30 @@
+"""A job in a cluster where nobody looks at it."""
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from gangline.api.meta import Condition
+from gangline.api.tfjob import TFJOB
+from gangline.api.training import JobStatus
+from gangline.cli.follow import Team
+from gangline.cli.remotejobs import UNSEEN, doubt
+from gangline.testing.builders import make_job
+from gangline.testing.clock import FakeClock
+
+
+@pytest.mark.parametrize("seen", [False, True])
+async def test_a_job_that_no_operator_looks_at_is_told_once(seen: bool) -> None:
+    team, clock, told = Team(), FakeClock(), list[str]()
+    team.job = make_job(TFJOB, worker=1)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(doubt(team, clock, lambda: told.append("warned")))
+        await clock.advance(UNSEEN - timedelta(seconds=1))
+        assert told == []
+        if seen:
+            status = JobStatus(conditions=(Condition("Created", "True"),))
+            team.job = msgspec.structs.replace(team.job, status=status)
+        await clock.advance(timedelta(seconds=1))
+    assert told == ([] if seen else ["warned"])

@@ -1,0 +1,104 @@
+"""Options of `gangline run`: which belong together, and what is said where they do not."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gangline.cli.main import run
+from gangline.cli.remote import where
+from gangline.cli.script import scripted
+from gangline.cli.servers import ServerOptions
+
+HERE = ("run", "--nproc", "1")
+THERE = ("run", "--context", "c", "--image", "i", "--nproc", "1")
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: c, user: {}}]
+contexts: [{name: c, context: {cluster: c, user: c, namespace: team}}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody with a kubeconfig whose server is not there, in a folder with a script."""
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.py").write_text("")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "project")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("run", "--context", "nowhere", "--image", "i", "--nproc", "1", "--", "true"),
+            'names "nowhere", which is not in contexts; known: c',
+        ),
+        (("run", "--context", "c", "--nproc", "1", "--", "true"), "needs an image; add --image IMAGE"),
+        ((*HERE, "-n", "team", "--", "true"), "--namespace: the run is on this machine; add --context NAME"),
+        ((*HERE, "--kubeconfig", "f", "--", "true"), "--kubeconfig: the run is on this machine"),
+        ((*HERE, "--as-group", "g", "--", "true"), "--as-group: the run is on this machine"),
+        ((*HERE, "--as", "somebody", "--", "true"), "--as: the run is on this machine"),
+        ((*HERE, "--request-timeout", "3s", "--", "true"), "--request-timeout: the run is on this machine"),
+        ((*THERE, "--capacity", "cpu=1", "--", "true"), "--capacity: is about a run on this machine"),
+        ((*THERE, "--runtime", "podman", "--", "true"), "--runtime: is about a run on this machine"),
+        ((*THERE, "--limit", "gpu", "--", "true"), "--limit gpu: expected NAME=AMOUNT"),
+        ((*THERE, "--limit", "gpu=much", "--", "true"), "--limit gpu=much: expected NAME=AMOUNT"),
+        (("run", "--image", "i", "job.yaml"), "--image: is for a COMMAND with --nproc"),
+        (("run", "--limit", "cpu=1", "job.yaml"), "--limit: is for a COMMAND with --nproc"),
+        (("run", "--context", "c"), "expected a FILE; or for a script"),
+    ],
+)
+def test_wrong_options_are_one_line_and_exit_code_1(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 1
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert err.startswith("error: ")
+    assert message in err
+
+
+def told(*words: str) -> tuple[int, list[str]]:
+    """The exit code and what is said of a command line that comes as far as logging is set up."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gangline", *words], capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_a_size_that_is_none_is_told() -> None:
+    code, lines = told(*THERE, "--ship-limit", "much", "--", "true")
+    assert (code, lines[1:]) == (1, ["error: --ship-limit much: is no size; write 500Mi or 2Gi"])
+
+
+def test_a_server_that_does_not_answer_is_told_and_which_it_is() -> None:
+    code, lines = told(*THERE, "--", "python", "train.py")
+    assert code == 1
+    assert lines[0] == "server: context c (http://127.0.0.1:1), namespace team"
+    assert lines[1].endswith(": 1 file, 0 bytes, in a ConfigMap")
+    assert lines[2].startswith("error: ")
+    assert "127.0.0.1:1" in lines[2]
+    assert len(lines) == 3
+
+
+def test_each_member_of_a_script_may_take_what_was_said() -> None:
+    facts, body = scripted("PyTorchJob", ["true"], 2, image="img", limits=("nvidia.com/gpu=1", "memory=2Gi"))
+    for replica in body["spec"][facts.replicas].values():
+        (container,) = replica["template"]["spec"]["containers"]
+        assert container["image"] == "img"
+        assert container["resources"] == {"limits": {"nvidia.com/gpu": "1", "memory": "2Gi"}}
+
+
+def test_commands_that_are_suggested_lead_to_the_same_server() -> None:
+    assert where(ServerOptions(context="prod")) == "--context prod"
+    assert (
+        where(ServerOptions(context="a b", kubeconfig="f", namespace="n"))
+        == "--kubeconfig f --context 'a b' -n n"
+    )

@@ -1,0 +1,38 @@
+"""`gangline version`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gangline import __version__
+from gangline.cli.main import run
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without any server."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "state"))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_where_there_is_no_server_ours_is_told_and_that_is_no_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["version"]) == 0
+    assert capsys.readouterr() == (f"gangline {__version__}\n", "no server is running\n")
+
+
+def test_nobody_is_asked_for_the_version_of_the_client(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version", "--client", "-o", "json"]) == 0
+    told = capsys.readouterr()
+    assert (json.loads(told.out), told.err) == ({"gangline": __version__}, "")
+
+
+def test_a_server_that_was_asked_for_and_is_not_there_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version", "--kubeconfig", "nowhere"]) == 1
+    told = capsys.readouterr()
+    assert told.out == f"gangline {__version__}\n"
+    assert told.err == "error: kubeconfig: nowhere: no such file; correct the path or create it\n"

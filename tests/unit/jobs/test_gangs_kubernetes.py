@@ -1,0 +1,116 @@
+"""Kubernetes' own gang scheduling (K49)."""
+
+from typing import Any
+
+import pytest
+
+from gangline.api.meta import JSON
+from gangline.api.mpijob import MPIJOB
+from gangline.api.pytorchjob import PYTORCHJOB
+from gangline.frameworks.mpi import Mpi
+from gangline.frameworks.pytorch import PyTorch
+from gangline.jobs.actions import Change, Create, Delete, Plan
+from gangline.jobs.gangs.autoscalers import STAYS
+from gangline.jobs.gangs.kubernetes import VERSIONS, Kubernetes
+from gangline.jobs.observed import Children, Observed
+from gangline.jobs.plan import plan
+from gangline.jobs.site import Site
+from gangline.testing.builders import make_job, make_member
+from jobviews import NOW, actions, body, created, services_of
+
+TORCH = PyTorch()
+WORKLOADS, GROUPS = "workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io"
+Objects = dict[str, JSON]
+
+
+def look(job: Any, *pods: Any, found: Objects | None = None, version: str = "v1beta1") -> Plan:
+    site = Site(gangs=Kubernetes(version))
+    children = Children(pods=pods, services=services_of(TORCH, job))
+    return plan(
+        TORCH, Observed.of(TORCH, job, NOW, children, site, lambda kind, name: (found or {}).get(kind))
+    )
+
+
+def job(**policy: Any) -> Any:
+    return make_job(PYTORCHJOB, master=1, worker=3, policy=policy)
+
+
+def there(intent: Plan, **metadata: Any) -> Objects:
+    """What the intent makes, made."""
+    owner = {"uid": "u", "ownerReferences": [{"uid": "uid-job"}], **metadata}
+    return {
+        kind: {**made, "metadata": {**made["metadata"], **owner}}
+        for kind in (WORKLOADS, GROUPS)
+        for made in [body(intent, "job", kind)]
+    }
+
+
+def test_k49_the_workload_comes_first_then_the_group_then_the_pods() -> None:
+    intent = look(job())
+    stages = [[each.resource for each in stage if isinstance(each, Create)] for stage in intent.stages]
+    assert stages == [[WORKLOADS], [GROUPS], ["pods"] * 4]
+    assert body(intent, "job-worker-0")["spec"]["schedulingGroup"] == {"podGroupName": "job"}
+
+
+def test_k49_both_say_the_same_policy() -> None:
+    policy = {"minAvailable": 3, "priorityClass": "high"}
+    found = there(look(job(schedulingPolicy=policy)))
+    gang = {"schedulingPolicy": {"gang": {"minCount": 3}}, "priorityClassName": "high"}
+    assert found[WORKLOADS]["spec"] == {
+        "controllerRef": {"apiGroup": "kubeflow.org", "kind": "PyTorchJob", "name": "job"},
+        "podGroupTemplates": [{"name": "team", **gang}],
+    }
+    assert found[GROUPS]["spec"] == {"workloadRef": {"workloadName": "job", "templateName": "team"}, **gang}
+
+
+def test_k49_in_1_36_the_group_refers_to_its_workload_in_other_words() -> None:
+    spec = there(look(job(), version="v1alpha2"))[GROUPS]["spec"]
+    assert spec["podGroupTemplateRef"] == {
+        "workload": {"workloadName": "job", "podGroupTemplateName": "team"}
+    }
+    assert "workloadRef" not in spec
+
+
+def test_an_mpi_job_counts_its_launcher() -> None:
+    children = Children()
+    made = make_job(MPIJOB, launcher=1, worker=2)
+    seen = Observed.of(Mpi(), made, NOW, children, Site(gangs=Kubernetes()))
+    assert body(plan(Mpi(), seen), "job", GROUPS)["spec"]["schedulingPolicy"]["gang"]["minCount"] == 3
+
+
+@pytest.mark.parametrize(("version", "changes"), [("v1beta1", 1), ("v1alpha3", 1), ("v1alpha2", 0)])
+def test_only_the_count_can_be_changed_and_from_1_37_on(version: str, changes: int) -> None:
+    assert version in VERSIONS
+    settled = there(look(job(), version=version))
+    assert not [
+        each for each in actions(look(job(), found=settled, version=version)) if isinstance(each, Change)
+    ]
+    intent = look(job(schedulingPolicy={"minAvailable": 2}), found=settled, version=version)
+    found = [each for each in actions(intent) if isinstance(each, Change)]
+    assert [each.resource for each in found] == [GROUPS] * changes
+
+
+def test_a_group_on_its_way_out_gets_no_new_pods() -> None:
+    # A finalizer holds it until its last pod has ended.
+    leaving = there(look(job()), deletionTimestamp="2026-01-01T12:00:00Z")
+    held = look(job(), found=leaving)
+    assert created(held) == []
+    del leaving[GROUPS]
+    assert len(created(look(job(), found=leaving))) == 4
+
+
+def test_both_go_with_the_work_and_once() -> None:
+    master = make_member("Master", of=PYTORCHJOB, phase="Succeeded")
+    gone = [
+        each for each in actions(look(job(), master, found=there(look(job())))) if isinstance(each, Delete)
+    ]
+    assert {each.resource for each in gone} >= {WORKLOADS, GROUPS}
+    leaving = there(look(job()), deletionTimestamp="2026-01-01T12:00:00Z")
+    again = [each for each in actions(look(job(), master, found=leaving)) if isinstance(each, Delete)]
+    assert not {each.resource for each in again} & {WORKLOADS, GROUPS}
+
+
+def test_pods_keep_their_scheduler_and_autoscalers_keep_off() -> None:
+    made = body(look(job()), "job-worker-0")
+    assert "schedulerName" not in made["spec"]
+    assert STAYS.items() <= made["metadata"]["annotations"].items()

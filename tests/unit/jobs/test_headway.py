@@ -1,0 +1,120 @@
+"""What is written down of a team's progress."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from gangline.api.core import Pod
+from gangline.api.pytorchjob import PYTORCHJOB
+from gangline.api.tfjob import TFJOB
+from gangline.api.training import PROGRESS, JobProgress, JobStatus, ReplicaSpec
+from gangline.frameworks.pytorch import PyTorch
+from gangline.jobs.gang import Gang
+from gangline.jobs.status import headway
+from gangline.testing.builders import make_job, make_member
+from jobviews import having, planned
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=1)
+TORCH = PyTorch()
+
+
+def reporting(pod: Pod, line: str) -> Pod:
+    notes = {**pod.metadata.annotations, PROGRESS: line}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
+
+
+def line(step: float, **more: Any) -> str:
+    return msgspec.json.encode({"progress": {"step": step, **more}}).decode()
+
+
+def team(*pods: Pod, **replicas: int) -> Gang:
+    return Gang.of("job", {kind: ReplicaSpec(replicas=count) for kind, count in replicas.items()}, pods)
+
+
+def member(kind: str, index: int = 0, text: str = "") -> Pod:
+    made = make_member(kind, index, of=TFJOB)
+    return reporting(made, text) if text else made
+
+
+def test_nobody_who_reports_is_nothing() -> None:
+    assert headway(team(member("Worker"), Worker=1), None, NOW) is None
+
+
+def test_a_report_is_written_down_with_who_and_when() -> None:
+    gang = team(member("Worker", text=line(120, total=500, loss=0.12)), Worker=1)
+    assert headway(gang, None, NOW) == JobProgress(
+        step=120, total=500, metrics={"loss": 0.12}, replica="worker-0", updated=NOW
+    )
+
+
+@pytest.mark.parametrize(
+    ("who", "replica"),
+    [
+        (["PS", "Worker", "Chief"], "chief-0"),
+        (["PS", "Worker"], "worker-0"),
+        (["PS", "Evaluator"], "ps-0"),
+    ],
+)
+def test_the_lead_speaks_for_the_team(who: list[str], replica: str) -> None:
+    pods = [member(kind, text=line(1)) for kind in who]
+    found = headway(team(*pods, PS=1, Worker=1, Evaluator=1, Chief=1), None, NOW)
+    assert found is not None
+    assert found.replica == replica
+
+
+def test_where_the_first_is_silent_the_next_one_speaks() -> None:
+    gang = team(member("Worker", 0), member("Worker", 1, line(7)), member("Worker", 2, line(9)), Worker=3)
+    found = headway(gang, None, NOW)
+    assert found is not None
+    assert (found.replica, found.step) == ("worker-1", 7)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "{}", '{"progress": {"step": "x"}}', line(1) + "x" * 20_000]
+)
+def test_what_is_no_report_is_passed_over(text: str) -> None:
+    gang = team(member("Worker", 0, text or " "), member("Worker", 1, line(2)), Worker=2)
+    found = headway(gang, None, NOW)
+    assert found is not None
+    assert found.replica == "worker-1"
+    assert headway(team(member("Worker", 0, text or " "), Worker=1), None, NOW) is None
+
+
+def test_the_same_report_stays_as_it_was_and_a_new_one_is_dated() -> None:
+    gang = team(member("Worker", text=line(5)), Worker=1)
+    before = headway(gang, None, NOW)
+    assert headway(gang, before, LATER) is not None
+    assert headway(gang, before, LATER) == before
+    after = headway(team(member("Worker", text=line(6)), Worker=1), before, LATER)
+    assert after == JobProgress(step=6, replica="worker-0", updated=LATER)
+
+
+def test_when_pods_are_gone_the_last_report_stays() -> None:
+    before = JobProgress(step=5, replica="worker-0", updated=NOW)
+    assert headway(team(Worker=1), before, LATER) == before
+
+
+def test_reports_are_kept_small() -> None:
+    many = {f"m{number:03}": number for number in range(100)} | {"n" * 64: 1}
+    found = headway(team(member("Worker", text=line(2**60, **many)), Worker=1), None, NOW)
+    assert found is not None
+    assert list(found.metrics) == [f"m{number:03}" for number in range(16)]
+    assert isinstance(found.step, float)
+
+
+def test_the_verdict_comes_with_the_last_report() -> None:
+    job = having(make_job(PYTORCHJOB, master=1), JobStatus(progress=JobProgress(step=1, replica="master-0")))
+    done = reporting(make_member("Master", of=PYTORCHJOB, phase="Succeeded"), line(500, total=500))
+    status = planned(TORCH, job, done).status
+    assert status.finished
+    assert status.progress is not None
+    assert status.progress.step == 500
+
+
+def test_a_job_without_reports_has_nothing_more_in_its_status() -> None:
+    pod = make_member("Master", of=PYTORCHJOB)
+    status = planned(TORCH, make_job(PYTORCHJOB, master=1), pod).status
+    assert b"progress" not in msgspec.json.encode(status)

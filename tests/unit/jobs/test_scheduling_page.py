@@ -1,0 +1,100 @@
+"""docs/scheduling.md says what the code does: its manifests are what is made of them, its tables are complete."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from gangline.api.codec import decode
+from gangline.api.meta import JSON
+from gangline.api.pytorchjob import PyTorchJob
+from gangline.api.scheduling import (
+    COMMIT,
+    GANG_SCHEDULER,
+    GATE,
+    GROUP_NAME,
+    ON_TIMEOUT,
+    PODGROUPS,
+    PREFERRED_TOPOLOGY,
+    QUEUES,
+    REQUIRED_TOPOLOGY,
+    SCHEDULE_TIMEOUT,
+    GroupPhase,
+    GroupReason,
+)
+from gangline.frameworks.pytorch import PyTorch
+from gangline.jobs.gangs.autoscalers import STAYS
+from gangline.jobs.gangs.gangline import Gangline
+from gangline.jobs.gangs.kubernetes import Kubernetes
+from gangline.jobs.gangs.podgroup import groups_of
+from gangline.jobs.gangs.schedulerplugins import SchedulerPlugins
+from gangline.jobs.gangs.volcano import Volcano
+from gangline.jobs.observed import Observed
+from gangline.jobs.plan import plan
+from gangline.jobs.site import Site
+from gangline.schema.gangcrds import GANG_RESOURCES, gang_schema
+from gangline.schema.node import Node
+from gangline.schema.validate import validate
+from jobviews import NOW, body
+
+PAGE = (Path(__file__).parents[3] / "docs" / "scheduling.md").read_text()
+WRITTEN: dict[str, Any] = {
+    found["kind"]: found
+    for found in (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+}
+
+
+def rows(heading: str) -> list[str]:
+    """The first column of the table under a heading."""
+    table = PAGE.split(f"| {heading} |", 1)[1].split("\n\n", 1)[0]
+    return re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
+
+
+def test_the_group_on_the_page_is_the_one_that_is_made_of_the_job_on_the_page() -> None:
+    job = decode(msgspec.json.encode(WRITTEN["PyTorchJob"]), PyTorchJob)
+    torch = PyTorch()
+    made = body(
+        plan(torch, Observed.of(torch, job, NOW, site=Site(gangs=Gangline()))), "bert", PODGROUPS.name
+    )
+    assert made["spec"] == WRITTEN["PodGroup"]["spec"]
+
+
+@pytest.mark.parametrize("resource", GANG_RESOURCES, ids=lambda one: one.kind)
+def test_manifests_on_the_page_are_taken(resource: Any) -> None:
+    found: JSON = WRITTEN[resource.kind]
+    assert found["apiVersion"] == resource.api_version
+    assert validate(found, Node(gang_schema(resource))) == []
+
+
+def test_every_phase_and_reason_is_told() -> None:
+    assert rows("phase | meaning") == [phase.value for phase in GroupPhase]
+    assert rows("reason | when") == [
+        GroupReason.POD_FAILED,
+        GroupReason.POD_DELETED,
+        GroupReason.NOT_ENOUGH_TASKS,
+        GroupReason.NOT_ENOUGH_RESOURCES,
+    ]
+
+
+def test_every_annotation_and_gate_is_told() -> None:
+    names = [
+        GROUP_NAME,
+        COMMIT,
+        ON_TIMEOUT,
+        GANG_SCHEDULER,
+        GATE,
+        REQUIRED_TOPOLOGY,
+        PREFERRED_TOPOLOGY,
+        *STAYS,
+    ]
+    assert not [name for name in names if name not in PAGE and name.rpartition("/")[2] not in PAGE]
+
+
+def test_every_scheduler_is_told_with_its_groups() -> None:
+    for gangs in (Gangline(), Volcano(), Kubernetes(), SchedulerPlugins("any")):
+        assert groups_of(gangs) in PAGE
+    assert QUEUES.kind in WRITTEN
+    assert f"| the same | {SCHEDULE_TIMEOUT} |" in PAGE

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gangline.api.meta import Key
-from gangline.cli.folders import home_folder
 from gangline.kube.config import Connection
 from gangline.local.access import Access
 from gangline.local.certs import private
+from gangline.local.where import home_folder
 
 NAME = "run.kubeconfig"
 JOBS = "gangline.dev/jobs"

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from gangline.cli.folders import home_folder
 from gangline.cli.nodeoptions import NodeOptions, node_options
 from gangline.cli.up import folder_option
 from gangline.cli.verb import verb
+from gangline.local.where import home_folder
 
 
 @verb()

@@ -161,9 +161,9 @@ def _left(environ: Mapping[str, str]) -> Path | None:
 
 
 def _folder(environ: Mapping[str, str]) -> Path:
-    from gangline.cli.folders import home_folder
+    from gangline.local.where import home_folder
 
-    return home_folder(Path(environ["GANGLINE_HOME"]) if environ.get("GANGLINE_HOME") else None)
+    return home_folder(environ=environ)
 
 
 def way_to_left(environ: Mapping[str, str] | None = None, home: Path | None = None) -> str | None:

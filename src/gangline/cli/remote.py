@@ -2,11 +2,10 @@
 
 import asyncio
 import shlex
-import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import click
@@ -16,6 +15,7 @@ from gangline.api.scheme import CORE
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import GanglineError, InputError
 from gangline.base.tasks import unwrapped
+from gangline.cli import interrupting
 from gangline.cli.cargo import Cargo, cargo_of
 from gangline.cli.companions import refuse
 from gangline.cli.keeping import Keeping
@@ -149,20 +149,8 @@ def where(server: ServerOptions) -> str:
     return " ".join(f"{option} {shlex.quote(value)}" for option, value in given.items() if value)
 
 
-@contextmanager
-def interruptible(remote: RemoteJobs, screen: Screen) -> Iterator[None]:
+def interruptible(remote: RemoteJobs, screen: Screen) -> AbstractContextManager[None]:
     """Ctrl-C asks the block to end, and says what becomes of the jobs; once more does not wait for that."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None
-    times = 0
-
-    def interrupt() -> None:
-        nonlocal times
-        times += 1
-        if times == 1:
-            screen.say((Span(f"{remote.farewell()} (Ctrl-C again leaves at once)", "yellow"),))
-        task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, interrupt)
-    yield
+    return interrupting.interruptible(
+        lambda: screen.say((Span(f"{remote.farewell()} (Ctrl-C again leaves at once)", "yellow"),))
+    )

@@ -14,6 +14,7 @@ from gangline.api.tfjob import TFJOB
 from gangline.api.training import GROUP, VERSION, JobKind
 from gangline.api.xgboostjob import XGBOOSTJOB
 from gangline.base.errors import InputError
+from gangline.sdk.templates import literal
 
 SCRIPTED: tuple[JobKind, ...] = (PYTORCHJOB, TFJOB, JAXJOB, XGBOOSTJOB, PADDLEJOB)
 LED = ("Master", "Worker")
@@ -83,8 +84,3 @@ def named(command: Sequence[str]) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", word.lower())[:LONGEST].strip("-") or "job"
     # Services are named after it, and their names begin with a letter.
     return name if name[0].isalpha() else f"job-{name}"
-
-
-def literal(word: str) -> str:
-    """A word that reaches the program as it is: Kubernetes takes `$(NAME)` for a variable."""
-    return word.replace("$", "$$")

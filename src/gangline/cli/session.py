@@ -3,12 +3,11 @@
 import asyncio
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +17,11 @@ from gangline.base.clock import Clock
 from gangline.base.errors import InputError
 from gangline.base.tasks import unwrapped
 from gangline.cli import guard as guarding
+from gangline.cli import interrupting
 from gangline.cli.artifacts import Artifacts, in_runs, in_state, provided
 from gangline.cli.companions import provide
 from gangline.cli.ending import Outcome
 from gangline.cli.filelines import FileLines
-from gangline.cli.folders import home_folder
 from gangline.cli.follow import Follower, JobDeleted, Watcher
 from gangline.cli.keeping import Keeping
 from gangline.cli.nearby import publish
@@ -38,6 +37,7 @@ from gangline.kube.client import Client
 from gangline.local.cluster import LocalSettings
 from gangline.local.home import Home
 from gangline.local.node.settings import NodeSettings
+from gangline.local.where import home_folder
 from gangline.operator.settings import LOCAL
 from gangline.operator.wire import embedded
 from gangline.why.words import names
@@ -160,24 +160,11 @@ def guarded(spare: Sequence[Path] = ()) -> Iterator[Path]:
         guard.communicate()
 
 
-@contextmanager
-def interruptible(team: Sequence[Follower], screen: Screen, state: Path) -> Iterator[None]:
+def interruptible(team: Sequence[Follower], screen: Screen, state: Path) -> AbstractContextManager[None]:
     """Ctrl-C asks the block to end, and says what is being stopped; once more kills what is still there."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None
-    times = 0
 
-    def interrupt() -> None:
-        nonlocal times
-        times += 1
-        if times == 1:
-            whom = names(team[0].alive()) or "the job" if len(team) == 1 else f"{len(team)} jobs"
-            screen.say((Span(f"stopping {whom} … (Ctrl-C again kills at once)", "yellow"),))
-            task.cancel()
-        else:
-            kill_all(state)
+    def told() -> None:
+        whom = names(team[0].alive()) or "the job" if len(team) == 1 else f"{len(team)} jobs"
+        screen.say((Span(f"stopping {whom} … (Ctrl-C again kills at once)", "yellow"),))
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, interrupt)
-    # Not taken away at the end of the block: processes are still being stopped then. The loop does it when it closes.
-    yield
+    return interrupting.interruptible(told, lambda: kill_all(state))

@@ -1,10 +1,10 @@
 """All trials of a sweep on one plane, some at a time: run, watched, written down. Heavy to import."""
 
 import asyncio
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from gangline.cli.curve import Point
 from gangline.cli.ending import Outcome
 from gangline.cli.filelines import FileLines
 from gangline.cli.follow import POINTS, Follower
+from gangline.cli.interrupting import interruptible
 from gangline.cli.keeping import Keeping
 from gangline.cli.processes import kill_all
 from gangline.cli.results import final
@@ -124,7 +125,8 @@ class Sweep:
             # The other kinds would only take time.
             operator = msgspec.structs.replace(LOCAL, kinds=(self._wanted.facts.kind,))
             async with embedded(settings, self._clock, operator) as plane:
-                with interruptible(lambda: self._shown.say("stopping … (Ctrl-C again kills at once)"), state):
+                told = partial(self._shown.say, "stopping … (Ctrl-C again kills at once)")
+                with interruptible(told, partial(kill_all, state)):
                     await self._all(plane.client, state)
 
     async def _all(self, client: Client, state: Path) -> None:
@@ -235,25 +237,3 @@ class Sweep:
 
 def _key(body: JSON) -> Key:
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])
-
-
-@contextmanager
-def interruptible(told: Callable[[], object], state: Path) -> Iterator[None]:
-    """The first interrupt is told, and cancels the block; at the next one every process is killed."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None
-    times = 0
-
-    def interrupt() -> None:
-        nonlocal times
-        times += 1
-        if times == 1:
-            told()
-            task.cancel()
-        else:
-            kill_all(state)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, interrupt)
-    # Not taken away at the end of the block: processes are still being stopped then. The loop does it when it closes.
-    yield

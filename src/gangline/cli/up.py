@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from gangline.base.errors import InputError
-from gangline.cli.folders import home_folder
 from gangline.cli.nodeoptions import NodeOptions, node_options
 from gangline.cli.verb import verb
+from gangline.local.where import home_folder
 
 OPEN = (
     "warning: the API server listens on {}: whoever reaches it and has the token runs commands here, as you; "

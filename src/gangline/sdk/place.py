@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from gangline.kube.config import SERVICE_ACCOUNT, Connection, load
 from gangline.kube.credentials import Anonymous, Basic, Credentials, StaticToken
 from gangline.kube.tls import TLS, ClientCertificate, Pem
 from gangline.local.store.folder import holder
+from gangline.local.where import home_folder
 
 
 def found(
@@ -18,19 +17,13 @@ def found(
 ) -> Connection | None:
     """The server that is configured, or runs on this machine; None if there is none. Raises `ConfigError`."""
     if not (config_file or context or environ.get("KUBECONFIG")):
-        plane = plane_folder(environ)
+        plane = home_folder(environ=environ)
         if (plane / "pid").exists() and holder(plane) is not None:
             return load(kubeconfig=str(plane / "kubeconfig"), environ=environ, home=home)
         inside = "KUBERNETES_SERVICE_HOST" in environ and SERVICE_ACCOUNT.exists()
         if not inside and not (home / ".kube" / "config").exists():
             return None
     return load(kubeconfig=config_file, context=context, environ=environ, home=home)
-
-
-def plane_folder(environ: Mapping[str, str]) -> Path:
-    """Where the plane of this machine is, whether it runs or not."""
-    asked = environ.get("GANGLINE_HOME")
-    return Path(asked or platformdirs.user_state_dir("gangline", appauthor=False)).absolute()
 
 
 def configured(given: Any) -> Connection:

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gangline.sdk.templates import literal
+
 # Runs where the job runs: python -c BOOT CONFIG SOURCE. What it needs is in every Python.
 BOOT = """
 import json, os, signal, subprocess, sys, tempfile
@@ -85,8 +87,3 @@ def command_of(
     """The command of a container that runs a program: `launcher` (as `torchrun`) in place of Python."""
     config = {"packages": list(packages), "index": index, "launcher": list(launcher)}
     return ["python", "-c", BOOT, *map(literal, (json.dumps(config), source))]
-
-
-def literal(word: str) -> str:
-    """A word that reaches a program as it is: Kubernetes takes `$(NAME)` for a variable."""
-    return word.replace("$", "$$")

@@ -40,3 +40,8 @@ def edited(body: JSON, facts: JobKind, edit: Callable[[JSON], None]) -> JSON:
     for spec in pod_specs(changed, facts):
         edit(spec)
     return changed
+
+
+def literal(word: str) -> str:
+    """A word that reaches a program as it is: Kubernetes takes `$(NAME)` for a variable."""
+    return word.replace("$", "$$")

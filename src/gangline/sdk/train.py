@@ -20,7 +20,8 @@ from gangline.sdk.errors import JobFailed, TrainingError
 from gangline.sdk.job import Job
 from gangline.sdk.logs import Line
 from gangline.sdk.showing import showing
-from gangline.sdk.source import RESULT, command_of, literal, source_of
+from gangline.sdk.source import RESULT, command_of, source_of
+from gangline.sdk.templates import literal
 
 FRAMEWORKS = {
     "pytorch": PYTORCHJOB,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gangline.sdk.source import command_of, literal, source_of
+from gangline.sdk.source import command_of, source_of
+from gangline.sdk.templates import literal
 
 
 def tricky(parameters: dict[str, Any]) -> None:

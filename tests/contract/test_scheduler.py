@@ -189,6 +189,46 @@ async def test_of_two_gangs_that_fit_alone_one_is_whole_and_one_has_nothing(town
         assert await town.unbound(names)
 
 
+async def test_a_loser_lacks_room_even_while_somebody_elsewhere_is_about_to_leave(town: Town) -> None:
+    await town.node("a", cpu="6")
+    elsewhere = await town.node("b", cpu="1")
+    await town.pod("slow", cpu="1", schedulerName="somebody-else")
+    await Pods(town.client).bind(town.key("slow"), elsewhere)
+    await town.client.patch(Pod, town.key("slow"), {"metadata": {"finalizers": ["gangline.dev/test"]}})
+    await town.client.delete(Pod, town.key("slow"))
+    gangs = {name: await town.gang(name, 4) for name in ("one", "two")}
+    try:
+        async with town.scheduling():
+            (event,) = await town.told("Scheduled")
+            del gangs[event.regarding.name]
+            ((other, names),) = gangs.items()
+            await town.phase(other, "Pending", "NotEnoughResources")
+            assert await town.unbound(names)
+    finally:
+        await town.client.patch(Pod, town.key("slow"), {"metadata": {"finalizers": None}})
+
+
+async def test_a_gang_whose_least_starts_again_is_not_unschedulable_for_want_of_one_more(town: Town) -> None:
+    node = await town.node("a", cpu="3")
+    async with town.scheduling():
+        names = await town.gang("g", 3, least=2)
+        await town.run_all(names)
+        await town.phase("g", "Running")
+        await town.offer(node, cpu="2")
+        for name in names[1:]:
+            await town.kill(name)
+        await town.phase("g", "Recovering")
+        for number in (1, 2):
+            await town.pod(f"g-{number}", "g", role="worker", index=number)
+        # One is bound and has yet to start; for the other there is no room.
+        group = await town.until(PodGroup, "g", lambda found: "lack cpu" in found.status.state.message)
+        (bound,) = [name for name in names[1:] if (await town.pod_now(name)).spec.node_name]
+        assert group.status.state.phase == "Recovering"
+        await town.becomes(bound)
+        await town.phase("g", "Running")
+        assert not await town.events("Unschedulable")
+
+
 async def test_the_broken_gang_gets_the_slot_before_a_newcomer(town: Town) -> None:
     await town.node("a", cpu="2")
     async with town.scheduling():

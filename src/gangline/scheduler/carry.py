@@ -14,7 +14,7 @@ from gangline.scheduler.commit import Committer, Order
 from gangline.scheduler.evict import Evictor, Notice
 from gangline.scheduler.gang import Gang
 from gangline.scheduler.meters import Meters
-from gangline.scheduler.model import Cause, Evict, Place, Round, Shortage, Wait
+from gangline.scheduler.model import Cause, Evict, Place, Round, Wait
 from gangline.scheduler.overdue import undone
 from gangline.scheduler.phase import Attempt
 from gangline.scheduler.settings import SchedulerSettings
@@ -51,7 +51,6 @@ class Carrier:
 
     def carry_out(self, found: Round, now: datetime) -> None:
         """Do what a round decided. Gangs that have gone meanwhile are passed over."""
-        leaving = _Leaving(self._world)
         for decision in found.decisions:
             gang = self._world.gangs.answered(decision.ask)
             if gang is None:
@@ -62,7 +61,7 @@ class Carrier:
                 case Evict():
                     self._make_room(gang, decision)
                 case Wait():
-                    self._wait(gang, decision, leaving)
+                    self._wait(gang, decision)
 
     def undo(self, gang: Gang, limit: timedelta) -> None:
         """Take back a start that was left half bound: places are given up, and who has one is asked to leave."""
@@ -133,10 +132,10 @@ class Carrier:
         self._world.ask_to_leave(notice.uid, leaves=True)
         self.evictor.give(notice)
 
-    def _wait(self, gang: Gang, decision: Wait, leaving: "_Leaving") -> None:
+    def _wait(self, gang: Gang, decision: Wait) -> None:
         if decision.cause is Cause.REFUSED and (gang.wait is None or gang.wait.message != decision.message):
             self.tell(gang, EventType.WARNING, "Refused", decision.message, "Place")
-        self._waits(gang, decision, failed=leaving.lacks_room(decision))
+        self._waits(gang, decision, failed=_lacks_room(decision))
 
     def _waits(self, gang: Gang, wait: Wait, *, failed: bool) -> None:
         attempt = Attempt(failed, wait.message)
@@ -184,17 +183,6 @@ class Carrier:
         self.tell(gang, EventType.NORMAL, "Scheduled", note, "Place")
 
 
-class _Leaving:
-    """Whether there would be no room even if all had left who are on their way out. Asked of a snapshot of its own."""
-
-    def __init__(self, world: World) -> None:
-        self._trial = world.cluster.trial()
-
-    def lacks_room(self, wait: Wait) -> bool:
-        if wait.cause is Cause.REFUSED:
-            return True
-        if wait.cause is not Cause.RESOURCES:
-            return False
-        if not self._trial.leaving:
-            return True
-        return isinstance(self._trial.place_after(wait.ask, self._trial.leaving), Shortage)
+def _lacks_room(wait: Wait) -> bool:
+    """Whether there is none even for the least it needs. Room that others are about to leave was counted as free."""
+    return wait.cause in (Cause.RESOURCES, Cause.REFUSED) and wait.ask.least > 0

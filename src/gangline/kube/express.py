@@ -3,145 +3,36 @@
 A general client spends more time on a binding than the decision that led to it. `Express` carries whole requests with
 whole answers by itself, and leaves everything else (streams, WebSockets, proxies, a 401 with credentials that can be
 renewed, reads) to the transport it stands before. The contract is that of `Transport`: a request is sent once; without an
-answer `Unreachable` is raised, and the server may have done it.
+answer `Unreachable` is raised, and the server may have done it. Connections are made while more of them help: a request
+beyond that waits here for one to be free, the oldest first.
 """
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
-from typing import cast
+from functools import lru_cache
 from urllib.parse import quote, urlencode, urlsplit
 
 from gangline import __version__
 from gangline.kube.config import Connection
+from gangline.kube.crowd import Crowd
 from gangline.kube.errors import Unreachable
 from gangline.kube.http import CONNECT_SECONDS, PATIENCE
+from gangline.kube.lane import Lane
 from gangline.kube.tls import ClientCertificate, ssl_context
-from gangline.kube.transport import Frames, Request, Response, Stream, Transport
+from gangline.kube.transport import Frames, Query, Request, Response, Stream, Transport
 from gangline.kube.warning import Once, Warn, logged, warnings
 
 IDLE_SECONDS = 15.0
 """A connection that was not used for so long is not used again: the server may be about to close it."""
-LONGEST_HEAD = 64 * 1024
+LONGEST_TURN = 0.5
+"""So long a request waits at most for a connection to be free. The others may be held up by something that is not the
+server: a webhook that hangs, say, for one namespace."""
 WRITES = ("POST", "PATCH")
 """What comes in large numbers. Reads may be long, and may be repeated on a new connection: the other transport does that."""
-
-
-class _Lane(asyncio.Protocol):
-    """One connection: one request at a time, and the answer to it."""
-
-    def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
-        self.used = 0.0
-        self._answer: asyncio.Future[Response] | None = None
-        self._received = bytearray()
-        self._parts: list[bytes] = []
-        # Once the head of an answer is there: its status, headers, and how long its body is (None: in chunks).
-        self._head: tuple[int, dict[str, str], int | None] | None = None
-        self._keeps = True
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.transport = None
-        self._fail(str(error) if error is not None else "the server closed the connection")
-
-    @property
-    def open(self) -> bool:
-        return self.transport is not None and self._keeps and not self.transport.is_closing()
-
-    def ask(self, text: bytes) -> asyncio.Future[Response]:
-        assert self.transport is not None
-        self._answer = asyncio.get_running_loop().create_future()
-        self._head = None
-        self.transport.write(text)
-        return self._answer
-
-    def close(self) -> None:
-        if self.transport is not None:
-            # Not `close`: a TLS goodbye may take long and serves nobody.
-            self.transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        try:
-            response = self._read()
-        except ValueError as error:
-            self._keeps = False
-            self._fail(f"an answer that cannot be read: {error}")
-            self.close()
-            return
-        if response is not None:
-            answer, self._answer = self._answer, None
-            if answer is not None and not answer.done():
-                answer.set_result(response)
-
-    def _fail(self, why: str) -> None:
-        answer, self._answer = self._answer, None
-        if answer is not None and not answer.done():
-            answer.set_exception(Unreachable(why))
-
-    def _read(self) -> Response | None:
-        """The answer, once all of it is there. Raises ValueError."""
-        if self._head is None:
-            end = self._received.find(b"\r\n\r\n")
-            if end < 0:
-                if len(self._received) > LONGEST_HEAD:
-                    raise ValueError("its head has no end")
-                return None
-            self._head = self._begin(bytes(self._received[:end]))
-            del self._received[: end + 4]
-        status, headers, length = self._head
-        body = self._chunks() if length is None else self._counted(length)
-        if body is None:
-            return None
-        self._head = None
-        return Response(status, body, headers)
-
-    def _begin(self, head: bytes) -> tuple[int, dict[str, str], int | None]:
-        first, *lines = head.decode("latin-1").split("\r\n")
-        version, _, rest = first.partition(" ")
-        if not version.startswith("HTTP/1."):
-            raise ValueError(f"it begins with {first[:50]!r}")
-        headers: dict[str, str] = {}
-        for line in lines:
-            name, _, value = line.partition(":")
-            name, value = name.lower(), value.strip()
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
-        self._keeps = "close" not in headers.get("connection", "").lower() and version != "HTTP/1.0"
-        if "chunked" in headers.get("transfer-encoding", "").lower():
-            return int(rest[:3]), headers, None
-        if "content-length" not in headers and int(rest[:3]) not in (204, 304):
-            raise ValueError("it does not say how long it is")
-        return int(rest[:3]), headers, int(headers.get("content-length", "0"))
-
-    def _counted(self, length: int) -> bytes | None:
-        if len(self._received) < length:
-            return None
-        body = bytes(self._received[:length])
-        del self._received[:length]
-        return body
-
-    def _chunks(self) -> bytes | None:
-        while True:
-            end = self._received.find(b"\r\n")
-            if end < 0:
-                return None
-            size = int(bytes(self._received[:end]).partition(b";")[0], 16)
-            begin = end + 2
-            if size < 0:
-                raise ValueError("a chunk is less than nothing")
-            if len(self._received) < begin + size + 2:
-                return None
-            self._parts.append(bytes(self._received[begin : begin + size]))
-            del self._received[: begin + size + 2]
-            if size == 0:
-                # No server of ours sends trailers.
-                body, self._parts = b"".join(self._parts), []
-                return body
 
 
 @asynccontextmanager
@@ -175,7 +66,13 @@ class Express:
             connection.impersonate is not None
             and len(self._fixed) < 3 + len(tuple(connection.impersonate.headers()))
         )
-        self._free: list[_Lane] = []
+        self._free: list[Lane] = []
+        # Lanes that carry something or are being made, and who waits for one (given None, it is to make its own).
+        self._busy = 0
+        self._waiting: deque[asyncio.Future[Lane | None]] = deque()
+        self._crowd = Crowd()
+        fixed = "".join(f"{name}: {value}\r\n" for name, value in self._fixed.items())
+        self._middle = f" HTTP/1.1\r\n{fixed}"
         self._certificate: ClientCertificate | None = None
         self._context: ssl.SSLContext | None = None
 
@@ -184,13 +81,12 @@ class Express:
             return await self._other.send(request, timeout=timeout)
         credentials = self._connection.credentials
         sent = await credentials.headers()
+        seconds = (timeout or PATIENCE).total_seconds()
         try:
-            async with asyncio.timeout((timeout or PATIENCE).total_seconds()):
-                response = await self._exchange(request, self._text(request, sent))
-        except TimeoutError as error:
-            raise Unreachable(f"{request}: no answer in time") from error
+            response = await self._exchange(self._text(request, sent), seconds)
         except (OSError, Unreachable) as error:
-            raise Unreachable(f"{request}: {error}") from error
+            told = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+            raise Unreachable(f"{request}: {told}") from error
         if response.status == 401 and credentials.rejected(sent):
             return await self._other.send(request, timeout=timeout)
         if "warning" in response.headers:
@@ -217,35 +113,104 @@ class Express:
             lane.close()
         self._free.clear()
 
-    async def _exchange(self, request: Request, text: bytes) -> Response:
+    async def _exchange(self, text: bytes, seconds: float) -> Response:
         lane = await self._lane()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
-            response = await lane.ask(text)
+            response = await lane.ask(text, seconds)
         except BaseException:
             # Cancelled or cut off: what still comes would be taken for the answer to another request.
-            lane.close()
+            self._leave(lane, keep=False)
             raise
-        if lane.open:
-            lane.used = asyncio.get_running_loop().time()
-            self._free.append(lane)
-        else:
-            lane.close()
+        lane.used = loop.time()
+        self._crowd.answered(lane.used - began, lane.used)
+        self._leave(lane, keep=lane.open)
         return response
 
-    async def _lane(self) -> _Lane:
-        """A connection nobody uses: the one used last, so that those too many grow old."""
+    async def _lane(self) -> Lane:
+        """A connection that nobody else uses."""
         await self._trusted()
+        lane = self._kept_one()
+        if lane is None and self._crowd.is_enough(self._busy):
+            lane = await self._turn()
+        if lane is not None and lane.open:
+            return lane
+        if lane is None:
+            self._busy += 1
+        try:
+            return await self._connect()
+        except BaseException:
+            self._gone()
+            raise
+
+    def _kept_one(self) -> Lane | None:
+        """The one used last, so that those too many grow old."""
         now = asyncio.get_running_loop().time()
         while self._free:
             lane = self._free.pop()
             if lane.open and now - lane.used < IDLE_SECONDS:
+                self._busy += 1
                 return lane
             lane.close()
+        return None
+
+    async def _turn(self) -> Lane | None:
+        """Wait for a lane, or (None) for leave to make one."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[Lane | None] = loop.create_future()
+        timer = loop.call_later(LONGEST_TURN, _granted, turn)
+        self._waiting.append(turn)
+        try:
+            return await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                # It came too late for this one.
+                lane = turn.result()
+                if lane is not None:
+                    self._leave(lane, keep=lane.open)
+                else:
+                    self._let_one_more()
+            raise
+        finally:
+            timer.cancel()
+
+    def _leave(self, lane: Lane, *, keep: bool) -> None:
+        """A lane is free again: it goes to whoever has waited longest."""
+        if not keep:
+            lane.close()
+            self._gone()
+        elif (turn := self._next()) is not None:
+            turn.set_result(lane)
+        else:
+            self._busy -= 1
+            self._free.append(lane)
+        if self._waiting and not self._crowd.is_enough(self._busy):
+            self._let_one_more()
+
+    def _gone(self) -> None:
+        """One less is busy: another may be made in its place."""
+        self._busy -= 1
+        self._let_one_more()
+
+    def _let_one_more(self) -> None:
+        turn = self._next()
+        if turn is not None:
+            _granted(turn)
+
+    def _next(self) -> asyncio.Future[Lane | None] | None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                return turn
+        return None
+
+    async def _connect(self) -> Lane:
+        tls = self._connection.tls
+        name = (tls.server_name or self._host) if tls is not None else None
         async with asyncio.timeout(CONNECT_SECONDS):
-            tls = self._connection.tls
-            name = (tls.server_name or self._host) if tls is not None else None
             _, made = await asyncio.get_running_loop().create_connection(
-                _Lane, self._host, self._port, ssl=self._context, server_hostname=name
+                Lane, self._host, self._port, ssl=self._context, server_hostname=name
             )
         return made
 
@@ -260,12 +225,21 @@ class Express:
             self.close()
 
     def _text(self, request: Request, credentials: Mapping[str, str]) -> bytes:
-        query = f"?{urlencode(request.query, quote_via=quote, safe='')}" if request.query else ""
-        head = [f"{request.method} {self._base}{request.path}{query} HTTP/1.1"]
-        head += [f"{name}: {value}" for name, value in self._fixed.items()]
+        query = _encoded(request.query) if request.query else ""
+        head = [f"{request.method} {self._base}{request.path}{query}{self._middle}Accept: {request.accept}"]
         head += [f"{name}: {value}" for name, value in credentials.items()]
-        head.append(f"Accept: {request.accept}")
         if request.content_type:
             head.append(f"Content-Type: {request.content_type}")
         head.append(f"Content-Length: {len(request.body)}\r\n\r\n")
         return "\r\n".join(head).encode("latin-1") + request.body
+
+
+def _granted(turn: "asyncio.Future[Lane | None]") -> None:
+    if not turn.done():
+        turn.set_result(None)
+
+
+@lru_cache(maxsize=64)
+def _encoded(query: Query) -> str:
+    """Of many requests it is the same."""
+    return f"?{urlencode(query, quote_via=quote, safe='')}"

@@ -4,6 +4,8 @@ A path that lacks a segment is no error but another request: `DELETE …/pods/` 
 a name is refused here, before anything is sent.
 """
 
+import re
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +18,11 @@ CORE_GROUP, GROUPS, VERSION = "/api", "/apis", "/version"
 """Where discovery starts, for the group without a name and for all others, and who the server is."""
 
 
+_PLAIN = re.compile(r"[A-Za-z0-9._~-]+").fullmatch
+"""What needs no quoting: nearly everything, and there may be thousands of it."""
+
+
+@lru_cache(maxsize=256)
 def group_version(group: str, version: str) -> str:
     """Where the kinds of a group and version are, and their list."""
     root = f"{GROUPS}/{quote(group, safe='')}" if group else CORE_GROUP
@@ -29,7 +36,7 @@ def collection(resource: Resource[Any], namespace: str = "") -> str:
     root = group_version(resource.group, resource.version)
     if namespace:
         root = f"{root}/namespaces/{_segment(resource, 'namespace', namespace)}"
-    return f"{root}/{quote(resource.plural, safe='')}"
+    return f"{root}/{resource.plural if _PLAIN(resource.plural) else quote(resource.plural, safe='')}"
 
 
 def home(resource: Resource[Any], namespace: str) -> str:
@@ -42,7 +49,7 @@ def home(resource: Resource[Any], namespace: str) -> str:
 def item(resource: Resource[Any], key: Key, subresource: str = "") -> str:
     """One object, or a part of it (`status`, `scale`, `log`). Raises `InputError`."""
     whole = f"{home(resource, key.namespace)}/{_segment(resource, 'name', key.name)}"
-    return f"{whole}/{quote(subresource)}" if subresource else whole
+    return f"{whole}/{subresource if _PLAIN(subresource) else quote(subresource)}" if subresource else whole
 
 
 def selection(where: Selector) -> Query:
@@ -57,4 +64,4 @@ def _segment(resource: Resource[Any], what: str, text: str) -> str:
     # No server takes these as names, and some proxies resolve them.
     if text in (".", "..") or "/" in text or "%" in text:
         raise InputError(f'{resource}: the {what} is "{text}"; it may not hold / or %, nor be . or ..')
-    return quote(text, safe="")
+    return text if _PLAIN(text) else quote(text, safe="")

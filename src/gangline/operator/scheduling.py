@@ -150,5 +150,7 @@ class SchedulerProcess:
         await term.run()
 
     def _unsynced(self) -> str:
-        """A scheduler that waits for its turn is as ready as it can be."""
-        return self._term.unsynced() if self._term is not None else ""
+        """A scheduler that waits for its turn is as ready as it can be. One that need not wait has yet to begin."""
+        if self._term is not None:
+            return self._term.unsynced()
+        return "" if self._lease is not None else "nothing listed yet"

@@ -64,6 +64,7 @@ class Metrics:
             buckets=REQUEST_BUCKETS,
             registry=self.registry,
         )
+        self._asked: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
         self._leaders = Gauge(
             "leader_election_master_status",
             "1 on the process that leads, 0 on the others.",
@@ -114,8 +115,13 @@ class Metrics:
 
     def requested(self, method: str, host: str, code: str, seconds: float) -> None:
         """A request was answered, or (`<error>`) was not."""
-        self._requests.labels(code, method, host).inc()
-        self._request_seconds.labels(method, host).observe(seconds)
+        known = self._asked.get((method, host, code))
+        if known is None:
+            # Looking children up by their labels costs more than counting.
+            known = self._requests.labels(code, method, host), self._request_seconds.labels(method, host)
+            self._asked[method, host, code] = known
+        known[0].inc()
+        known[1].observe(seconds)
 
 
 class _QueueFamilies:

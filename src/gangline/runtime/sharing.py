@@ -11,8 +11,8 @@ import msgspec
 
 T = TypeVar("T")
 
-MOST = 65_536
-"""Parts remembered. When there are more, remembering starts anew: sharing is a saving, not a promise."""
+MOST, MOST_WHOLE = 65_536, 4_096
+"""Parts remembered, and specs. When there are more, remembering starts anew: sharing is a saving, not a promise."""
 
 METADATA = ("namespace", "owner_references", "finalizers")
 WORDS = ("phase", "type", "status", "reason", "name")
@@ -31,6 +31,8 @@ class Sharing:
     def __init__(self) -> None:
         # By their encoding, because lists and dictionaries have no hash.
         self._parts: dict[bytes, Any] = {}
+        # Specs that are equal altogether, as those of a gang's pods: one look instead of one for each field.
+        self._whole: dict[tuple[type, bytes], msgspec.Struct] = {}
         self._words: dict[str, str] = {}
         self._encode = msgspec.msgpack.Encoder().encode
 
@@ -39,12 +41,14 @@ class Sharing:
             for name in found.__struct_fields__:
                 part = getattr(found, name)
                 if isinstance(part, msgspec.Struct):
-                    self._visit(name, part)
+                    shared = self._visit(name, part)
+                    if shared is not part:
+                        _set(found, name, shared)
                 elif name in ("kind", "api_version"):
                     _set(found, name, self._word(part))
         return found
 
-    def _visit(self, name: str, part: msgspec.Struct) -> None:
+    def _visit(self, name: str, part: msgspec.Struct) -> msgspec.Struct:
         match name:
             case "metadata":
                 self._share(part, METADATA)
@@ -60,7 +64,18 @@ class Sharing:
                         for element in listed:
                             self._words_of(element)
             case _:
-                self._share(part, part.__struct_fields__)
+                return self._shared(part)
+        return part
+
+    def _shared(self, part: msgspec.Struct) -> msgspec.Struct:
+        key = type(part), self._encode(part)
+        known = self._whole.get(key)
+        if known is None:
+            if len(self._whole) >= MOST_WHOLE:
+                self._whole.clear()
+            self._share(part, part.__struct_fields__)
+            known = self._whole[key] = part
+        return known
 
     def _share(self, part: msgspec.Struct, fields: tuple[str, ...]) -> None:
         if len(self._parts) > MOST:

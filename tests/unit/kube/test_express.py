@@ -193,6 +193,67 @@ async def test_as_many_connections_as_requests_at_once() -> None:
         assert (await quick.send(POST)).body in (b"1", b"2", b"3")
 
 
+class Busy:
+    """A server that answers one request after the other, whatever the number of connections. Some it never answers."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.hung = asyncio.Semaphore(0)
+        self._turn = asyncio.Lock()
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        while True:
+            _, _, body = await asked(reader)
+            if body == b"hang":
+                self.hung.release()
+                await reader.read()
+                return
+            async with self._turn:
+                await asyncio.sleep(0.001)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+
+
+async def test_a_busy_server_gets_no_more_connections_than_help() -> None:
+    busy = Busy()
+    async with quick_to(busy.talk) as quick:
+
+        async def work() -> None:
+            for _ in range(20):
+                await quick.send(POST)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(64):
+                group.create_task(work())
+        assert 4 <= busy.connections < 32
+        assert quick.kept == busy.connections
+
+
+async def test_requests_that_hang_keep_no_others_from_their_turn() -> None:
+    busy = Busy()
+    async with quick_to(busy.talk) as quick, asyncio.TaskGroup() as group:
+        hang = msgspec.structs.replace(POST, body=b"hang")
+        hanging = [group.create_task(quick.send(hang)) for _ in range(20)]
+        for _ in hanging:
+            await busy.hung.acquire()
+        # Nothing has ever been answered.
+        assert [(await quick.send(POST)).status for _ in range(3)] == [200] * 3
+        for task in hanging:
+            task.cancel()
+
+
+async def test_who_gives_up_waiting_leaves_its_turn_to_the_next() -> None:
+    busy = Busy()
+    async with quick_to(busy.talk) as quick, asyncio.TaskGroup() as group:
+        first = [group.create_task(quick.send(POST)) for _ in range(8)]
+        later = [group.create_task(quick.send(POST)) for _ in range(16)]
+        await settle()
+        for task in (*first, *later[::2]):
+            task.cancel()
+        assert [(await task).status for task in later[1::2]] == [200] * 8
+
+
 async def test_a_server_that_closed_a_kept_connection_is_connected_to_anew() -> None:
     connections = 0
 

@@ -32,6 +32,7 @@ test-real: $(STAMP) ## all that needs a real kube-apiserver (builds one the firs
 	hack/kubernetes.sh
 	hack/fakekubelet.sh
 	hack/clients.sh
+	hack/peer.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m real -W "ignore:unclosed:ResourceWarning" tests
 
 test-frameworks: $(STAMP) ## train with TensorFlow, PyTorch, XGBoost, LightGBM, JAX, Paddle and MPI (fetches 1.4 GB the first time)

@@ -77,9 +77,13 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to write down, and what to do then: stages in order, actions within a stage in any order."""
+    """What to write down, and what to do then: stages in order, actions within a stage in any order.
+
+    `before` comes first of all: what nobody would know to be owed once the status is written.
+    """
 
     status: JobStatus
     stages: tuple[tuple[Action, ...], ...] = ()
     notes: tuple[Note, ...] = ()
     wake_after: timedelta | None = None
+    before: tuple[Change, ...] = ()

@@ -86,7 +86,9 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 def tally(status: JobStatus, seen: Observed[J], replicas: Mapping[str, ReplicaSpec]) -> Tally:
-    ledger = counted(status.ledger, seen.gang, replicas)
+    # We write down which generation we saw, and v1 does not.
+    taken_over = status.start_time is not None and not status.observed_generation
+    ledger = counted(status.ledger, seen.gang, replicas, taken_over=taken_over)
     return Tally(status.restarts + ledger.in_place - status.ledger.in_place, ledger)
 
 

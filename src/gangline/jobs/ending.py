@@ -10,7 +10,7 @@ from gangline.api.training import CleanPodPolicy, ConditionType, JobStatus, Phas
 from gangline.jobs.actions import PODS, SERVICES, Action, Delete, DeleteJob, Note, Plan, Refusal
 from gangline.jobs.assess import Failing, Succeeding, Tally, resuming
 from gangline.jobs.current import created, current, said, stamp, unblocked
-from gangline.jobs.fill import companions
+from gangline.jobs.fill import left_behind
 from gangline.jobs.framework import ClearsCounters, Framework, J
 from gangline.jobs.observed import Observed, owned
 from gangline.jobs.status import (
@@ -49,9 +49,10 @@ def end(framework: Framework[J], seen: Observed[J], so_far: Tally, how: Succeedi
     status = msgspec.structs.replace(status, replica_statuses=statuses, completion_time=stamp(now))
     status = said(status, kind, reason, message, now)
     ending = wind_down(framework, seen, status)
-    # What the verdict was based on is shown by the companions that stay, too.
-    kept = companions(seen, ending=True)
-    return msgspec.structs.replace(ending, stages=(kept, *ending.stages), notes=(*notes, note, *ending.notes))
+    # What the verdict was based on is shown by the companions that stay, too. As in v1 not where a limit ended it, and
+    # before the verdict: after it nobody could tell any more what they were to show, for pods may be gone by then.
+    before = () if isinstance(how, Failing) and how.clear else left_behind(seen)
+    return msgspec.structs.replace(ending, before=before, notes=(*notes, note, *ending.notes))
 
 
 def left_running(framework: Framework[J], seen: Observed[J]) -> tuple[Note, ...]:
@@ -96,7 +97,7 @@ def wind_down(framework: Framework[J], seen: Observed[J], status: JobStatus) -> 
     owed = any(resource in (PODS, SERVICES) for resource, _ in seen.children.awaited)
     cleans = not over and bool(doomed or services or owed)
     phase = Phase.CLEAN_UP if cleans else Phase.FAILED if failed else Phase.DONE
-    status = lifecycle(status, phase, gang)
+    status = lifecycle(_completed(status), phase, gang)
     ttl = policy.ttl_seconds_after_finished
     if ttl is None or status.completion_time is None:
         return Plan(status, (stage,))
@@ -104,6 +105,15 @@ def wind_down(framework: Framework[J], seen: Observed[J], status: JobStatus) -> 
     if left > timedelta():
         return Plan(status, (stage,), wake_after=left)
     return Plan(status, (stage, (DeleteJob(),)))
+
+
+def _completed(status: JobStatus) -> JobStatus:
+    """v1 forgets the time of some failures, and then to delete the job: it is the time of the verdict."""
+    if status.completion_time is not None:
+        return status
+    verdicts = (status.condition(kind) for kind in (ConditionType.FAILED, ConditionType.SUCCEEDED))
+    times = [found.last_transition_time for found in verdicts if found is not None and found.status == "True"]
+    return msgspec.structs.replace(status, completion_time=next(iter(times), None))
 
 
 def _finished(pod: Pod) -> bool:

@@ -17,7 +17,7 @@ from gangline.jobs.actions import PODS, Action, Adopt, Change, Create, Delete, D
 from gangline.jobs.framework import J
 from gangline.jobs.render import owner_reference
 from gangline.kube.client import Kind, T, Writer
-from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Status
 from gangline.kube.options import Propagation
 from gangline.runtime.expectations import Expectations
 
@@ -125,6 +125,17 @@ class Executor:
             resource_version=job.metadata.resource_version,
         )
         return msgspec.structs.replace(job, status=status, metadata=written.metadata)
+
+    async def prepare(self, job: TrainingJob, intent: Plan) -> None:
+        """Do what a plan wants done before its status is written, if the job is still the one that was seen.
+
+        Else raises `Conflict`: the verdict may have been written, and pods may be gone for it. Raises as `run_all` does.
+        """
+        # What is done after a status is written needs no such look: a status that is not the newest is not taken.
+        now = await self._client.get(type(job), job.metadata.key)
+        if now.metadata.resource_version != job.metadata.resource_version:
+            raise Conflict(Status(code=409, message=f"{job.KIND} {job.metadata.key} has changed"))
+        await run_all(self._perform(job, action) for action in intent.before)
 
     async def act(self, job: TrainingJob, intent: Plan) -> None:
         """Tell and do what a plan says. Raises `Refused` for what the server does not want, alone or in a group."""

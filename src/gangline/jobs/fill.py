@@ -10,7 +10,7 @@ from gangline.api.core import Pod, Service
 from gangline.api.meta import JSON
 from gangline.api.training import ROUND, Ledger, RestartPolicy, RestartScope
 from gangline.jobs.actions import PODS, SERVICES, Action, Adopt, Change, Create, Delete, Note
-from gangline.jobs.framework import Framework, J
+from gangline.jobs.framework import Companion, Framework, J
 from gangline.jobs.gang import Member, seat_name
 from gangline.jobs.gangs.podgroup import UNMARKED
 from gangline.jobs.observed import Observed, owned
@@ -193,11 +193,11 @@ def _ahead(seen: Observed[J]) -> tuple[tuple[Action, ...], ...]:
     return (stage,) if stage else ()
 
 
-def companions(seen: Observed[J], *, first: bool = False, ending: bool = False) -> tuple[Action, ...]:
-    """Make the companions that are missing, and put right those that are not. Of an ending job, those that stay."""
+def companions(seen: Observed[J], *, first: bool = False) -> tuple[Action, ...]:
+    """Make the companions that are missing, and put right those that are not."""
     stage: list[Action] = []
     for companion, found in seen.companions:
-        if companion.first != first or (ending and (companion.only_active or found is None)):
+        if companion.first != first:
             continue
         if found is None:
             if (companion.resource, companion.name) not in seen.children.awaited:
@@ -208,15 +208,29 @@ def companions(seen: Observed[J], *, first: bool = False, ending: bool = False) 
                 # Met by name: the refusal tells whose it is.
                 stage.append(Create(companion.resource, companion_body(seen.job, companion.body)))
             continue
-        changes = {
-            part: companion.body[part]
-            for part in companion.parts
-            if not covers(found.get(part), companion.body[part])
-        }
-        if changes:
-            uid = found["metadata"].get("uid", "")
-            stage.append(Change(companion.resource, companion.name, changes, uid))
+        stage.extend(_put_right(companion, found))
     return tuple(stage)
+
+
+def left_behind(seen: Observed[J]) -> tuple[Change, ...]:
+    """Put right the companions that stay when the job ends. None is made any more."""
+    return tuple(
+        change
+        for companion, found in seen.companions
+        if not companion.only_active and found is not None and owned(found, seen.job.metadata.uid)
+        for change in _put_right(companion, found)
+    )
+
+
+def _put_right(companion: Companion, found: JSON) -> tuple[Change, ...]:
+    changes = {
+        part: companion.body[part]
+        for part in companion.parts
+        if not covers(found.get(part), companion.body[part])
+    }
+    if not changes:
+        return ()
+    return (Change(companion.resource, companion.name, changes, found["metadata"].get("uid", "")),)
 
 
 def covers(found: Any, wanted: Any) -> bool:

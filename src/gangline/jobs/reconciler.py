@@ -20,6 +20,7 @@ from gangline.jobs.observe import Observe
 from gangline.jobs.observed import Observed
 from gangline.jobs.plan import plan
 from gangline.jobs.restart import LOG_LINES, failed
+from gangline.kube.errors import KubeError
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,9 @@ LOOK_AGAIN = timedelta(seconds=1)
 """When to look again if the cache does not show our own write: its watch may be broken."""
 MOST_LOGS = 4
 """So many failed pods of one job are asked what they said last; the first to fail is among them."""
+HELD_BACK = 10
+"""So often what comes before a verdict may go wrong. Then it is told all the same: an object that cannot be changed must
+not keep it from its owner for good."""
 REMEMBERED = 4096
 
 
@@ -46,6 +50,20 @@ class Blocked(GanglineError):
     """The server refuses what a job needs; tried again later."""
 
 
+class Setbacks:
+    """How often what comes before a verdict went wrong, by job. Outlives passes; a new process begins anew."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def one_more(self, uid: str) -> int:
+        """How many there are with this one."""
+        self._counts[uid] = self._counts.pop(uid, 0) + 1
+        while len(self._counts) > REMEMBERED:
+            self._counts.popitem(last=False)
+        return self._counts[uid]
+
+
 class JobPass(Generic[J]):
     """One pass over one job."""
 
@@ -57,7 +75,9 @@ class JobPass(Generic[J]):
         logs: LogReader | None = None,
         clock: Clock | None = None,
         quiet: timedelta = QUIET,
+        setbacks: Setbacks | None = None,
     ) -> None:
+        """`setbacks` are shared by passes that follow each other."""
         self._framework, self._observe, self._executor, self._logs = framework, observe, executor, logs
         self._clock: Clock = clock or SystemClock()
         self._quiet = quiet
@@ -66,6 +86,7 @@ class JobPass(Generic[J]):
         self._written: OrderedDict[str, float] = OrderedDict()
         self._replaced: OrderedDict[str, str] = OrderedDict()
         self._tails: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        self._setbacks = setbacks or Setbacks()
 
     async def reconcile(self, key: Key) -> timedelta | None:
         seen = self._observe(key)
@@ -90,6 +111,7 @@ class JobPass(Generic[J]):
     async def _apply(self, seen: Observed[J], intent: Plan) -> None:
         """Write down, then act; and if the server does not want what is needed, write that down too."""
         job = seen.job
+        await self._prepare(job, intent)
         try:
             job = await self._executor.write(job, intent.status)
             await self._executor.act(job, intent)
@@ -104,6 +126,18 @@ class JobPass(Generic[J]):
             if job is not seen.job:
                 self._remember(seen.job)
 
+    async def _prepare(self, job: J, intent: Plan) -> None:
+        """What comes before a status. If it goes wrong again and again the status is written all the same."""
+        if not intent.before:
+            return
+        try:
+            await self._executor.prepare(job, intent)
+        except (KubeError, ExceptionGroup) as error:
+            own_fault = isinstance(error, ExceptionGroup) and error.split(KubeError)[1] is not None
+            if own_fault or self._setbacks.one_more(job.metadata.uid) < HELD_BACK:
+                raise
+            log.warning("%s %s ends with what is beside it as it was: %s", job.KIND, job.metadata.key, error)
+
     def _early(self, seen: Observed[J], intent: Plan) -> timedelta | None:
         """How long a status whose counters alone are new may wait; None if there is more to it, or it is due."""
         job = seen.job
@@ -112,7 +146,7 @@ class JobPass(Generic[J]):
             replica_statuses=job.status.replica_statuses,
             progress=job.status.progress,
         )
-        if uncounted != job.status or intent.status == job.status or intent.notes or any(intent.stages):
+        if uncounted != job.status or intent.status == job.status or intent.notes or _acts(intent):
             return None
         return self._left(job, self._quiet) or None
 
@@ -158,3 +192,7 @@ class JobPass(Generic[J]):
             while len(self._tails) > REMEMBERED:
                 self._tails.popitem(last=False)
         return known or ()
+
+
+def _acts(intent: Plan) -> bool:
+    return bool(intent.before) or any(intent.stages)

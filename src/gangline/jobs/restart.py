@@ -171,14 +171,23 @@ def _any_failed(pod: Pod) -> ContainerStateTerminated | None:
     return next((state for state in states if state is not None and state.exit_code), None)
 
 
-def counted(ledger: Ledger, gang: Gang, replicas: Mapping[str, ReplicaSpec]) -> Ledger:
-    """The ledger with the restarts that kubelets did, each counted once; pods that are gone are dropped."""
+def counted(
+    ledger: Ledger, gang: Gang, replicas: Mapping[str, ReplicaSpec], *, taken_over: bool = False
+) -> Ledger:
+    """The ledger with the restarts that kubelets did, each counted once; pods that are gone are dropped.
+
+    Of a job that v1 began, at the first look, only those that v1 counts: of pods that run. Else a job that is within
+    its limit would be over it because another operator looks after it.
+    """
     seen = {
         pod.metadata.uid: _in_place(pod)
         for seat, pod in gang.pods.items()
         if replicas[seat.type].restart_policy != RestartPolicy.NEVER
     }
-    more = sum(max(0, number - ledger.counted.get(uid, 0)) for uid, number in seen.items())
+    over = {
+        pod.metadata.uid for pod in gang.pods.values() if taken_over and pod.status.phase != PodPhase.RUNNING
+    }
+    more = sum(max(0, number - ledger.counted.get(uid, 0)) for uid, number in seen.items() if uid not in over)
     here = {pod.metadata.uid for pod in (*gang.pods.values(), *gang.stale, *gang.extra)}
     # One that was scaled away and is not gone yet may get its seat back.
     kept = {uid: number for uid, number in ledger.counted.items() if uid in here}

@@ -20,14 +20,15 @@ from gangline import __version__
 from gangline.kube.config import Connection
 from gangline.kube.crowd import Crowd
 from gangline.kube.errors import Unreachable
-from gangline.kube.http import CONNECT_SECONDS, PATIENCE
+from gangline.kube.http import CONNECT_SECONDS, KEEPALIVE, PATIENCE
 from gangline.kube.lane import Lane
 from gangline.kube.tls import ClientCertificate, ssl_context
 from gangline.kube.transport import Frames, Query, Request, Response, Stream, Transport
 from gangline.kube.warning import Once, Warn, logged, warnings
 
-IDLE_SECONDS = 15.0
-"""A connection that was not used for so long is not used again: the server may be about to close it."""
+IDLE_SECONDS = 60.0
+"""A connection that was not used for so long is not used again: the server, which keeps it for 90, may be about to close
+it. Meanwhile the kernel asks whether it is still there, so nobody between us and the server forgets it."""
 LONGEST_TURN = 0.5
 """So long a request waits at most for a connection to be free. The others may be held up by something that is not the
 server: a webhook that hangs, say, for one namespace."""
@@ -209,9 +210,11 @@ class Express:
         tls = self._connection.tls
         name = (tls.server_name or self._host) if tls is not None else None
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, made = await asyncio.get_running_loop().create_connection(
+            transport, made = await asyncio.get_running_loop().create_connection(
                 Lane, self._host, self._port, ssl=self._context, server_hostname=name
             )
+        for option in KEEPALIVE:
+            transport.get_extra_info("socket").setsockopt(*option)
         return made
 
     async def _trusted(self) -> None:

@@ -1,10 +1,9 @@
 """Requests over HTTP: aiohttp, TLS, credentials, proxies, and the translation of their errors."""
 
-import asyncio
 import io
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -56,12 +55,7 @@ class HttpTransport:
         warn: Warn = logged,
         agent: str = "gangline",
         patience: timedelta = PATIENCE,
-        at_once: int = 0,
     ) -> None:
-        """`at_once`: requests under way at the same time, without watches and other streams; 0: any number."""
-        self._gate: AbstractAsyncContextManager[object] = (
-            asyncio.Semaphore(at_once) if at_once else nullcontext()
-        )
         self._connection = connection
         self._warn = Once(warn)
         self._agent = f"{agent}/{__version__}"
@@ -88,7 +82,7 @@ class HttpTransport:
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
         seconds = (timeout or self._patience).total_seconds()
         limit = aiohttp.ClientTimeout(total=seconds, connect=CONNECT_SECONDS, sock_connect=CONNECT_SECONDS)
-        async with self._gate, self._answer(request, limit) as answer:
+        async with self._answer(request, limit) as answer:
             with _translated(request, self._connection):
                 return Response(answer.status, await answer.read(), _headers(answer))
 

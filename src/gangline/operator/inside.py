@@ -13,7 +13,7 @@ from gangline.jobs.framework import Framework, J, NeedsCompanions
 from gangline.jobs.gangs.podgroup import GangScheduler
 from gangline.jobs.notes import Notes
 from gangline.jobs.observe import ORPHANS, OWNER_UID, Caches, Observe, orphaned, owner_uid
-from gangline.jobs.reconciler import JobPass
+from gangline.jobs.reconciler import JobPass, Setbacks
 from gangline.jobs.site import Site
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
@@ -49,7 +49,7 @@ class JobReconciler(Generic[J]):
         self._framework, self._client, self._recorder = framework, client, recorder
         self._site = site or Site(gangs=gang)
         self._clock: Clock = clock or SystemClock()
-        self._notes = Notes(recorder)
+        self._notes, self._setbacks = Notes(recorder), Setbacks()
 
     async def reconcile(self, key: Key) -> timedelta | None:
         """One look at one job. Gives when to look again although nothing changes; None: no need.
@@ -65,7 +65,8 @@ class JobReconciler(Generic[J]):
         observe = Observe(self._framework, caches, expectations, self._site, self._clock)
         executor = Executor(self._client, expectations, self._notes)
         logs = PodLogs(Pods(self._client))
-        return await JobPass(self._framework, observe, executor, logs, self._clock).reconcile(key)
+        one = JobPass(self._framework, observe, executor, logs, self._clock, setbacks=self._setbacks)
+        return await one.reconcile(key)
 
     async def _seen(self, key: Key) -> Caches[J] | None:
         model: type[Any] = self._framework.facts.model

@@ -18,10 +18,12 @@ from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.discovery import version
 from gangline.kube.errors import Forbidden
+from gangline.kube.express import express
 from gangline.kube.http import HttpTransport
 from gangline.operator import gangs, rivals
 from gangline.operator.definitions import Definitions, install
 from gangline.operator.engine import Engine, frameworks, scheme_of
+from gangline.operator.gate import Gate
 from gangline.operator.metrics import JobMetrics
 from gangline.operator.settings import ProcessSettings
 from gangline.runtime.health import Health
@@ -33,10 +35,9 @@ from gangline.runtime.metrics import MeteredTransport, Metrics
 log = logging.getLogger(__name__)
 
 
+AGENT = "gangline-operator"
 EMBEDDED = "+gangline-"
 """In the version of every embedded server."""
-AT_ONCE = 20
-"""Requests under way at the same time. Two cores of an API server do no more, and each connection costs memory."""
 
 
 async def run_operator(
@@ -56,8 +57,11 @@ async def run_operator(
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
     )
     stop = asyncio.Event()
-    async with HttpTransport(connection, agent="gangline-operator", at_once=AT_ONCE) as transport:
-        metered = MeteredTransport(transport, metrics, host=connection.server, clock=clock)
+    async with (
+        HttpTransport(connection, agent=AGENT) as transport,
+        express(transport, connection, agent=AGENT) as quick,
+    ):
+        metered = MeteredTransport(Gate(quick, clock), metrics, host=connection.server, clock=clock)
         pace = limit(settings, clock)
         settings = await fitted(settings, Client(metered, scheme=scheme_of(chosen), clock=clock, limit=pace))
         scheme = scheme_of(chosen, settings.operator.site.offered)
@@ -143,7 +147,7 @@ class OperatorProcess:
         if self._settings.take_over:
             return
         me = rivals.Identity(self._pod, self._client.options.field_manager, self._lease)
-        await rivals.check(self._client, self._kinds, self._settings.operator.namespace, me, self._clock)
+        await rivals.alone(self._client, self._kinds, self._settings.operator.namespace, me, self._clock)
 
     def _assembled(self, metrics: Metrics) -> Manager:
         settings, clock = self._settings, self._clock

@@ -1,8 +1,9 @@
 """Is there another operator for the same jobs? Two of them would act twice on each.
 
 There is no sure sign, so three are looked for: a Lease that somebody keeps renewing, a Deployment or a pod that looks
-like an operator, and a status that somebody else wrote a moment ago. What may not be read is passed over: an operator
-with few rights sees less, and the others tell.
+like an operator, and a status that somebody else wrote a moment ago. Of these what may not be read is passed over: an
+operator with few rights sees less, and the others tell. The jobs themselves must be readable: who cannot see them yet
+cannot act yet, and would act unasked if the rights came later.
 
 In namespaced mode only that namespace is looked at. An operator elsewhere may serve other namespaces; one that serves
 this one too shows itself by what it writes.
@@ -22,7 +23,7 @@ from gangline.api.training import JobKind
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.kube.client import Client, Kind, T
-from gangline.kube.errors import Forbidden, NotFound
+from gangline.kube.errors import ApiError, Forbidden, NotFound
 from gangline.operator.settings import KUBEFLOW_LEASE
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ KUBEFLOW, GANGLINE = "kubeflow-training-operator", "gangline-operator"
 
 FRESH = timedelta(minutes=3)
 """A status that somebody else wrote so recently says that they are still there."""
+LOOK = timedelta(seconds=2)
+"""How often to look whether jobs may be read by now."""
 SKEW = timedelta(seconds=5)
 """By how much clocks may differ."""
 _IMAGE = re.compile(r"(?:.*/)?training-operator(?:[:@].*)?")
@@ -61,8 +64,26 @@ class Identity(msgspec.Struct, frozen=True):
     lease: Key | None = None
 
 
+async def alone(client: Client, kinds: Iterable[JobKind], namespace: str, me: Identity, clock: Clock) -> None:
+    """Return if nobody else acts on these jobs, as far as can be seen; waits for the right to read them.
+
+    Raises `RivalFound`, in one line.
+    """
+    told = ""
+    while True:
+        try:
+            await check(client, kinds, namespace, me, clock)
+        except Forbidden as error:
+            if str(error) != told:
+                log.warning("jobs may not be read, waiting for the right", extra={"error": str(error)})
+            told = str(error)
+            await clock.sleep(LOOK)
+        else:
+            return
+
+
 async def check(client: Client, kinds: Iterable[JobKind], namespace: str, me: Identity, clock: Clock) -> None:
-    """Raise `RivalFound`, in one line, if another operator is found."""
+    """Raise `RivalFound`, in one line, if another operator is found; `Forbidden` if even jobs may not be read."""
     for rival in await _rivals(client, kinds, namespace, me, clock.now()):
         raise RivalFound(
             f"another operator serves these jobs: {rival.what}; two would act twice on each:"
@@ -83,15 +104,21 @@ async def _rivals(
     found += [rival for one in await _seen(client, DEPLOYMENTS, here) for rival in deployments(one, me)]
     found += [rival for pod in await _seen(client, Pod, operators) for rival in pods(pod, me)]
     for kind in kinds:
-        jobs = await _seen(client, _written(kind), here)
+        jobs = await _seen(client, _written(kind), here, unseen=(NotFound,))
         found += [rival for job in jobs for rival in writers(kind, job, me, now)]
     return found
 
 
-async def _seen(client: Client, kind: Kind[T], where: Selector) -> list[T]:
+async def _seen(
+    client: Client,
+    kind: Kind[T],
+    where: Selector,
+    unseen: tuple[type[ApiError], ...] = (Forbidden, NotFound),
+) -> list[T]:
+    """All there are; none if the server says one of these."""
     try:
         return [found async for found in client.each(kind, where)]
-    except (Forbidden, NotFound) as error:
+    except unseen as error:
         log.debug("cannot look for other operators", extra={"error": str(error)})
         return []
 

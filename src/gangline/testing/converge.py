@@ -176,10 +176,6 @@ def picture(world: World) -> str:
         f"{kind}/{name}": _seen(world, kind, found) for (kind, name), found in world.server.objects.items()
     }
     status = dict((world.body or {}).get("status") or {})
-    if status.get("completionTime"):
-        # The host list of an MPIJob is brought up to date in the pass of the verdict, and never after: as v1 has it.
-        for each in objects.values():
-            each["data"] = None
     if "conditions" in status:
         # When a job was blocked last, and by what first, is the server's doing.
         status["conditions"] = [each for each in status["conditions"] if each["type"] != "Blocked"]

@@ -163,6 +163,17 @@ def test_restarts_inside_a_pod_are_counted_once_and_stay_counted_when_it_goes() 
     assert (gone.restarts, gone.ledger.counted) == (3, {})
 
 
+def test_of_a_job_that_v1_began_only_the_restarts_that_v1_counts_are_counted() -> None:
+    begun = having(job(restart="OnFailure", policy={"backoffLimit": 2}), JobStatus(start_time=NOW))
+    pods = team(member("Worker", 0, phase="Succeeded", restarts=5), member("Worker", 1, restarts=1))
+    first_look = planned(TORCH, begun, *pods).status
+    second_look = planned(TORCH, having(begun, first_look), *pods).status
+    assert first_look.restarts == second_look.restarts == 1
+    assert not second_look.finished
+    more = team(member("Worker", 0, phase="Succeeded", restarts=5), member("Worker", 1, restarts=2))
+    assert planned(TORCH, having(begun, second_look), *more).status.holds(ConditionType.FAILED)
+
+
 def test_a_job_over_its_budget_fails_and_every_pod_goes() -> None:
     wanted = job(restart="OnFailure", policy={"backoffLimit": 1})
     spent = JobStatus(restarts=1)

@@ -109,27 +109,6 @@ async def test_more_requests_at_once_than_any_pool_would_hold() -> None:
 # No answer
 
 
-async def test_no_more_requests_at_once_than_allowed() -> None:
-    here, most = 0, 0
-
-    async def slow(request: web.Request) -> web.Response:
-        nonlocal here, most
-        here += 1
-        most = max(most, here)
-        await asyncio.sleep(0)
-        here -= 1
-        return web.json_response({})
-
-    async with (
-        serving(slow) as url,
-        HttpTransport(Connection(server=url), at_once=2) as transport,
-        asyncio.TaskGroup() as group,
-    ):
-        for _ in range(12):
-            group.create_task(transport.send(GET))
-    assert most <= 2
-
-
 async def test_nobody_listening_is_unreachable() -> None:
     async with HttpTransport(Connection(server="http://127.0.0.1:1")) as transport:
         with pytest.raises(Unreachable, match="GET /here"):

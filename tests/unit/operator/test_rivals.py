@@ -1,14 +1,31 @@
 """What is taken for another operator, and what is not."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from gangline.api.codec import decode, encode
 from gangline.api.core import Lease, LeaseSpec, Pod
 from gangline.api.kinds import KINDS
 from gangline.api.meta import JSON, Key, ObjectMeta
-from gangline.operator.rivals import Deployment, Identity, WrittenJob, deployments, holders, pods, writers
+from gangline.kube.client import Client
+from gangline.kube.transport import Request, Response
+from gangline.operator.rivals import (
+    LOOK,
+    Deployment,
+    Identity,
+    RivalFound,
+    WrittenJob,
+    alone,
+    deployments,
+    holders,
+    pods,
+    writers,
+)
+from gangline.testing.clock import FakeClock
+from scripted import Scripted, answer, refusal
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ALONE = Identity(Key("ours", "gangline-operator-7f-x"), "gangline")
@@ -133,3 +150,42 @@ def test_who_writes_statuses_is_an_operator(manager: str) -> None:
 )
 def test_other_writes_are_nothing_to_fear(found: WrittenJob) -> None:
     assert not list(writers(KINDS[0], found, ALONE, NOW))
+
+
+# What may not be read
+
+
+class Server:
+    """One with nothing on it but a Deployment, on which some resources may not be read."""
+
+    def __init__(self, *forbidden: str) -> None:
+        self.forbidden = set(forbidden)
+        self.client = Client(Scripted(self._say))
+
+    def _say(self, request: Request) -> Response:
+        resource = request.path.rpartition("/")[2]
+        if resource in self.forbidden:
+            return refusal(403, f"{request.path} is forbidden", "Forbidden")
+        found = [deployment("training-operator")] if resource == "deployments" else []
+        items = [msgspec.to_builtins(each) for each in found]
+        return answer({"items": items, "metadata": {"resourceVersion": "1"}})
+
+
+async def test_signs_that_may_not_be_read_are_passed_over() -> None:
+    await alone(Server("leases", "deployments", "pods").client, KINDS, "", ALONE, FakeClock())
+
+
+async def test_who_may_not_read_jobs_yet_looks_again_when_it_may() -> None:
+    """Else it would act beside another one as soon as the rights are there."""
+    server, clock = Server("deployments", "jaxjobs"), FakeClock()
+
+    async def refuses() -> None:
+        with pytest.raises(RivalFound, match="deployment ours/training-operator"):
+            await alone(server.client, KINDS, "", ALONE, clock)
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(refuses())
+        await clock.advance(3 * LOOK)
+        assert not waiting.done()
+        server.forbidden.clear()
+        await clock.advance(LOOK)

@@ -1,0 +1,132 @@
+"""What is left beside a job that ended: the same whatever happens to the operator while it ends."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gangline.api.meta import JSON, Condition
+from gangline.api.pytorchjob import PYTORCHJOB
+from gangline.api.training import ConditionType, JobStatus
+from gangline.frameworks.mpi import Mpi
+from gangline.frameworks.pytorch import PyTorch
+from gangline.jobs.actions import DeleteJob
+from gangline.testing.builders import make_job
+from gangline.testing.faults import Fault
+from gangline.testing.happenings import EDITS, WRONG
+from gangline.testing.world import World
+from gangline.testing.worldkubelet import Kubelet
+from gangline.testing.worldrules import Rules
+from jobhistories import manifest
+from jobviews import NOW, actions, having, planned
+
+BOTH, ONE = "#!/bin/sh\necho job-worker-0:1\necho job-worker-1:1", "#!/bin/sh\necho job-worker-0:1"
+
+
+async def running(policy: JSON, restart: str = "Never") -> World:
+    """A launcher and two workers, all of which run."""
+    replicas: dict[str, Any] = {
+        "Launcher": {"replicas": 1, "restartPolicy": restart},
+        "Worker": {"replicas": 2, "restartPolicy": restart},
+    }
+    world = World(Mpi(), manifest(Mpi(), replicas, policy), judge=Rules().judge)
+    await world.settle()
+    for pod in world.pods():
+        Kubelet(world).start(pod)
+    await world.settle()
+    assert hosts(world) == BOTH
+    return world
+
+
+def hosts(world: World) -> str:
+    found = world.server.find("configmaps", "job-config")
+    assert found is not None
+    told: str = found["data"]["discover_hosts.sh"]
+    return told
+
+
+def evict_a_worker(world: World) -> None:
+    found = world.server.find("pods", "job-worker-1")
+    assert found is not None
+    Kubelet(world).evict(found)
+
+
+async def lose_a_worker(world: World) -> None:
+    evict_a_worker(world)
+    await world.settle()
+
+
+@pytest.mark.parametrize("policy", ["None", "Running", "All"])
+@pytest.mark.parametrize("call", range(6))
+@pytest.mark.parametrize("wrong", sorted(set(WRONG), key=str))
+async def test_the_host_list_shows_what_the_verdict_was_based_on_whatever_goes_wrong(
+    wrong: int | str, call: int, policy: str
+) -> None:
+    """v1 brings it up to date before it writes the verdict, and never after."""
+    world = await running({"cleanPodPolicy": policy})
+    world.faults.add(Fault(call, wrong))
+    await lose_a_worker(world)
+    assert world.job.status.holds(ConditionType.FAILED)
+    assert hosts(world) == ONE
+
+
+async def test_an_operator_with_an_old_view_of_a_job_that_has_ended_leaves_its_host_list_alone() -> None:
+    """It died when pods were deleted for the verdict; its successor sees them gone, and not yet the verdict."""
+    world = await running({"cleanPodPolicy": "Running"})
+    evict_a_worker(world)
+    world.deliver()
+    world.faults.add(Fault(1, "dies after", "DELETE"))
+    await world.look()
+    world.deliver("pods")
+    seen = world.views["mpijobs"].cache.get(world.key)
+    assert seen is not None
+    assert (world.job.status.finished, seen.status.finished) == (True, False)
+    await world.look()
+    assert hosts(world) == ONE
+
+
+async def test_a_limit_ends_a_job_with_its_host_list_as_it_was() -> None:
+    """v1 looks at the limits before it looks at anything else."""
+    world = await running({"backoffLimit": 0}, restart="OnFailure")
+    await lose_a_worker(world)
+    assert "backoff limit" in world.job.status.condition(ConditionType.FAILED).message
+    assert hosts(world) == BOTH
+
+
+@pytest.mark.parametrize("wrong", [403, 422, 500])
+async def test_a_host_list_that_cannot_be_changed_does_not_keep_the_verdict_away(wrong: int) -> None:
+    """Somebody made it immutable, say, or a webhook for config maps is down."""
+    world = await running({})
+    world.faults.add(*(Fault(number, wrong, "PATCH", "configmaps") for number in range(30)))
+    await lose_a_worker(world)
+    assert world.job.status.holds(ConditionType.FAILED)
+    assert hosts(world) == BOTH
+
+
+async def test_the_host_list_of_an_ended_job_is_left_to_whoever_edits_it() -> None:
+    world = await running({})
+    await lose_a_worker(world)
+    EDITS["edit config map"](world, 0)
+    writes = world.writes
+    await world.settle()
+    found = world.server.find("configmaps", "job-config")
+    assert found is not None
+    assert (found["data"]["hostfile"], world.writes) == ("mine", writes)
+
+
+def test_a_failure_whose_time_v1_forgot_lives_as_long_as_others_after_its_verdict() -> None:
+    """D4: the Kubeflow operator leaves such jobs behind, and they stay for ever."""
+    framework = PyTorch()
+    job = make_job(PYTORCHJOB, master=1, policy={"ttlSecondsAfterFinished": 60})
+    failed = Condition(
+        type="Failed",
+        status="True",
+        reason="PyTorchJobFailed",
+        last_transition_time=NOW,
+        last_update_time=NOW,
+    )
+    left = having(job, JobStatus(conditions=(failed,)))
+    early = planned(framework, left, after=timedelta(seconds=59))
+    assert (early.status.completion_time, early.wake_after) == (NOW, timedelta(seconds=1))
+    assert DeleteJob() not in actions(early)
+    assert DeleteJob() in actions(planned(framework, left, after=timedelta(seconds=60)))

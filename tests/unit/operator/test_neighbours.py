@@ -1,0 +1,226 @@
+"""One slow or broken job never delays the others (D13).
+
+An API server in this process, and the operator on it, whose requests for one namespace go wrong. What is asserted is
+order: a job of the same kind, made when the other is in trouble, goes through its whole life before that is over.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from gangline.api.core import Namespace, Pod
+from gangline.api.jaxjob import JAXJOB, JAXJob
+from gangline.api.meta import JSON, Key
+from gangline.api.training import ConditionType
+from gangline.base.clock import SystemClock
+from gangline.base.tasks import beside, unwrapped
+from gangline.frameworks.jax import Jax
+from gangline.jobs.site import Services, Site
+from gangline.kube.client import Client
+from gangline.kube.http import HttpTransport
+from gangline.kube.transport import Frames, Request, Response, Stream, Transport
+from gangline.local.plane import PlaneSettings, api_plane
+from gangline.local.store.store import Store
+from gangline.operator.definitions import define
+from gangline.operator.engine import SCHEME
+from gangline.operator.gate import AT_ONCE, Gate
+from gangline.operator.settings import OperatorSettings
+from gangline.operator.wire import operate
+from gangline.runtime.informer import Informer
+from scripted import refusal
+
+TROUBLED, CALM = "troubled", "calm"
+HUGE = 2_000
+GIVE_UP = 60.0  # seconds: only a test that fails takes so long
+# One service for the whole job: what is of interest here are pods.
+SETTINGS = OperatorSettings(kinds=("JAXJob",), site=Site(services=Services.PER_JOB))
+
+
+class Trouble:
+    """A transport on which some requests of one namespace go wrong, and all others do not."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._about: Callable[[Request], bool] = lambda request: False
+        self._after = 0
+        self._answer: Response | None = None
+        self._changed = asyncio.Condition()
+        self.passed, self.met, self.hanging = 0, 0, 0
+
+    def begin(self, method: str, ending: str, *, after: int = 0, answer: Response | None = None) -> None:
+        """From the request of that number on they are answered so, or not at all."""
+        self._about = lambda request: (
+            request.method == method
+            and f"/namespaces/{TROUBLED}/" in request.path
+            and ending in f"{request.path}/"
+        )
+        self._after, self._answer = after, answer
+
+    async def until(self, met: int) -> None:
+        """So many went wrong."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.met >= met)
+
+    async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
+        if not self._about(request):
+            return await self._transport.send(request, timeout=timeout)
+        if self.passed < self._after:
+            self.passed += 1
+            return await self._transport.send(request, timeout=timeout)
+        async with self._changed:
+            self.met += 1
+            self._changed.notify_all()
+        if self._answer is not None:
+            return self._answer
+        self.hanging += 1
+        try:
+            await asyncio.Event().wait()
+            raise AssertionError
+        finally:
+            self.hanging -= 1
+
+    def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AbstractAsyncContextManager[Stream]:
+        return self._transport.stream(request, idle=idle)
+
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+        return self._transport.frames(request, protocols)
+
+
+class Town:
+    """Who writes jobs and moves pods, and what they see."""
+
+    def __init__(self, client: Client, trouble: Trouble) -> None:
+        self.client, self.trouble = client, trouble
+        self.jobs: Informer[JAXJob] = Informer(client, JAXJob, clock=SystemClock())
+        self.pods: Informer[Pod] = Informer(client, Pod, clock=SystemClock())
+
+    async def submit(self, namespace: str, workers: int) -> None:
+        template = {"spec": {"containers": [{"name": "jax", "image": "train:1"}]}}
+        body: JSON = {
+            "metadata": {"name": "job"},
+            "spec": {
+                "jaxReplicaSpecs": {"Worker": {"replicas": workers, "template": template}},
+                "runPolicy": {"cleanPodPolicy": "All"},
+            },
+        }
+        await self.client.create(JAXJob, body, namespace=namespace)
+
+    def pods_in(self, namespace: str) -> list[Pod]:
+        return [pod for pod in self.pods.cache if pod.metadata.namespace == namespace]
+
+    async def until_pods(self, namespace: str, count: int) -> None:
+        await self.pods.until(lambda cache: len(self.pods_in(namespace)) == count)
+
+    async def until_job(self, namespace: str, condition: ConditionType) -> None:
+        def holds(cache: object) -> bool:
+            job = self.jobs.cache.get(Key(namespace, "job"))
+            return job is not None and job.status.holds(condition)
+
+        await self.jobs.until(holds)
+
+    async def move(self, namespace: str, phase: str) -> None:
+        for pod in self.pods_in(namespace):
+            await self.client.patch(Pod, pod.metadata.key, {"status": {"phase": phase}}, subresource="status")
+
+    async def live(self) -> None:
+        """A job of two goes from its beginning to its end."""
+        await self.submit(CALM, 2)
+        await self.until_pods(CALM, 2)
+        await self.until_job(CALM, ConditionType.CREATED)
+        await self.move(CALM, "Running")
+        await self.until_job(CALM, ConditionType.RUNNING)
+        await self.move(CALM, "Succeeded")
+        await self.until_job(CALM, ConditionType.SUCCEEDED)
+        await self.until_pods(CALM, 0)
+
+
+@asynccontextmanager
+async def inhabited() -> AsyncIterator[Town]:
+    """A server, and the operator on it. An error of the block is raised as it is."""
+    with unwrapped():
+        async with asyncio.timeout(GIVE_UP), served(SystemClock()) as town:
+            yield town
+
+
+@asynccontextmanager
+async def served(clock: SystemClock) -> AsyncIterator[Town]:
+    async with (
+        Store() as store,
+        api_plane(store, PlaneSettings(), clock) as plane,
+        HttpTransport(plane.connection) as transport,
+    ):
+        client = Client(transport, scheme=SCHEME)
+        for namespace in (TROUBLED, CALM):
+            await client.create(Namespace, {"metadata": {"name": namespace}})
+        await define(client, clock, [JAXJOB])
+        town = Town(client, Trouble(transport))
+        # As the process has it: what hangs there hangs behind the gate.
+        operator = Client(Gate(town.trouble, clock), scheme=SCHEME, clock=clock)
+        async with beside(town.jobs.run(), town.pods.run(), operate(operator, SETTINGS, [Jax()], clock)):
+            yield town
+
+
+async def test_a_huge_job_that_is_under_way() -> None:
+    async with inhabited() as town:
+        await town.submit(TROUBLED, HUGE)
+        await town.pods.until(lambda cache: len(cache) >= 50)
+        await town.live()
+        assert 50 <= len(town.pods_in(TROUBLED)) < HUGE
+
+
+async def test_a_huge_job_whose_pods_are_not_answered_for() -> None:
+    """As many of its requests hang as there are places for requests, and more."""
+    async with inhabited() as town:
+        town.trouble.begin("POST", "/pods/", after=40)
+        await town.submit(TROUBLED, HUGE)
+        await town.trouble.until(AT_ONCE)
+        await town.live()
+        assert town.trouble.hanging >= AT_ONCE
+        assert len(town.pods_in(TROUBLED)) == 40
+
+
+async def test_a_job_whose_pods_cannot_be_deleted() -> None:
+    async with inhabited() as town:
+        await town.submit(TROUBLED, 40)
+        await town.until_pods(TROUBLED, 40)
+        town.trouble.begin("DELETE", "/pods/")
+        await town.client.patch(JAXJob, Key(TROUBLED, "job"), {"spec": {"runPolicy": {"suspend": True}}})
+        await town.trouble.until(AT_ONCE)
+        await town.live()
+        assert town.trouble.hanging >= AT_ONCE
+        assert len(town.pods_in(TROUBLED)) == 40
+
+
+async def test_a_job_whose_status_cannot_be_written() -> None:
+    async with inhabited() as town:
+        town.trouble.begin("PATCH", "/status/")
+        await town.submit(TROUBLED, HUGE)
+        await town.trouble.until(1)
+        await town.live()
+        assert town.trouble.hanging == 1
+        assert town.pods_in(TROUBLED) == []
+
+
+QUOTA = refusal(403, 'pods "job-worker-3" is forbidden: exceeded quota: pods', "Forbidden")
+DOWN = refusal(500, 'failed calling webhook "pods.example.com"', "InternalError")
+
+
+@pytest.mark.parametrize("answer", [QUOTA, DOWN], ids=["quota", "500"])
+async def test_a_huge_job_whose_pods_are_refused(answer: Response) -> None:
+    """It is tried again and again, but never with all its pods."""
+    async with inhabited() as town:
+        town.trouble.begin("POST", "/pods/", after=3, answer=answer)
+        await town.submit(TROUBLED, HUGE)
+        await town.trouble.until(3)
+        before = town.trouble.met
+        await town.live()
+        assert len(town.pods_in(TROUBLED)) == 3
+        assert town.trouble.met - before < 200
+        job = town.jobs.cache.get(Key(TROUBLED, "job"))
+        assert job is not None
+        assert not job.status.finished

@@ -166,11 +166,21 @@ def _entry(name: str, found: Any) -> Iterator[str]:
     if inspect.isclass(found) and not issubclass(found, Exception):
         methods = [
             f"- `{_short(method, inner)}`: {_first(inner) or '…'}"
-            for method, inner in vars(found).items()
+            for method, inner in _members(found).items()
             if inspect.isfunction(inner) and not method.startswith("_") and _first(inner)
         ]
         if methods:
             yield "\n" + "\n".join(methods)
+
+
+def _members(found: type) -> dict[str, Any]:
+    """Its own, and those of its parts: classes of the same package, in files of their own."""
+    package = found.__module__.rpartition(".")[0]
+    parts = [part for part in found.__mro__ if part is found or part.__module__.rpartition(".")[0] == package]
+    members: dict[str, Any] = {}
+    for name, inner in (each for part in parts for each in vars(part).items()):
+        members.setdefault(name, inner)
+    return members
 
 
 def _first(found: Any) -> str:

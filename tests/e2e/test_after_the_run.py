@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from gangline.cli.main import run
+from gangline.cli.memory import REFUSAL
 
 WAIT = 60.0  # seconds
 BROKEN = """
@@ -178,7 +179,7 @@ def test_what_does_not_change_any_more_is_not_watched(verb: Verb) -> None:
 
 
 def test_verbs_that_write_or_need_something_alive_are_refused(verb: Verb, place: Path) -> None:
-    refusal = "error: this is the record of an ended run; start a plane with `gangline up`\n"
+    refusal = f"error: {REFUSAL}\n"
     for words in (("delete", "bad"), ("apply", "-f", str(place / "bad.yaml"))):
         assert verb(*words) == Done(1, "", LEFT + refusal)
     for word in ("top", "doctor"):

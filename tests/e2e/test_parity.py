@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gangline import TrainingClient
+from gangline import AsyncTrainingClient, TrainingClient
+from gangline.sdk import kubeflow
 from realclients import CLIENTS, find_kubeflow
 
 OTHER_DEFAULTS = {
@@ -22,17 +23,38 @@ OTHER_DEFAULTS = {
 }
 """What is meant to be different, and what it is here. docs/sdk.md says so."""
 
+OTHER_CONSTANTS = {
+    "DEFAULT_PIP_INDEX_URL",
+    "ISTIO_SIDECAR_INJECTION",
+    "DEFAULT_COMMAND",
+    "INIT_CONTAINER_MOUNT_PATH",
+    "STORAGE_INITIALIZER",
+    "STORAGE_INITIALIZER_IMAGE",
+    "TRAINER_TRANSFORMER_IMAGE",
+    # Of a kind that is no more.
+    "REPLICA_TYPE_SCHEDULER",
+    "REPLICA_TYPE_SERVER",
+}
+OTHER_ENDINGS = ("_BASE_IMAGE", "_BASE_IMAGE_GPU", "_REPLICA_TYPES")
+OTHER_BEGINNINGS = ("PVC_DEFAULT", "ENTRYPOINT")
+"""What only the inside of their client needs."""
+
 Calls = dict[str, list[tuple[str, str]]]
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Calls:
-    """By name: the parameters in order, with the text of their defaults, empty for none."""
+def face() -> dict[str, Any]:
     environment = {**os.environ, "KUBECONFIG": "/nonexistent"}
     command = [find_kubeflow(), CLIENTS / "signatures.py"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    found = json.loads(done.stdout)
-    return {name: [tuple(each) for each in parameters] for name, parameters in found.items()}
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def theirs(face: dict[str, Any]) -> Calls:
+    """By name: the parameters in order, with the text of their defaults, empty for none."""
+    return {name: [tuple(each) for each in parameters] for name, parameters in face["calls"].items()}
 
 
 def positional(call: Any) -> list[tuple[str, str]]:
@@ -59,3 +81,42 @@ def test_the_list_of_differences_has_nothing_that_is_the_same(theirs: Calls) -> 
 def test_what_is_meant_to_be_different_is_on_the_page() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text()
     assert [parameter for _, parameter in OTHER_DEFAULTS if f"`{parameter}`" not in page] == []
+
+
+def test_the_client_has_the_same_public_attributes_and_says_what_to_write_for_the_others(
+    face: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    official = {"core_api", "custom_api", "api_client"}
+    assert set(face["attributes"]) == {"namespace", "job_kind", *official}
+    for client in (TrainingClient(), AsyncTrainingClient()):
+        assert (client.namespace, client.job_kind) == ("default", "PyTorchJob")
+        client.namespace, client.job_kind = "team", "TFJob"
+        assert (client.namespace, client.job_kind) == ("team", "TFJob")
+        with pytest.raises(ValueError, match="PyTorchJob"):
+            client.job_kind = "NoJob"
+    for name in official:
+        with pytest.raises(AttributeError, match=r"write kubernetes.client\.[A-Z]\w+\(\)"):
+            getattr(TrainingClient(), name)
+
+
+def test_constants_have_their_values(face: dict[str, Any]) -> None:
+    for name, value in face["constants"].items():
+        if name in OTHER_CONSTANTS or name.endswith(OTHER_ENDINGS) or name.startswith(OTHER_BEGINNINGS):
+            assert not hasattr(kubeflow.constants, name), name
+            continue
+        ours = getattr(kubeflow.constants, name)
+        if name == "JOB_PARAMETERS":
+            value = {
+                kind: {each: told for each, told in found.items() if each != "base_image"}
+                for kind, found in value.items()
+            }
+        assert json.loads(json.dumps(sorted(ours) if isinstance(ours, set) else ours)) == value, name
+
+
+def test_every_model_is_there_with_its_attributes_and_what_they_are_on_the_wire(face: dict[str, Any]) -> None:
+    ours = {name: getattr(kubeflow, name).attribute_map for name in face["models"]}
+    assert ours == face["models"]
+    assert {name for name in kubeflow.__all__ if name.startswith("Kubeflow")} == set(ours)

@@ -173,7 +173,7 @@ def test_a_run_that_is_killed_leaves_no_process_and_no_folder(tmp_path: Path) ->
         ),
         ("kind: TFJob\n", "job.yaml:1: apiVersion: required field is missing"),
         ("a: [", "job.yaml:"),
-        ("", "has 0 documents"),
+        ("", "holds no object"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_1(tmp_path: Path, text: str, message: str) -> None:
@@ -391,3 +391,71 @@ def test_the_wheel_carries_the_demo_and_the_plugin_of_kubectl(tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stderr
     trained(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("options", "scheduler"),
+    [
+        ((), "default-scheduler"),
+        (("--gang",), "gangline"),
+        (("--set", "spec.runPolicy.schedulingPolicy={}"), "gangline"),
+    ],
+)
+def test_a_run_starts_gangs_if_asked_as_a_plane_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], scheduler: str
+) -> None:
+    for name in [name for name in os.environ if name.startswith("KUBE")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
+    file = job(tmp_path)
+    done = gangline("run", file.name, *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    pods = gangline("get", "pods", "-o", "jsonpath={.items[*].spec.schedulerName}", cwd=tmp_path)
+    assert pods.stdout.split() == [scheduler] * 2
+
+
+def test_a_gang_in_a_cluster_is_the_jobs_own_business(tmp_path: Path) -> None:
+    done = gangline("run", "--gang", "--context", "prod", job(tmp_path).name, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: --gang: ")
+    assert "--set spec.runPolicy.schedulingPolicy={}" in done.stderr
+
+
+def test_a_script_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+    done = gangline("run", "--nproc", "2", "--", "python", "train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: train.py: no such file; processes start in {tmp_path}\n"
+
+
+def test_a_timeout_is_a_duration(tmp_path: Path) -> None:
+    done = gangline("run", job(tmp_path, 'sleep, "600"').name, "--timeout", "0.02m", cwd=tmp_path)
+    assert done.returncode == 101
+    assert "not finished after 1.2 s" in done.stderr
+    done = gangline("run", "job.yaml", "--timeout", "soon", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "write 30s, 5m or 1h30m" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+@pytest.mark.parametrize("words", [("crds",), ("get",), ("plan", "job.yaml"), ("run", "job.yaml")])
+def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    job(tmp_path)
+    env = {**os.environ, "HOME": str(tmp_path), "GANGLINE_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", "gangline"]
+    subprocess.run([*command, "run", "job.yaml"], cwd=tmp_path, env=env, capture_output=True, check=True)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*command, *words],
+            cwd=tmp_path,
+            env=env,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "error: No space left on device"
+    assert "Traceback" not in done.stderr

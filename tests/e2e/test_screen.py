@@ -1,6 +1,8 @@
 """`gangline run` and `gangline demo` on a real terminal: what is on the screen, and how Ctrl-C feels."""
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -87,6 +89,37 @@ def test_no_color_is_respected(tmp_path: Path) -> None:
         assert terminal.finish() == 0
     assert "worker-0│ red" in terminal.screen.text
     assert not terminal.screen.coloured
+
+
+def test_a_dumb_terminal_gets_plain_lines_and_no_orders_at_all(tmp_path: Path) -> None:
+    program = "print('\\033[2K\\033[31mred\\033[0m', flush=True)\nraise SystemExit(3)\n"
+    here, env = job(tmp_path, program), {"TERM": "dumb", "GANGLINE_HOME": str(tmp_path / "home")}
+    # A run, and what a person does next.
+    for words, code in (
+        (("run", "job.yaml"), 100),
+        (("get",), 0),
+        (("describe", "small"), 0),
+        (("why", "small"), 0),
+    ):
+        with Terminal([*GANGLINE, *words], cwd=here, env=env) as terminal:
+            assert terminal.finish() == code, terminal.screen.text
+        assert b"\x1b" not in terminal.raw, words
+        assert b"\r" not in terminal.raw.replace(b"\r\n", b""), words
+        if words[0] == "run":
+            assert "worker-0| red" in terminal.screen.text
+
+
+def test_a_pipe_gets_no_escape_sequences(tmp_path: Path) -> None:
+    program = "print('plain')\n"
+    for words in (("run", "job.yaml"), ("get",), ("describe", "small"), ("why", "small"), ("logs", "small")):
+        done = subprocess.run(
+            [*GANGLINE, *words],
+            cwd=job(tmp_path, program),
+            env={**os.environ, "TERM": "xterm-256color", "GANGLINE_HOME": str(tmp_path / "home")},
+            capture_output=True,
+            timeout=60,
+        )
+        assert b"\x1b" not in done.stdout + done.stderr, words
 
 
 STUBBORN = """\

@@ -2,10 +2,12 @@
 
 import asyncio
 import inspect
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -141,15 +143,15 @@ def test_both_clients_have_the_same_surface() -> None:
     def surface(kind: type) -> dict[str, list[str]]:
         return {
             name: [str(parameter) for parameter in inspect.signature(found).parameters.values()]
-            for name, found in vars(kind).items()
-            if not name.startswith("_") and callable(found)
+            for name, found in inspect.getmembers(kind, callable)
+            if not name.startswith("_")
         }
 
     assert surface(TrainingClient) == surface(AsyncTrainingClient)
     assert inspect.signature(TrainingClient) == inspect.signature(AsyncTrainingClient)
 
 
-def test_a_program_that_is_killed_leaves_no_process_behind() -> None:
+def test_a_program_that_is_killed_leaves_no_process_and_no_folder_behind(tmp_path: Path) -> None:
     code = (
         "from gangline import *; import sys;"
         f"c = TrainingClient(local=True); c.create_job(jax_job('x', worker=Replica('none', ['python', '-c', {SLEEP!r}])));"
@@ -157,7 +159,11 @@ def test_a_program_that_is_killed_leaves_no_process_behind() -> None:
         "print('running', flush=True); sys.stdin.read()"
     )
     program = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert program.stdout is not None
     assert program.stdout.readline() == "running\n"
@@ -167,6 +173,7 @@ def test_a_program_that_is_killed_leaves_no_process_behind() -> None:
     program.communicate()
     _, alive = psutil.wait_procs(started, timeout=30)
     assert alive == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_where_no_cluster_is_configured_that_is_said(tmp_path: Any) -> None:

@@ -176,3 +176,28 @@ def test_bad_input_is_one_line_and_exit_code_1(
     assert errors.startswith("error: ")
     assert told in errors
     assert len(errors.splitlines()) == 1
+
+
+def test_a_job_that_the_server_refuses_is_told_once_and_no_trial_is_begun(folder: Path) -> None:
+    container = {"name": "tensorflow", "image": "none", "command": ["touch", "begun"]}
+    chief = {"replicas": 2, "template": {"spec": {"containers": [container]}}}
+    body = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": "bad"},
+        "spec": {"tfReplicaSpecs": {"Chief": chief}},
+    }
+    (folder / "bad.yaml").write_text(json.dumps(body, indent=1))
+    kept = folder / "runs" / "bad-sweep" / "sweep.csv"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("of an earlier sweep")
+    mistake = "is 2; write 1, for TensorFlow knows one chief"
+    done = gangline("sweep", "bad.yaml", "--set", "lr=1,2,3", cwd=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: bad.yaml:10: spec.tfReplicaSpecs.Chief.replicas: {mistake}\n"
+    # A value that only a later trial has is found before the first one, too.
+    done = gangline("sweep", "bad.yaml", "--set", "spec.tfReplicaSpecs.Chief.replicas=1,2", cwd=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: --set spec.tfReplicaSpecs.Chief.replicas=2: bad.yaml:10: ")
+    assert not (folder / "begun").exists()
+    assert kept.read_text() == "of an earlier sweep"

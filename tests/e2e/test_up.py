@@ -1,5 +1,6 @@
 """`gangline up` and `gangline down` as a person types them."""
 
+import json
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gangline.cli.main import run
 from realclients import Kubectl, LocalPlane, gangline
 
 
@@ -244,3 +246,48 @@ def test_a_run_has_a_plane_of_its_own_unless_it_is_told_to_use_the_one_that_runs
     assert (there.returncode, "master-0| hello" in there.stdout) == (0, True), there
     assert typed("get", "jobs", "-o", "name").stdout == "pytorchjob.kubeflow.org/hello\n"
     assert typed("delete", "hello").returncode == 0
+
+
+def test_a_job_of_a_plane_that_was_stopped_is_not_said_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in os.environ if name.startswith("KUBE")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "plane"))
+    plane = LocalPlane(tmp_path / "plane")
+    plane.up()
+    try:
+        container = {"name": "tensorflow", "image": "none", "command": ["sleep", "600"]}
+        worker = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+        body = {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "TFJob",
+            "metadata": {"name": "long"},
+            "spec": {"tfReplicaSpecs": {"Worker": worker}},
+        }
+        (tmp_path / "long.json").write_text(json.dumps(body))
+        assert run(["submit", str(tmp_path / "long.json")]) == 0
+        assert run(["wait", "long", "--for", "condition=Running", "--timeout", "30s"]) == 0
+    finally:
+        plane.down()
+    capsys.readouterr()
+    said = {}
+    for words in (
+        ("get", "--no-headers"),
+        ("get", "pods", "--no-headers"),
+        ("describe", "long"),
+        ("why", "long"),
+    ):
+        run(words)
+        said[words[:2]] = capsys.readouterr()
+    assert "and the plane that stopped at " in said["get", "--no-headers"].err
+    row = said["get", "--no-headers"].out.split(maxsplit=3)
+    assert row[:3] == ["TFJob", "long", "Stopped"]
+    assert "the plane was stopped before the job had ended" in row[3]
+    assert said["get", "pods"].out.split()[2] == "Stopped"
+    assert "State:         Stopped: the plane was stopped" in said["describe", "long"].out
+    assert "long was Running" in said["why", "long"].out
+    # Nothing changes any more: nobody waits for it.
+    assert run(["wait", "long"]) == 101
+    assert "is Stopped, and stays so while no server is running" in capsys.readouterr().err

@@ -108,10 +108,11 @@ def _objects(document: Document) -> Iterator[Document]:
     body: Any = document.body
     if not isinstance(body, dict):
         kind = shown(body)
+        hint = "; put --- between objects instead" if isinstance(body, list) and body else ""
         raise document.error(
-            f"expected an object with apiVersion and kind, got {kind}", found=kind, expected="object"
+            f"expected an object with apiVersion and kind, got {kind}{hint}", found=kind, expected="object"
         )
-    if (body.get("apiVersion"), body.get("kind")) != ("v1", "List"):
+    if not _is_list(body):
         yield document
         return
     items = body.get("items")
@@ -121,9 +122,24 @@ def _objects(document: Document) -> Iterator[Document]:
         raise document.error(
             f"expected array, got {shown(items)}", ("items",), found=shown(items), expected="array"
         )
-    lines = _item_lines(document.lines)
+    lines, typed = _item_lines(document.lines), _item_type(body)
     for number, item in enumerate(items):
+        item = {**typed, **item} if isinstance(item, dict) else item
         yield from _objects(Document(item, lines.get(number, {}), document.file, document.index))
+
+
+def _is_list(body: JSON) -> bool:
+    """A List, or what a server gives for a kind: a TFJobList."""
+    kind = body.get("kind")
+    if (body.get("apiVersion"), kind) == ("v1", "List"):
+        return True
+    return isinstance(kind, str) and kind.endswith("List") and "items" in body and "spec" not in body
+
+
+def _item_type(body: JSON) -> JSON:
+    """What the items of a list need not say: a server leaves it out."""
+    kind: str = body["kind"].removesuffix("List")
+    return {"apiVersion": body.get("apiVersion"), "kind": kind} if kind else {}
 
 
 def _item_lines(lines: Mapping[Path, int]) -> dict[str | int, dict[Path, int]]:

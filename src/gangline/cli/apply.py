@@ -9,7 +9,7 @@ from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
 from gangline.cli import output, tables
-from gangline.cli.manifests import Catalogue, placed, read_files
+from gangline.cli.manifests import EMPTY, Catalogue, placed, read_files
 from gangline.cli.refusals import explained
 from gangline.cli.resources import shown_name
 from gangline.cli.servers import MANAGER, Place, ServerOptions, ask, server_options
@@ -116,7 +116,7 @@ def _run(files: Sequence[str], recursive: bool, server: ServerOptions, options: 
         raise InputError("name a file: -f FILE, or -f - for standard input")
     found = read_files(files, recursive=recursive)
     if not found:
-        raise InputError(f"{', '.join(files)}: no objects")
+        raise InputError(f"{', '.join(files)}: {EMPTY}; give a file with a job")
 
     async def work(client: Client, place: Place) -> int:
         dry = options.dry_run == "server"

@@ -30,17 +30,21 @@ def check(files: tuple[str, ...], more: tuple[str, ...], recursive: bool, output
     from gangline.cli.findings import as_json, check_text
     from gangline.cli.output import as_json as json_text
 
-    names = [file for name in files + more for file in files_in(name, recursive=recursive)]
+    given = files + more
+    names = [file for name in given for file in files_in(name, recursive=recursive)]
     if not names:
         raise InputError("name a file, a folder, or - for standard input")
-    found = [(name, check_text(text_of_file(name), name if name != STDIN else "stdin")) for name in names]
-    findings = tuple(finding for _, checked in found for finding in checked.findings)
+    found = {name: check_text(text_of_file(name), name if name != STDIN else "stdin") for name in names}
+    # One among others in a folder may be empty; a file that somebody names may not.
+    every = not any(checked.holds for checked in found.values())
+    found = {name: checked.filled() if every or name in given else checked for name, checked in found.items()}
+    findings = tuple(finding for checked in found.values() for finding in checked.findings)
     if output == "json":
         sys.stdout.write(json_text(as_json(findings)))
         return 1 if findings else 0
     for finding in findings:
         click.echo(str(finding))
-    for name, checked in found:
+    for name, checked in found.items():
         if not checked.findings:
             click.echo(_well(name, checked.jobs, checked.others), err=True)
     return 1 if findings else 0

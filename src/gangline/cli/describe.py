@@ -13,6 +13,7 @@ from gangline.base.clock import SystemClock
 from gangline.cli import jobrows, output, tables
 from gangline.cli.events import concerns, ordered
 from gangline.cli.events import row as event_row
+from gangline.cli.loglines import tamed
 from gangline.cli.replicas import exit_text, member, pod_state, replicas, restarts
 from gangline.cli.resources import EVENTS, FoundJob, find_job
 from gangline.cli.servers import Place, ServerOptions, ask, server_options
@@ -245,7 +246,9 @@ def _failure(body: JSON, now: datetime) -> str:
         )
     if found.get("message"):
         text += f"  {' '.join(str(found['message']).split())}\n"
-    return text + "".join(f"  {found.get('replica', '')}| {line}\n" for line in found.get("log") or ())
+    return text + "".join(
+        f"  {found.get('replica', '')}| {tamed(str(line))}\n" for line in found.get("log") or ()
+    )
 
 
 def _events(job: FoundJob, events: Iterable[JSON], now: datetime, *, colour: bool) -> str:

@@ -6,6 +6,7 @@ import msgspec
 
 from gangline.api.training import ConditionType, TrainingJob
 from gangline.cli.curve import Point, fell
+from gangline.cli.loglines import tamed
 from gangline.cli.view import Line, Span, ended, lasted
 from gangline.jobs.status import newest
 from gangline.progress.line import progress
@@ -81,4 +82,4 @@ def last_words(member: str, outcome: Outcome) -> list[str]:
     """What a member said at the end: as the job's status has it, else as it was seen here."""
     first = outcome.job.status.first_failure
     said = first.log if first is not None and first.log else outcome.tails.get(member, ())
-    return [line for line in said if line.strip() and progress(line) is None][-LAST_WORDS:]
+    return [tamed(line) for line in said if line.strip() and progress(line) is None][-LAST_WORDS:]

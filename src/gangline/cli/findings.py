@@ -15,7 +15,7 @@ from gangline.api.kinds import KINDS
 from gangline.api.meta import JSON
 from gangline.api.training import GROUP, VERSION, JobKind, TrainingJob
 from gangline.base.errors import InputError
-from gangline.cli.manifests import steps
+from gangline.cli.manifests import EMPTY, steps
 from gangline.jobs.framework import Framework
 from gangline.jobs.intake import problems
 from gangline.operator.settings import OperatorSettings
@@ -62,9 +62,20 @@ def _told(findings: Sequence[Finding]) -> str:
 class Checked(msgspec.Struct, frozen=True):
     """What a file holds: how many training jobs, how many other objects, and every mistake."""
 
+    file: str
     findings: tuple[Finding, ...] = ()
     jobs: int = 0
     others: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is anything in it, right or wrong."""
+        return bool(self.findings or self.jobs or self.others)
+
+    def filled(self) -> "Checked":
+        """The same, where it is a mistake to hold nothing."""
+        nothing = Finding(self.file, f"{EMPTY}; write a job into it")
+        return self if self.holds else msgspec.structs.replace(self, findings=(nothing,))
 
 
 def check_text(text: str, file: str) -> Checked:
@@ -72,7 +83,7 @@ def check_text(text: str, file: str) -> Checked:
     try:
         found = documents(text, file=file)
     except DecodeError as error:
-        return Checked((_decode_finding(error, file),))
+        return Checked(file, (_decode_finding(error, file),))
     findings: list[Finding] = []
     jobs = 0
     for document in found:
@@ -82,7 +93,7 @@ def check_text(text: str, file: str) -> Checked:
             findings += check_job(document, facts)
         elif isinstance(facts, Finding):
             findings.append(facts)
-    return Checked(tuple(findings), jobs, len(found) - jobs)
+    return Checked(file, tuple(findings), jobs, len(found) - jobs)
 
 
 def kind_of(document: Document) -> JobKind | Finding | None:
@@ -101,7 +112,8 @@ def kind_of(document: Document) -> JobKind | Finding | None:
             document, "apiVersion", f'is "{version}", but a {kind} is of {ours}', f"apiVersion: {ours}"
         )
     if str(version).startswith(f"{GROUP}/"):
-        folded = {name.lower(): name for name in known}
+        # As people call them, too.
+        folded = {name.lower(): name for name in known} | {"tensorflowjob": "TFJob", "torchjob": "PyTorchJob"}
         close = get_close_matches(str(kind).lower(), folded, 1, 0.6)
         write = f"kind: {folded[close[0]]}" if close else ""
         return _finding(document, "kind", f'is "{kind}"; write one of {", ".join(known)}', write)

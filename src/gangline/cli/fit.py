@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.cli import output, tables
 from gangline.cli.findings import Finding, kind_of
-from gangline.cli.manifests import STDIN, read_files
+from gangline.cli.manifests import EMPTY, STDIN, read_files
 from gangline.cli.plan import planned_of, seen_of
 from gangline.cli.resources import find_job
 from gangline.cli.servers import Place as Server
@@ -108,7 +108,7 @@ async def _on_server(client: Client, place: Server, name: str) -> list[Job]:
     return _known([Document(body=found.body, lines={}, file=name)], name)
 
 
-def _known(documents: Iterable[Document], name: str) -> list[Job]:
+def _known(documents: Sequence[Document], name: str) -> list[Job]:
     jobs = []
     for document in documents:
         facts = kind_of(document)
@@ -117,7 +117,7 @@ def _known(documents: Iterable[Document], name: str) -> list[Job]:
         if isinstance(facts, JobKind):
             jobs.append((document, facts))
     if not jobs:
-        raise InputError(f"{name}: no training job")
+        raise InputError(f"{name}: {'holds no training job' if documents else EMPTY}; give a file with a job")
     return jobs
 
 

@@ -1,19 +1,23 @@
 """What `gangline get` does: objects of any kind, and all training jobs at once. Without click, to start fast."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from gangline.api.meta import JSON, Selector
+from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.cli import jobrows, output, tables
 from gangline.cli.listing import Got, Look, Wanted, cells, header, jobs, objects, table
-from gangline.cli.places import Place, ServerOptions, ask, converse, sentence
+from gangline.cli.places import Place, ServerOptions, ask, converse
 from gangline.cli.resources import JOB_KINDS, JOBS_WORDS, Target, resolve, targets
+from gangline.cli.telling import sentence
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
+
+NOBODY: Mapping[Key, str] = {}
+REASON = jobrows.HEADER.index("REASON")
 
 
 class Options(NamedTuple):
@@ -158,10 +162,15 @@ async def _job_block(client: Client, group: Group, place: Place, options: Option
         bodies = sorted(
             bodies, key=lambda body: (body["metadata"].get("namespace", ""), body["metadata"]["name"])
         )
-    now = SystemClock().now()
+    now, waits = SystemClock().now(), dict[Key, str]()
+    if any(jobrows.state(body) in jobrows.BEFORE for body in bodies):
+        # Imported here: of jobs that run nobody asks it.
+        from gangline.cli.waiting import reasons
+
+        waits = await reasons(client, bodies, place.namespace)
 
     def text(several: bool) -> str:
-        rows = [job_row(body, now, group, place, options, several) for body in bodies]
+        rows = [job_row(body, now, group, place, options, several, waits) for body in bodies]
         titles = job_header(group, place, options)
         return tables.render(titles, rows, headers=options.headers, colour=coloured())
 
@@ -180,10 +189,19 @@ def job_header(group: Group, place: Place, options: Options) -> list[str]:
 
 
 def job_row(
-    body: JSON, now: datetime, group: Group, place: Place, options: Options, several: bool
+    body: JSON,
+    now: datetime,
+    group: Group,
+    place: Place,
+    options: Options,
+    several: bool,
+    waits: Mapping[Key, str] = NOBODY,
 ) -> list[str]:
-    """One job, cell by cell."""
+    """One job, cell by cell. `waits`: why those wait of whom it is known."""
     row = jobrows.row(body, now, wide=options.form.word == output.WIDE)
+    if row[REASON] == jobrows.NONE:
+        key = Key(body["metadata"].get("namespace", ""), body["metadata"]["name"])
+        row[REASON] = waits.get(key, jobrows.NONE)
     if several and not group.every:
         row[0] = output.named(body)
     metadata = body["metadata"]

@@ -13,6 +13,10 @@ PROGRESS = "training.gangline.dev/progress"
 """As in `gangline.api.training`, which takes long to import."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 NONE = "-"
+STOPPED = "Stopped"
+"""The state of a job whose plane does not run. What becomes of it is decided when the plane comes back."""
+BEFORE = ("Pending", "Created", "Restarting")
+"""The states of a job that may wait for its pods."""
 UNSEEN = timedelta(seconds=10)
 """A job that no operator has looked at for so long is not merely young."""
 
@@ -130,7 +134,10 @@ def lasted(job: JSON, now: datetime) -> str:
     """How long it has run, or ran."""
     status = job.get("status") or {}
     begun, ended = moment(status.get("startTime")), moment(status.get("completionTime"))
-    return human((ended or now) - begun) if begun is not None else NONE
+    halted = next(
+        (one.get("lastTransitionTime") for one in conditions(job) if one.get("type") == STOPPED), None
+    )
+    return human((ended or moment(halted) or now) - begun) if begun is not None else NONE
 
 
 def moment(stamp: Any) -> datetime | None:
@@ -152,8 +159,8 @@ def _reasons(job: JSON, now: datetime) -> Iterator[str]:
     failure = (job.get("status") or {}).get("firstFailure")
     if now_in in ("Succeeded", "Suspended", "Terminating"):
         return
-    if now_in == "Blocked":
-        yield message(job, "Blocked")
+    if now_in in ("Blocked", STOPPED):
+        yield message(job, now_in)
     if now_in == "Failed":
         yield failure_text(failure) if failure else message(job, "Failed")
     short = ready(job).partition("/")[0] != ready(job).partition("/")[2]

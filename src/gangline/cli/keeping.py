@@ -1,6 +1,10 @@
-"""What a run leaves behind when asked to: logs as they came, the job as it ended, its curve."""
+"""What a run leaves behind when asked to: logs as they came, the job as it ended, its curve.
 
-from collections.abc import Mapping, Sequence
+Where something cannot be written, on a full disk say, the run is what it was, and at the end it is told.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -15,6 +19,8 @@ class Keeping:
 
     def __init__(self, runs: Path, job: str) -> None:
         self.folder = runs / job
+        self.trouble = ""
+        """Why not all was written, if not."""
 
     def prepare(self) -> None:
         """Make the folder, and empty it of logs. Raises `InputError` where that cannot be."""
@@ -27,19 +33,29 @@ class Keeping:
 
     def line(self, member: str, text: str) -> None:
         """Add a line to a member's log. Written at once: a run that is killed keeps what it had."""
-        with (self.folder / f"{member}.log").open("a", encoding="utf-8", errors="replace") as file:
-            file.write(f"{text}\n")
+        file = self.folder / f"{member}.log"
+        with self._trying(), file.open("a", encoding="utf-8", errors="replace") as log:
+            log.write(f"{text}\n")
 
     def job(self, body: JSON) -> None:
         """The job as it ended."""
         data = msgspec.json.format(msgspec.json.encode(body), indent=2)
-        (self.folder / "job.json").write_bytes(data + b"\n")
+        with self._trying():
+            (self.folder / "job.json").write_bytes(data + b"\n")
 
     def curve(self, lines: Mapping[str, Sequence[Point]], metric: str) -> Path | None:
-        """A picture of what members reported; None when they reported nothing."""
+        """A picture of what members reported; None when they reported nothing, or it cannot be written."""
         drawn = {name: points for name, points in sorted(lines.items()) if len(points) > 1}
         if not drawn:
             return None
         file = self.folder / f"{metric.replace('/', '-')}.svg"
-        file.write_text(picture(drawn, f"{metric} of {self.folder.name}", metric), encoding="utf-8")
-        return file
+        with self._trying():
+            file.write_text(picture(drawn, f"{metric} of {self.folder.name}", metric), encoding="utf-8")
+        return file if not self.trouble else None
+
+    @contextmanager
+    def _trying(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.trouble = self.trouble or f"not all was kept in {self.folder}/: {error.strerror}"

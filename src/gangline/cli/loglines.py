@@ -1,6 +1,7 @@
 """Log lines of several replicas as one stream, in order of time. Pure: times come from the lines."""
 
 import heapq
+import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import count
@@ -29,6 +30,22 @@ def parsed(member: str, raw: bytes) -> Line:
     stamp, space, rest = text.partition(" ")
     moment = normal(stamp)
     return Line(moment, member, rest if space else "") if moment else Line("", member, text)
+
+
+def tamed(line: str, *, coloured: bool = False) -> str:
+    """A program's line among ours: it may have colours, if we say so, and gives a terminal no other orders."""
+    if line.isprintable():
+        return line
+    # A bar that a program draws over itself: its last state.
+    kept = line.rstrip("\r").rpartition("\r")[2]
+    kept = _ESCAPE.sub(lambda found: found[0] if coloured and found[1] == "m" else "", kept)
+    kept = _CONTROL.sub("", kept)
+    return f"{kept}\x1b[0m" if "\x1b" in kept else kept
+
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?<=>]*([A-Za-z@`~])|\].*?(?:\x07|\x1b\\)|[^\[\]])?")
+# An escape that is left is one of a colour.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f]")
 
 
 def normal(stamp: str) -> str:

@@ -75,4 +75,8 @@ def run(arguments: Sequence[str]) -> int:
     except GanglineError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        from gangline.cli.telling import system_told
+
+        return system_told(error)
     return code if isinstance(code, int) else 0

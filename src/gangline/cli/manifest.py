@@ -12,7 +12,7 @@ from gangline.api.kinds import KINDS
 from gangline.api.meta import JSON
 from gangline.api.training import GROUP, JobKind
 from gangline.base.errors import InputError
-from gangline.cli.manifests import STDIN, text_of_file
+from gangline.cli.manifests import EMPTY, STDIN, text_of_file
 from gangline.cli.overrides import overridden
 
 SCRIPTS = (".py", ".sh")
@@ -73,7 +73,7 @@ def _read(file: Path) -> list[Document]:
 def _documents(text: str, file: str) -> list[Document]:
     found = documents(text, file=file)
     if not found:
-        raise InputError(f"{file}: has 0 documents; give a file with a job")
+        raise InputError(f"{file}: {EMPTY}; give a file with a job")
     return found
 
 
@@ -83,7 +83,21 @@ def _unreadable(file: Path, error: OSError | UnicodeDecodeError) -> str:
     if isinstance(error, IsADirectoryError):
         return "is a folder; name a file in it"
     told = error.strerror or "cannot be read"
-    return told if file.suffix in (".yaml", ".yml", ".json") else f"{told}; {_as_script(file)}"
+    if file.suffix not in (".yaml", ".yml", ".json"):
+        return f"{told}; {_as_script(file)}"
+    return f"{told}{_near(file)}" if isinstance(error, FileNotFoundError) else told
+
+
+def _near(file: Path) -> str:
+    """A file that may have been meant."""
+    from difflib import get_close_matches
+
+    try:
+        there = [each.name for each in file.parent.iterdir() if each.suffix in (".yaml", ".yml", ".json")]
+    except OSError:
+        return f"; there is no folder {file.parent}"
+    close = get_close_matches(file.name, there, 1, 0.7)
+    return f"; did you mean {file.with_name(close[0])}?" if close else ""
 
 
 def _as_script(file: Path) -> str:

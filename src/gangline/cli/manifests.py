@@ -17,6 +17,8 @@ from gangline.kube.client import Client
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
+EMPTY = "holds no object"
+"""What is said of a file without any, or with comments only."""
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
 

@@ -17,7 +17,7 @@ from gangline.local.home import Home
 from gangline.local.reading import reading_plane
 from gangline.schema.crds import crd
 
-REFUSAL = "this is the record of an ended run; start a plane with `gangline up`"
+REFUSAL = "no server is running, and what was left can only be read; start a server: gangline up --detach"
 
 
 @asynccontextmanager

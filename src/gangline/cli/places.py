@@ -1,4 +1,4 @@
-"""Which server a command speaks to, and how its errors are told.
+"""Which server a command speaks to.
 
 Order: what the flags say, `KUBECONFIG`, a plane that runs on this machine, `~/.kube/config`, the pod's own service
 account, then a `gangline run` that goes on, and then what is left on this machine of planes and runs that ended, to be
@@ -19,19 +19,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gangline.base.errors import GanglineError
+from gangline.cli.telling import ERROR, told, warn
 from gangline.kube.client import Client
 from gangline.kube.config import Connection, Impersonation, load
-from gangline.kube.errors import ApiError, ConfigError, Invalid, NotFound, Unreachable
+from gangline.kube.errors import ConfigError, Unreachable
 from gangline.kube.options import WriteOptions
 from gangline.kube.transport import Transport
 
 MANAGER = "gangline-cli"
 """Whose name is on the fields that people write."""
-ERROR = 1
-NOT_FOUND = 102
 HERE = "gangline"
 """The context of this machine, as the kubeconfig of its plane calls it. Always there, unless a kubeconfig has its own."""
 LEFT = "no server is running; reading what earlier runs left"
+LEFT_BY_PLANE = "no server is running; reading what earlier runs left, and the plane that stopped at {}"
 GOING = "no server is running; asking the run that goes on"
 ENDED = "the run has ended"
 HINT = "or start a server on this machine: gangline up --detach"
@@ -238,7 +238,7 @@ def ask_at(
     except GanglineError as error:
         if isinstance(error, Unreachable) and place.run is not None and not place.run.exists():
             error = Unreachable(ENDED)
-        return told(error, missing=missing, failed=failed)
+        return told(error, missing=missing, failed=failed, server=place.connection)
 
 
 def converse(
@@ -254,6 +254,7 @@ def converse(
     Of a run that ended, `as_it_was` shows the last moment, and not what became of it when it was stopped. If the plane
     asked is that of a run, it goes with the run; then `afterwards` is done with what the run left.
     """
+    place: Place | None = None
     try:
         place = find(server)
         _logging(server)
@@ -269,7 +270,7 @@ def converse(
     except BrokenPipeError:
         return _nobody_reads()
     except GanglineError as error:
-        return told(error, missing=missing)
+        return told(error, missing=missing, server=place.connection if place else None)
 
 
 def _run(place: Place, server: ServerOptions, work: Work, *, as_it_was: bool = False) -> int:
@@ -311,7 +312,7 @@ async def _transport(place: Place, *, as_it_was: bool) -> AsyncIterator[Transpor
     if place.left is not None:
         from gangline.cli.memory import remembered
 
-        print(LEFT, file=sys.stderr)
+        print(_whose(place.left), file=sys.stderr)
         async with remembered(place.left, as_it_was=as_it_was) as reading:
             yield reading
         return
@@ -319,6 +320,15 @@ async def _transport(place: Place, *, as_it_was: bool) -> AsyncIterator[Transpor
 
     async with HttpTransport(place.connection, warn=warn) as transport:
         yield transport
+
+
+def _whose(left: Path) -> str:
+    """Who left what is read, and when."""
+    from gangline.local.home import Home
+    from gangline.local.reading import stopped_at
+
+    at = stopped_at(Home(left))
+    return LEFT_BY_PLANE.format(at.astimezone().strftime("%Y-%m-%d %H:%M")) if at is not None else LEFT
 
 
 def _patience(server: ServerOptions) -> timedelta | None:
@@ -336,23 +346,3 @@ def _nobody_reads() -> int:
     """Whoever read our output has enough of it (`| head`): that is no error, and flushing at exit must not be one."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
-
-
-def warn(text: str) -> None:
-    """What a server wants a person to know."""
-    print(f"Warning: {text}", file=sys.stderr)
-
-
-def told(error: GanglineError, *, missing: int = ERROR, failed: int = ERROR) -> int:
-    """One line on standard error, as kubectl words it, and the exit code."""
-    print(sentence(error), file=sys.stderr)
-    return missing if isinstance(error, NotFound) else failed
-
-
-def sentence(error: GanglineError) -> str:
-    """An error in one line."""
-    if isinstance(error, Invalid) and error.status.details.kind:
-        return f"The {error}" if not str(error).startswith("The ") else str(error)
-    if isinstance(error, ApiError):
-        return f"Error from server ({error.reason}): {error}" if error.reason else f"error: {error}"
-    return f"error: {error}"

@@ -1,6 +1,7 @@
 """`gangline plan`: what a job in a file would create, without creating it."""
 
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.api.training import ADDRESSES, JobKind
 from gangline.base.errors import InputError
 from gangline.cli import output, tables
-from gangline.cli.manifests import read_files
+from gangline.cli.manifests import EMPTY, read_files
 from gangline.cli.replicas import JOB_NAME
 from gangline.cli.servers import Place, ServerOptions, ask, server_options
 from gangline.cli.verb import verb
@@ -21,6 +22,12 @@ from gangline.kube.errors import NotFound
 
 SAME, DIFFERENT, ERROR = 0, 1, 2
 MADE_BY_SERVER = ("ownerReferences",)
+
+
+class Gangs(Enum):
+    """Which jobs are gangs: of none it is known, those with a scheduling policy, or all."""
+
+    NONE, ASKED, ALL = range(3)
 
 
 @verb()
@@ -32,6 +39,11 @@ MADE_BY_SERVER = ("ownerReferences",)
 @click.option(
     "--fit", is_flag=True, help="Say whether the nodes have room for it now, and if not, what is missing."
 )
+@click.option(
+    "--gang",
+    is_flag=True,
+    help="Plan every job as a gang: all of its pods or none. Without, jobs with a schedulingPolicy.",
+)
 @server_options
 def plan(
     files: tuple[str, ...],
@@ -40,16 +52,19 @@ def plan(
     form: str,
     diff: bool,
     fit: bool,
+    gang: bool,
     server: ServerOptions,
 ) -> int:
     r"""Show what the jobs in files would create: services, pods with all that is added to them, and the rest.
 
-    No server is asked, except with --diff and --fit. With --fit a FILE may also be the name of a job on the server.
+    A gang has a PodGroup, for the scheduler of gangline; with --diff only if you say --gang, or on a plane of this
+    machine: an operator need not use it. No server is asked, except with --diff and --fit. With --fit a FILE may also be the name of a job on the server.
 
     \b
       gangline plan job.yaml
       gangline plan job.yaml -o yaml | less
       gangline plan job.yaml --diff
+      gangline plan job.yaml --gang
       gangline plan job.yaml --fit
 
     Exit codes: 0; 1 an error. With --diff: 0 all is there as planned, 1 something differs, 2 an error. With --fit: 0
@@ -62,7 +77,9 @@ def plan(
         return answer(files + more, server, recursive=recursive, form=form)
     try:
         jobs = _documents(files + more, recursive)
-        planned = [planned_of(job, server.namespace or "") for job in jobs]
+        planned = [
+            planned_of(job, server.namespace or "", gangs=Gangs.ALL if gang else Gangs.ASKED) for job in jobs
+        ]
     except InputError as error:
         click.echo(f"error: {error}", err=True)
         return ERROR if diff else 1
@@ -71,15 +88,16 @@ def plan(
         return 0
 
     async def work(client: Client, place: Place) -> int:
-        lines = [line for job in jobs for line in await _compared(client, job, place)]
+        lines = [line for job in jobs for line in await _compared(client, job, place, gang=gang)]
         tables.put("".join(f"{line}\n" for line in lines))
         return DIFFERENT if any(not line.startswith("  ") for line in lines) else SAME
 
     return ask(server, work, missing=ERROR, failed=ERROR)
 
 
-async def _compared(client: Client, job: tuple[Document, JobKind], place: Place) -> list[str]:
-    head, bodies = planned_of(job, place.asked, place.home)
+async def _compared(client: Client, job: tuple[Document, JobKind], place: Place, *, gang: bool) -> list[str]:
+    gangs = Gangs.ALL if gang else Gangs.NONE
+    head, bodies = planned_of(job, place.asked, place.home, gangs=gangs)
     where = Selector(head["metadata"]["namespace"], f"{JOB_NAME}={head['metadata']['name']}")
     services = tuple((await client.list(Service, where)).items)
     # On one machine addresses are on the services, and pods are told those.
@@ -90,7 +108,7 @@ async def _compared(client: Client, job: tuple[Document, JobKind], place: Place)
         known = {service.metadata.name for service in services}
         new = [body for body in bodies if body["kind"] == "Service" and body["metadata"]["name"] not in known]
         services += tuple(_addressed(body, books[0]) for body in new)
-        _, told = planned_of(job, place.asked, place.home, services)
+        _, told = planned_of(job, place.asked, place.home, services, gangs)
         bodies = [*(body for body in bodies if body["kind"] == "Service"), *told]
     return await compared(client, head, bodies)
 
@@ -109,15 +127,16 @@ def _documents(names: Sequence[str], recursive: bool) -> list[tuple[Document, Jo
         raise InputError("name a file, a folder, or - for standard input")
     from gangline.cli.findings import Finding, Mistakes, kind_of
 
-    found = []
-    for document in read_files(names, recursive=recursive):
+    found, read = [], read_files(names, recursive=recursive)
+    for document in read:
         facts = kind_of(document)
         if isinstance(facts, Finding):
             raise Mistakes([facts])
         if isinstance(facts, JobKind):
             found.append((document, facts))
     if not found:
-        raise InputError(f"{', '.join(names)}: no training job")
+        told = "holds no training job" if read else EMPTY
+        raise InputError(f"{', '.join(names)}: {told}; give a file with a job")
     return found
 
 
@@ -126,17 +145,19 @@ def planned_of(
     asked: str = "",
     default: str = "default",
     services: tuple[Service, ...] = (),
+    gangs: Gangs = Gangs.NONE,
 ) -> tuple[JSON, list[JSON]]:
     """A job, and the bodies of all that it would have, in the order of their creation. Raises `InputError`.
 
-    It is in the namespace asked for, else in its own, else in the default one. With `services` it is planned for the machine whose addresses they carry, else for a cluster.
+    It is in the namespace asked for, else in its own, else in the default one. With `services` it is planned for the
+    machine whose addresses they carry, else for a cluster; `gangs` says which jobs are placed by the scheduler of gangline.
     """
     from gangline.jobs.actions import Create
     from gangline.jobs.plan import plan as decide
     from gangline.operator.engine import SCHEME
 
     document = found[0]
-    framework, seen = seen_of(found, asked, default, services)
+    framework, seen = seen_of(found, asked, default, services, gangs)
     metadata = seen.job.metadata
     bodies = []
     for stage in decide(framework, seen).stages:
@@ -154,15 +175,14 @@ def seen_of(
     asked: str = "",
     default: str = "default",
     services: tuple[Service, ...] = (),
+    gangs: Gangs = Gangs.NONE,
 ) -> tuple[Any, Any]:
     """The framework of a job in a file, and what its operator would see of the job if it were new. Raises `InputError`."""
     from gangline.api.codec import decode_document
     from gangline.base.clock import SystemClock
     from gangline.cli.findings import Mistakes, check_job, framework_of
     from gangline.jobs.observed import Children, Observed
-    from gangline.operator.settings import LOCAL, OperatorSettings
 
-    in_cluster = OperatorSettings()
     document, facts = found
     wrong = check_job(document, facts)
     if wrong:
@@ -173,15 +193,29 @@ def seen_of(
         namespace=asked or job.metadata.namespace or default,
         name=job.metadata.name or f"{job.metadata.generate_name}xxxxx",
     )
-    framework = framework_of(facts.kind, LOCAL if services else in_cluster)
+    settings = _settings(gangs, local=bool(services))
+    framework = framework_of(facts.kind, settings)
     seen = Observed.of(
         framework,
         msgspec.structs.replace(job, metadata=metadata),
         SystemClock().now(),
         Children(services=services),
-        LOCAL.site if services else in_cluster.site,
+        settings.site,
     )
     return framework, seen
+
+
+def _settings(gangs: Gangs, *, local: bool) -> Any:
+    """Of the operator for which is planned."""
+    from gangline.jobs.gangs.gangline import Gangline
+    from gangline.jobs.site import Site
+    from gangline.operator.settings import LOCAL, LOCAL_GANGS, OperatorSettings
+
+    if local:
+        return LOCAL_GANGS if gangs is Gangs.ALL else LOCAL
+    if gangs is Gangs.NONE:
+        return OperatorSettings()
+    return OperatorSettings(site=Site(gangs=Gangline(), gangs_on_request=gangs is Gangs.ASKED))
 
 
 def _show(planned: Sequence[tuple[JSON, list[JSON]]], form: str) -> None:
@@ -212,6 +246,9 @@ def _details(body: JSON) -> str:
     if body["kind"] == "Service":
         ports = ", ".join(f"{port.get('name', '')} {port['port']}" for port in spec.get("ports") or ())
         return f"  {ports}" if ports else ""
+    if body["kind"] == "PodGroup":
+        queue = f", queue {spec['queue']}" if spec.get("queue") else ""
+        return f"  {spec['minMember']} pods at once or none{queue}"
     return f"  restart {spec['restartPolicy']}" if body["kind"] == "Pod" and spec.get("restartPolicy") else ""
 
 

@@ -58,6 +58,7 @@ def run(arguments: Sequence[str]) -> int | None:
     from gangline.cli import output
     from gangline.cli.getting import Options, run_get
     from gangline.cli.places import ServerOptions
+    from gangline.cli.telling import system_told
 
     server = {name: value for name, value in found.given.items() if name in _SERVER}
     options = {name: value for name, value in found.given.items() if name not in _SERVER}
@@ -70,6 +71,8 @@ def run(arguments: Sequence[str]) -> int | None:
         return 1
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        return system_told(error)
 
 
 def _import_msgspec() -> None:

@@ -28,7 +28,7 @@ class Recording:
 
     def __init__(self, runs: Path, kinds: Sequence[JobKind], state: Path, clock: Clock) -> None:
         """`runs` is where records go, `state` the folder of the node."""
-        self._runs, self._state, self._clock = runs, state, clock
+        self.runs, self._state, self._clock = runs, state, clock
         resources = [kind.resource for kind in kinds]
         self._prefixes = tuple({collection_prefix(each.group, each.plural) for each in resources})
         self.store: Store | None = None
@@ -44,7 +44,7 @@ class Recording:
             others = {objects[other]["metadata"]["uid"] for other in jobs if other != path}
             own = {where: body for where, body in objects.items() if not _belongs(body, others)}
             own[path] = ended_job(own[path], now, how)
-            keep(self._runs, split_path(path), own, self._state, now)
+            keep(self.runs, split_path(path), own, self._state, now)
 
     def _objects(self, store: Store) -> Objects:
         # Also what was cleaned up: a pod that is gone said something, too.
@@ -70,7 +70,7 @@ def recorded(recording: Recording, say: Callable[[str], object]) -> Iterator[Rec
         try:
             recording.write(how)
         except OSError as failed:
-            say(f"nothing was kept of this run: {failed.filename}: {failed.strerror}")
+            say(f"nothing was kept of this run: {failed.filename or recording.runs}: {failed.strerror}")
 
 
 def _belongs(body: JSON, owners: set[str]) -> bool:

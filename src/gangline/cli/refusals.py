@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gangline.api.documents import Document
 from gangline.base.errors import GanglineError
 from gangline.cli.manifests import nearest
-from gangline.cli.places import sentence
+from gangline.cli.telling import sentence
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Invalid
 
 _CODES = (400, 422, 500)

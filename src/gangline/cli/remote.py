@@ -19,12 +19,13 @@ from gangline.cli import interrupting
 from gangline.cli.cargo import Cargo, cargo_of
 from gangline.cli.companions import refuse
 from gangline.cli.keeping import Keeping
-from gangline.cli.places import MANAGER, Place, ServerOptions, find, sentence, warn
+from gangline.cli.places import MANAGER, Place, ServerOptions, find
 from gangline.cli.refusals import mistaken
 from gangline.cli.remotejobs import RemoteJobs, Terms
 from gangline.cli.results import Result, prepared, quiet, stream, told
 from gangline.cli.run import Asked
 from gangline.cli.screen import Screen, choose
+from gangline.cli.telling import blamed, warn
 from gangline.cli.together import Job
 from gangline.cli.verdicts import CANCELLED, ERROR, FAILED, UNFINISHED
 from gangline.cli.view import Line, Span
@@ -91,7 +92,7 @@ def _executed(asked: Asked, cargo: Sequence[Cargo], place: Place) -> int:
         raise KeyboardInterrupt from None
     except GanglineError as refusal:
         error = mistaken([each.job.document for each in cargo if each.job.document is not None], refusal)
-        print(sentence(error), *left, sep="\n", file=sys.stderr)
+        print(blamed(error, place.connection), *left, sep="\n", file=sys.stderr)
         return ERROR
 
 

@@ -19,10 +19,11 @@ from gangline.cli.follow import Follower, JobDeleted, Team
 from gangline.cli.jobrows import state
 from gangline.cli.keeping import Keeping
 from gangline.cli.parts import Board
-from gangline.cli.places import MANAGER, sentence
+from gangline.cli.places import MANAGER
 from gangline.cli.remotelines import RemoteLines
 from gangline.cli.results import Result, final
 from gangline.cli.screen import Screen
+from gangline.cli.telling import sentence
 from gangline.cli.together import Job
 from gangline.cli.view import Span
 from gangline.kube.client import Client

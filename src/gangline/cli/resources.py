@@ -110,7 +110,15 @@ async def resolve(client: Client, text: str) -> tuple[Resource[JSON], ...]:
     together = {kind.resource.name: kind.resource for kind in reversed(listed) if wanted in kind.categories}
     if together:
         return tuple(reversed(together.values()))
-    raise InputError(f'the server doesn\'t have a resource type "{text}"')
+    raise InputError(f'the server doesn\'t have a resource type "{text}"{_near(wanted)}')
+
+
+def _near(word: str) -> str:
+    """The kind of job that may be meant. Of other kinds it is said as kubectl does."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, [kind.plural for kind in JOB_KINDS], 1, 0.75)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 class FoundJob(NamedTuple):

@@ -101,6 +101,7 @@ def _remarks(asked: Asked, result: Result, keeping: Keeping | None) -> list[Line
         picture = keeping.curve(outcome.curves, outcome.metric)
         shown = f"curve: {picture}   " if picture is not None else ""
         lines.append((Span(f"{shown}logs: {keeping.folder}/", "dim"),))
+        lines += [(Span("warning: ", "yellow"), Span(keeping.trouble))] if keeping.trouble else []
     if result.artifacts is not None and any(result.artifacts.glob("*")):
         lines.append((Span(f"artefacts: {result.artifacts}/", "dim"),))
     return lines

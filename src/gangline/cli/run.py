@@ -1,6 +1,7 @@
 """`gangline run`: jobs from files or a script, here or in a cluster; their verdict is the exit code."""
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import click
 from gangline.base.errors import InputError
 from gangline.cli.nodeoptions import NodeOptions, node_options
 from gangline.cli.servers import ServerOptions, server_options
+from gangline.cli.times import DURATION
 from gangline.cli.together import Job, check_names
 from gangline.cli.verb import verb
 
@@ -32,6 +34,7 @@ class Asked(NamedTuple):
     limits: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     timeout: float | None = None
+    gang: bool = False
     # None: leave nothing.
     runs: Path | None = None
     output: str = ""
@@ -91,7 +94,17 @@ class Asked(NamedTuple):
     metavar="FOLDER",
     help="Where --keep keeps.",
 )
-@click.option("--timeout", type=float, metavar="SECONDS", help="Give up after so long (exit code 101).")
+@click.option(
+    "--timeout",
+    type=DURATION,
+    metavar="DURATION",
+    help="Give up after so long, as 90s or 5m (exit code 101).",
+)
+@click.option(
+    "--gang",
+    is_flag=True,
+    help="Start every job as a gang: all of its pods or none. Without, jobs with a schedulingPolicy.",
+)
 @click.option(
     "-o", "--output", type=click.Choice(["json"]), help="Print the job as it ended; all else goes to stderr."
 )
@@ -128,6 +141,7 @@ def run_file(
     gangline run --nproc 4 -- python train.py        a script as a PyTorchJob, here
     gangline run --nproc 2 --kind TFJob -- python train.py
     gangline run a.yaml b.yaml                       both at once, on one screen
+    gangline run job.yaml --capacity cpu=4 --gang    starts when all of it fits
     kustomize build . | gangline run -               from standard input, in the folder you are in
     gangline run --context prod --image IMAGE --nproc 4 --limit nvidia.com/gpu=1 -- python train.py
     gangline run --context prod job.yaml
@@ -140,9 +154,11 @@ def run_file(
     else, 130 interrupted, 1 an error.
     """
     options = NodeOptions(**{name: given.pop(name) for name in NodeOptions._fields})
-    check_place(server, options)
+    limit: timedelta | None = given.pop("timeout")
+    check_place(server, options, gang=given["gang"])
     asked = Asked(
         **given,
+        timeout=limit.total_seconds() if limit is not None else None,
         runs=runs if keep else None,
         output=output or "",
         node=options._replace(capacity=(*OFFERED, *options.capacity)),
@@ -169,7 +185,14 @@ def check_command(words: Sequence[str], files: Sequence[str]) -> None:
         )
 
 
-def check_place(server: ServerOptions, node: NodeOptions) -> None:
+def check_script(words: Sequence[str]) -> None:
+    """Refuse a script that is not there: every process would only say so. Raises `InputError`."""
+    interpreter, script = Path(words[0]).name if words else "", words[1] if len(words) > 1 else ""
+    if interpreter.startswith("python") and script.endswith(".py") and not Path(script).exists():
+        raise InputError(f"{script}: no such file; processes start in {Path.cwd()}")
+
+
+def check_place(server: ServerOptions, node: NodeOptions, *, gang: bool = False) -> None:
     """Refuse options of a cluster for a run on this machine, and the other way round. Raises `InputError`."""
     if server.context is None:
         # Which server is a question only of a cluster; a run must not land in one by accident.
@@ -182,6 +205,10 @@ def check_place(server: ServerOptions, node: NodeOptions) -> None:
     elif node != NodeOptions():
         name = next(name for name in node._fields if getattr(node, name) != getattr(NodeOptions(), name))
         raise InputError(f"--{name}: is about a run on this machine; leave it out with --context")
+    elif gang:
+        raise InputError(
+            "--gang: is about a run on this machine; with --context the job asks for it: --set spec.runPolicy.schedulingPolicy={}"
+        )
 
 
 def run_job(asked: Asked) -> int:
@@ -231,6 +258,8 @@ def _jobs(asked: Asked) -> Sequence[Job]:
     remote = asked.server.context is not None
     if remote and not asked.image and not _is_here(asked.server):
         raise InputError("--context: a command in a cluster needs an image; add --image IMAGE")
+    if not remote:
+        check_script(asked.command)
     facts, body = scripted(
         asked.kind, asked.command, asked.nproc, image=asked.image or LOCAL_IMAGE, limits=asked.limits
     )

@@ -29,7 +29,7 @@ def execute(asked: Asked, jobs: Sequence[Job]) -> int:
     keeping = prepared(asked, jobs)
     if way_to_left() is None:
         click.echo(f"note: {OWN}", err=True)
-    wanted = Wanted(jobs, node, asked.timeout, asked.watcher, keeping)
+    wanted = Wanted(jobs, node, asked.timeout, asked.gang, asked.watcher, keeping)
     clock = SystemClock()
     screen = choose(stream(asked), clock)
     try:

@@ -1,7 +1,5 @@
 """Where a running job is shown: plain lines for files and pipes, a live block under the logs for a terminal."""
 
-import os
-import re
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,6 +10,8 @@ import click
 
 from gangline.base.clock import Clock
 from gangline.cli.ending import Outcome, live_ending, plain_ending
+from gangline.cli.loglines import tamed
+from gangline.cli.tables import obeys
 from gangline.cli.view import Facts, Line, Span, block, plain, text
 from gangline.progress.line import Progress
 
@@ -56,7 +56,7 @@ class Screen(Protocol):
 
 def choose(stream: IO[str], clock: Clock) -> Screen:
     """A live screen for a terminal that can move its cursor, else plain lines."""
-    if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
+    if obeys(stream):
         return Live(stream)
     return Plain(stream, clock)
 
@@ -88,7 +88,9 @@ class Plain:
         self._echo(f"  {member:<10} {phase.lower()}")
 
     def log(self, member: str, line: str) -> None:
-        self._echo(f"{member}| {line}")
+        # A terminal that takes no orders from us takes none from programs. A pipe has what they said.
+        said = tamed(line, coloured=False) if self._stream.isatty() else line
+        self._echo(f"{member}| {said}")
 
     def progress(self, member: str, progress: Progress) -> None:
         share, now = progress.share, self._clock.monotonic()
@@ -140,22 +142,6 @@ class Folding:
         times = self._last.get(member, ("", 0))[1]
         if times:
             yield "… repeated once" if times == 1 else f"… repeated {times} times"
-
-
-def tamed(line: str, *, coloured: bool) -> str:
-    """A program's line for a terminal that is ours: it may have colours, and gives no other orders."""
-    if line.isprintable():
-        return line
-    # A bar that a program draws over itself: its last state.
-    kept = line.rstrip("\r").rpartition("\r")[2]
-    kept = _ESCAPE.sub(lambda found: found[0] if coloured and found[1] == "m" else "", kept)
-    kept = _CONTROL.sub("", kept)
-    return f"{kept}\x1b[0m" if "\x1b" in kept else kept
-
-
-_ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?<=>]*([A-Za-z@`~])|\].*?(?:\x07|\x1b\\)|[^\[\]])?")
-# An escape that is left is one of a colour.
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f]")
 
 
 class _Written:

@@ -7,18 +7,15 @@ from typing import Any, TypeVar
 import click
 
 from gangline.cli.places import (
-    ERROR,
     MANAGER,
-    NOT_FOUND,
     Place,
     ServerOptions,
     Work,
     ask,
     converse,
     find,
-    sentence,
-    told,
 )
+from gangline.cli.telling import ERROR, NOT_FOUND, sentence, told
 from gangline.cli.times import DURATION
 from gangline.cli.verb import completed_by
 

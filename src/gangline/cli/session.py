@@ -38,7 +38,7 @@ from gangline.local.cluster import LocalSettings
 from gangline.local.home import Home
 from gangline.local.node.settings import NodeSettings
 from gangline.local.where import home_folder
-from gangline.operator.settings import LOCAL
+from gangline.operator.settings import LOCAL, LOCAL_GANGS
 from gangline.operator.wire import embedded
 from gangline.why.words import names
 
@@ -49,6 +49,8 @@ class Wanted(NamedTuple):
     jobs: Sequence[Job]
     node: NodeSettings
     timeout: float | None = None
+    # Whether every job starts whole or not at all; else those that ask for it.
+    gang: bool = False
     # Made with the folder in which the node keeps its records.
     watcher: Callable[[Path], Watcher] | None = None
     # By the job's name; none for those of which nothing is kept.
@@ -69,7 +71,9 @@ async def run(wanted: Wanted, screen: Screen, clock: Clock) -> list[Result]:
         node = msgspec.structs.replace(wanted.node, artifacts=artifacts.pattern)
         settings = LocalSettings(folder=folder, logs=state, node=node)
         # The other kinds would only take time.
-        operator = msgspec.structs.replace(LOCAL, kinds=tuple({job.facts.kind for job in jobs}))
+        operator = msgspec.structs.replace(
+            LOCAL_GANGS if wanted.gang else LOCAL, kinds=tuple({job.facts.kind for job in jobs})
+        )
         async with embedded(settings, clock, operator) as plane:
             recording.store = plane.store
             await publish(state, plane.connection, [job.key() for job in jobs])

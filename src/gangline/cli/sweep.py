@@ -1,5 +1,6 @@
 """`gangline sweep`: one job with many values, tried on this machine; a leaderboard says which are best."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import click
 from gangline.base.errors import InputError
 from gangline.cli.nodeoptions import NodeOptions, node_options
 from gangline.cli.run import OFFERED, RUNS
+from gangline.cli.times import DURATION
 from gangline.cli.verb import verb
 
 
@@ -47,7 +49,9 @@ class Asked(NamedTuple):
     "--nproc", type=int, metavar="N", help="Try COMMAND as a job of N processes; no file is needed."
 )
 @click.option("--kind", default="PyTorchJob", show_default=True, help="What kind of job a COMMAND becomes.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Give up a trial after so long.")
+@click.option(
+    "--timeout", type=DURATION, metavar="DURATION", help="Give up a trial after so long, as 90s or 5m."
+)
 @click.option(
     "--runs",
     type=click.Path(path_type=Path),
@@ -87,9 +91,11 @@ def sweep(
     """
     options = {name: rest.pop(name) for name in NodeOptions._fields}
     node = NodeOptions(**options)
+    limit: timedelta | None = rest.pop("timeout")
     asked = Asked(
         most=goal == "max",
         output=output or "",
+        timeout=limit.total_seconds() if limit is not None else None,
         node=node._replace(capacity=(*OFFERED, *node.capacity)),
         **rest,
     )
@@ -113,4 +119,4 @@ def sweep(
     facts, bodies = jobs(source, found)
     from gangline.cli.sweeprun import execute
 
-    return execute(asked, source.folder, facts, bodies, found)
+    return execute(asked, source, facts, bodies, found)

@@ -30,7 +30,8 @@ from gangline.cli.sweepkeeping import SweepFolder
 from gangline.cli.sweepscreen import Shown
 from gangline.cli.view import Facts, Line
 from gangline.kube.client import Client
-from gangline.kube.errors import NotFound
+from gangline.kube.errors import ApiError, NotFound
+from gangline.kube.options import WriteOptions
 from gangline.local.cluster import LocalSettings
 from gangline.local.node.settings import NodeSettings
 from gangline.operator.settings import LOCAL
@@ -57,6 +58,14 @@ class Wanted(NamedTuple):
     parallel: int = 1
     # Of one trial.
     timeout: float | None = None
+
+
+class Refused(GanglineError):
+    """The server does not take a trial."""
+
+    def __init__(self, at: int, error: ApiError) -> None:
+        super().__init__(str(error))
+        self.at, self.error = at, error
 
 
 class Quiet:
@@ -118,6 +127,7 @@ class Sweep:
     async def run(self) -> None:
         """All trials to their ends. When this returns or raises, no process is left.
 
+        Raises `Refused` if the server would not take one of them; then none was run, and nothing written down.
         An interrupt (SIGINT, SIGTERM, SIGHUP) cancels it; at the next one what still runs is killed.
         """
         with guarded() as state, self._shown:
@@ -125,9 +135,22 @@ class Sweep:
             # The other kinds would only take time.
             operator = msgspec.structs.replace(LOCAL, kinds=(self._wanted.facts.kind,))
             async with embedded(settings, self._clock, operator) as plane:
+                await self._accepted(plane.client)
+                self._kept.prepare()
                 told = partial(self._shown.say, "stopping … (Ctrl-C again kills at once)")
                 with interruptible(told, partial(kill_all, state)):
                     await self._all(plane.client, state)
+
+    async def _accepted(self, client: Client) -> None:
+        """Ask the server about all trials: a mistake is in every one of them, or would come up late."""
+        dry = client.writing(WriteOptions(dry_run=True))
+        resource = client.plain(self._wanted.facts.resource)
+        for at, body in enumerate(self._wanted.bodies):
+            metadata = {**body["metadata"], "namespace": "default"}
+            try:
+                await dry.create(resource, {**body, "metadata": metadata}, namespace="default")
+            except ApiError as error:
+                raise Refused(at, error) from error
 
     async def _all(self, client: Client, state: Path) -> None:
         room = asyncio.Semaphore(self._wanted.parallel)

@@ -1,7 +1,7 @@
 """What a sweep leaves: the table as CSV, a picture of all trials, and a folder with the logs of each."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gangline.base.errors import InputError
@@ -17,6 +17,12 @@ class SweepFolder:
     def __init__(self, runs: Path, job: str) -> None:
         self.folder = runs / f"{job}-sweep"
         self.csv, self.svg = self.folder / "sweep.csv", self.folder / "sweep.svg"
+        self._trouble, self._trials = "", list[Keeping]()
+
+    @property
+    def trouble(self) -> str:
+        """Why not all was written, if not: on a full disk a sweep goes on, and tells it at the end."""
+        return next(filter(None, (self._trouble, *(trial.trouble for trial in self._trials))), "")
 
     def prepare(self) -> None:
         """Make the folder, without what an earlier sweep wrote. Raises `InputError` where that cannot be."""
@@ -46,7 +52,9 @@ class SweepFolder:
     def trial(self, at: int) -> Keeping:
         """Where a trial keeps its logs; made now."""
         keeping = self._trial(f"trial-{at}")
-        keeping.prepare()
+        self._trials.append(keeping)
+        with self._trying():
+            keeping.prepare()
         return keeping
 
     def _trial(self, name: str) -> Keeping:
@@ -55,11 +63,12 @@ class SweepFolder:
     def table(self, board: Board) -> None:
         """The CSV, whole or not at all: whoever reads it meanwhile never sees half of it."""
         new = self.csv.with_suffix(".csv.new")
-        new.write_text(as_csv(board), encoding="utf-8")
-        new.replace(self.csv)
+        with self._trying():
+            new.write_text(as_csv(board), encoding="utf-8")
+            new.replace(self.csv)
 
     def picture(self, board: Board, curves: Mapping[int, Sequence[Point]]) -> Path | None:
-        """The curves of all trials, the best ones named; None if there is nothing to draw."""
+        """The curves of all trials, the best ones named; None if there is nothing to draw, or no room for it."""
         lines = {at: points for at, points in curves.items() if len(points) > 1}
         named = labels(board.rows)
         best = [row for row in board.ranked() if row.number in lines][:LINES]
@@ -73,5 +82,15 @@ class SweepFolder:
             f"{metric} of {len(lines)} trials",
             rises=board.aim.most,
         )
-        self.svg.write_text(svg, encoding="utf-8")
-        return self.svg
+        with self._trying():
+            self.svg.write_text(svg, encoding="utf-8")
+        return self.svg if not self._trouble else None
+
+    @contextmanager
+    def _trying(self) -> Iterator[None]:
+        try:
+            yield
+        except InputError as error:
+            self._trouble = self._trouble or str(error)
+        except OSError as error:
+            self._trouble = self._trouble or f"not all was kept in {self.folder}/: {error.strerror}"

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 import msgspec
@@ -12,10 +11,13 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.api.training import JobKind
 from gangline.base.clock import SystemClock
+from gangline.base.errors import InputError
 from gangline.base.log import LogFormat, configure
 from gangline.base.tasks import unwrapped
 from gangline.cli import output
 from gangline.cli.curve import curve
+from gangline.cli.manifest import read_documents
+from gangline.cli.refusals import mistaken
 from gangline.cli.sweep import Asked
 from gangline.cli.sweepboard import (
     Aim,
@@ -29,26 +31,27 @@ from gangline.cli.sweepboard import (
     remarks,
     told,
 )
-from gangline.cli.sweeping import Sweep, Wanted
+from gangline.cli.sweeping import Refused, Sweep, Wanted
+from gangline.cli.sweepjobs import Source
 from gangline.cli.sweepkeeping import SweepFolder
 from gangline.cli.sweepscreen import choose
 from gangline.cli.sweepspace import Values
 from gangline.cli.tables import colours, put, render
+from gangline.cli.telling import sentence
 from gangline.cli.verdicts import FAILED, SUCCEEDED
 from gangline.local.node.choosing import settings
 
 
 def execute(
-    asked: Asked, folder: Path, facts: JobKind, bodies: Sequence[JSON], values: Sequence[Values]
+    asked: Asked, source: Source, facts: JobKind, bodies: Sequence[JSON], values: Sequence[Values]
 ) -> int:
     """Run it, and give the exit code. Raises `InputError` before anything starts, `KeyboardInterrupt` at the end."""
     # What the operator would warn of is in the table, as a cause.
     configure(logging.ERROR, LogFormat.TEXT)
     node = settings(**asked.node._asdict())
     kept = SweepFolder(asked.runs, str(bodies[0]["metadata"]["name"]))
-    kept.prepare()
     node = msgspec.structs.replace(node, artifacts=kept.artifacts)
-    wanted = Wanted(facts, bodies, folder, node, asked.parallel, asked.timeout)
+    wanted = Wanted(facts, bodies, source.folder, node, asked.parallel, asked.timeout)
     board = fresh(Aim(asked.metric, asked.most), values)
     sweep = Sweep(wanted, board, kept, choose(sys.stderr), SystemClock())
     try:
@@ -58,10 +61,23 @@ def execute(
         _tell(asked, sweep, kept)
         click.echo("stopped; no process is left", err=True)
         raise KeyboardInterrupt from None
+    except Refused as error:
+        raise _mistake(source, bodies[error.at], values[error.at], error) from None
     finally:
         kept.tidy()
     _tell(asked, sweep, kept)
     return SUCCEEDED if sweep.board.count(State.SUCCEEDED) else FAILED
+
+
+def _mistake(source: Source, body: JSON, values: Values, refused: Refused) -> InputError:
+    """Why no trial was begun, with the line of the file; and with its values, where they are in the job."""
+    found = sentence(refused.error).removeprefix("error: ")
+    if source.file is not None:
+        document = msgspec.structs.replace(read_documents(source.file)[0][1], body=body)
+        found = str(mistaken([document], refused.error))
+    places = {name: value for name, value in values.items() if "." in name}
+    with_values = "".join(f"--set {name}={value}: " for name, value in places.items())
+    return InputError(f"{with_values}{found}")
 
 
 def _tell(asked: Asked, sweep: Sweep, kept: SweepFolder) -> None:
@@ -77,6 +93,8 @@ def _tell(asked: Asked, sweep: Sweep, kept: SweepFolder) -> None:
             click.echo(line, err=True)
     for remark in remarks(board, sweep.metrics):
         click.echo(f"note: {remark}", err=True)
+    if kept.trouble:
+        click.echo(f"warning: {kept.trouble}", err=True)
     drawn = f"picture: {picture}   " if picture is not None else ""
     click.echo(f"table: {kept.csv}   {drawn}logs: {kept.folder}/trial-*/", err=True)
 

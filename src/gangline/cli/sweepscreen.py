@@ -1,6 +1,5 @@
 """Where a sweep is shown while it goes on: a leaderboard drawn in place on a terminal, else a line per change."""
 
-import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
@@ -8,6 +7,7 @@ from typing import IO, Any, Protocol, Self
 import click
 
 from gangline.cli.sweepboard import Board, Row, State, cells, header, labels, told
+from gangline.cli.tables import obeys
 from gangline.cli.view import Line, Span, clipped, lasted, number
 
 STYLES = {
@@ -40,7 +40,7 @@ class Shown(Protocol):
 
 def choose(stream: IO[str]) -> Shown:
     """A live board for a terminal that can move its cursor, else plain lines."""
-    if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
+    if obeys(stream):
         return Live(stream)
     return Plain(stream)
 

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import IO, Any
 
 PADDING = 3
 NARROWEST = 6
@@ -16,13 +16,21 @@ _COLOURS = {
     **dict.fromkeys(("Failed", "Error", "OOMKilled", "CrashLoopBackOff", "Blocked", "Evicted"), _RED),
     **dict.fromkeys(("ImagePullBackOff", "ErrImagePull", "ContainerCannotRun", "Warning"), _RED),
     **dict.fromkeys(("Pending", "Restarting", "ContainerCreating", "Created", "Terminating"), _YELLOW),
-    **dict.fromkeys(("Suspended",), _DIM),
+    **dict.fromkeys(("Suspended", "Stopped"), _DIM),
 }
 
 
-def colours(stream: TextIO) -> bool:
-    """Whether to use colour: on a terminal that can, unless NO_COLOR is set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def obeys(stream: IO[str]) -> bool:
+    """Whether it is a terminal that takes orders: to move its cursor, to erase, to change colour."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+
+
+def colours(stream: IO[str]) -> bool:
+    """Whether to use colour: on a terminal that can, unless NO_COLOR is set (https://no-color.org).
+
+    That is about colour only: what is drawn in place is drawn all the same, and may be bold.
+    """
+    return obeys(stream) and not os.environ.get("NO_COLOR")
 
 
 def fitted(text: str, width: int) -> str:

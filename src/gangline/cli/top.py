@@ -76,7 +76,7 @@ def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -
             titles = (*(("NAMESPACE",) if not where.namespace else ()), *HEADER)
             if watch:
                 titles, rows = (*titles, "CPU SO FAR"), _with_history(pods, uses, rows, history)
-                tables.put(CLEAR if sys.stdout.isatty() else "")
+                tables.put(CLEAR if tables.obeys(sys.stdout) else "")
             tables.put(tables.render(titles, rows, headers=not no_headers))
             if not rows:
                 click.echo("no replica runs", err=True)

@@ -20,6 +20,7 @@ OPEN = (
     "warning: the API server listens on {}: whoever reaches it and has the token runs commands here, as you; "
     "leave out --bind to keep it to this machine"
 )
+SILENT = "it said nothing (is there room on the disk?)"
 PATIENCE = 60.0
 """Seconds to wait for a plane to come up or go down."""
 
@@ -130,6 +131,7 @@ async def _up(folder: Path, port: int, bind: str, options: NodeOptions, *, binds
     with home.claimed():
         async with embedded(local, clock, LOCAL_GANGS if gang else LOCAL) as cluster:
             issued = authority(home.certificates, place.names(), clock.now())
+            home.keep_port(plane.port)
             home.write_kubeconfig(cluster.url, issued.ca)
             home.announce()
             click.echo(f"control plane ready: {cluster.url}", err=True)
@@ -151,8 +153,8 @@ def _detached(folder: Path, options: list[str]) -> int:
     end = time.monotonic() + PATIENCE
     while home.running() != process.pid:
         if process.poll() is not None or time.monotonic() > end:
-            last = home.log.read_text(errors="replace").strip().splitlines()[-1:]
-            raise InputError(f"{home.folder}: the plane did not start: {' '.join(last)}; see {home.log}")
+            last = home.log.read_text(errors="replace").strip().splitlines()[-1:] or [SILENT]
+            raise InputError(f"{home.folder}: the plane did not start: {last[0]}; see {home.log}")
         time.sleep(0.05)
     click.echo(f"control plane ready (process {process.pid})", err=True)
     click.echo(f"kubectl --kubeconfig {home.kubeconfig} get pods -A", err=True)

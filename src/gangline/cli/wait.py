@@ -12,7 +12,7 @@ from gangline.api.jsonpath import JSONPath, text_of
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.errors import InputError
 from gangline.cli.changes import changes
-from gangline.cli.jobrows import conditions, finished, holds
+from gangline.cli.jobrows import conditions, finished, holds, replica_specs, state
 from gangline.cli.resources import JOB_KINDS, FoundJob, find_job, known, resolve
 from gangline.cli.servers import Place, ServerOptions, converse, server_options
 from gangline.cli.times import DURATION
@@ -144,11 +144,21 @@ async def _one(client: Client, place: Place, word: str, goal: Goal, text: str) -
             raise
         return await _created(client, place, word, error)
     code = goal(found.body)
+    if code is None and place.left is not None:
+        click.echo(f"{found.shown} {_standstill(found.body)}", err=True)
+        return UNFINISHED
     if code is None:
-        # What runs left does not change any more.
-        code = await _until(client, found, goal) if place.left is None else UNFINISHED
+        code = await _until(client, found, goal)
     _tell(found.shown, text, code)
     return code
+
+
+def _standstill(body: JSON) -> str:
+    """What becomes of an object while nobody serves it: nothing."""
+    if finished(body):
+        return "ended without it"
+    now = f"is {state(body)}, and" if replica_specs(body) else "is as it is, and"
+    return f"{now} stays so while no server is running; start one: gangline up --detach"
 
 
 def _tell(name: str, text: str, code: int) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from gangline.api.meta import Selector
 from gangline.base.errors import InputError
+from gangline.cli.loglines import tamed
 from gangline.cli.servers import NOT_FOUND, Place, ServerOptions, converse, server_options
 from gangline.cli.tables import colours
 from gangline.cli.times import DURATION
@@ -141,7 +142,8 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _cause(cause: Cause, label: str) -> Iterator[str]:
     yield from _labelled(label, [_strong(cause.cause)])
-    yield from _labelled("Evidence", cause.evidence)
+    # Lines of programs are among it.
+    yield from _labelled("Evidence", map(tamed, cause.evidence))
     yield from _labelled("Next", cause.next)
 
 

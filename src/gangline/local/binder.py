@@ -4,8 +4,11 @@ Fit only: no preference, no preemption, no affinity. Gangs have a scheduler of t
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+
+import msgspec
 
 from gangline.api.core import Node, Pod, Taint, Toleration
 from gangline.api.meta import JSON, Key
@@ -15,28 +18,35 @@ from gangline.kube.client import Client
 from gangline.kube.options import PatchForm
 from gangline.kube.pods import Pods
 from gangline.runtime.cache import Cache
+from gangline.runtime.informer import Delta, Informer
 
 SCHEDULER = "default-scheduler"
+EARLIEST = datetime.min.replace(tzinfo=UTC)
 ONE_POD = parse_resources({"pods": "1"})
-AGAIN = timedelta(seconds=5)
-"""How soon a pod that fits nowhere is looked at again, when nothing changes."""
 
 
 class Binder:
-    """A reconciler: an unbound pod of ours gets a node, or a reason why not."""
+    """A reconciler: an unbound pod of ours gets a node, or a reason why not.
+
+    One that fits nowhere is not looked at again by itself: `Freed`, and a change of a node, bring it back.
+    """
 
     def __init__(self, pods: Cache[Pod], nodes: Cache[Node], client: Client, clock: Clock) -> None:
         self._pods, self._nodes, self._client, self._clock = pods, nodes, client, clock
         self._api = Pods(client)
+        # Bound here, and not yet seen so in the cache: the next pod must not get the same room.
+        self._bound: dict[str, Pod] = {}
 
-    async def reconcile(self, key: Key) -> timedelta | None:
-        pod = self._pods.get(key)
-        if pod is None or not waits(pod):
-            return None
-        found, why = choose(pod, self._nodes, self._pods)
+    async def reconcile(self, key: Key) -> None:
+        pod, there = self._pods.get(key), self._all()
+        if pod is None or not waits(pod) or pod.metadata.uid in self._bound:
+            return
+        found, why = choose(pod, self._nodes, there)
         if found:
             await self._api.bind(key, found, uid=pod.metadata.uid)
-            return None
+            spec = msgspec.structs.replace(pod.spec, node_name=found)
+            self._bound[pod.metadata.uid] = msgspec.structs.replace(pod, spec=spec)
+            return
         if not _told(pod, why):
             condition = _unschedulable(why, self._clock)
             await self._client.patch(
@@ -46,7 +56,44 @@ class Binder:
                 form=PatchForm.STRATEGIC,
                 subresource="status",
             )
-        return AGAIN
+
+    def _all(self) -> list[Pod]:
+        """Every pod, those that were bound here on their nodes."""
+        late = {pod.metadata.uid for pod in self._pods if not pod.spec.node_name}
+        self._bound = {uid: pod for uid, pod in self._bound.items() if uid in late}
+        return [self._bound.get(pod.metadata.uid, pod) for pod in self._pods]
+
+
+class Freed:
+    """A source: when a pod gives its room on a node back, all pods that wait for some are looked at."""
+
+    def __init__(self, pods: Informer[Pod]) -> None:
+        self._pods = pods
+
+    def attached(self, add: Callable[[Key], None]) -> AbstractContextManager[None]:
+        def tell(delta: Delta[Pod]) -> None:
+            before, after = delta.before, delta.after
+            if before is not None and holds(before) and (after is None or not holds(after)):
+                for key in waiting(self._pods.cache):
+                    add(key)
+
+        return self._pods.subscribed(tell)
+
+    async def synced(self) -> None:
+        await self._pods.synced()
+
+
+def waiting(pods: Iterable[Pod]) -> list[Key]:
+    """The pods that are ours to bind, the oldest first: room goes to whoever waited longest."""
+    found = [pod.metadata for pod in pods if waits(pod)]
+    return [
+        each.key for each in sorted(found, key=lambda each: (each.creation_timestamp or EARLIEST, each.key))
+    ]
+
+
+def holds(pod: Pod) -> bool:
+    """Whether a pod takes room on a node: until it has ended."""
+    return bool(pod.spec.node_name) and pod.status.phase not in ("Succeeded", "Failed")
 
 
 def waits(pod: Pod) -> bool:
@@ -128,7 +175,7 @@ def usage(pods: Iterable[Pod]) -> dict[str, dict[str, Quantity]]:
     """What is taken on each node, by pods that have not ended."""
     taken: dict[str, dict[str, Quantity]] = {}
     for pod in pods:
-        if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed"):
+        if holds(pod):
             taken[pod.spec.node_name] = add(taken.get(pod.spec.node_name, {}), request(pod))
     return taken
 

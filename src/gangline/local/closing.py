@@ -1,10 +1,11 @@
-"""The objects of a run when it is over: what is worth keeping, and how it looks now that nothing runs any more. Pure.
+"""Objects of which nothing runs any more: what of a run is worth keeping, and how all of it looks then. Pure.
 
-A record holds objects as they were at the end. Only whoever reads them sees them closed: what ran then was stopped with
-the run, and a job that had not ended has failed.
+A record of a run holds objects as they were at the end, and so does the store of a plane. Only whoever reads them sees
+them closed: what ran then was stopped with the run or the plane. Of a run, a job that had not ended has failed. Of a
+plane it is stopped: what becomes of it is decided when the plane comes back.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -26,6 +27,11 @@ UNTOLD = ("apiregistration.k8s.io", "coordination.k8s.io", "scheduling.k8s.io")
 MOST_EVENTS = 1000
 STOPPED = "RunStopped"
 """The reason of a condition: the run ended before the job did."""
+PLANE_STOPPED = "PlaneStopped"
+"""The reason of the condition `Stopped`: the plane ended before the job did."""
+PLANE_ENDED = "the plane was stopped before the job had ended"
+_GOING = ("Running", "Restarting", "Blocked")
+_READY = ("Ready", "ContainersReady")
 _LEAVING = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _PARTS = ("initContainerStatuses", "containerStatuses")
 
@@ -62,8 +68,7 @@ def _discreet(path: str, body: JSON) -> JSON:
 def ended_job(body: JSON, now: datetime, how: str) -> JSON:
     """A job that says when its run ended, and how, unless the job had ended itself."""
     conditions = (body.get("status") or {}).get("conditions") or ()
-    over = any(each["type"] in ("Succeeded", "Failed") and each["status"] == "True" for each in conditions)
-    text = stamp(now) if over else f"{stamp(now)} {how}"
+    text = stamp(now) if _holds(conditions, "Succeeded", "Failed") else f"{stamp(now)} {how}"
     metadata = body["metadata"]
     annotations = {**(metadata.get("annotations") or {}), RUN_ENDED: text}
     return {**body, "metadata": {**metadata, "annotations": annotations}}
@@ -84,10 +89,13 @@ def closed(objects: Mapping[str, JSON], exits: Exits) -> Objects:
     found = next(filter(None, map(ended, objects.values())), None)
     if found is None:
         return dict(objects)
-    return {
-        path: _settled(closed_pod(body, exits, found.at) if path.startswith("//pods/") else closed_job(body))
-        for path, body in objects.items()
-    }
+    return {path: _settled(_closed(path, body, exits, found.at)) for path, body in objects.items()}
+
+
+def _closed(path: str, body: JSON, exits: Exits, at: datetime) -> JSON:
+    if path.startswith("//pods/"):
+        return closed_pod(body, exits, at)
+    return closed_node(body, at) if path.startswith("//nodes/") else closed_job(body)
 
 
 def closed_job(body: JSON) -> JSON:
@@ -95,31 +103,49 @@ def closed_job(body: JSON) -> JSON:
     found = ended(body)
     if found is None or not found.how:
         return body
-    status, at = body.get("status") or {}, stamp(found.at)
-    over = ("Running", "Restarting", "Blocked")
+    status = _halted(body, found, "Failed", STOPPED)
+    return {**body, "status": {**status, "completionTime": stamp(found.at)}}
+
+
+def _halted(body: JSON, end: Ended, state: str, reason: str) -> JSON:
+    """The status of a job of which nothing runs any more, with one more condition that says so."""
+    status, at = body.get("status") or {}, stamp(end.at)
+    times = {"lastUpdateTime": at, "lastTransitionTime": at}
     before = [
-        {**each, "status": "False", "lastUpdateTime": at, "lastTransitionTime": at}
-        if each["type"] in over
-        else each
+        {**each, "status": "False", **times} if each["type"] in _GOING else each
         for each in status.get("conditions") or ()
     ]
-    times = {"lastUpdateTime": at, "lastTransitionTime": at}
-    failed = {"type": "Failed", "status": "True", "reason": STOPPED, "message": found.how, **times}
+    newest = {"type": state, "status": "True", "reason": reason, "message": end.how, **times}
     counters = {kind: {**each, "active": 0} for kind, each in (status.get("replicaStatuses") or {}).items()}
-    fresh = {"conditions": [*before, failed], "replicaStatuses": counters, "completionTime": at}
-    return {**body, "status": {**status, **fresh, "phase": "Failed", "state": "Failed"}}
+    fresh = {"conditions": [*before, newest], "replicaStatuses": counters}
+    return {**status, **fresh, "phase": state, "state": state}
 
 
 def closed_pod(pod: JSON, exits: Exits, now: datetime) -> JSON:
     """One that ran was stopped with the run."""
     status = pod.get("status") or {}
-    statuses = [each for part in _PARTS for each in status.get(part) or ()]
-    if not any("running" in (each.get("state") or {}) for each in statuses):
+    if not _runs(pod):
         return pod
     stopped = {
         part: [_stopped(each, exits, now) for each in status[part]] for part in _PARTS if part in status
     }
-    return {**pod, "status": {**status, **stopped, "phase": "Failed"}}
+    conditions = [
+        {**each, "status": "False", "lastTransitionTime": stamp(now)} if each["type"] in _READY else each
+        for each in status.get("conditions") or ()
+    ]
+    told = {"conditions": conditions} if conditions else {}
+    return {**pod, "status": {**status, **stopped, **told, "phase": "Failed"}}
+
+
+def closed_node(node: JSON, now: datetime) -> JSON:
+    """Nobody hears of it any more."""
+    status = node.get("status") or {}
+    unheard = {"status": "Unknown", "reason": "NodeStatusUnknown", "message": "no plane is running"}
+    conditions = [
+        {**each, **unheard, "lastTransitionTime": stamp(now)} if each["type"] == "Ready" else each
+        for each in status.get("conditions") or ()
+    ]
+    return {**node, "status": {**status, "conditions": conditions}}
 
 
 def _stopped(container: JSON, exits: Exits, now: datetime) -> JSON:
@@ -136,6 +162,69 @@ def _stopped(container: JSON, exits: Exits, now: datetime) -> JSON:
         "containerID": identity,
     }
     return {**container, "ready": False, "started": False, "state": {"terminated": terminated}}
+
+
+# Of a plane
+
+
+def halted(objects: Mapping[str, JSON], over: Collection[str], at: datetime) -> Objects:
+    """The objects of a plane that was stopped, where jobs that had not ended say so; otherwise as they were.
+
+    `over` are the uids of pods of which nothing runs any more. A plane that was killed leaves processes, and a job with
+    such a pod goes on.
+    """
+    pods = [body for path, body in objects.items() if path.startswith("//pods/")]
+    alive = {
+        owner["uid"]
+        for pod in pods
+        if _runs(pod) and pod["metadata"]["uid"] not in over
+        for owner in _owners(pod)
+    }
+    return {
+        path: ended_job(body, at, PLANE_ENDED)
+        if _is_job(body) and body["metadata"]["uid"] not in alive
+        else body
+        for path, body in objects.items()
+    }
+
+
+def closed_plane(objects: Mapping[str, JSON], exits: Exits, over: Collection[str], at: datetime) -> Objects:
+    """What `halted` gave, now that nothing runs any more."""
+    return {path: _closed_in_plane(path, body, exits, over, at) for path, body in objects.items()}
+
+
+def _closed_in_plane(path: str, body: JSON, exits: Exits, over: Collection[str], at: datetime) -> JSON:
+    if path.startswith("//pods/"):
+        return closed_pod(body, exits, at) if body["metadata"]["uid"] in over else body
+    if path.startswith("//nodes/"):
+        return closed_node(body, at)
+    found = ended(body)
+    suspended = _holds((body.get("status") or {}).get("conditions") or (), "Suspended")
+    if found is None or not found.how or suspended:
+        return body
+    return {**body, "status": _halted(body, found, "Stopped", PLANE_STOPPED)}
+
+
+def _is_job(body: JSON) -> bool:
+    """Whatever its kind is called: it has replicas by type."""
+    spec = body.get("spec")
+    return isinstance(spec, dict) and any(name.endswith("ReplicaSpecs") for name in spec)
+
+
+def _owners(body: JSON) -> list[JSON]:
+    return list(body["metadata"].get("ownerReferences") or ())
+
+
+def _runs(pod: JSON) -> bool:
+    status = pod.get("status") or {}
+    return any("running" in (each.get("state") or {}) for part in _PARTS for each in status.get(part) or ())
+
+
+def _holds(conditions: Iterable[JSON], *kinds: str) -> bool:
+    return any(each["type"] in kinds and each["status"] == "True" for each in conditions)
+
+
+# Both
 
 
 def _settled(body: JSON) -> JSON:

@@ -16,7 +16,7 @@ from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.http import HttpTransport
 from gangline.local.access import Access
-from gangline.local.binder import Binder, waits
+from gangline.local.binder import Binder, Freed, waiting
 from gangline.local.claims import CLAIMS, ClaimKeeper, waiting_for
 from gangline.local.node.addressing import addressing
 from gangline.local.node.logs import LogReader
@@ -30,7 +30,7 @@ from gangline.local.streams import PodStreams
 from gangline.runtime.cache import Cache
 from gangline.runtime.events import Recorder
 from gangline.runtime.manager import ControllerOptions, Manager
-from gangline.runtime.sources import Changes, Keys, itself
+from gangline.runtime.sources import Changes, Keys, Source, itself
 
 
 class LocalSettings(msgspec.Struct, frozen=True):
@@ -58,11 +58,11 @@ class LocalCluster(msgspec.Struct, frozen=True):
     """For other clients: `access.kubeconfig()`."""
 
 
-def waiting(pods: Cache[Pod]) -> Keys[core.Node]:
+def waiting_on(pods: Cache[Pod]) -> Keys[core.Node]:
     """A change of a node may be what unbound pods wait for."""
 
     def keys(_: core.Node) -> Iterable[Key]:
-        return [pod.metadata.key for pod in pods if waits(pod)]
+        return waiting(pods)
 
     return keys
 
@@ -109,7 +109,11 @@ async def _machinery(
         nodes[node.name] = NodeStreams(node, LogReader(settings.logs, clock), clock)
         if settings.binds:
             binder = Binder(pods.cache, machines.cache, client, clock)
-            sources = [Changes(pods, itself), Changes(machines, waiting(pods.cache))]
+            sources: list[Source] = [
+                Changes(pods, itself),
+                Freed(pods),
+                Changes(machines, waiting_on(pods.cache)),
+            ]
             manager.controller("binder", binder, sources, ControllerOptions(workers=1))
         claims = manager.informer(CLAIMS)
         keeper = ClaimKeeper(claims.cache, client, settings.logs / "claims")

@@ -70,12 +70,17 @@ class Home(msgspec.Struct, frozen=True):
         return file.read_text().strip()
 
     def port(self, wanted: int = 0) -> int:
-        """The port: the one asked for, else the one of last time, else a free one. Kept for next time."""
-        file = self.folder / "port"
-        kept = file.read_text().strip() if file.exists() else ""
-        port = wanted or (int(kept) if kept.isdecimal() else 0) or _free_port()
-        private(file, str(port).encode())
-        return port
+        """The port: the one asked for, else the one that was kept, else a free one."""
+        kept = self._port.read_text().strip() if self._port.exists() else ""
+        return wanted or (int(kept) if kept.isdecimal() else 0) or _free_port()
+
+    def keep_port(self, port: int) -> None:
+        """For next time. Only one that could be listened on: another would be in the way again and again."""
+        private(self._port, str(port).encode())
+
+    @property
+    def _port(self) -> Path:
+        return self.folder / "port"
 
     def write_kubeconfig(self, server: str, ca: Path) -> None:
         """For kubectl and everyone else; readable by its owner only, because of the token."""

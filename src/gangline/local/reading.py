@@ -10,6 +10,7 @@ import sqlite3
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Never
 
@@ -17,11 +18,11 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.base.clock import Clock
-from gangline.local.closing import Objects, closed, ended
+from gangline.local.closing import Objects, closed, closed_plane, ended, halted
 from gangline.local.home import Home
 from gangline.local.node.logs import LogReader
 from gangline.local.plane import Plane, PlaneSettings, api_plane
-from gangline.local.runs import Bygone, bygone
+from gangline.local.runs import Bygone, bygone, exits, over
 from gangline.local.store.errors import StoreFailed
 from gangline.local.store.paths import object_path, split_path
 from gangline.local.store.records import Write
@@ -36,10 +37,10 @@ async def reading_plane(
 ) -> AsyncIterator[Plane]:
     """A server with all that was left, until the block ends. Nothing acts on it, and nothing is written to disk.
 
-    `definitions` are CRDs; those of a stopped plane go before them. Runs are shown closed; `as_it_was` shows them as in
-    their last moment, when jobs and pods may still have run. Raises `StoreFailed` when the plane's store is damaged.
+    `definitions` are CRDs; those of a stopped plane go before them. All is shown closed; `as_it_was` shows it as in its
+    last moment, when jobs and pods may still have run. Raises `StoreFailed` when the plane's store is damaged.
     """
-    objects = stored(home.state / FILE)
+    objects = _of_plane(home, as_it_was=as_it_was)
     readers: dict[str, LogReader] = {}
     for run in bygone(home.runs):
         if not laid_over(objects, run.objects if as_it_was else closed(run.objects, run.exits())):
@@ -54,6 +55,23 @@ async def reading_plane(
         await store.commit(*(Write(path, body, 0) for path, body in sorted(objects.items())))
         async with api_plane(store, PlaneSettings(acts=False), clock, nodes) as plane:
             yield plane
+
+
+def _of_plane(home: Home, *, as_it_was: bool) -> Objects:
+    found, at = stored(home.state / FILE), stopped_at(home)
+    if at is None:
+        return found
+    gone = over(home.pods)
+    found = halted(found, gone, at)
+    return found if as_it_was else closed_plane(found, exits(home.pods), gone, at)
+
+
+def stopped_at(home: Home) -> datetime | None:
+    """When the plane that left a store here was last alive; None where there is no store."""
+    # One that ended in order removed its log then, from the folder; one that was killed wrote to it.
+    there = (home.state, home.state / FILE, home.state / f"{FILE}-wal")
+    times = [file.stat().st_mtime for file in there if file.exists()] if there[1].exists() else []
+    return datetime.fromtimestamp(max(times), UTC) if times else None
 
 
 def definition_path(name: str) -> str:

@@ -51,10 +51,24 @@ class Bygone(msgspec.Struct, frozen=True):
 
     def exits(self) -> dict[str, Exit]:
         """How runs of containers ended, by their identity."""
-        pods = StateFolder(self.folder).pods()
-        runs = [files for pod in pods for name in pod.containers() for files in pod.runs(name)]
-        found = ((files.record(), files.ended()) for files in runs)
-        return {record.id: end for record, end in found if record is not None and end is not None}
+        return exits(self.folder)
+
+
+def exits(state: Path) -> dict[str, Exit]:
+    """How runs of containers ended that a node wrote down in its folder, by their identity."""
+    found = ((files.record(), files.ended()) for pod in StateFolder(state).pods() for files in _runs(pod))
+    return {record.id: end for record, end in found if record is not None and end is not None}
+
+
+def over(state: Path) -> set[str]:
+    """The uids of pods that a node ran, as its folder says, and of which no process is left."""
+    pods = StateFolder(state).pods()
+    return {pod.uid for pod in pods if not any(files.alive() for files in _runs(pod))}
+
+
+def _runs(pod: PodFolder) -> Iterator[RunFiles]:
+    for container in pod.containers():
+        yield from pod.runs(container)
 
 
 def keep(

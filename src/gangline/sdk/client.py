@@ -3,15 +3,33 @@
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Never, Self
 
 from gangline.api.core import Pod
 from gangline.api.training import JobProgress
-from gangline.sdk.aio import SUCCEEDED, TIMEOUT, WAIT, AsyncTrainingClient, Callback
+from gangline.sdk.aio import AsyncTrainingClient
 from gangline.sdk.background import Background
+from gangline.sdk.conditioncalls import SUCCEEDED, WAIT, Callback
 from gangline.sdk.finetune import STORAGE
 from gangline.sdk.job import Job
 from gangline.sdk.logs import Line
+from gangline.sdk.opened import TIMEOUT
+
+
+class Absent:
+    """What Kubeflow's client has of the Kubernetes client inside, and ours has not: using it says what to write."""
+
+    def __init__(self, official: str) -> None:
+        self._official = official
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> Never:
+        raise AttributeError(
+            f"{owner.__name__} has no {self._name}: it does not use the kubernetes package; "
+            f"write kubernetes.client.{self._official}()"
+        )
 
 
 class TrainingClient:
@@ -21,6 +39,8 @@ class TrainingClient:
     `watch_job`, `suspend_job`, `resume_job`, `scale_job`, `restart_job`, `follow_logs`, `why`, `get_job_progress`.
     What the calls mean is said at `AsyncTrainingClient`, whose twin this is.
     """
+
+    core_api, custom_api, api_client = Absent("CoreV1Api"), Absent("CustomObjectsApi"), Absent("ApiClient")
 
     def __init__(
         self,
@@ -39,6 +59,24 @@ class TrainingClient:
         self._loop = Background()
         # Programs written for the Kubeflow SDK close nothing: forgotten, or at the program's end, it closes itself.
         self._close = weakref.finalize(self, _end, self._loop, self._aio)
+
+    @property
+    def namespace(self) -> str:
+        """Where jobs are, unless a call says otherwise. Can be set."""
+        return self._aio.namespace
+
+    @namespace.setter
+    def namespace(self, name: str) -> None:
+        self._aio.namespace = name
+
+    @property
+    def job_kind(self) -> str:
+        """The kind that calls mean when they name none. Can be set; raises `ValueError`."""
+        return self._aio.job_kind
+
+    @job_kind.setter
+    def job_kind(self, kind: str) -> None:
+        self._aio.job_kind = kind
 
     def __enter__(self) -> Self:
         return self

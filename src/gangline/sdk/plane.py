@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import logging
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,8 @@ async def main(folder: Path, work: Path) -> None:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await closed.wait()
+    # A program that was killed removes nothing, and in here is a key to what was its plane.
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

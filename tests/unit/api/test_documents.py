@@ -109,8 +109,22 @@ def test_a_list_is_taken_apart() -> None:
     assert documents("{apiVersion: v1, kind: List}") == []
 
 
+def test_the_list_of_a_kind_says_what_its_items_are() -> None:
+    found = documents(
+        "apiVersion: kubeflow.org/v1\nkind: TFJobList\nitems:\n- metadata: {name: a}\n- kind: Own\n"
+    )
+    assert [document.body for document in found] == [
+        {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "a"}},
+        {"apiVersion": "kubeflow.org/v1", "kind": "Own"},
+    ]
+    # One that has no items is a kind of its own.
+    assert len(documents("apiVersion: x/v1\nkind: CheckList\nspec: {}\n")) == 1
+
+
 def test_what_is_not_an_object_is_refused() -> None:
-    assert refusal("- a\n", "f.yaml") == "f.yaml:1: expected an object with apiVersion and kind, got array"
+    assert refusal("- a\n", "f.yaml") == (
+        "f.yaml:1: expected an object with apiVersion and kind, got array; put --- between objects instead"
+    )
     assert (
         refusal("a: 1\n---\n\ntext\n") == 'expected an object with apiVersion and kind, got "text" (line 4)'
     )

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from gangline.cli.check import check
 from gangline.cli.findings import check_text
+from gangline.cli.main import run
 
 ROOT = Path(__file__).parents[3]
 GOOD = """\
@@ -111,6 +112,14 @@ def test_the_second_document_has_lines_of_its_own() -> None:
     assert found.startswith("job.yaml:23: ")
 
 
+@pytest.mark.parametrize(
+    ("kind", "meant"),
+    [("TensorFlowJob", "TFJob"), ("TorchJob", "PyTorchJob"), ("Tfjob", "TFJob"), ("MpiJob", "MPIJob")],
+)
+def test_a_kind_under_another_name_is_told_by_its_own(kind: str, meant: str) -> None:
+    assert f"  write:   kind: {meant}" in only(GOOD.replace("kind: TFJob", f"kind: {kind}"))
+
+
 def test_the_command_exits_1_with_mistakes_and_prints_them_for_programs(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text(GOOD.replace("replicas: 3", "replicas: three"))
@@ -126,3 +135,43 @@ def test_the_command_exits_0_without_mistakes_and_says_so_to_people(tmp_path: Pa
     done = CliRunner().invoke(check, [str(tmp_path)], standalone_mode=False)
     assert (done.return_value, done.stdout) == (0, "")
     assert "1 job, no mistakes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "# a comment\n", "---\n---\n", "null\n", '{"apiVersion": "v1", "kind": "List"}']
+)
+def test_a_file_that_holds_nothing_is_a_mistake_unless_it_is_one_of_many_in_a_folder(
+    text: str, tmp_path: Path
+) -> None:
+    empty = tmp_path / "empty.yaml"
+    empty.write_text(text)
+    for given in (empty, tmp_path):
+        done = CliRunner().invoke(check, [str(given)], standalone_mode=False)
+        assert (done.return_value, done.stdout) == (1, f"{empty}: holds no object; write a job into it\n")
+    (tmp_path / "good.yaml").write_text(GOOD)
+    assert CliRunner().invoke(check, [str(tmp_path)], standalone_mode=False).return_value == 0
+    assert CliRunner().invoke(check, [str(tmp_path), str(empty)], standalone_mode=False).return_value == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check",),
+        ("plan",),
+        ("plan", "--fit"),
+        ("run",),
+        ("apply", "-f"),
+        ("submit",),
+        ("create", "-f"),
+        ("convert",),
+    ],
+)
+def test_every_verb_says_in_one_line_that_a_file_is_empty(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("# nothing yet\n")
+    assert run([*words, str(empty)]) == 1
+    said = "".join(capsys.readouterr())
+    assert f"{empty}: holds no object; " in said
+    assert said.count("\n") == 1

@@ -8,7 +8,8 @@ import pytest
 from gangline.api.tfjob import TFJOB
 from gangline.cli.curve import Point
 from gangline.cli.follow import POINTS, TAIL, Team
-from gangline.cli.screen import Folding, Plain, choose, tamed
+from gangline.cli.loglines import tamed
+from gangline.cli.screen import Folding, Plain, choose
 from gangline.cli.view import Span, row, text
 from gangline.progress.line import Progress
 from gangline.testing.builders import make_job, make_member

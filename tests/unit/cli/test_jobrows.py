@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gangline.cli.jobrows import ready, reason, row, state
+from gangline.cli.jobrows import lasted, ready, reason, row, state
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -83,6 +83,12 @@ def test_a_job_that_healed_has_no_reason_any_more() -> None:
 
 def test_what_blocks_a_job_is_told_in_the_words_of_the_condition() -> None:
     assert reason(job("Created", "Blocked"), NOW) == "Blocked it is"
+
+
+def test_a_job_whose_plane_was_stopped_says_so_and_does_not_last_longer() -> None:
+    found = job("Created", "Stopped", status={"startTime": "2026-01-01T11:58:00Z"})
+    found["status"]["conditions"][-1]["lastTransitionTime"] = "2026-01-01T11:59:00Z"
+    assert (state(found), reason(found, NOW), lasted(found, NOW)) == ("Stopped", "Stopped it is", "60s")
 
 
 def test_the_queue_is_of_kueue_or_of_the_scheduling_policy() -> None:

@@ -116,8 +116,8 @@ def test_a_mistake_is_told_with_its_line_and_what_to_write(
             "train.py: is no file of a job; to run a script: gangline run --nproc 4 -- python train.py",
         ),
         ("job.yaml", b"\xff\x00\x01", "job.yaml: is not text"),
-        ("job.yaml", "", "job.yaml: has 0 documents; give a file with a job"),
-        ("job.yaml", "# nothing", "job.yaml: has 0 documents; give a file with a job"),
+        ("job.yaml", "", "job.yaml: holds no object; give a file with a job"),
+        ("job.yaml", "# nothing", "job.yaml: holds no object; give a file with a job"),
     ],
 )
 def test_what_is_no_job_says_what_to_give(
@@ -131,6 +131,21 @@ def test_what_is_no_job_says_what_to_give(
     assert str(error.value) == told
 
 
+def test_of_a_file_that_is_not_there_the_one_that_may_be_meant_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tfjob.yaml").touch()
+    for asked, told in (
+        ("tfjobs.yaml", "tfjobs.yaml: No such file or directory; did you mean tfjob.yaml?"),
+        ("other.yaml", "other.yaml: No such file or directory"),
+        ("none/tfjob.yaml", "none/tfjob.yaml: No such file or directory; there is no folder none"),
+    ):
+        with pytest.raises(InputError) as error:
+            read_documents(Path(asked))
+        assert str(error.value) == told
+
+
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder; name a file in it"):
         read_documents(tmp_path)
@@ -141,7 +156,7 @@ def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     ((_, document),) = read_documents(Path("-"))
     assert (document.file, document.body["metadata"]["name"]) == ("stdin", "small")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    with pytest.raises(InputError, match="stdin: has 0 documents"):
+    with pytest.raises(InputError, match="stdin: holds no object"):
         read_documents(Path("-"))
 
 

@@ -61,7 +61,7 @@ async def test_whoever_writes_is_told_what_this_is(home: Home) -> None:
     left(home)
     async with remembered(home.folder) as transport:
         client = Client(transport)
-        with pytest.raises(InputError, match="record of an ended run"):
+        with pytest.raises(InputError, match="can only be read"):
             await client.delete(JOBS, KEY)
         with pytest.raises(InputError) as told:
             await client.create(JOBS, job("another"), namespace="default")

@@ -33,6 +33,21 @@ def test_a_plan_as_yaml_is_what_would_be_sent() -> None:
     assert {body["metadata"]["namespace"] for body in bodies} == {"team"}
 
 
+def test_a_gang_has_a_pod_group_and_pods_of_its_scheduler(tmp_path: Path) -> None:
+    plain = EXAMPLES / "tfjob-numpy.yaml"
+    body = yaml.safe_load(plain.read_text())
+    body["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 3, "queue": "night"}}
+    asks = tmp_path / "asks.yaml"
+    asks.write_text(yaml.safe_dump(body))
+    assert "podgroup/" not in planned(str(plain)).stdout
+    assert "├── podgroup/linear  4 pods at once or none\n" in planned(str(plain), "--gang").stdout
+    assert "├── podgroup/linear  3 pods at once or none, queue night\n" in planned(str(asks)).stdout
+    for words in ((str(plain), "--gang"), (str(asks),)):
+        group, *others = yaml.safe_load_all(planned(*words, "-o", "yaml").stdout)
+        assert (group["apiVersion"], group["kind"]) == ("scheduling.gangline.dev/v1alpha1", "PodGroup")
+        assert {each["spec"]["schedulerName"] for each in others if each["kind"] == "Pod"} == {"gangline"}
+
+
 @pytest.mark.parametrize(
     "file",
     sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("frameworks/*.yaml")]),

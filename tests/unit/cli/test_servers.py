@@ -16,14 +16,24 @@ from click.testing import CliRunner
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
+from gangline.cli.memory import REFUSAL
 from gangline.cli.nearby import NAME, publish
 from gangline.cli.places import one_error, way_to_left
 from gangline.cli.servers import Place, ServerOptions, ask, converse, find, sentence, server_options_all
+from gangline.cli.telling import blamed
 from gangline.cli.verb import verb
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.credentials import StaticToken
-from gangline.kube.errors import ConfigError, Invalid, NotFound, Status, StatusDetails, Unreachable
+from gangline.kube.errors import (
+    ConfigError,
+    Invalid,
+    NotFound,
+    Status,
+    StatusDetails,
+    Unauthorized,
+    Unreachable,
+)
 from gangline.local.runs import keep
 from runrecords import NOW, job, job_path, objects
 
@@ -250,7 +260,7 @@ def test_errors_are_told_as_those_of_a_server(way: Any, capsys: pytest.CaptureFi
     assert way(ServerOptions(), writing) == 1
     told = capsys.readouterr().err.splitlines()
     assert told[1].startswith("Error from server (NotFound): ")
-    assert told[3] == "error: this is the record of an ended run; start a plane with `gangline up`"
+    assert told[3] == f"error: {REFUSAL}"
 
 
 @pytest.mark.usefixtures("nowhere")
@@ -323,7 +333,34 @@ def test_an_error_becomes_a_line_and_an_exit_code(tmp_path: Path, capsys: pytest
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.splitlines()[0] == "Error from server (NotFound): gone"
-    assert told.err.splitlines()[1] == "error: http://127.0.0.1:1: Connection refused"
+    assert told.err.splitlines()[1] == (
+        "error: http://127.0.0.1:1: Connection refused; is that server up, and is context "
+        f"here in {tmp_path / 'k'} the one you mean?"
+    )
+
+
+def test_whoever_the_server_does_not_know_is_told_whose_credentials_those_were(tmp_path: Path) -> None:
+    found = find(ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")))).connection
+    error = Unauthorized(Status(reason="Unauthorized", message="Unauthorized", code=401))
+    assert blamed(error, found) == (
+        f"Error from server (Unauthorized): Unauthorized; the credentials of context here in {tmp_path / 'k'} "
+        "are wrong or have expired: log in again"
+    )
+
+
+def test_both_ways_to_ask_say_the_same_of_a_server_that_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work(client: Client, place: Place) -> int:
+        await client.list(client.plain(next(iter(client.scheme))))
+        return 0
+
+    for server, reason in (("https://127.0.0.1:1", "Connection refused"), ("http://nobody.invalid", "")):
+        options = ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", server)))
+        assert ask(options, work) == converse(options, work) == 1
+        first, second = capsys.readouterr().err.splitlines()
+        assert first == second
+        assert first.startswith(f"error: {server}: {reason}")
 
 
 def test_options_of_the_server_arrive_as_one_value() -> None:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gangline.cli.tables import Columns, cell, colours, fitted, labels, render
+from gangline.cli.tables import Columns, cell, colours, fitted, labels, obeys, render
 
 
 def test_columns_line_up_and_the_last_one_is_not_padded() -> None:
@@ -44,8 +44,16 @@ def test_only_a_terminal_has_colours_and_no_color_is_respected(monkeypatch: pyte
     monkeypatch.setenv("TERM", "xterm")
     assert colours(Terminal())
     assert not colours(io.StringIO())
+    for dumb in ("dumb", ""):
+        monkeypatch.setenv("TERM", dumb)
+        assert not obeys(Terminal())
+        assert not colours(Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "")
+    assert colours(Terminal())
     monkeypatch.setenv("NO_COLOR", "1")
     assert not colours(Terminal())
+    assert obeys(Terminal())
 
 
 def test_cells_of_a_server_become_text() -> None:

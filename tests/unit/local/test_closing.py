@@ -4,7 +4,18 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.api.training import RUN_ENDED
-from gangline.local.closing import MOST_EVENTS, STOPPED, closed, ended, ended_job, told
+from gangline.local.closing import (
+    MOST_EVENTS,
+    PLANE_ENDED,
+    PLANE_STOPPED,
+    STOPPED,
+    closed,
+    closed_plane,
+    ended,
+    ended_job,
+    halted,
+    told,
+)
 from gangline.local.node.records import Exit
 from gangline.local.store.records import Record
 from runrecords import NOW, event, job, meta, objects, pod
@@ -89,3 +100,61 @@ def test_pods_that_wait_or_have_ended_are_left_as_they_are() -> None:
 def test_objects_of_no_run_are_left_as_they_are() -> None:
     assert closed(objects(job(), pod()), {}) == objects(job(), pod())
     assert ended(job()) is None
+
+
+def test_a_pod_that_was_stopped_is_not_ready() -> None:
+    running = pod()
+    running["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "True"},
+        {"type": "Ready", "status": "True"},
+    ]
+    shown = closed(objects(ended_job(job(), NOW, HOW), running), {})["//pods/default/small-worker-0"]
+    assert {each["type"]: each["status"] for each in shown["status"]["conditions"]} == {
+        "PodScheduled": "True",
+        "Ready": "False",
+    }
+
+
+# Of a plane
+
+
+def test_a_job_that_had_not_ended_when_its_plane_was_stopped_is_stopped_too() -> None:
+    left = halted(objects(job("small", "Created", "Running"), pod()), {"pod"}, NOW)
+    found = ended(left["/kubeflow.org/tfjobs/default/small"])
+    assert found == (NOW, PLANE_ENDED)
+    shown = closed_plane(left, {"run": Exit(NOW.timestamp(), -15)}, {"pod"}, NOW)
+    status = shown["/kubeflow.org/tfjobs/default/small"]["status"]
+    assert [(each["type"], each["status"]) for each in status["conditions"]] == [
+        ("Created", "True"),
+        ("Running", "False"),
+        ("Stopped", "True"),
+    ]
+    assert (status["conditions"][-1]["reason"], status["replicaStatuses"]) == (
+        PLANE_STOPPED,
+        {"Worker": {"active": 0}},
+    )
+    # It may go on when the plane does.
+    assert "completionTime" not in status
+    replica = shown["//pods/default/small-worker-0"]["status"]
+    assert replica["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
+
+
+def test_a_job_whose_processes_outlived_their_plane_goes_on() -> None:
+    there = objects(job("small", "Created", "Running"), pod())
+    assert halted(there, (), NOW) == there
+    assert closed_plane(there, {}, (), NOW) == there
+
+
+def test_jobs_that_ended_or_are_suspended_stay_so_without_a_plane() -> None:
+    there = objects(job("done", "Succeeded", uid="a"), job("rest", "Created", "Suspended", uid="b"))
+    shown = closed_plane(halted(there, (), NOW), {}, (), NOW)
+    assert {path: body["status"] for path, body in shown.items()} == {
+        path: body["status"] for path, body in there.items()
+    }
+
+
+def test_a_node_without_its_plane_is_not_ready() -> None:
+    ready = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}]
+    node = {"kind": "Node", "metadata": {"name": "local", "uid": "n"}, "status": {"conditions": ready}}
+    (shown,) = closed_plane({"//nodes//local": node}, {}, (), NOW).values()
+    assert [each["status"] for each in shown["status"]["conditions"]] == ["False", "Unknown"]

@@ -21,8 +21,12 @@ def home(tmp_path: Path) -> Home:
 
 def test_token_and_port_are_chosen_once_and_kept(home: Home) -> None:
     token, port = home.token(), home.port()
+    home.keep_port(port)
     assert (home.token(), home.port()) == (token, port)
     assert home.port(12345) == 12345
+    # Not before somebody listened there.
+    assert home.port() == port
+    home.keep_port(12345)
     assert home.port() == 12345
 
 

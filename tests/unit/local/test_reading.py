@@ -1,21 +1,26 @@
 """What is left when no plane runs, to be read."""
 
+import os
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gangline.api.kinds import KINDS
+from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.local.closing import ended_job
 from gangline.local.home import Home
-from gangline.local.reading import laid_over, reading_plane, stored
+from gangline.local.node.records import StateFolder
+from gangline.local.reading import laid_over, reading_plane, stopped_at, stored
 from gangline.local.store.errors import StoreFailed
 from gangline.local.store.records import Write
 from gangline.local.store.sqlite import FILE, SqliteJournal
 from gangline.local.store.store import Store
 from gangline.schema.crds import crd
-from runrecords import NOW, event, job, objects, pod
+from runrecords import NOW, event, job, logged, objects, pod
 
 
 @pytest.fixture
@@ -40,6 +45,44 @@ async def test_the_store_of_a_plane_that_was_killed_has_all_it_wrote(home: Home,
         shutil.copytree(home.state, tmp_path / "killed")
     assert (tmp_path / "killed" / f"{FILE}-wal").exists()
     assert set(stored(tmp_path / "killed" / FILE)) == set(objects(job()))
+
+
+async def test_what_ran_when_a_plane_was_stopped_is_shown_stopped_unless_it_still_runs(home: Home) -> None:
+    logged(home.pods, "hello")
+    async with Store(SqliteJournal(home.state)) as store:
+        there = objects(job("small", "Created", "Running"), pod())
+        await store.commit(*(Write(path, body, 0) for path, body in there.items()))
+    (files,) = StateFolder(home.pods).pod(Key("default", "small-worker-0"), "pod").runs("tensorflow")
+    assert await states(home) == ("Stopped", "Failed")
+    assert await states(home, as_it_was=True) == ("Running", "Running")
+    lock = files.lock()
+    try:
+        assert await states(home) == ("Running", "Running")
+    finally:
+        os.close(lock)
+
+
+async def test_a_plane_was_last_alive_when_it_last_touched_its_store(home: Home) -> None:
+    async with Store(SqliteJournal(home.state)) as store:
+        await fill(store)
+    for file, at in ((home.state / FILE, 1_600_000_000), (home.state, 1_700_000_000)):
+        os.utime(file, (at, at))
+    assert stopped_at(home) == datetime.fromtimestamp(1_700_000_000, UTC)
+
+
+async def states(home: Home, *, as_it_was: bool = False) -> tuple[str, str]:
+    """Of the job and its pod."""
+    async with reading_plane(home, map(crd, KINDS), SystemClock(), as_it_was=as_it_was) as plane:
+        found = [
+            plane.registry.store.get(path)
+            for path in ("/kubeflow.org/tfjobs/default/small", "//pods/default/small-worker-0")
+        ]
+        bodies = [msgspec.json.decode(record.data) for record in found if record is not None]
+    return bodies[0]["status"]["conditions"][-1]["type"], bodies[1]["status"]["phase"]
+
+
+def test_without_a_store_no_plane_was_stopped(home: Home) -> None:
+    assert stopped_at(home) is None
 
 
 async def fill(store: Store) -> None:

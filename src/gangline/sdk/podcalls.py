@@ -1,0 +1,166 @@
+"""The pods of jobs and what they say: calls of the training client."""
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from gangline.api.core import Pod, PodPhase
+from gangline.api.kinds import KINDS
+from gangline.api.meta import JSON, Selector
+from gangline.api.scheme import Resource
+from gangline.api.training import JOB_NAME, JOB_ROLE, REPLICA_INDEX, REPLICA_TYPE, JobKind
+from gangline.kube.client import Client
+from gangline.kube.errors import KubeError, NotFound
+from gangline.kube.pods import Pods
+from gangline.sdk.errors import told
+from gangline.sdk.job import facts_of
+from gangline.sdk.logs import Line, follow
+from gangline.sdk.opened import TIMEOUT, Opened
+
+EVENTS: Resource[JSON] = Resource("", "v1", "Event", "events", dict[str, Any])
+
+
+class PodCalls(Opened):
+    """`get_job_pods`, `get_job_pod_names`, `get_job_logs`, `follow_logs`."""
+
+    async def get_job_pods(
+        self,
+        name: str,
+        namespace: str | None = None,
+        is_master: bool = False,
+        replica_type: str | None = None,
+        replica_index: int | None = None,
+        timeout: float = TIMEOUT,
+        *,
+        job_kind: str | None = None,
+    ) -> list[Pod]:
+        """The pods of a job: all, the one that leads, those of a type, or one."""
+        labels = {JOB_NAME: name}
+        labels |= {JOB_ROLE: "master"} if is_master else {}
+        labels |= {REPLICA_TYPE: _type(replica_type, job_kind)} if replica_type else {}
+        labels |= {REPLICA_INDEX: str(replica_index)} if replica_index is not None else {}
+        async with self._told(timeout) as client:
+            chosen = ",".join(f"{label}={value}" for label, value in labels.items())
+            return list((await client.list(Pod, Selector(self._home(namespace), labels=chosen))).items)
+
+    async def get_job_pod_names(
+        self,
+        name: str,
+        namespace: str | None = None,
+        is_master: bool = False,
+        replica_type: str | None = None,
+        replica_index: int | None = None,
+        timeout: float = TIMEOUT,
+        *,
+        job_kind: str | None = None,
+    ) -> list[str]:
+        """The names of `get_job_pods`."""
+        found = await self.get_job_pods(
+            name, namespace, is_master, replica_type, replica_index, timeout, job_kind=job_kind
+        )
+        return [pod.metadata.name for pod in found]
+
+    async def get_job_logs(
+        self,
+        name: str,
+        namespace: str | None = None,
+        job_kind: str | None = None,
+        is_master: bool = True,
+        replica_type: str | None = None,
+        replica_index: int | None = None,
+        follow: bool = False,
+        timeout: float = TIMEOUT,
+        verbose: bool = False,
+    ) -> tuple[dict[str, str], dict[str, list[str]]]:
+        """What pods said, by name; and with `verbose` the events of the job and its pods.
+
+        With `follow` the lines are printed as they come, until all pods have ended, those that start late too.
+        """
+        facts = self._kind(job_kind)
+        chosen: dict[str, Any] = {
+            "is_master": is_master and not replica_type and replica_index is None,
+            "replica_type": replica_type,
+            "replica_index": replica_index,
+            "job_kind": facts.kind,
+        }
+        if follow:
+            texts: dict[str, list[str]] = {}
+            async with aclosing(self.follow_logs(name, namespace, **chosen)) as lines:
+                async for line in lines:
+                    sys.stdout.write(f"[Pod {line.pod}]: {line.text}\n")
+                    texts.setdefault(line.pod, []).append(line.text)
+            logs = {pod: "".join(f"{text}\n" for text in said) for pod, said in texts.items()}
+        else:
+            pods = await self.get_job_pods(name, namespace, timeout=timeout, **chosen)
+            started = [pod for pod in pods if pod.status.phase != PodPhase.PENDING]
+            async with self._told(timeout) as client:
+                logs = {pod.metadata.name: await _log(client, pod, facts.container) for pod in started}
+        events = await self._events(facts, name, namespace, list(logs)) if verbose else {}
+        return logs, events
+
+    async def follow_logs(
+        self,
+        name: str,
+        namespace: str | None = None,
+        is_master: bool = False,
+        replica_type: str | None = None,
+        replica_index: int | None = None,
+        *,
+        job_kind: str | None = None,
+    ) -> AsyncGenerator[Line, None]:
+        """Every line of every chosen pod as it comes, with the pod's name, until the job has ended."""
+        facts, key = self._kind(job_kind), self._key(name, namespace)
+        client = await self._open()
+
+        def chosen(pod: Pod) -> bool:
+            labels = pod.metadata.labels
+            return (
+                (not is_master or labels.get(JOB_ROLE) == "master")
+                and (not replica_type or labels.get(REPLICA_TYPE) == _type(replica_type, job_kind))
+                and (replica_index is None or labels.get(REPLICA_INDEX) == str(replica_index))
+            )
+
+        async with (
+            told(f"logs of {name}"),
+            aclosing(follow(client, facts, key, chosen, self._clock)) as lines,
+        ):
+            async for line in lines:
+                yield line
+
+    async def _events(
+        self, facts: JobKind, name: str, namespace: str | None, pods: list[str]
+    ) -> dict[str, list[str]]:
+        """By `kind/name`, each as time and message."""
+        about = {(facts.kind, name), *(("Pod", pod) for pod in pods)}
+        found: dict[str, list[str]] = {}
+        async with self._told(TIMEOUT) as client:
+            listed = (await client.list(EVENTS, Selector(self._home(namespace)))).items
+        for event in listed:
+            subject = event.get("involvedObject") or {}
+            if (subject.get("kind"), subject.get("name")) in about:
+                at = event.get("lastTimestamp") or event.get("eventTime") or ""
+                shown = f"{at[:19].replace('T', ' ')} {event.get('message', '')}"
+                found.setdefault(f"{subject['kind'].lower()}/{subject['name']}", []).append(shown)
+        return found
+
+
+def _type(replica_type: str, job_kind: str | None) -> str:
+    """As labels have it. Raises `ValueError` for a type that no kind has."""
+    kinds = [facts_of(job_kind)] if job_kind else list(KINDS)
+    known = sorted({kind.lower() for facts in kinds for kind in facts.types})
+    if replica_type.lower() not in known:
+        raise ValueError(f"replica_type: is {replica_type!r}; write one of {', '.join(known)}")
+    return replica_type.lower()
+
+
+async def _log(client: Client, pod: Pod, container: str) -> str:
+    names = [found.name for found in pod.spec.containers]
+    chosen = container if container in names else names[0]
+    try:
+        async with aclosing(Pods(client).logs(pod.metadata.key, container=chosen)) as lines:
+            return "".join([f"{line.decode(errors='replace')}\n" async for line in lines])
+    except NotFound:
+        return ""
+    except KubeError as error:
+        return f"{error}\n"

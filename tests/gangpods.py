@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.placing import Node, Pod
-from gangline.api.scheduling import GROUP_NAME, SCHEDULER, PodGroup
+from gangline.api.scheduling import GROUP_NAME, PINNED_TO, SCHEDULER, PodGroup
 from gangline.api.training import REPLICA_INDEX, REPLICA_TYPE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,6 +31,7 @@ def pod(
     age: int = 0,
     condition: tuple[str, str] | None = None,
     exit_code: int | None = None,
+    pinned_to: str = "",
     **spec: Any,
 ) -> Pod:
     """`age`: so many seconds before the start. `condition`: status and reason of PodScheduled."""
@@ -51,7 +52,10 @@ def pod(
             "uid": uid or f"uid-{name}",
             "resourceVersion": "1",
             "labels": labels,
-            "annotations": {GROUP_NAME: group} if group else {},
+            "annotations": {
+                **({GROUP_NAME: group} if group else {}),
+                **({PINNED_TO: pinned_to} if pinned_to else {}),
+            },
             "creationTimestamp": START - timedelta(seconds=age),
             **({"deletionTimestamp": START} if leaving else {}),
         },

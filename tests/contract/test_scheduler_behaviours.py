@@ -1,9 +1,10 @@
 """What the running scheduler does not do: it does not spin, does not insist, and does not ask twice."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +16,9 @@ from gangline.api.scheduling import PodGroup, Queue
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
+from gangline.kube.errors import NotFound
+from gangline.kube.options import PatchForm
+from gangline.kube.pods import Pods
 from gangline.kube.transport import Request, Response
 from gangline.runtime.events import Recorder
 from gangline.scheduler.meters import Uncounted
@@ -23,6 +27,7 @@ from gangline.scheduler.service import SCHEME, Scheduler
 from gangline.scheduler.settings import SchedulerSettings
 from gangline.testing.clock import FakeClock
 from gangtown import PATIENCE, QUICK, Meddled, Town, is_binding, refused, town_on
+from realkube import Process, RealServer, find_assets
 
 T = TypeVar("T", bound=Object)
 SECOND = timedelta(seconds=1)
@@ -71,6 +76,16 @@ class Slow:
         """Let moments pass until something is true of an object."""
         async with asyncio.timeout(PATIENCE):
             while not holds(await self.client.get(kind, self.town.key(name))):
+                await self.moment()
+
+    async def goes(self, name: str) -> None:
+        """Let moments pass until a pod is not there."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                try:
+                    await self.town.pod_now(name)
+                except NotFound:
+                    return
                 await self.moment()
 
     async def moment(self) -> None:
@@ -286,6 +301,206 @@ async def test_a_claim_that_waits_for_its_first_pod_is_named_once_with_the_remed
     finally:
         path = f"/apis/storage.k8s.io/v1/storageclasses/{town.namespace}"
         await town.client.call(Request("DELETE", path))
+
+
+# Pins that lost their race
+
+
+async def test_a_pinned_replacement_that_lost_its_race_is_made_anew_and_the_others_run_on(slow: Slow) -> None:
+    town, pods = slow.town, Pods(slow.client)
+    first = await town.node("a", cpu="2")
+    async with slow.scheduling(timeout=60 * SECOND):
+        names = await town.gang("g", 2, gated=True)
+        for name in names:
+            await slow.comes(Pod, name, lambda found: not found.spec.scheduling_gates)
+            await pods.bind(town.key(name), first)
+            await town.becomes(name)
+        await slow.comes(PodGroup, "g", lambda found: found.status.state.phase == "Running")
+        kept = (await town.pod_now("g-0")).metadata.uid
+        await town.kill("g-1")
+        await slow.comes(PodGroup, "g", lambda found: found.status.state.phase == "Recovering")
+        await town.pod("g-1", "g", role="worker", index=1, gated=True)
+        await slow.comes(Pod, "g-1", lambda found: not found.spec.scheduling_gates)
+        # Somebody else was faster, and there is room elsewhere now.
+        lost = (await town.pod_now("g-1")).metadata.uid
+        await town.pod("thief", schedulerName="somebody-else")
+        await pods.bind(town.key("thief"), first)
+        second = await town.node("b", cpu="1")
+        await no_room(town, "g-1")
+        for _ in range(20):
+            await slow.moment()
+        assert (await town.pod_now("g-1")).metadata.uid == lost
+        await slow.clock.advance(11 * SECOND)
+        await slow.goes("g-1")
+        # Its owner makes another, which is placed anew.
+        await town.pod("g-1", "g", role="worker", index=1, gated=True)
+        await slow.comes(Pod, "g-1", lambda found: not found.spec.scheduling_gates)
+        assert (await town.pod_now("g-1")).spec.node_selector["kubernetes.io/hostname"] == second
+        await pods.bind(town.key("g-1"), second)
+        await town.becomes("g-1")
+        await slow.comes(PodGroup, "g", lambda found: found.status.state.phase == "Running")
+    assert (await town.pod_now("g-0")).metadata.uid == kept
+    assert (await town.pod_now("g-0")).metadata.deletion_timestamp is None
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("real")
+@pytest.mark.parametrize("server", ["real"], indirect=True)
+async def test_what_a_kube_scheduler_says_of_a_pin_that_lost_its_race_is_understood(
+    slow: Slow, transport: Meddled, real_server: RealServer, tmp_path: Path
+) -> None:
+    town, theirs = slow.town, f"{slow.town.namespace}-theirs"
+    first = await town.node("a", cpu="2")
+
+    async def steal(request: Request) -> Response | None:
+        """Between our decision and our call somebody else is faster."""
+        if request.method == "PATCH" and request.path.endswith("/pods/g-1"):
+            transport.meddle = None
+            await town.pod("thief", schedulerName="somebody-else")
+            await Pods(town.client).bind(town.key("thief"), first)
+        return None
+
+    async with slow.scheduling(timeout=60 * SECOND):
+        with kube_scheduler(real_server, tmp_path, theirs):
+            for name in await town.gang("g", 2, gated=True, schedulerName=theirs):
+                await slow.comes(Pod, name, lambda found: bool(found.spec.node_name))
+                await town.becomes(name)
+            await slow.comes(PodGroup, "g", lambda found: found.status.state.phase == "Running")
+            await town.kill("g-1")
+            await slow.comes(PodGroup, "g", lambda found: found.status.state.phase == "Recovering")
+            transport.meddle = steal
+            await town.pod("g-1", "g", role="worker", index=1, gated=True, schedulerName=theirs)
+            await slow.comes(Pod, "g-1", lambda found: not found.spec.scheduling_gates)
+            second = await town.node("b", cpu="1")
+            await slow.comes(
+                Pod,
+                "g-1",
+                lambda found: any(each.reason == "Unschedulable" for each in found.status.conditions),
+            )
+            await slow.clock.advance(11 * SECOND)
+            await slow.goes("g-1")
+            await town.pod("g-1", "g", role="worker", index=1, gated=True, schedulerName=theirs)
+            await slow.comes(Pod, "g-1", lambda found: found.spec.node_name == second)
+
+
+@contextmanager
+def kube_scheduler(server: RealServer, folder: Path, name: str) -> Iterator[None]:
+    """One for pods that ask for it by name; those of other tests are left alone."""
+    program = (find_assets() or Path()) / "kube-scheduler"
+    if not program.is_file():
+        pytest.skip("kube-scheduler not found: run hack/kubernetes.sh kube-scheduler")
+    config, log = folder / "config.json", folder / "kube-scheduler.log"
+    content = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(server.kubeconfig)},
+        "leaderElection": {"leaderElect": False},
+        "profiles": [{"schedulerName": name}],
+    }
+    config.write_bytes(msgspec.json.encode(content))
+    process = Process([str(program), f"--config={config}", "--secure-port=0"], log)
+    try:
+        yield
+    finally:
+        process.kill()
+
+
+async def no_room(town: Town, name: str) -> None:
+    """What kube-scheduler says of a pod that fits nowhere."""
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}
+    body = {"status": {"conditions": [said]}}
+    await town.client.patch(Pod, town.key(name), body, form=PatchForm.STRATEGIC, subresource="status")
+
+
+# How many volumes a node can have
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("real")
+@pytest.mark.parametrize("server", ["real"], indirect=True)
+async def test_a_node_that_can_have_no_more_volumes_gets_no_pod_that_wants_one(town: Town) -> None:
+    node = await town.node("a", cpu="8")
+    driver = f"{town.namespace}.example.com"
+    csinodes = "/apis/storage.k8s.io/v1/csinodes"
+    drivers = [{"name": driver, "nodeID": node, "allocatable": {"count": 1}}]
+    await post(town, csinodes, {"metadata": {"name": node}, "spec": {"drivers": drivers}})
+    # One that says nothing: its list of drivers is null.
+    await post(town, csinodes, {"metadata": {"name": town.namespace}, "spec": {"drivers": []}})
+    for number in range(2):
+        await disk(town, f"disk-{number}", driver)
+
+    def using(number: int) -> list[JSON]:
+        return [{"name": "data", "persistentVolumeClaim": {"claimName": f"disk-{number}"}}]
+
+    try:
+        async with town.scheduling():
+            await town.pod("first", volumes=using(0))
+            await town.bound("first")
+            await town.gang("g", 1, volumes=using(1))
+            waiting = await town.phase("g", "Pending", "NotEnoughResources")
+            assert "at their limit of volumes" in waiting.status.state.message
+            # Neither one without a volume nor one with a volume that is there already is kept out.
+            await town.pod("without")
+            await town.pod("same", volumes=using(0))
+            for name in ("without", "same"):
+                await town.bound(name)
+            assert await town.unbound(["g-0"])
+            await town.client.call(Request("DELETE", f"{csinodes}/{node}"))
+            drivers[0]["allocatable"] = {"count": 2}
+            await post(town, csinodes, {"metadata": {"name": node}, "spec": {"drivers": drivers}})
+            await town.bound("g-0")
+    finally:
+        gone = [f"{csinodes}/{node}", f"{csinodes}/{town.namespace}"]
+        gone += [f"/api/v1/persistentvolumes/{town.namespace}-disk-{number}" for number in range(2)]
+        for path in gone:
+            await town.client.call(Request("DELETE", path))
+
+
+async def test_a_server_that_does_not_say_what_it_has_is_asked_until_it_does(
+    slow: Slow, transport: Meddled
+) -> None:
+    town, asked = slow.town, []
+    await town.node("a", cpu="1")
+
+    async def meddle(request: Request) -> Response | None:
+        if request.path != "/apis/storage.k8s.io/v1":
+            return None
+        asked.append(request.path)
+        return refused(503) if len(asked) < 3 else None
+
+    transport.meddle = meddle
+    await town.pod("alone")
+    async with slow.scheduling():
+        async with asyncio.timeout(PATIENCE):
+            while len(asked) < 3:
+                await slow.clock.advance(SECOND)
+                await slow.moment()
+        await slow.comes(Pod, "alone", lambda found: bool(found.spec.node_name))
+
+
+async def disk(town: Town, name: str, driver: str) -> None:
+    """A claim that is bound to a volume of a storage driver, as a volume controller leaves it."""
+    volume, claims = (
+        f"{town.namespace}-{name}",
+        f"/api/v1/namespaces/{town.namespace}/persistentvolumeclaims",
+    )
+    size: JSON = {"storage": "1Gi"}
+    spec: JSON = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    await post(
+        town,
+        "/api/v1/persistentvolumes",
+        {
+            "metadata": {"name": volume},
+            "spec": {**spec, "capacity": size, "csi": {"driver": driver, "volumeHandle": name}},
+        },
+    )
+    wants = {**spec, "resources": {"requests": size}, "volumeName": volume}
+    await post(town, claims, {"metadata": {"name": name}, "spec": wants})
+    bound = msgspec.json.encode({"status": {"phase": "Bound"}})
+    request = Request(
+        "PATCH", f"{claims}/{name}/status", body=bound, content_type="application/merge-patch+json"
+    )
+    await town.client.call(request)
 
 
 # Terms that change

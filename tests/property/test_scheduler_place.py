@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gangline.scheduler.cluster import Cluster
@@ -180,6 +180,17 @@ def nodes_of(found: Placement) -> list[list[int]]:
 
 @settings(max_examples=150, deadline=None)
 @given(machines, guests, wishes, st.integers(1, 4))
+# The only pod that is meant is on a node without the label: it is in no domain, so the first may go anywhere.
+@example(
+    [
+        Machine("n0", 0, 0, 1, "y", tainted=False),
+        Machine("n1", 0, 0, 2, "x", tainted=False),
+        Machine("n2", 0, 0, 0, "", tainted=False),
+    ],
+    [Guest(2, Wish(0, 0, ssd=False, rule=""), kin=True)],
+    Wish(0, 0, ssd=False, rule="together by zone"),
+    2,
+)
 def test_a_gang_of_equal_pods_is_placed_exactly_when_some_way_exists(
     found: list[Machine], there: list[Guest], wish: Wish, count: int
 ) -> None:

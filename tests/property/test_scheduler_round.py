@@ -3,12 +3,14 @@
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.api.meta import Key, ObjectMeta
 from gangline.api.placing import Node, NodeStatus
 from gangline.scheduler.cluster import Cluster
+from gangline.scheduler.kinds import Kind, Kinds
 from gangline.scheduler.model import (
     Ask,
     Evict,
@@ -55,8 +57,8 @@ class World:
                 cluster.put_pod(member)
         return cluster
 
-    def round(self, asks: list[Ask], policy: Policy) -> Round:
-        return schedule(self.cluster().trial(), asks, self.holdings, RULES, policy, NOW)
+    def round(self, asks: list[Ask], policy: Policy, kinds: Kinds | None = None) -> Round:
+        return schedule(self.cluster().trial(), asks, self.holdings, RULES, policy, NOW, kinds=kinds)
 
     def used(self, without: frozenset[str] = frozenset()) -> dict[str, Counter[str]]:
         found = {name: Counter[str]() for name in self.nodes}
@@ -146,6 +148,33 @@ def crowds(draw: st.DrawFn) -> list[Ask]:
         st.lists(st.sampled_from(["h0", "h1", "h2", *(f"a{n}" for n in range(4))]), max_size=6, unique=True)
     )
     return [draw(asking(name)) for name in names]
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[Ask]:
+    """Many that differ in name and age alone, or in size as well."""
+    models = draw(st.lists(asking("model"), min_size=1, max_size=2))
+    if draw(st.booleans()):
+        models = [_sized(models[0], members) for members in range(1, 9, 2)]
+    found = list[Ask]()
+    for age, since, number in draw(st.lists(st.tuples(AGES, AGES, st.integers(0, 3)), max_size=12)):
+        # Gangs that hold places already may be among them.
+        uid = f"h{len(found)}" if len(found) < 2 else f"a{len(found)}"
+        changes = {"key": Key("ns", uid), "uid": uid, "created": age, "since": since}
+        found.append(msgspec.structs.replace(models[number % len(models)], **changes))
+    return found
+
+
+def _sized(model: Ask, members: int) -> Ask:
+    need = msgspec.structs.replace(model.needs[0], count=members)
+    return msgspec.structs.replace(model, needs=(need,), least=members, roles={})
+
+
+class Apart(Kinds):
+    """Nobody is like anybody else: every ask is judged by itself."""
+
+    def kind(self, ask: Ask) -> Kind:
+        return Kind(ask)
 
 
 POLICIES = st.builds(
@@ -285,3 +314,22 @@ def test_the_result_does_not_depend_on_the_order_of_the_input_and_replays_are_eq
     assert world.round(asks, policy) == first
     shuffled = World(dict(reversed(world.nodes.items())), list(reversed(world.holdings)))
     assert shuffled.round(list(reversed(asks)), policy) == first
+
+
+@settings(max_examples=150, deadline=None)
+@given(worlds(), alike(), POLICIES)
+def test_asks_that_are_alike_are_told_what_each_would_be_told_by_itself(
+    world: World, asks: list[Ask], policy: Policy
+) -> None:
+    assert world.round(asks, policy) == world.round(asks, policy, Apart())
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(), st.lists(alike(), min_size=2, max_size=3), POLICIES)
+def test_what_is_kept_from_earlier_rounds_changes_no_decision(
+    world: World, rounds: list[list[Ask]], policy: Policy
+) -> None:
+    """Asks come, go, change under the same name, and stay as they are."""
+    kept = Kinds()
+    for asks in (*rounds, [*rounds[0][:2], *rounds[1][2:]], rounds[0]):
+        assert world.round(asks, policy, kept) == world.round(asks, policy)

@@ -145,6 +145,7 @@ async def looked(client: Client) -> Look:
         (PLACING.find("storageclasses"), world.storage_class),
         (PLACING.find("persistentvolumes"), world.volume),
         (PLACING.find("persistentvolumeclaims"), world.claim),
+        (PLACING.find("csinodes"), world.limits),
         (PODGROUPS, world.group),
     ):
         for found in await _optional(client, kind):

@@ -60,7 +60,7 @@ from gangline.operator.main import GoCommand, log_level, switch
     type=click.IntRange(min=1),
     default=32,
     show_default=True,
-    help="Bindings under way at the same time.",
+    help="Bindings under way at the same time, at most.",
 )
 @click.option(
     "--leader-elect",

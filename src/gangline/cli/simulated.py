@@ -74,8 +74,10 @@ def run(wanted: Wanted, log: Path | None) -> Done:
             write(event)
             look(event)
 
+        # Millions of events in a long line: not made if nobody reads them.
+        heard = note if log is not None or tables.obeys(sys.stderr) else None
         simulation = Simulation(
-            wanted.parks, wanted.works, wanted.rules, note=note, stopwatch=time.perf_counter
+            wanted.parks, wanted.works, wanted.rules, note=heard, stopwatch=time.perf_counter
         )
         outcome = simulation.run()
     return Done(wanted, report(outcome), _timed(outcome))
@@ -104,7 +106,7 @@ def _log(path: Path | None) -> Iterator[Callable[[Event], None]]:
 
 @contextmanager
 def _progress(jobs: int) -> Iterator[Callable[[Event], None]]:
-    if not sys.stderr.isatty():
+    if not tables.obeys(sys.stderr):
         yield lambda _: None
         return
     ended, told = 0, time.monotonic()

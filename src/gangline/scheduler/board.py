@@ -119,8 +119,9 @@ def capacity(board: Board, shape: Shape) -> Vector:
         row = board.rows.get(resource)
         if row is None:
             return np.zeros(len(board.layout), dtype=np.int64)
-        each = board.free[row] // amount
-        found = each if found is None else np.minimum(found, each, out=found)
+        # Of pods, and mostly of GPUs, one is asked for: dividing costs more than all the rest.
+        each = board.free[row] // amount if amount != 1 else board.free[row]
+        found = each.copy() if found is None else np.minimum(found, each, out=found)
     if found is None:
         return np.full(len(board.layout), np.iinfo(np.int32).max, dtype=np.int64)
     return np.maximum(found, 0, out=found)

@@ -15,7 +15,7 @@ from gangline.scheduler.evict import Evictor, Notice
 from gangline.scheduler.gang import Gang
 from gangline.scheduler.meters import Meters
 from gangline.scheduler.model import Cause, Evict, Place, Round, Wait
-from gangline.scheduler.overdue import undone
+from gangline.scheduler.overdue import undone, why_undone
 from gangline.scheduler.phase import Attempt
 from gangline.scheduler.settings import SchedulerSettings
 from gangline.scheduler.world import World
@@ -68,6 +68,7 @@ class Carrier:
         members = undone(gang, self._settings.name)
         # Bound, or told where to go: in both cases only leaving takes it back.
         there = [member for member in members if member.facts.node or not member.mode]
+        note = why_undone(gang, len(there), limit)
         for member in members:
             self.committer.take_back(member.uid)
             self._settled(member.uid)
@@ -76,10 +77,6 @@ class Carrier:
             else:
                 self._world.unassume(member.uid)
         gang.decided, gang.placed_now = None, 0
-        note = (
-            f"only {len(there)} of {gang.terms.least} members could be placed in {limit.total_seconds():g} s;"
-            " they are asked to leave, so that others can start"
-        )
         self.tell(gang, EventType.WARNING, "Undone", note, "Undo")
         log.warning("start undone", extra={"gang": gang.key, "bound": len(there), "least": gang.terms.least})
 

@@ -17,7 +17,7 @@ import msgspec
 
 from gangline.api.meta import JSON, Key
 from gangline.api.placing import Pod
-from gangline.api.scheduling import GATE
+from gangline.api.scheduling import GATE, PINNED_TO
 from gangline.base.clock import Clock, Timer
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
@@ -200,7 +200,7 @@ def _open_to(order: Order, pod: Pod) -> bool:
 def pinned(order: Order) -> JSON:
     """The patch that takes the gate off and says where: one step, so that nobody places it elsewhere in between."""
     return {
-        "metadata": {"uid": order.uid},
+        "metadata": {"uid": order.uid, "annotations": {PINNED_TO: order.node}},
         "spec": {
             "schedulingGates": [{"$patch": "delete", "name": GATE}],
             "nodeSelector": {HOSTNAME: order.hostname},

@@ -13,7 +13,7 @@ import msgspec
 
 from gangline.api.core import PodPhase
 from gangline.api.meta import Key
-from gangline.api.placing import Pod
+from gangline.api.placing import SCHEDULED, Pod
 from gangline.api.scheduling import (
     DEFAULT_QUEUE,
     GATE,
@@ -105,6 +105,16 @@ class Member:
     def ended(self) -> bool:
         return self.facts.phase in _ENDED
 
+    @property
+    def pinned(self) -> bool:
+        """Whether it was told where to go, by us, and its own scheduler has yet to bind it there."""
+        return bool(self.assumed) and not self.mode and not self.facts.node and self.holds
+
+    @property
+    def spurned(self) -> bool:
+        """Whether its own scheduler says that there is no room where it was told to go, and makes none."""
+        return self.pinned and not self.pod.status.nominated_node_name and _unschedulable(self.pod)
+
 
 def mode_of(pod: Pod, scheduler: str) -> str:
     """How a pod would be placed by us: bound, pinned, or (empty) not at all, or not yet."""
@@ -135,6 +145,13 @@ def facts_of(pod: Pod) -> MemberFacts:
 
 def seat_of(facts: MemberFacts) -> Seat:
     return (facts.role, facts.name if facts.index is None else facts.index)
+
+
+def _unschedulable(pod: Pod) -> bool:
+    return any(
+        found.type == SCHEDULED and found.status == "False" and found.reason == "Unschedulable"
+        for found in pod.status.conditions
+    )
 
 
 def _exit_code(pod: Pod) -> int | None:
@@ -193,7 +210,10 @@ class Gang:
         # None: a pod alone, or a group that pods name and nobody has made yet.
         self.group: PodGroup | None = None
         self.terms = Terms()
+        # Changed by `enter`, `moves` and `leave` only.
         self.members: dict[str, Member] = {}
+        # How many members have each seat: one, or two while one replaces the other.
+        self._seats: Counter[Seat] = Counter()
         self.vanished: dict[Seat, Vanished] = {}
         # What the last round said of it.
         self.wait: Wait | None = None
@@ -237,6 +257,42 @@ class Gang:
         if self.alone:
             return True
         return self.group is not None and self.group.metadata.deletion_timestamp is None
+
+    # Who belongs to it
+
+    def enter(self, member: Member) -> None:
+        """It has one member more. Whoever had that seat before is not missed any more."""
+        self.members[member.uid] = member
+        self._sit(member.facts)
+
+    def moves(self, before: MemberFacts, now: MemberFacts) -> None:
+        """What is known of a member changed, perhaps its seat."""
+        if seat_of(before) != seat_of(now):
+            self._rise(before)
+            self._sit(now)
+
+    def leave(self, uid: str) -> None:
+        """A member is gone. It is missed until another has its seat."""
+        facts = self.members.pop(uid).facts
+        if not self._rise(facts) and self.group is not None:
+            done = facts.phase == PodPhase.SUCCEEDED
+            self.vanished[seat_of(facts)] = Vanished(facts.name, facts.role, facts.index, succeeded=done)
+
+    def _sit(self, facts: MemberFacts) -> None:
+        seat = seat_of(facts)
+        self._seats[seat] += 1
+        self.vanished.pop(seat, None)
+
+    def _rise(self, facts: MemberFacts) -> bool:
+        """Whether somebody else has its seat."""
+        seat = seat_of(facts)
+        self._seats[seat] -= 1
+        if self._seats[seat]:
+            return True
+        del self._seats[seat]
+        return False
+
+    # What it has
 
     def holders(self) -> list[Member]:
         """Members that have a place and stay."""

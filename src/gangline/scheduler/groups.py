@@ -5,7 +5,7 @@ Fed by informers and asked once per round: a round costs what changed, not what 
 
 from collections.abc import Iterator
 
-from gangline.api.core import PodPhase, PriorityClass
+from gangline.api.core import PriorityClass
 from gangline.api.meta import Key
 from gangline.api.placing import Pod
 from gangline.api.scheduling import GROUP_NAME, SCHEDULER, GroupPhase, PodGroup
@@ -19,10 +19,8 @@ from gangline.scheduler.gang import (
     Terms,
     facts_of,
     mode_of,
-    seat_of,
 )
 from gangline.scheduler.model import Ask, Holding
-from gangline.scheduler.phase import Vanished
 from gangline.scheduler.shape import Shape
 
 
@@ -71,17 +69,20 @@ class Gangs:
         mode = mode if mode in self._modes else ""
         member = gang.members.get(uid)
         if member is None:
-            member = gang.members[uid] = Member(pod, shape, mode)
+            member = Member(pod, shape, mode)
+            gang.enter(member)
             self._of[uid] = gang
-            if gang.vanished:
-                gang.vanished.pop(seat_of(member.facts), None)
         else:
             before, was = (member.shape, member.mode, member.facts), member.holds and member.node
+            spurned = member.spurned
             member.pod, member.shape, member.mode, member.facts = pod, shape, mode, facts_of(pod)
             refused, member.refused = member.refused, False
             if before == (shape, mode, member.facts) and not refused:
-                # A condition, an annotation: nothing that anybody decides on.
+                # A condition, an annotation: nothing that anybody decides on. But a lost place is due to be given up.
+                if member.spurned != spurned:
+                    self.changed[gang] = None
                 return member
+            gang.moves(before[2], member.facts)
             if member.assumed and was == member.facts.node and member.holds and before[0] is shape:
                 # Seen where we put it: to all decisions it has been there before.
                 member.assumed = ""
@@ -97,12 +98,7 @@ class Gangs:
         gang = self._of.pop(uid, None)
         if gang is None:
             return
-        facts = gang.members.pop(uid).facts
-        seat = seat_of(facts)
-        if gang.group is not None and all(seat_of(other.facts) != seat for other in gang.members.values()):
-            done = facts.phase == PodPhase.SUCCEEDED
-            gang.vanished[seat] = Vanished(facts.name, facts.role, facts.index, succeeded=done)
-        gang.protected -= {uid}
+        gang.leave(uid)
         self.touch(gang)
         self._forget_empty(gang, uid)
 

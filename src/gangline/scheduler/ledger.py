@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from gangline.api.scheduling import DEFAULT_QUEUE
-from gangline.scheduler.demand import add, amounts_of, amounts_together, core, held_by
+from gangline.scheduler.demand import add, amounts_together, held_by
+from gangline.scheduler.kinds import Kind, Kinds
 from gangline.scheduler.model import Ask, Held, Holding, Placement, QueueRule
 from gangline.scheduler.room import Room
 from gangline.scheduler.shares import COUNTED, Amounts, contended, deserved, dominant, ratio
@@ -12,9 +13,8 @@ from gangline.scheduler.shares import COUNTED, Amounts, contended, deserved, dom
 class Ledger:
     """What each queue holds, kept up to date as places are given. What it deserves stays as it was at the start."""
 
-    def __init__(
-        self, room: Room, asks: Collection[Ask], held: Held, queues: Mapping[str, QueueRule]
-    ) -> None:
+    def __init__(self, room: Room, kinds: Kinds, held: Held, queues: Mapping[str, QueueRule]) -> None:
+        self._kinds = kinds
         self._rules = {DEFAULT_QUEUE: QueueRule(DEFAULT_QUEUE), **queues}
         # Also of pods on their way out: they count against the cap until they are gone.
         self._used = {queue: dict(amounts) for queue, amounts in held.used.items()}
@@ -24,11 +24,13 @@ class Ledger:
         self.free = room.free()
         """At the start of the round."""
         self._total = room.total()
-        requests = _requests(self._kept, asks)
+        requests = _requests(self._kept, kinds.counted())
         pot = _pot(self._total, self.free, self._used.values())
         rules = sorted((self.rule(name) for name in requests), key=lambda rule: rule.name)
-        # What an ask needs at least, by its uid: looked at several times a round.
-        self._least: dict[str, Amounts] = {}
+        # Asked of the same few kinds again and again; forgotten with every entry.
+        self._over: dict[Kind, bool] = {}
+        # Kept, as what queues deserve stays as it was.
+        self._outgrows: dict[Kind, bool] = {}
         self._deserved = deserved(pot, rules, requests)
         self._contended = contended(pot, rules, requests)
 
@@ -62,18 +64,24 @@ class Ledger:
 
     def over(self, ask: Ask) -> bool:
         """Whether with what this ask needs at least its queue has more than it deserves of any of that."""
-        return self.above(ask.queue, self._least_of(ask))
+        return self.over_by(self._kinds.of[ask.uid])
+
+    def over_by(self, kind: Kind) -> bool:
+        """The same of any ask of a kind."""
+        found = self._over.get(kind)
+        if found is None:
+            found = self._over[kind] = self.above(kind.queue, kind.least)
+        return found
 
     def outgrows(self, ask: Ask) -> bool:
         """Whether what it needs at least is by itself more than its queue deserves."""
-        least, due = self._least_of(ask), self._deserved.get(ask.queue, {})
-        return any(least[name] > due.get(name, 0) for name in least.keys() & self._contended)
-
-    def _least_of(self, ask: Ask) -> Amounts:
-        least = self._least.get(ask.uid)
-        if least is None:
-            least = self._least[ask.uid] = amounts_of(core(ask).needs)
-        return least
+        kind = self._kinds.of[ask.uid]
+        found = self._outgrows.get(kind)
+        if found is None:
+            least, due = kind.least, self._deserved.get(kind.queue, {})
+            among = least.keys() & self._contended
+            found = self._outgrows[kind] = any(least[name] > due.get(name, 0) for name in among)
+        return found
 
     def above(self, queue: str, change: Amounts) -> bool:
         """Whether a queue has more than it deserves of any resource named here, once this much is added to it."""
@@ -97,6 +105,7 @@ class Ledger:
     def give(self, ask: Ask, placement: Placement) -> None:
         """Enter what an ask was given."""
         self._shares.pop(ask.queue, None)
+        self._over.clear()
         for account in (self._used, self._kept):
             amounts = account.setdefault(ask.queue, {})
             for need, nodes in zip(ask.needs, placement.nodes, strict=True):
@@ -105,6 +114,7 @@ class Ledger:
     def dismiss(self, queue: str, amounts: Amounts) -> None:
         """Enter that these amounts are on their way out."""
         self._shares.pop(queue, None)
+        self._over.clear()
         add(self._kept.setdefault(queue, {}), amounts, -1)
 
 
@@ -120,10 +130,10 @@ def counted(holdings: Iterable[Holding], leaving: Collection[str]) -> Held:
     return Held(used, kept)
 
 
-def _requests(held: Mapping[str, Amounts], asks: Iterable[Ask]) -> dict[str, dict[str, int]]:
+def _requests(held: Mapping[str, Amounts], asks: Mapping[Kind, int]) -> dict[str, dict[str, int]]:
     requests = {queue: dict(amounts) for queue, amounts in held.items()}
-    for ask in asks:
-        add(requests.setdefault(ask.queue, {}), amounts_of(ask.needs))
+    for kind, count in asks.items():
+        add(requests.setdefault(kind.queue, {}), kind.total, count)
     return requests
 
 

@@ -4,22 +4,24 @@ import heapq
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from itertools import groupby
+from operator import attrgetter, itemgetter
 
 from gangline.scheduler.model import Ask
 
 Rank = tuple[int, bool]
 """Priority and brokenness, the more urgent the smaller."""
 
+# Not lambdas: these are called for every ask of every round.
+_AGE = attrgetter("created", "uid")
+_PATIENCE = attrgetter("since", "created", "uid")
+
 
 def ranks(asks: Iterable[Ask], broken: Callable[[Ask], bool]) -> list[tuple[Rank, list[Ask]]]:
     """Asks by rank, the most urgent first; those of one rank by age and uid. Independent of the order given."""
-
-    def rank(ask: Ask) -> Rank:
-        return -ask.priority, not broken(ask)
-
-    ordered = sorted(asks, key=lambda ask: (rank(ask), ask.created, ask.uid))
-    return [(key, list(group)) for key, group in groupby(ordered, key=rank)]
+    found: dict[Rank, list[Ask]] = defaultdict(list)
+    for ask in by_age(asks):
+        found[-ask.priority, not (ask.broken and broken(ask))].append(ask)
+    return sorted(found.items(), key=itemgetter(0))
 
 
 def turns(asks: Iterable[Ask], share: Callable[[str], float], over: Callable[[Ask], bool]) -> Iterator[Ask]:
@@ -39,7 +41,12 @@ def turns(asks: Iterable[Ask], share: Callable[[str], float], over: Callable[[As
 
 
 def by_age(asks: Iterable[Ask]) -> list[Ask]:
-    return sorted(asks, key=lambda ask: (ask.created, ask.uid))
+    return sorted(asks, key=_AGE)
+
+
+def by_patience(asks: Iterable[Ask]) -> list[Ask]:
+    """Those that have waited longest first."""
+    return sorted(asks, key=_PATIENCE)
 
 
 def by_share(asks: Iterable[Ask], share: Callable[[str], float]) -> Iterator[Ask]:
@@ -54,8 +61,16 @@ def by_share(asks: Iterable[Ask], share: Callable[[str], float]) -> Iterator[Ask
 
     heads = [head(queue) for queue in lines]
     heapq.heapify(heads)
-    while heads:
-        queue = heapq.heappop(heads)[3]
-        yield lines[queue].popleft()
-        if lines[queue]:
-            heapq.heappush(heads, head(queue))
+    while len(heads) > 1:
+        queue = heads[0][3]
+        line, others = lines[queue], min(heads[1:3])[0]
+        yield line.popleft()
+        # Nobody else's turn while it has less than any other: of thousands that wait most get nothing.
+        while line and share(queue) < others:
+            yield line.popleft()
+        if line:
+            heapq.heapreplace(heads, head(queue))
+        else:
+            heapq.heappop(heads)
+    for _, _, _, queue in heads:
+        yield from lines[queue]

@@ -2,6 +2,9 @@
 
 A start may be left half bound: some members have their nodes, and the others cannot get theirs any more because calls
 failed or somebody else was faster. As we made that state, we undo it when the group's time is over.
+
+A gang that has started may be left with a member that was pinned to a node where somebody else was faster. A pin cannot
+be taken back, so that member alone is asked to leave: its owner makes another, which is placed anew.
 """
 
 from datetime import datetime, timedelta
@@ -12,6 +15,9 @@ from gangline.scheduler.gang import Gang, Member
 
 MISSING = timedelta(seconds=10)
 """After so long, pods that name a group which does not exist are told so."""
+SPURNED = timedelta(seconds=10)
+"""For so long a scheduler may say that there is no room where we told a pod to go. It may be behind what we know, and
+tries again within that time."""
 
 
 def patience(gang: Gang, default: timedelta) -> timedelta:
@@ -40,13 +46,13 @@ def half_bound(gang: Gang) -> bool:
 
 
 def undo_at(gang: Gang, default: timedelta) -> datetime | None:
-    """When the start is to be undone unless it is complete by then; None: there is nothing to undo.
+    """When places are to be given up that are not reached by then; None: there is nothing to undo.
 
     Counted from the last step ahead: the last binding, or the making of a member that still waits. So a replacement
     has its time, however long the others have been there; and a large gang has time as long as it gets on.
     """
     if not half_bound(gang):
-        return None
+        return _stranded_at(gang, default)
     steps = [member.facts.scheduled_at for member in gang.members.values() if member.facts.scheduled_at]
     if steps:
         steps += [
@@ -60,13 +66,60 @@ def undo_at(gang: Gang, default: timedelta) -> datetime | None:
     return max(steps) + patience(gang, default) if steps else None
 
 
+def stranded(gang: Gang) -> list[Member]:
+    """Members of a gang that has started which were pinned and are not bound."""
+    if gang.alone or gang.group is None or gang.state.phase in ("", GroupPhase.PENDING):
+        return []
+    return [member for member in gang.members.values() if member.pinned]
+
+
+def _stranded_at(gang: Gang, default: timedelta) -> datetime | None:
+    """Soon if a scheduler says that there is no room, else when the group's time is over.
+
+    When a pin of somebody before us was made is not known. If its scheduler is silent too, it has its time.
+    """
+    members = stranded(gang)
+    spurned = [member for member in members if member.spurned]
+    began = gang.decided
+    if began is None and spurned:
+        began = max(member.pod.metadata.creation_timestamp or gang.created for member in spurned)
+    if began is None or not members:
+        return None
+    limit = patience(gang, default)
+    if gang.undone_at is not None:
+        # Somebody did not leave: not again before as much time has passed.
+        began = max(began, gang.undone_at)
+    return began + (min(limit, SPURNED) if spurned else limit)
+
+
 def undone(gang: Gang, scheduler: str) -> list[Member]:
-    """Whom we placed in this start: all that have a place and are ours, or were pinned by us."""
+    """Who is to give up its place.
+
+    Of a start, whom we placed: all that have a place and are ours, or were pinned by us. Of a gang that has started,
+    those whose own scheduler says that there is no room for them; if it says nothing, all that it did not bind.
+    """
+    if not half_bound(gang):
+        members = stranded(gang)
+        return [member for member in members if member.spurned] or members
     return [
         member
         for member in gang.holders()
         if member.pod.spec.scheduler_name == scheduler or not member.facts.node
     ]
+
+
+def why_undone(gang: Gang, count: int, limit: timedelta) -> str:
+    """What its owner is told when so many members are asked to leave. To be asked for before they are."""
+    if half_bound(gang):
+        return (
+            f"only {count} of {gang.terms.least} members could be placed in {limit.total_seconds():g} s;"
+            " they are asked to leave, so that others can start"
+        )
+    members = "1 member was" if count == 1 else f"{count} members were"
+    return (
+        f"{members} not bound to the node that was chosen: somebody else was faster; asked to leave, to be made"
+        " again and placed anew"
+    )
 
 
 def late_at(gang: Gang, default: timedelta) -> datetime | None:

@@ -125,4 +125,9 @@ def _per_domain(board: Board, key: str, each: Vector) -> Counts:
 
 def waits_for_first(board: Board, shape: Shape) -> bool:
     """Whether its affinity means pods of which none is there yet: where the first goes decides for all."""
-    return bool(shape.peers.affinity) and not _meant_by_all(board, shape.peers.affinity).any()
+    terms = shape.peers.affinity
+    if not terms:
+        return False
+    # Those on nodes without the label are in no domain that others could join.
+    every = _meant_by_all(board, terms)
+    return not any(every[board.layout.column(term.key).codes >= 0].any() for term in terms)

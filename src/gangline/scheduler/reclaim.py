@@ -17,8 +17,13 @@ def entitled(ask: Ask, ledger: Ledger) -> bool:
     return not ledger.over(ask)
 
 
-def due(holdings: Iterable[Holding], ask: Ask, ledger: Ledger) -> list[Holding]:
-    """The gangs that may have to leave for this one, all or some of them. Given in the order in which they should."""
+def due(holdings: Iterable[Holding], queues: Iterable[str], ask: Ask, ledger: Ledger) -> list[Holding]:
+    """The gangs that may have to leave for this one, all or some of them. Given in the order in which they should.
+
+    `queues` are those of the holdings.
+    """
+    if not any(_open(queue, ask, ledger) for queue in queues):
+        return []
     needed = [name for name, amount in amounts_of(core(ask).needs).items() if amount]
     lost: dict[str, dict[str, int]] = {}
     spent: set[str] = set()
@@ -33,6 +38,16 @@ def due(holdings: Iterable[Holding], ask: Ask, ledger: Ledger) -> list[Holding]:
         else:
             spent.add(holding.queue)
     return found
+
+
+def _open(queue: str, ask: Ask, ledger: Ledger) -> bool:
+    """Whether there is anything to take back from a queue."""
+    needed = amounts_of(core(ask).needs)
+    return (
+        queue != ask.queue
+        and ledger.rule(queue).reclaimable
+        and ledger.above(queue, dict.fromkeys(needed, 0))
+    )
 
 
 def _may(holding: Holding, ask: Ask, ledger: Ledger) -> bool:

@@ -1,11 +1,13 @@
 """Who of ours holds what."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 
 from gangline.scheduler.demand import held_by
 from gangline.scheduler.model import Holding
-from gangline.scheduler.preempt import dispensable
+from gangline.scheduler.preempt import by_dispensability
 from gangline.scheduler.shares import Amounts
 
 
@@ -19,7 +21,17 @@ class Residents:
     @cached_property
     def holdings(self) -> Sequence[Holding]:
         """The first to go first, in a fixed order."""
-        return sorted(self._given, key=dispensable)
+        return by_dispensability(self._given)
+
+    @cached_property
+    def least_important(self) -> float:
+        """The lowest priority of all gangs."""
+        return min(map(attrgetter("priority"), self._given), default=math.inf)
+
+    @cached_property
+    def held_from(self) -> frozenset[str]:
+        """The queues of all gangs."""
+        return frozenset(map(attrgetter("queue"), self._given))
 
     @cached_property
     def present(self) -> frozenset[str]:

@@ -5,15 +5,15 @@ needs at least or nothing, and nothing is kept for one that cannot start, with t
 are leaving, and the one that has waited longest once its patience is over.
 """
 
-import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from itertools import chain, groupby
+from datetime import UTC, datetime
+from itertools import chain, groupby, islice
 
 import msgspec
 
 from gangline.api.scheduling import DEFAULT_QUEUE
 from gangline.scheduler.demand import amounts_of, core, members, resized, within
+from gangline.scheduler.kinds import Kind, Kinds
 from gangline.scheduler.ledger import Ledger, counted
 from gangline.scheduler.model import (
     Ask,
@@ -29,7 +29,7 @@ from gangline.scheduler.model import (
     Shortage,
     Wait,
 )
-from gangline.scheduler.order import by_age, by_share, ranks, turns
+from gangline.scheduler.order import by_age, by_patience, by_share, ranks, turns
 from gangline.scheduler.room import Room
 from gangline.scheduler.seating import Seating
 from gangline.scheduler.units import as_quantity
@@ -49,55 +49,75 @@ def schedule(
     policy: Policy,
     now: datetime,
     held: Held | None = None,
+    kinds: Kinds | None = None,
 ) -> Round:
     """Decide for every ask, once. `room` is used up by it: take a new one for the next round.
 
-    Whoever keeps count of what queues hold may give it as `held`; else it is added up from the holdings.
+    Whoever keeps count of what queues hold may give it as `held`; else it is added up from the holdings. `kinds` may
+    be kept from round to round: it makes nothing different, but the next one faster.
     """
-    asks, holdings = list(asks), list(holdings)
-    ledger = Ledger(room, asks, counted(holdings, room.leaving) if held is None else held, queues)
-    return _Deciding(asks, ledger, Seating(room, ledger, holdings, policy), policy, now).round()
+    asks, holdings, kinds = list(asks), list(holdings), kinds or Kinds()
+    kinds.meet(asks)
+    ledger = Ledger(room, kinds, counted(holdings, room.leaving) if held is None else held, queues)
+    return _Deciding(asks, kinds, ledger, Seating(room, ledger, holdings, policy), policy, now).round()
 
 
 class _Deciding:
     def __init__(
-        self, asks: list[Ask], ledger: Ledger, seating: Seating, policy: Policy, now: datetime
+        self,
+        asks: list[Ask],
+        kinds: Kinds,
+        ledger: Ledger,
+        seating: Seating,
+        policy: Policy,
+        now: datetime,
     ) -> None:
-        self._asks, self._ledger, self._seating, self._policy, self._now = asks, ledger, seating, policy, now
+        self._asks, self._kinds, self._ledger, self._seating = asks, kinds, ledger, seating
+        self._patience, self._limit = policy.patience, _limit(policy, now)
         self._held: Ask | None = None
         self._hopeless = 0
         # By the uid of the ask, in the order in which they were made.
         self._decisions: dict[str, Decision] = {}
+        # What one of a kind was told last, which is what all of it are told until something changes.
+        self._told: dict[Kind, Wait] = {}
+        self._told_at = seating.changes
 
     def round(self) -> Round:
         ranked = ranks(self._asks, self._first)
-        for _, group in ranked:
-            self._foresee(group)
-        for _, same in groupby(ranked, key=lambda found: found[0][0]):
-            groups = [group for _, group in same]
-            for group in groups:
-                self._seat([ask for ask in group if ask.least])
-            self._extend(by_age(chain.from_iterable(groups)))
+        overdue = [by_patience(self._out_of_patience(group)) for _, group in ranked]
+        for late in overdue:
+            self._foresee(late)
+        for _, same in groupby(zip(ranked, overdue, strict=True), key=lambda found: found[0][0][0]):
+            groups = [(group, late) for (_, group), late in same]
+            for group, late in groups:
+                self._seat([ask for ask in group if ask.least], [ask for ask in late if ask.least])
+            self._extend(chain.from_iterable(group for group, _ in groups))
         return Round(
             list(self._decisions.values()), self._ledger.allocated, self._ledger.deserved, self._again()
         )
 
-    def _seat(self, group: Sequence[Ask]) -> None:
+    def _seat(self, group: Sequence[Ask], overdue: Sequence[Ask]) -> None:
         """Those of one rank: first all that leave their queue within its share, then the others.
 
         If one of the others has lost patience, and its queue's share is large enough for it, its queue waits for it:
-        only what is due to other queues goes first.
+        only what is due to other queues goes first. Both come by age, the overdue by how long they have waited.
         """
-        hungry = self._overdue_within(group)
-        beyond: list[Ask] = []
-        for ask in by_share(self._open(group), self._ledger.share):
-            if ask.queue == hungry or self._ledger.over(ask):
-                beyond.append(ask)
-            else:
+        hungry = self._overdue_within(overdue)
+        group = self._open(group)
+        beyond = {ask.uid for ask in group}
+        for ask in by_share(self._promising(group), self._ledger.share):
+            if ask.queue != hungry and not self._ledger.over(ask):
+                beyond.remove(ask.uid)
                 self._decisions[ask.uid] = self._decide(ask)
-        self._overdue_beyond(beyond)
-        for ask in turns(by_age(self._open(beyond)), self._ledger.share, self._ledger.over):
+        self._overdue_beyond(ask for ask in overdue if ask.uid in beyond)
+        group = [ask for ask in self._open(group) if ask.uid in beyond]
+        order = turns(group, self._ledger.share, self._ledger.over)
+        for ask in order if self._promising(group) else by_share(group, self._ledger.share):
             self._decisions[ask.uid] = self._decide(ask)
+
+    def _promising(self, asks: Sequence[Ask]) -> Sequence[Ask]:
+        """All of them, or none if every one would take its queue over its share: then nothing comes before the rest."""
+        return () if all(map(self._ledger.over_by, self._kinds.among(asks))) else asks
 
     def _open(self, asks: Iterable[Ask]) -> list[Ask]:
         return [ask for ask in asks if ask.uid not in self._decisions]
@@ -107,6 +127,28 @@ class _Deciding:
         return ask.broken and (self._seating.present(ask.uid) or not self._ledger.over(ask))
 
     def _decide(self, ask: Ask) -> Decision:
+        """Judge it, unless one that is alike was just judged: thousands wait, and most of them for the same."""
+        if ask.uid in self._seating.giving_way:
+            return self._judge(ask)
+        if self._told_at != self._seating.changes:
+            self._forget()
+        kind = self._kinds.of[ask.uid]
+        told = self._told.get(kind)
+        if told is not None:
+            return Wait(ask, told.cause, told.message, told.nodes)
+        decision = self._judge(ask)
+        self._forget()
+        if isinstance(decision, Wait) and decision.cause != Cause.VICTIMS:
+            self._told[kind] = decision
+        return decision
+
+    def _forget(self) -> None:
+        """What was told before the last change."""
+        if self._told_at != self._seating.changes:
+            self._told_at = self._seating.changes
+            self._told.clear()
+
+    def _judge(self, ask: Ask) -> Decision:
         barred = self._barred(ask)
         if barred is not None:
             return barred
@@ -144,7 +186,7 @@ class _Deciding:
             there = sum(need.count for need in ask.needs if need.role == role)
             if there < least:
                 return Wait(ask, Cause.TASKS, f"{there} of {least} members of role {role} exist")
-        if self._seating.giving_way(ask.uid):
+        if ask.uid in self._seating.giving_way:
             return Wait(ask, Cause.HELD, "members of it have to leave for others")
         if not self._ledger.known(ask.queue):
             return Wait(
@@ -161,9 +203,11 @@ class _Deciding:
             ask, Cause.QUEUE, f"queue {ask.queue!r} {held}; {as_quantity(name, missing)} more are needed"
         )
 
-    def _extend(self, group: Sequence[Ask]) -> None:
+    def _extend(self, group: Iterable[Ask]) -> None:
         """Members beyond the least, of gangs just placed and of gangs that are whole: the last of their priority."""
-        more = [rest for ask in group if (rest := self._rest(ask)) is not None]
+        placed = {uid for uid, found in self._decisions.items() if isinstance(found, Place)}
+        some = [ask for ask in group if not ask.least or ask.uid in placed]
+        more = by_age(rest for ask in some if (rest := self._rest(ask)) is not None)
         for rest in turns(more, self._ledger.share, self._ledger.over):
             barred = self._barred(rest)
             allowed = within(rest, self._ledger.left(rest.queue)) if barred is None else None
@@ -206,36 +250,32 @@ class _Deciding:
     # its places. What is free and of use to it is then held for it, so that the rest of the round, whose asks are not
     # more important, has only what it does not need. Queues that have what they deserve have no such right.
 
-    def _foresee(self, group: Iterable[Ask]) -> None:
+    def _foresee(self, overdue: Iterable[Ask]) -> None:
         """Find out who would ever fit while nobody has got a place: what is given in this round will be free again."""
-        overdue = filter(self._out_of_patience, group)
-        for ask in heapq.nsmallest(FORESEEN, overdue, key=lambda ask: (ask.since, ask.created, ask.uid)):
+        for ask in islice(overdue, FORESEEN):
             if ask.least and self._barred(ask) is None:
                 self._seating.ever_fits(core(ask))
 
-    def _overdue_within(self, group: Iterable[Ask]) -> str | None:
+    def _overdue_within(self, overdue: Iterable[Ask]) -> str | None:
         """Those that stay within the share of their queue. Gives the queue of the first that could, once others end."""
         hungry = None
-        for ask in self._impatient(group):
+        for ask in self._impatient(overdue):
             if ask.queue == hungry:
                 continue
             if not self._ledger.over(ask):
                 self._decide_or_hold(ask)
-            elif hungry is None and self._barred(ask) is None and not self._ledger.outgrows(ask):
+            elif hungry is None and not self._ledger.outgrows(ask) and self._barred(ask) is None:
                 hungry = ask.queue if self._seating.ever_fits(core(ask)) else None
                 self._hopeless += hungry is None
         return hungry
 
-    def _overdue_beyond(self, asks: Iterable[Ask]) -> None:
-        for ask in self._impatient(asks):
+    def _overdue_beyond(self, overdue: Iterable[Ask]) -> None:
+        for ask in self._impatient(overdue):
             self._decide_or_hold(ask)
 
-    def _impatient(self, asks: Iterable[Ask]) -> Iterator[Ask]:
+    def _impatient(self, overdue: Iterable[Ask]) -> Iterator[Ask]:
         """While nothing is held, and there is hope."""
-        waiting = sorted(
-            filter(self._out_of_patience, asks), key=lambda ask: (ask.since, ask.created, ask.uid)
-        )
-        for ask in waiting:
+        for ask in overdue:
             if self._held is not None or self._hopeless >= HOPELESS:
                 return
             if self._ledger.share(ask.queue) < 1:
@@ -246,8 +286,9 @@ class _Deciding:
         if isinstance(decision, Wait) and decision.cause == Cause.RESOURCES:
             self._hopeless += not self._hold(ask, decision)
 
-    def _out_of_patience(self, ask: Ask) -> bool:
-        return self._policy.patience is not None and self._now - ask.since >= self._policy.patience
+    def _out_of_patience(self, asks: Iterable[Ask]) -> list[Ask]:
+        limit = self._limit
+        return [] if limit is None else [ask for ask in asks if ask.since <= limit]
 
     def _hold(self, ask: Ask, waits: Wait) -> bool:
         if not self._seating.hold(core(ask)):
@@ -258,9 +299,20 @@ class _Deciding:
         return True
 
     def _again(self) -> datetime | None:
-        patience = self._policy.patience
-        if patience is None:
+        if self._patience is None or self._limit is None:
             return None
-        waiting = (decision.ask for decision in self._decisions.values() if isinstance(decision, Wait))
-        ends = [ask.since + patience for ask in waiting if ask.least and ask.since + patience > self._now]
-        return min(ends, default=None)
+        limit = self._limit
+        patient = [ask for ask in self._asks if ask.since > limit and ask.least]
+        waiting = (ask.since for ask in patient if isinstance(self._decisions.get(ask.uid), Wait))
+        first = min(waiting, default=None)
+        return None if first is None else first + self._patience
+
+
+def _limit(policy: Policy, now: datetime) -> datetime | None:
+    """Whoever has waited since then, or longer, is out of patience. None: nobody ever is."""
+    if policy.patience is None:
+        return None
+    try:
+        return now - policy.patience
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)

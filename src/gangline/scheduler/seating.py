@@ -36,21 +36,20 @@ class Seating:
         self._leaving = frozenset(room.leaving)
         self._left = amounts_together(filter(None, map(room.resident, self._leaving)))
         self._held: Ask | None = None
-        # Gangs that got or were promised places in this round, and gangs of which some have to leave: never both.
+        # Gangs that got or were promised places in this round.
         self._served: set[str] = set()
-        self._giving_way: set[str] = set()
+        self.giving_way: set[str] = set()
+        """Gangs of which some were made to leave in this round: none of those that got places."""
         self._shortages = Shortages(len(room.names))
         self._stuck = Stuck()
         self._blocked: dict[Signature, bool] = {}
         self._hopeful: dict[Signature, bool] = {}
+        self.changes = 0
+        """Grows with all that may make an equal ask be told something else than before."""
 
     def present(self, uid: str) -> bool:
         """Whether a gang holds any place that it is not about to lose."""
         return uid in self._residents.present
-
-    def giving_way(self, uid: str) -> bool:
-        """Whether members of a gang were made to leave in this round."""
-        return uid in self._giving_way
 
     def names(self, placement: Placement) -> tuple[tuple[str, ...], ...]:
         names = self._room.names
@@ -66,6 +65,7 @@ class Seating:
             found = Shortage("no room for more members")
         if isinstance(found, Shortage):
             self._shortages.note(ask, found)
+            self.changes += 1
             return found
         self._promise(ask, found)
         for need, nodes in zip(ask.needs, found.nodes, strict=True):
@@ -94,6 +94,7 @@ class Seating:
         if not self.ever_fits(ask):
             return False
         self._held = ask
+        self.changes += 1
         self._room.hold(ask)
         return True
 
@@ -133,18 +134,21 @@ class Seating:
         return isinstance(found, Placement)
 
     def _preempt(self, ask: Ask, smallest: Ask) -> Clearing | None:
-        if not (ask.preempts and self._policy.preemption):
+        if not (ask.preempts and self._policy.preemption and self._residents.least_important < ask.priority):
             return None
         return self._cleared(smallest, lower(self._residents.holdings, ask))
 
     def _reclaim(self, ask: Ask, smallest: Ask) -> Clearing | None:
         if not (self._policy.reclaim and entitled(ask, self._ledger)):
             return None
-        return self._cleared(smallest, due(self._residents.holdings, ask, self._ledger))
+        return self._cleared(
+            smallest, due(self._residents.holdings, self._residents.held_from, ask, self._ledger)
+        )
 
     def _cleared(self, smallest: Ask, holdings: Iterable[Holding]) -> Clearing | None:
         holdings = [holding for holding in holdings if holding.uid not in self._served]
-        if not self._enough(smallest, map(self._residents.held, holdings)):
+        # Without any it would have its places already, or its queue may not have them.
+        if not holdings or not self._enough(smallest, map(self._residents.held, holdings)):
             return None
         return clear(holdings, lambda bundles: self._fits(smallest, bundles), self._leaving)
 
@@ -196,11 +200,12 @@ class Seating:
         self._promise(smallest, cleared.placement)
         # Others may now fit into what these leave.
         self._stuck.clear()
-        self._giving_way.update(bundle.holding.uid for bundle in cleared.bundles)
+        self.giving_way.update(bundle.holding.uid for bundle in cleared.bundles)
         gangs = tuple(dict.fromkeys(bundle.holding.key for bundle in cleared.bundles))
         return Evict(ask, victims, gangs, self.names(cleared.placement))
 
     def _promise(self, ask: Ask, placement: Placement) -> None:
         self._served.add(ask.uid)
+        self.changes += 1
         self._room.take(ask, placement)
         self._ledger.give(ask, placement)

@@ -15,17 +15,20 @@ from datetime import datetime, timedelta
 from typing import Any, Never
 
 from gangline.api.core import PriorityClass
-from gangline.api.placing import PLACING, Claim, Namespace, Node, PersistentVolume, Pod, StorageClass
+from gangline.api.placing import PLACING, Claim, CSINode, Namespace, Node, PersistentVolume, Pod, StorageClass
 from gangline.api.scheduling import PODGROUPS, QUEUES, PodGroup, Queue
 from gangline.api.scheme import CORE, Scheme
 from gangline.base.clock import Clock, Timer
 from gangline.kube.client import Client
+from gangline.kube.discovery import served
+from gangline.kube.errors import KubeError
 from gangline.runtime.events import Recorder
 from gangline.runtime.informer import Delta, Informer
 from gangline.runtime.sharing import Sharing
 from gangline.scheduler.budgets import BUDGETS, Budget
 from gangline.scheduler.carry import Carrier
 from gangline.scheduler.deadlines import Deadlines
+from gangline.scheduler.kinds import Kinds
 from gangline.scheduler.meters import UNCOUNTED, Meters
 from gangline.scheduler.model import Ask
 from gangline.scheduler.queues import QueueReporter
@@ -40,6 +43,8 @@ log = logging.getLogger(__name__)
 SCHEME: Scheme = CORE.extended(*PLACING, PODGROUPS, QUEUES, BUDGETS)
 """All that a scheduler reads and writes. Pods and nodes are read as `api.placing` has them."""
 CONTROLLER = "gangline.dev/scheduler"
+AGAIN = timedelta(seconds=1)
+"""Between two questions to a server that does not answer."""
 
 
 class Scheduler:
@@ -77,6 +82,7 @@ class Scheduler:
         # What the last round was about, so that nothing is decided twice, and how long it took.
         self._decided: tuple[int, list[Ask]] | None = None
         self._took = 0.0
+        self._alike = Kinds()
 
     def unsynced(self) -> str:
         """Which caches are not filled yet, in words. Empty when all are."""
@@ -85,6 +91,9 @@ class Scheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled."""
+        if not await self._has(CSINode):
+            # A server without storage drivers: ours.
+            del self._informers[CSINode]
         async with asyncio.TaskGroup() as group:
             for informer in self._informers.values():
                 group.create_task(informer.run())
@@ -117,11 +126,21 @@ class Scheduler:
             StorageClass: world.storage_class,
             PersistentVolume: world.volume,
             Claim: world.claim,
+            CSINode: world.limits,
             Budget: world.budget,
             Node: world.node,
             PodGroup: world.group,
             Pod: world.pod,
         }
+
+    async def _has(self, kind: type[Any]) -> bool:
+        """Whether the server has this kind. Asked until it answers."""
+        while True:
+            try:
+                return await served(self._client, SCHEME.of(kind))
+            except KubeError as error:
+                log.warning("server does not say what it has, will retry", extra={"error": str(error)})
+                await self._clock.sleep(AGAIN)
 
     def _informer(self, kind: type[Any]) -> Informer[Any]:
         return Informer(self._client, kind, clock=self._clock, trim=Sharing())
@@ -130,7 +149,8 @@ class Scheduler:
     def _following(self) -> Iterator[None]:
         with ExitStack() as stack:
             for kind, tell in self._kinds().items():
-                stack.enter_context(self._informers[kind].subscribed(tell))
+                if kind in self._informers:
+                    stack.enter_context(self._informers[kind].subscribed(tell))
             yield
 
     def _queue(self, delta: Delta[Queue]) -> None:
@@ -180,7 +200,13 @@ class Scheduler:
         asks = world.gangs.asks()
         if asks and (due or not self._is_decided(asks)):
             found = schedule(
-                world.cluster.trial(), asks, world.gangs.holdings(), world.queues, self._settings.policy, now
+                world.cluster.trial(),
+                asks,
+                world.gangs.holdings(),
+                world.queues,
+                self._settings.policy,
+                now,
+                kinds=self._alike,
             )
             self._decided, self._again = (world.version, asks), found.again
             self._carrier.carry_out(found, now)

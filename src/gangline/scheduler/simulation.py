@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from itertools import count
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -19,6 +20,7 @@ from gangline.api.meta import Key, ObjectMeta
 from gangline.api.placing import Node, NodeStatus
 from gangline.scheduler.cluster import Cluster
 from gangline.scheduler.demand import add
+from gangline.scheduler.kinds import Kinds
 from gangline.scheduler.model import (
     Ask,
     Decision,
@@ -39,6 +41,8 @@ from gangline.scheduler.work import Work
 
 BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
 """When virtual time begins. Any moment would do."""
+
+_LEAST = attrgetter("least")
 
 ROOMY = "110"
 """How many pods a node takes that does not say."""
@@ -137,9 +141,6 @@ class _Job:
     def __init__(self, work: Work, shape: Shape) -> None:
         self.work, self.shape = work, shape
         self.members: dict[str, Resident] = {}
-        # Wanted places; less than all of them once some are there.
-        self.ask: Ask | None = None
-        self.holding: Holding | None = None
         self.left = work.duration
         self.began = 0.0
         self.started: float | None = None
@@ -175,8 +176,10 @@ class Simulation:
         self._due: list[tuple[float, int, int, str, str]] = []
         self._order = count()
         self._jobs: dict[str, _Job] = {}
-        self._waiting: dict[str, _Job] = {}
-        self._holding: dict[str, _Job] = {}
+        # By the name of the job.
+        self._waiting: dict[str, Ask] = {}
+        self._holding: dict[str, Holding] = {}
+        self._kinds = Kinds()
         shapes: dict[tuple[tuple[str, int], ...], Shape] = {}
         for work in works:
             # Equal shapes are one object: they are compared and hashed all the time.
@@ -240,11 +243,11 @@ class Simulation:
                 pass
 
     def _wait(self, job: _Job, since: float) -> None:
-        """Ask for all members that are not there."""
+        """Ask for all members that are not there: less than all once some are."""
         missing = job.work.members - job.staying
         least = max(0, job.work.needed - job.staying)
         start = BEGIN + timedelta(seconds=since)
-        job.ask = Ask(
+        self._waiting[job.work.name] = Ask(
             key=Key("", job.work.name),
             uid=job.work.name,
             queue=job.work.queue,
@@ -255,7 +258,6 @@ class Simulation:
             needs=(Need("member", job.shape, missing),),
             least=least,
         )
-        self._waiting[job.work.name] = job
 
     def _end(self, job: _Job, at: float) -> None:
         self._tell(Event(at, "end", job.work.name, len(job.members)))
@@ -280,26 +282,27 @@ class Simulation:
         if not self._waiting:
             self._sample(now)
             return
-        asks = [job.ask for job in self._waiting.values() if job.ask is not None]
-        holdings = [job.holding for job in self._holding.values() if job.holding is not None]
         before = self._stopwatch() if self._stopwatch else 0.0
         moment = BEGIN + timedelta(seconds=now)
         rules = self._rules
         found = schedule(
             self._cluster.trial(),
-            asks,
-            holdings,
+            self._waiting.values(),
+            self._holding.values(),
             rules.queues,
             rules.policy,
             moment,
             Held(self._used, self._kept),
+            self._kinds,
         )
         if self._stopwatch:
             self._took.append(self._stopwatch() - before)
         self._rounds += 1
         self._decisions += len(found.decisions)
         for decision in found.decisions:
-            self._carry_out(decision, now)
+            # Most of them, and of most nothing is new.
+            if not isinstance(decision, Wait) or self._jobs[decision.ask.uid].cause != decision.cause:
+                self._carry_out(decision, now)
         if found.again is not None and found.again > moment:
             self._plan((found.again - BEGIN).total_seconds(), _Then.LOOK)
         self._sample(now)
@@ -311,12 +314,10 @@ class Simulation:
                 self._place(job, nodes[0], now)
             case Evict(victims=victims):
                 self._evict(victims, now)
-            case Wait(cause=cause, message=message):
-                if job.cause != cause:
-                    job.cause = cause
-                    self._tell(
-                        Event(now, "wait", job.work.name, decision.ask.least, cause=cause, message=message)
-                    )
+            case Wait(ask=ask, cause=cause, message=message):
+                job.cause = cause
+                if self._note is not None:
+                    self._tell(Event(now, "wait", job.work.name, ask.least, cause=cause, message=message))
 
     def _place(self, job: _Job, nodes: tuple[str, ...], now: float) -> None:
         name = job.work.name
@@ -391,10 +392,9 @@ class Simulation:
         name = job.work.name
         if not job.members:
             self._holding.pop(name, None)
-            job.holding = None
             return
         members = tuple(job.members.values())
-        job.holding = Holding(
+        self._holding[name] = Holding(
             key=Key("", name),
             uid=name,
             queue=job.work.queue,
@@ -403,10 +403,10 @@ class Simulation:
             least=job.work.needed,
             members=members,
         )
-        self._holding[name] = job
 
     def _sample(self, now: float) -> None:
-        waiting = sum(job.staying < job.work.needed for job in self._waiting.values())
+        # The others have started, and want more members.
+        waiting = sum(map(bool, map(_LEAST, self._waiting.values())))
         used, fragmented = self._meter.used(), self._meter.fragmented()
         self._samples.append(Sample(now, waiting, len(self._holding), used, fragmented))
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import msgspec
 
 from gangline.api.core import PriorityClass
-from gangline.api.placing import Claim, Namespace, Node, PersistentVolume, Pod, StorageClass
+from gangline.api.placing import Claim, CSINode, Namespace, Node, PersistentVolume, Pod, StorageClass
 from gangline.api.quantity import QuantityError
-from gangline.api.scheduling import DEFAULT_QUEUE, PodGroup, Queue
+from gangline.api.scheduling import DEFAULT_QUEUE, PINNED_TO, PodGroup, Queue
 from gangline.runtime.informer import Delta
 from gangline.scheduler.budgets import Budget, Budgets
 from gangline.scheduler.cluster import Cluster
@@ -45,7 +45,6 @@ class World:
         self._changed = changed
         self._rules = 0
         self._hostnames: dict[str, str] = {}
-        self._named: dict[str, str] = {}
         self._shapes = Shapes()
 
     @property
@@ -103,20 +102,18 @@ class World:
 
     def _notice_pin(self, member: Member) -> None:
         """A pod that we pinned before we were restarted: its scheduler has yet to bind it where it was told to go."""
-        spec = member.pod.spec
-        hostname = spec.node_selector.get(HOSTNAME, "")
-        if hostname and not spec.scheduling_gates and member.homeless:
-            self.gangs.assume(member, self._named.get(hostname, hostname))
+        node = member.pod.metadata.annotations.get(PINNED_TO)
+        if node and not member.pod.spec.scheduling_gates and member.homeless:
+            self.gangs.assume(member, node)
 
     def node(self, delta: Delta[Node]) -> None:
         version = self.cluster.version
         name = delta.newest.metadata.name
         if delta.after is None:
             self.cluster.drop_node(name)
-            self._named.pop(self._hostnames.pop(name, ""), None)
+            self._hostnames.pop(name, None)
         else:
-            hostname = delta.after.metadata.labels.get(HOSTNAME, name)
-            self._hostnames[name], self._named[hostname] = hostname, name
+            self._hostnames[name] = delta.after.metadata.labels.get(HOSTNAME, name)
             try:
                 self.cluster.put_node(delta.after)
             except QuantityError as error:
@@ -188,6 +185,15 @@ class World:
         else:
             self.cluster.put_class(delta.after)
         self._changed()
+
+    def limits(self, delta: Delta[CSINode]) -> None:
+        version, name = self.cluster.version, delta.newest.metadata.name
+        if delta.after is None:
+            self.cluster.drop_limits(name)
+        else:
+            self.cluster.put_limits(delta.after)
+        if self.cluster.version != version:
+            self._changed()
 
     def namespace(self, delta: Delta[Namespace]) -> None:
         version, metadata = self.cluster.version, delta.newest.metadata

@@ -71,6 +71,29 @@ def test_k49_in_1_36_the_group_refers_to_its_workload_in_other_words() -> None:
     assert "workloadRef" not in spec
 
 
+@pytest.mark.parametrize(
+    ("version", "mode"), [("v1beta1", {"all": {}}), ("v1alpha3", {"all": {}}), ("v1alpha2", "PodGroup")]
+)
+def test_a_gang_of_which_nobody_can_be_spared_has_to_give_way_as_a_whole(version: str, mode: Any) -> None:
+    found = there(look(job(), version=version))
+    (template,) = found[WORKLOADS]["spec"]["podGroupTemplates"]
+    assert template["disruptionMode"] == found[GROUPS]["spec"]["disruptionMode"] == mode
+    spare = there(look(job(schedulingPolicy={"minAvailable": 3}), version=version))
+    assert "disruptionMode" not in spare[GROUPS]["spec"]
+
+
+def test_what_cannot_be_changed_is_not_tried_to_be() -> None:
+    settled = there(look(job(schedulingPolicy={"minAvailable": 2})))
+    # As a server has it: with its own defaults, and the class looked up.
+    settled[GROUPS]["spec"] |= {"disruptionMode": {"single": {}}, "priority": 0}
+    intent = look(job(schedulingPolicy={"priorityClass": "high"}), found=settled)
+    (change,) = [each for each in actions(intent) if isinstance(each, Change)]
+    assert change.body["spec"] == {
+        **settled[GROUPS]["spec"],
+        "schedulingPolicy": {"gang": {"minCount": 4}},
+    }
+
+
 def test_an_mpi_job_counts_its_launcher() -> None:
     children = Children()
     made = make_job(MPIJOB, launcher=1, worker=2)

@@ -83,7 +83,7 @@ async def test_a_pin_takes_the_gate_off_and_names_the_host_in_one_patch() -> Non
         desk.committer.give(Order(Key("ns", "p"), "uid-p", "a", PIN, "host-a"))
     (body,) = desk.wire.bodies
     assert body == {
-        "metadata": {"uid": "uid-p"},
+        "metadata": {"uid": "uid-p", "annotations": {"scheduling.gangline.dev/pinned-to": "a"}},
         "spec": {
             "schedulingGates": [{"$patch": "delete", "name": "scheduling.gangline.dev/gang"}],
             "nodeSelector": {"kubernetes.io/hostname": "host-a"},

@@ -1,7 +1,8 @@
 """Pods and groups as gangs: who asks, who holds, who is missed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -285,6 +286,49 @@ def test_a_member_replaced_before_it_went_is_not_missed() -> None:
     put(gangs, pod("old", "g", role="worker", index=0, leaving=True), pod("new", "g", role="worker", index=0))
     gangs.drop_pod("uid-old")
     assert not gang_of(gangs, "g").vanished
+
+
+def test_a_member_that_changes_its_seat_is_missed_in_the_new_one_only() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2))
+    put(gangs, *workers(2))
+    gangs.drop_pod("uid-g-1")
+    put(gangs, pod("g-0", "g", role="worker", index=1))
+    assert not gang_of(gangs, "g").vanished
+    gangs.drop_pod("uid-g-0")
+    (gone,) = gang_of(gangs, "g").vanished.values()
+    assert (gone.name, gone.index) == ("g-0", 1)
+
+
+class Looked(dict[str, Member]):
+    """Members, and how often all of them were looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.looks += 1
+        return super().__iter__()
+
+    def values(self) -> Any:
+        self.looks += 1
+        return super().values()
+
+    def items(self) -> Any:
+        self.looks += 1
+        return super().items()
+
+
+def test_a_member_that_goes_costs_no_look_at_the_others() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 5000))
+    put(gangs, *workers(5000))
+    gang = gang_of(gangs, "g")
+    gang.members = members = Looked(gang.members)
+    for uid in tuple(gang.members):
+        gangs.drop_pod(uid)
+    # One look is ours.
+    assert members.looks == 1
+    assert len(gang.vanished) == 5000
 
 
 def test_nothing_is_remembered_of_a_group_that_is_gone() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from gangline.api.meta import Key
 from gangline.scheduler.model import Ask
-from gangline.scheduler.order import ranks, turns
+from gangline.scheduler.order import by_patience, ranks, turns
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 
@@ -68,3 +68,23 @@ def test_every_ask_has_exactly_one_turn() -> None:
     asks = [ask(f"{queue}{n}", queue=queue, age=n) for queue in "abc" for n in range(5)]
     found = [each.uid for each in turns(asks, lambda _: 0.0, lambda each: each.uid.endswith("3"))]
     assert sorted(found) == sorted(each.uid for each in asks)
+
+
+def test_the_one_that_has_waited_longest_comes_first_whenever_it_was_created() -> None:
+    asks = [ask("new"), ask("evicted", age=90, since=NOW), ask("old", age=9), ask("a", age=9)]
+    assert [each.uid for each in by_patience(asks)] == ["a", "old", "evicted", "new"]
+
+
+def test_a_queue_is_passed_on_the_way_as_soon_as_another_has_as_little() -> None:
+    """Those with the same share take turns by age."""
+    shares = {"a": 0.0, "b": 2.0, "c": 2.0}
+    asks = [
+        *(ask(f"a{n}", age=50 - n, queue="a") for n in range(4)),
+        ask("b0", age=90, queue="b"),
+        ask("c0", age=1, queue="c"),
+    ]
+    found = []
+    for each in turns(asks, shares.__getitem__, within):
+        found.append(each.uid)
+        shares[each.queue] += each.queue == "a"
+    assert found == ["a0", "a1", "b0", "a2", "c0", "a3"]

@@ -3,18 +3,19 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from gangline.api.meta import Key
 from gangline.api.placing import Pod
-from gangline.scheduler.gang import Gang
+from gangline.scheduler.gang import Gang, Member
 from gangline.scheduler.groups import Gangs
 from gangline.scheduler.model import Cause, Wait
-from gangline.scheduler.overdue import MISSING, half_bound, late_at, undo_at, undone
+from gangline.scheduler.overdue import MISSING, SPURNED, half_bound, late_at, undo_at, undone, why_undone
 from gangline.scheduler.reading import shape_of
 from gangpods import START, group, pod
 
-MINUTE = timedelta(minutes=1)
+MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
 
 
 def gang(*pods: Pod, least: int = 2, phase: str = "Pending", **spec: Any) -> tuple[Gangs, Gang]:
@@ -76,6 +77,116 @@ def test_only_those_whom_we_placed_are_asked_to_leave() -> None:
     theirs = pod("g-9", "g", node="a", scheduled=START, scheduler="somebody-else")
     _, found = gang(bound(0), theirs, waiting(1), least=3)
     assert [member.key for member in undone(found, "gangline")] == [Key("ns", "g-0")]
+
+
+# A pin that lost its race
+
+
+def pinned(number: int, *, said: str = "", **more: Any) -> Pod:
+    """One that was told where to go, and is not there. `said`: why, by its own scheduler."""
+    return pod(
+        f"g-{number}",
+        "g",
+        role="worker",
+        index=number,
+        scheduler="default-scheduler",
+        condition=("False", said) if said else None,
+        **more,
+    )
+
+
+def recovering(*pods: Pod, phase: str = "Recovering", **spec: Any) -> Gang:
+    """A gang whose pins were noticed, or made a second after the start."""
+    gangs, found = gang(*pods, phase=phase, **spec)
+    for each in pods:
+        member = gangs.member(each.metadata.uid)
+        assert member is not None
+        if member.homeless and not member.mode:
+            gangs.assume(member, "a")
+    found.decided = START + timedelta(seconds=1)
+    return found
+
+
+def names(members: list[Member]) -> list[str]:
+    return [member.key.name for member in members]
+
+
+@pytest.mark.parametrize("phase", ["Recovering", "Unschedulable", "Running"])
+def test_a_pin_that_its_scheduler_finds_no_room_for_is_given_up_soon_and_nobody_else_is_touched(
+    phase: str,
+) -> None:
+    found = recovering(bound(0), pinned(1, said="Unschedulable"), pinned(2), phase=phase)
+    assert undo_at(found, MINUTE) == START + timedelta(seconds=1) + SPURNED
+    assert names(undone(found, "gangline")) == ["g-1"]
+
+
+def test_a_pin_that_is_not_reached_is_given_up_when_the_groups_time_is_over() -> None:
+    found = recovering(bound(0), pinned(1), pinned(2, said="SchedulingGated"))
+    assert undo_at(found, MINUTE) == START + timedelta(seconds=61)
+    assert names(undone(found, "gangline")) == ["g-1", "g-2"]
+    assert undo_at(recovering(bound(0), pinned(1), scheduleTimeoutSeconds=5), MINUTE) == START + 6 * SECOND
+
+
+def test_a_pin_whose_scheduler_makes_room_for_it_has_its_time() -> None:
+    one = pinned(1, said="Unschedulable")
+    nominated = msgspec.structs.replace(
+        one, status=msgspec.structs.replace(one.status, nominated_node_name="a")
+    )
+    found = recovering(bound(0), nominated)
+    assert undo_at(found, MINUTE) == START + timedelta(seconds=61)
+
+
+def test_pins_that_are_bound_leave_or_have_ended_are_none_to_give_up() -> None:
+    there = pinned(1, said="Unschedulable", node="a")
+    leaving = pinned(2, said="Unschedulable", leaving=True)
+    ended = pinned(3, said="Unschedulable", phase="Failed")
+    found = recovering(bound(0), there, leaving, ended)
+    assert undo_at(found, MINUTE) is None
+    assert undone(found, "gangline") == []
+
+
+def test_a_pin_in_a_start_is_undone_with_the_start() -> None:
+    found = recovering(bound(0), pinned(1, said="Unschedulable"), phase="Pending")
+    assert undo_at(found, MINUTE) == START + MINUTE
+    assert names(undone(found, "gangline")) == ["g-0", "g-1"]
+
+
+def test_a_pin_of_a_scheduler_before_us_is_given_up_only_if_there_is_no_room_for_it() -> None:
+    found = recovering(bound(0), pinned(1))
+    found.decided = None
+    assert undo_at(found, MINUTE) is None
+    found = recovering(bound(0), pinned(1, said="Unschedulable"))
+    found.decided = None
+    assert undo_at(found, MINUTE) == START + SPURNED
+
+
+def test_who_did_not_leave_is_asked_again_only_after_as_much_time() -> None:
+    found = recovering(bound(0), pinned(1, said="Unschedulable"))
+    found.undone_at = START + MINUTE
+    assert undo_at(found, MINUTE) == START + MINUTE + SPURNED
+
+
+def test_the_owner_is_told_what_became_of_a_start_and_of_a_pin() -> None:
+    start = why_undone(recovering(bound(0), waiting(1), phase="Pending"), 1, MINUTE)
+    assert start.startswith("only 1 of 2 members could be placed in 60 s; ")
+    pin = why_undone(recovering(bound(0), pinned(1)), 1, MINUTE)
+    assert pin.startswith("1 member was not bound to the node that was chosen")
+
+
+def test_that_there_is_no_room_for_a_pin_is_noticed_though_nothing_else_changes() -> None:
+    gangs, found = gang(bound(0), pinned(1), phase="Recovering")
+    member = gangs.member("uid-g-1")
+    assert member is not None
+    gangs.assume(member, "a")
+    gangs.changed.clear()
+    for said, news in (("Unschedulable", True), ("Unschedulable", False), ("Waiting", True)):
+        each = pinned(1, said=said)
+        gangs.put_pod(each, member.shape)
+        assert (found in gangs.changed) is news
+        gangs.changed.clear()
+
+
+# Who is told
 
 
 def test_one_that_waits_is_late_after_the_same_time() -> None:

@@ -14,6 +14,6 @@ def test_a_small_run_answers_every_question(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(figures.read_text())
-    assert len(found["decisions"]) == 10
+    assert len(found["decisions"]) == 11
     assert all(took >= 0 for took in found["decisions"].values())
     assert found["memory"]["process_mb"] > 0

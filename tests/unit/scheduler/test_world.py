@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.meta import Key, ObjectMeta
-from gangline.api.placing import Node, Pod
+from gangline.api.placing import CSINode, Node, Pod
 from gangline.api.scheduling import GATE, Queue, QueueSpec
 from gangline.runtime.informer import Delta
 from gangline.scheduler.settings import SchedulerSettings
@@ -36,6 +36,8 @@ class Told:
             self.world.pod(delta)
         elif isinstance(newest, Node):
             self.world.node(delta)
+        elif isinstance(newest, CSINode):
+            self.world.limits(delta)
         elif isinstance(newest, Queue):
             self.world.queue(delta)
         else:
@@ -49,6 +51,18 @@ def test_a_new_node_asks_for_a_round_and_its_heartbeat_does_not() -> None:
     assert not told.see(node("a", cpu="4"))
     assert told.see(node("a", cpu="8"))
     assert told.see(None, node("a", cpu="8"))
+
+
+def test_how_many_volumes_a_node_can_have_asks_for_a_round_only_when_it_changes() -> None:
+    def limits(count: int) -> CSINode:
+        driver = {"name": "disks.example.com", "allocatable": {"count": count}}
+        return msgspec.convert({"metadata": {"name": "a"}, "spec": {"drivers": [driver]}}, CSINode)
+
+    told = Told()
+    assert told.see(limits(1))
+    assert not told.see(limits(1))
+    assert told.see(limits(2))
+    assert told.see(None, limits(2))
 
 
 def test_a_pod_that_waits_asks_for_a_round() -> None:
@@ -117,7 +131,7 @@ def test_one_whom_somebody_else_pinned_first_has_its_place_there() -> None:
     member = told.world.gangs.member("uid-p")
     assert member is not None
     told.world.assume(member, "a")
-    pinned = pod("p", "g", scheduler="theirs", nodeSelector={"kubernetes.io/hostname": "b"})
+    pinned = pod("p", "g", scheduler="theirs", pinned_to="b")
     told.see(pinned)
     told.world.refuse("uid-p")
     found = told.world.cluster.resident("uid-p")
@@ -166,10 +180,18 @@ def test_a_pod_that_was_pinned_has_its_place_by_the_nodes_own_name() -> None:
     told.see(named)
     assert told.world.hostname("a") == "host-a"
     told.see(group("g", 1))
-    told.see(pod("p", "g", scheduler="default-scheduler", nodeSelector=labels))
+    told.see(pod("p", "g", scheduler="default-scheduler", nodeSelector=labels, pinned_to="a"))
     found = told.world.cluster.resident("uid-p")
     assert found is not None
     assert found.node == "a"
+
+
+def test_a_pod_whose_owner_chose_the_node_was_not_pinned_by_us() -> None:
+    told = Told()
+    told.see(node("a", cpu="4"))
+    told.see(group("g", 1))
+    told.see(pod("p", "g", scheduler="default-scheduler", nodeSelector={"kubernetes.io/hostname": "a"}))
+    assert told.world.cluster.resident("uid-p") is None
 
 
 def test_a_gated_pod_holds_nothing() -> None:

@@ -38,14 +38,22 @@ class Kubernetes:
 
     def groups(self, team: Team, found: JSON | None) -> tuple[Companion, ...]:
         job, name = team.job, team.job.metadata.name
-        policy: JSON = {"schedulingPolicy": {"gang": {"minCount": max(members(team), 1)}}}
+        least = max(members(team), 1)
+        policy: JSON = {"schedulingPolicy": {"gang": {"minCount": least}}}
+        if least >= team.size:
+            # Nobody can be spared: whoever needs room takes all of it, or none.
+            policy["disruptionMode"] = "PodGroup" if self._first else {"all": {}}
         if team.policy.priority_class:
             policy["priorityClassName"] = team.policy.priority_class
         workload: JSON = {
             "metadata": {"name": name},
             "spec": {"controllerRef": _reference(job), "podGroupTemplates": [{"name": _TEMPLATE, **policy}]},
         }
-        group: JSON = {"metadata": {"name": name}, "spec": {**self._origin(name), **policy}}
+        spec: JSON = {**self._origin(name), **policy}
+        if found is not None:
+            # The server refuses every other change.
+            spec = {**(found.get("spec") or {}), "schedulingPolicy": policy["schedulingPolicy"]}
+        group: JSON = {"metadata": {"name": name}, "spec": spec}
         workloads, groups = self.kinds
         return (
             Companion(workloads.name, workload, only_active=True, first=True),

@@ -12,7 +12,7 @@ def verdict(job: TrainingJob, *, succeeded: bool, running: bool, led: bool) -> V
         told = f"{kind} {name} is successfully completed." if led else f"{full} successfully completed."
         return Verdict(Outcome.SUCCEEDED, told)
     if running:
-        return Verdict(Outcome.RUNNING, f"{kind} {name} is running." if led else f"{full} is running.")
+        return Verdict(Outcome.RUNNING, ran(job).message if led else f"{full} is running.")
     return Verdict(Outcome.PENDING)
 
 
@@ -20,3 +20,8 @@ def failure(job: TrainingJob, kind: str, count: int) -> Told:
     """That so many replicas of a type failed for good."""
     message = f"{job.KIND} {job.metadata.name} is failed because {count} {kind} replica(s) failed."
     return Told(f"{job.KIND}Failed", message)
+
+
+def ran(job: TrainingJob) -> Told:
+    """That a job whose leader speaks for all runs."""
+    return Told(f"{job.KIND}Running", f"{job.KIND} {job.metadata.name} is running.")

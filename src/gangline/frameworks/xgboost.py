@@ -8,7 +8,7 @@ from gangline.frameworks import texts
 from gangline.frameworks.base import TeamFramework
 from gangline.frameworks.memory import Last
 from gangline.frameworks.team import MASTER, MASTER_ROLE, WORKER, all_succeeded, counts, size, total
-from gangline.jobs.framework import Addresses, Into, PodEdits, Problem, Verdict, variables
+from gangline.jobs.framework import Addresses, Into, PodEdits, Problem, Told, Verdict, variables
 from gangline.jobs.gang import Gang, Member
 
 
@@ -43,6 +43,10 @@ class XGBoost(TeamFramework[XGBoostJob]):
     def verdict(self, job: XGBoostJob, gang: Gang) -> Verdict:
         succeeded = all_succeeded(self.replicas(job), gang, MASTER)
         return texts.verdict(job, succeeded=succeeded, running=counts(gang, MASTER).active > 0, led=True)
+
+    def ran(self, job: XGBoostJob) -> Told:
+        """v1 says so at the end of every job, of this kind alone."""
+        return texts.ran(job)
 
     def _workers(self, job: XGBoostJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
         """What LightGBM wants to know."""

@@ -86,4 +86,4 @@ class Plan(msgspec.Struct, frozen=True):
     stages: tuple[tuple[Action, ...], ...] = ()
     notes: tuple[Note, ...] = ()
     wake_after: timedelta | None = None
-    before: tuple[Change, ...] = ()
+    before: tuple[Change | Delete, ...] = ()

@@ -55,6 +55,8 @@ class Failing(msgspec.Struct, frozen=True):
     # A limit was reached: every pod goes.
     clear: bool = False
     cause: Failure | None = None
+    # Replicas failed, by the framework's own rule.
+    judged: bool = False
 
 
 class Active(msgspec.Struct, frozen=True):
@@ -228,7 +230,8 @@ def _failing(
             f'job "{job.metadata.name}" is failing because "{seat.type}" replica(s) failed.',
         )
         return Failing(told, cause=cause)
-    return Failing(framework.failure(job, seat.type, seen.gang.counts[seat.type].failed), cause=cause)
+    told = framework.failure(job, seat.type, seen.gang.counts[seat.type].failed)
+    return Failing(told, cause=cause, judged=True)
 
 
 def _limited(framework: Framework[J], seen: Observed[J], so_far: Tally, standing: Active) -> Active | Failing:

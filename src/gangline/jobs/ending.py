@@ -10,8 +10,8 @@ from gangline.api.training import CleanPodPolicy, ConditionType, JobStatus, Phas
 from gangline.jobs.actions import PODS, SERVICES, Action, Delete, DeleteJob, Note, Plan, Refusal
 from gangline.jobs.assess import Failing, Succeeding, Tally, resuming
 from gangline.jobs.current import created, current, said, stamp, unblocked
-from gangline.jobs.fill import left_behind
-from gangline.jobs.framework import ClearsCounters, Framework, J
+from gangline.jobs.fill import left_behind, surplus
+from gangline.jobs.framework import ClearsCounters, Framework, J, RunsFirst
 from gangline.jobs.observed import Observed, owned
 from gangline.jobs.status import (
     idle_counters,
@@ -47,12 +47,19 @@ def end(framework: Framework[J], seen: Observed[J], so_far: Tally, how: Succeedi
         status = msgspec.structs.replace(status, ledger=ledger, first_failure=cause)
         statuses = idle_counters(statuses) if how.clear else statuses
     status = msgspec.structs.replace(status, replica_statuses=statuses, completion_time=stamp(now))
+    if isinstance(framework, RunsFirst) and (isinstance(how, Succeeding) or how.judged):
+        ran = framework.ran(job)
+        status = said(status, ConditionType.RUNNING, ran.reason, ran.message, now)
     status = said(status, kind, reason, message, now)
     ending = wind_down(framework, seen, status)
-    # What the verdict was based on is shown by the companions that stay, too. As in v1 not where a limit ended it, and
-    # before the verdict: after it nobody could tell any more what they were to show, for pods may be gone by then.
-    before = () if isinstance(how, Failing) and how.clear else left_behind(seen)
-    return msgspec.structs.replace(ending, before=before, notes=(*notes, note, *ending.notes))
+    if isinstance(how, Failing) and how.clear:
+        return msgspec.structs.replace(ending, notes=(*notes, note, *ending.notes))
+    # What the verdict was based on is shown by the companions that stay, too, and what an edit made superfluous goes,
+    # whatever the policy. As in v1 not where a limit ended it, and before the verdict: after it nobody could tell any
+    # more what they were to show, for pods may be gone by then, nor that replicas were too many while the job ran.
+    before = (*(() if seen.problems else surplus(seen)), *left_behind(seen))
+    stages = tuple(tuple(action for action in stage if action not in before) for stage in ending.stages)
+    return msgspec.structs.replace(ending, before=before, stages=stages, notes=(*notes, note, *ending.notes))
 
 
 def left_running(framework: Framework[J], seen: Observed[J]) -> tuple[Note, ...]:

@@ -31,12 +31,12 @@ class Filling(msgspec.Struct, frozen=True):
 def fill(framework: Framework[J], seen: Observed[J], ledger: Ledger) -> Filling:
     """Make what is missing and send away what is too much."""
     if not seen.admitted:
-        return Filling((*_ahead(seen), (*_surplus(seen), *companions(seen))), wanting=True)
+        return Filling((*_ahead(seen), (*surplus(seen), *companions(seen))), wanting=True)
     adopted = _adopted(seen)
     spared = {(action.resource, action.name) for action in adopted}
     first = (
         *adopted,
-        *_surplus(seen),
+        *surplus(seen),
         *_relabelled(seen),
         *companions(seen),
         *_services(framework, seen, ledger, spared),
@@ -148,7 +148,7 @@ def _number(service: Service) -> int:
     return int(written) if written.isdigit() else 0
 
 
-def _surplus(seen: Observed[J]) -> tuple[Action, ...]:
+def surplus(seen: Observed[J]) -> tuple[Delete, ...]:
     """Pods beyond the replicas asked for or of an earlier round, and services without a seat."""
     job = seen.job.metadata.name
     wanted = {seat_name(job, seat) for seat in seen.gang.seats} | {job}

@@ -190,6 +190,15 @@ class ClearsCounters(Protocol):
 
 
 @runtime_checkable
+class RunsFirst(Protocol):
+    """A framework whose jobs are said to have run before they succeed or fail, even if nobody saw them run."""
+
+    def ran(self, job: Any) -> Told:
+        """The condition Running."""
+        ...
+
+
+@runtime_checkable
 class IgnoresFields(Protocol):
     """A framework whose kind has fields on which nothing acts, as in v1."""
 

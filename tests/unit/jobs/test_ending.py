@@ -10,6 +10,8 @@ from gangline.api.pytorchjob import PYTORCHJOB
 from gangline.api.training import ConditionType, JobStatus
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
+from gangline.frameworks.tensorflow import TensorFlow
+from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.actions import DeleteJob
 from gangline.testing.builders import make_job
 from gangline.testing.faults import Fault
@@ -130,3 +132,77 @@ def test_a_failure_whose_time_v1_forgot_lives_as_long_as_others_after_its_verdic
     assert (early.status.completion_time, early.wake_after) == (NOW, timedelta(seconds=1))
     assert DeleteJob() not in actions(early)
     assert DeleteJob() in actions(planned(framework, left, after=timedelta(seconds=60)))
+
+
+@pytest.mark.parametrize("policy", ["None", "Running", "All"])
+@pytest.mark.parametrize("call", range(6))
+@pytest.mark.parametrize("wrong", sorted(set(WRONG), key=str))
+async def test_a_worker_that_an_edit_made_superfluous_goes_although_the_edit_ended_the_job(
+    wrong: int | str, call: int, policy: str
+) -> None:
+    """The two that are left have succeeded. Without clean-up the third would hold its place for ever."""
+    framework = TensorFlow()
+    body = manifest(
+        framework, {"Worker": {"replicas": 3}}, {"cleanPodPolicy": policy}, {"successPolicy": "AllWorkers"}
+    )
+    world = World(framework, body, judge=Rules().judge)
+    await world.settle()
+    for pod in world.pods():
+        Kubelet(world).start(pod)
+    for pod in world.pods()[:2]:
+        Kubelet(world).succeed(pod)
+    await world.settle()
+    world.faults.add(Fault(call, wrong))
+    world.server.patch("tfjobs", "job", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 2}}}})
+    await world.settle()
+    assert world.job.status.holds(ConditionType.SUCCEEDED)
+    assert world.server.find("services", "job-worker-2") is None
+    left = {pod["metadata"]["name"] for pod in world.pods() if "deletionTimestamp" not in pod["metadata"]}
+    assert left == (set() if policy == "All" else {"job-worker-0", "job-worker-1"})
+    assert world.job.status.replica_statuses["Worker"].succeeded == 2
+
+
+async def test_an_ended_job_keeps_its_pods_however_few_it_asks_for_then() -> None:
+    world = await running({})
+    Kubelet(world).succeed(next(pod for pod in world.pods() if pod["metadata"]["name"] == "job-launcher"))
+    await world.settle()
+    world.server.patch("mpijobs", "job", {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 1}}}})
+    await world.settle()
+    assert len(world.pods()) == 3
+
+
+@pytest.mark.parametrize(
+    ("restart", "code", "told"),
+    [
+        ("Never", 0, ["Created", "Running", "Succeeded"]),
+        ("Never", 1, ["Created", "Running", "Failed"]),
+        ("ExitCode", 0, ["Created", "Running", "Succeeded"]),
+        ("ExitCode", 1, ["Created", "Failed"]),
+    ],
+)
+async def test_an_xgboost_job_that_ended_at_once_is_said_to_have_run(
+    restart: str, code: int, told: list[str]
+) -> None:
+    """As in v1, of this kind alone: not where an exit code ended it, which v1 looks at before."""
+    framework = XGBoost()
+    replicas = {
+        "Master": {"replicas": 1, "restartPolicy": restart},
+        "Worker": {"replicas": 1, "restartPolicy": restart},
+    }
+    world = World(framework, manifest(framework, replicas, {}), judge=Rules().judge)
+    await world.settle()
+    kubelet = Kubelet(world)
+    kubelet.start(_master(world))
+    if code:
+        kubelet.fail(_master(world), code)
+    else:
+        kubelet.succeed(_master(world))
+    await world.settle()
+    assert [found.type for found in world.job.status.conditions] == told
+    assert not world.job.status.holds(ConditionType.RUNNING)
+
+
+def _master(world: World) -> JSON:
+    found = world.server.find("pods", "job-master-0")
+    assert found is not None
+    return found

@@ -6,9 +6,7 @@ another. A server far away takes long whatever it has to do, and gets as many as
 """
 
 LEAST = 4
-"""So many at once are always sent."""
-BEFORE = 16
-"""So many at once while nothing is known of the server."""
+"""So many at once are always sent, and no more while nothing is known of the server: its first answers shall be quick."""
 QUEUE = 16
 """So many may wait at the server: it shall never have to wait for us."""
 FORGETS = 30.0
@@ -37,5 +35,5 @@ class Crowd:
         if under_way < LEAST:
             return False
         if not self._usual:
-            return under_way >= BEFORE
+            return True
         return under_way * (1 - self._quickest / self._usual) >= QUEUE

@@ -32,6 +32,8 @@ it. Meanwhile the kernel asks whether it is still there, so nobody between us an
 LONGEST_TURN = 0.5
 """So long a request waits at most for a connection to be free. The others may be held up by something that is not the
 server: a webhook that hangs, say, for one namespace."""
+SWEEP_SECONDS = 0.1
+"""How often it is looked whether somebody waits too long. A timer for each would cost more than their requests."""
 WRITES = ("POST", "PATCH")
 """What comes in large numbers. Reads may be long, and may be repeated on a new connection: the other transport does that."""
 
@@ -68,9 +70,12 @@ class Express:
             and len(self._fixed) < 3 + len(tuple(connection.impersonate.headers()))
         )
         self._free: list[Lane] = []
-        # Lanes that carry something or are being made, and who waits for one (given None, it is to make its own).
+        # Lanes that carry something, how many these are with those that are being made, and who waits for one since
+        # when (given None, it is to make its own).
+        self._used: set[Lane] = set()
         self._busy = 0
-        self._waiting: deque[asyncio.Future[Lane | None]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[Lane | None], float]] = deque()
+        self._sweep: asyncio.TimerHandle | None = None
         self._crowd = Crowd()
         fixed = "".join(f"{name}: {value}\r\n" for name, value in self._fixed.items())
         self._middle = f" HTTP/1.1\r\n{fixed}"
@@ -110,6 +115,9 @@ class Express:
 
     def close(self) -> None:
         """Close the connections that are kept."""
+        if self._sweep is not None and not self._used and not self._waiting:
+            self._sweep.cancel()
+            self._sweep = None
         for lane in self._free:
             lane.close()
         self._free.clear()
@@ -118,12 +126,17 @@ class Express:
         lane = await self._lane()
         loop = asyncio.get_running_loop()
         began = loop.time()
+        lane.due = began + seconds
+        self._used.add(lane)
+        self._watch_over()
         try:
-            response = await lane.ask(text, seconds)
+            response = await lane.ask(text)
         except BaseException:
             # Cancelled or cut off: what still comes would be taken for the answer to another request.
             self._leave(lane, keep=False)
             raise
+        finally:
+            self._used.discard(lane)
         lane.used = loop.time()
         self._crowd.answered(lane.used - began, lane.used)
         self._leave(lane, keep=lane.open)
@@ -160,8 +173,8 @@ class Express:
         """Wait for a lane, or (None) for leave to make one."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[Lane | None] = loop.create_future()
-        timer = loop.call_later(LONGEST_TURN, _granted, turn)
-        self._waiting.append(turn)
+        self._waiting.append((turn, loop.time()))
+        self._watch_over()
         try:
             return await turn
         except BaseException:
@@ -173,8 +186,6 @@ class Express:
                 else:
                     self._let_one_more()
             raise
-        finally:
-            timer.cancel()
 
     def _leave(self, lane: Lane, *, keep: bool) -> None:
         """A lane is free again: it goes to whoever has waited longest."""
@@ -197,14 +208,29 @@ class Express:
     def _let_one_more(self) -> None:
         turn = self._next()
         if turn is not None:
-            _granted(turn)
+            turn.set_result(None)
 
     def _next(self) -> asyncio.Future[Lane | None] | None:
         while self._waiting:
-            turn = self._waiting.popleft()
+            turn, _ = self._waiting.popleft()
             if not turn.done():
                 return turn
         return None
+
+    def _watch_over(self) -> None:
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """End what takes too long, and let those make a lane who have waited for one long enough."""
+        self._sweep = None
+        now = asyncio.get_running_loop().time()
+        for lane in [lane for lane in self._used if lane.due <= now]:
+            lane.give_up()
+        while self._waiting and self._waiting[0][1] + LONGEST_TURN <= now:
+            self._let_one_more()
+        if self._used or self._waiting:
+            self._watch_over()
 
     async def _connect(self) -> Lane:
         tls = self._connection.tls
@@ -235,11 +261,6 @@ class Express:
             head.append(f"Content-Type: {request.content_type}")
         head.append(f"Content-Length: {len(request.body)}\r\n\r\n")
         return "\r\n".join(head).encode("latin-1") + request.body
-
-
-def _granted(turn: "asyncio.Future[Lane | None]") -> None:
-    if not turn.done():
-        turn.set_result(None)
 
 
 @lru_cache(maxsize=64)

@@ -15,8 +15,9 @@ class Lane(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.used = 0.0
+        # When the answer has to be there.
+        self.due = 0.0
         self._answer: asyncio.Future[Response] | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._received = bytearray()
         self._parts: list[bytes] = []
         # Once the head of an answer is there: its status, headers, and how long its body is (None: in chunks).
@@ -34,20 +35,20 @@ class Lane(asyncio.Protocol):
     def open(self) -> bool:
         return self.transport is not None and self._keeps and not self.transport.is_closing()
 
-    def ask(self, text: bytes, seconds: float) -> asyncio.Future[Response]:
-        """Send it. The answer is `Unreachable` if it is not there in time; then the connection is closed."""
+    def ask(self, text: bytes) -> asyncio.Future[Response]:
+        """Send it."""
         assert self.transport is not None
-        loop = asyncio.get_running_loop()
-        self._answer = loop.create_future()
+        self._answer = asyncio.get_running_loop().create_future()
         self._head = None
-        # One timer: `asyncio.timeout` costs several times as much.
-        self._timer = loop.call_later(seconds, self._late)
         self.transport.write(text)
         return self._answer
 
+    def give_up(self) -> None:
+        """The answer is `Unreachable`, and the connection is closed."""
+        self._fail("no answer in time")
+        self.close()
+
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         if self.transport is not None:
             # Not `close`: a TLS goodbye may take long and serves nobody.
             self.transport.abort()
@@ -71,15 +72,8 @@ class Lane(asyncio.Protocol):
         if answer is not None:
             answer.set_exception(Unreachable(why))
 
-    def _late(self) -> None:
-        self._fail("no answer in time")
-        self.close()
-
     def _over(self) -> asyncio.Future[Response] | None:
         """Whoever still waits for the answer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         answer, self._answer = self._answer, None
         return None if answer is None or answer.done() else answer
 

@@ -62,6 +62,8 @@ SCHEME: Scheme = JOBS.extended(PODGROUPS, QUEUES, *COMPANIONS, CRDS)
 """All that an operator reads and writes."""
 
 
+LOOKS_AGAIN = timedelta(minutes=1)
+"""The longest pause after failures: a quota that was raised, or a name that is free again, tells nobody."""
 LATER = timedelta(seconds=1)
 """Events are for people, who are slower than jobs: pods are made first."""
 
@@ -146,7 +148,7 @@ class Engine:
             facts.controller,
             reconciler,
             self._sources(facts, jobs, companions),
-            ControllerOptions(workers=settings.workers),
+            ControllerOptions(workers=settings.workers, ceiling=LOOKS_AGAIN),
         )
 
     def _executor(self, facts: JobKind, notes: Notes) -> Executor:

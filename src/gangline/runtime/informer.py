@@ -56,6 +56,8 @@ T = TypeVar("T")
 PAGE = 500
 IDLE = timedelta(minutes=3)
 """Servers send a bookmark about every minute; after three without one the connection is taken for dead."""
+AT_ONCE = 32
+"""After so many events others have their turn: much may have come at the same time."""
 WATCH_SECONDS = (300, 600)
 """How long one watch may last; chosen by chance, so that informers do not come back to a server all at once."""
 
@@ -233,7 +235,7 @@ class Informer(Generic[T]):
     # Watching
 
     async def _watch(self, since: str) -> None:
-        began = self._clock.monotonic()
+        began, taken = self._clock.monotonic(), 0
         timer = self._clock.call_later(self._pace.settled, self._well)
         lasting = timedelta(seconds=random.randint(*WATCH_SECONDS))  # noqa: S311 - not a secret
         try:
@@ -245,6 +247,9 @@ class Informer(Generic[T]):
                 if version and version != self._version:
                     self._version = version
                     self._well()
+                taken += 1
+                if taken % AT_ONCE == 0:
+                    await self._clock.sleep(timedelta())
         finally:
             timer.cancel()
         if self._version == since and self._clock.monotonic() - began < self._pace.short.total_seconds():

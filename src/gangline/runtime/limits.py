@@ -14,6 +14,9 @@ from gangline.base.clock import Clock
 
 _MICROSECOND = timedelta(microseconds=1)
 
+CEILING = timedelta(seconds=1000)
+"""The longest pause between two tries, as client-go has it."""
+
 
 class Limiter(Protocol):
     """Tells how long a key must wait before its next attempt. Not thread-safe."""
@@ -37,9 +40,7 @@ class Exponential:
     Memory: one number per key that has failed and was not forgotten.
     """
 
-    def __init__(
-        self, base: timedelta = timedelta(milliseconds=5), ceiling: timedelta = timedelta(seconds=1000)
-    ) -> None:
+    def __init__(self, base: timedelta = timedelta(milliseconds=5), ceiling: timedelta = CEILING) -> None:
         if not timedelta() < base <= ceiling:
             raise ValueError(f"want 0 < base <= ceiling, got base={base}, ceiling={ceiling}")
         self._base = base // _MICROSECOND
@@ -118,9 +119,9 @@ class MaxOf:
         return max((limiter.attempts(key) for limiter in self._limiters), default=0)
 
 
-def default_limiter(clock: Clock) -> Limiter:
+def default_limiter(clock: Clock, ceiling: timedelta = CEILING) -> Limiter:
     """For one controller: 5 ms doubling to 1000 s per key, and 10 retries a second (100 at once) overall."""
-    return MaxOf(Exponential(), TokenBucket(clock))
+    return MaxOf(Exponential(ceiling=ceiling), TokenBucket(clock))
 
 
 class RateLimit:

@@ -33,7 +33,7 @@ from gangline.runtime.events import Recorder
 from gangline.runtime.health import Health
 from gangline.runtime.informer import Informer
 from gangline.runtime.leader import Leader
-from gangline.runtime.limits import default_limiter
+from gangline.runtime.limits import CEILING, default_limiter
 from gangline.runtime.queue import Queue, QueueMetrics
 from gangline.runtime.sharing import Sharing
 from gangline.runtime.sources import Source
@@ -58,10 +58,11 @@ class Meters(Protocol):
 
 
 class ControllerOptions(msgspec.Struct, frozen=True):
-    """How a controller works: passes at the same time, and how long one may take."""
+    """How a controller works: passes at the same time, how long one may take, and the longest pause after failures."""
 
     workers: int = 4
     timeout: timedelta | None = None
+    ceiling: timedelta = CEILING
 
 
 DEFAULT_OPTIONS = ControllerOptions()
@@ -120,7 +121,7 @@ class Manager:
         """Make and add a controller with a queue, limits and metrics of the usual kind."""
         meters = self._metrics
         queue: Queue[Key] = Queue(
-            default_limiter(self._clock),
+            default_limiter(self._clock, options.ceiling),
             self._clock,
             name=name,
             metrics=meters.queue(name) if meters is not None else None,

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from gangline.api.placing import Pod
+from gangline.api.placing import RESIZE_PENDING, Pod
 from gangline.scheduler.model import Resident
 from gangline.scheduler.reading import IDENTITY, pinned, resident_of, shape_of
 from gangline.scheduler.shape import Shape
@@ -68,6 +68,6 @@ class Shapes:
                 spec.resource_claims,
                 status.container_statuses,
                 status.init_container_statuses,
-                [each.reason for each in status.conditions],
+                [each.reason for each in status.conditions if each.type == RESIZE_PENDING],
             )
         )

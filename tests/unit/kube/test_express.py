@@ -163,7 +163,7 @@ class Counting:
         while True:
             _, _, body = await asked(reader)
             if body == b"hang":
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.3)
             writer.write(f"{self._head}{mine}".encode())
             await writer.drain()
 

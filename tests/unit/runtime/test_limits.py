@@ -157,3 +157,10 @@ async def test_cancelled_caller_uses_up_no_token() -> None:
         await gate.clock.advance(SECOND)
     assert gate.passed == [("a", 0.0), ("d", 0.1)]
     assert gate.clock.waiting == 0
+
+
+def test_a_controller_may_have_a_lower_ceiling() -> None:
+    limiter = default_limiter(FakeClock(), timedelta(minutes=1))
+    delays = [limiter.delay("key") for _ in range(30)]
+    assert delays[:2] == [timedelta(milliseconds=5), timedelta(milliseconds=10)]
+    assert max(delays) == delays[-1] == timedelta(minutes=1)

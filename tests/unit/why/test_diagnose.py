@@ -321,6 +321,17 @@ def test_how_far_a_pod_is_from_fitting() -> None:
     assert "the freest of 1 node has 2500m left: 3500m too little" in diagnose(found).cause
 
 
+def test_a_gang_of_which_one_would_fit_lacks_no_negative_amount() -> None:
+    found = case(
+        job("Created", wanted={"Worker": 1}),
+        unplaced(0, "0/1 nodes are available: 1 Insufficient cpu.", requests={"cpu": "1"}),
+        nodes=(node(),),
+        taken={"node-1": parse_resources({"cpu": "4"})},
+    )
+    told = diagnose(found).cause
+    assert "the freest of 1 node has 4 left, enough for one but not for all that wait" in told
+
+
 def test_unread_places_are_told() -> None:
     found = msgspec.structs.replace(
         HEALTHY["running under the Kubeflow operator"], unread=("nodes: forbidden",)

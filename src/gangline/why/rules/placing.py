@@ -82,11 +82,11 @@ def _distance(case: Case, resource: str, wanted: Quantity) -> Mapping[str, str]:
         }
     if case.taken is None:
         return {"how_far": "", "wait": resource}
-    short = amount(wanted - most)
-    return {
-        "how_far": f", and the freest of {count(len(free), 'node')} has {amount(most)} left: {short} too little",
-        "wait": resource,
-    }
+    freest = f"the freest of {count(len(free), 'node')} has {amount(most)} left"
+    if most >= wanted:
+        # A gang that is placed whole or not at all, or room that somebody left a moment ago.
+        return {"how_far": f"; {freest}, enough for one but not for all that wait", "wait": resource}
+    return {"how_far": f", and {freest}: {amount(wanted - most)} too little", "wait": resource}
 
 
 def _rooms(case: Case, resource: str) -> tuple[str, ...]:

@@ -538,3 +538,15 @@ async def test_informer_that_was_cancelled_can_be_run_again_and_resumes() -> Non
 @pytest.mark.parametrize(("kind", "name"), [(Thing, "Thing"), (THINGS, "things.test.io")])
 def test_informer_is_named_after_its_resource(kind: type[Thing] | Resource[Thing], name: str) -> None:
     assert Informer(ModelServer(), kind, clock=FakeClock()).name == name
+
+
+async def test_whoever_was_told_of_the_first_may_begin_before_all_are_read() -> None:
+    world = World()
+    async with world.running():
+        for number in range(200):
+            world.server.put(f"t{number}", number)
+        seen: list[int] = []
+        while len(world.told) < 200:
+            seen.append(len(world.told))
+            await asyncio.sleep(0)
+        assert any(0 < count < 200 for count in seen)

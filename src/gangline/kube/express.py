@@ -58,7 +58,7 @@ class Express:
         place = urlsplit(connection.server)
         self._host, self._base = place.hostname or "", place.path
         self._port = place.port or (443 if place.scheme == "https" else 80)
-        self._fixed = {
+        fixed = {
             "Host": place.netloc,
             "User-Agent": f"{agent}/{__version__}",
             "Accept-Encoding": "identity",
@@ -67,7 +67,7 @@ class Express:
         # Impersonated groups come as several headers of one name.
         self._general = connection.proxy is not None or (
             connection.impersonate is not None
-            and len(self._fixed) < 3 + len(tuple(connection.impersonate.headers()))
+            and len(fixed) < 3 + len(tuple(connection.impersonate.headers()))
         )
         self._free: list[Lane] = []
         # Lanes that carry something, how many these are with those that are being made, and who waits for one since
@@ -77,8 +77,8 @@ class Express:
         self._waiting: deque[tuple[asyncio.Future[Lane | None], float]] = deque()
         self._sweep: asyncio.TimerHandle | None = None
         self._crowd = Crowd()
-        fixed = "".join(f"{name}: {value}\r\n" for name, value in self._fixed.items())
-        self._middle = f" HTTP/1.1\r\n{fixed}"
+        # What is the same in all requests, between their path and what they accept.
+        self._middle = "".join((" HTTP/1.1\r\n", *(f"{name}: {value}\r\n" for name, value in fixed.items())))
         self._certificate: ClientCertificate | None = None
         self._context: ssl.SSLContext | None = None
 

@@ -362,6 +362,19 @@ def test_what_victims_leave_over_is_not_used_before_they_are_gone() -> None:
     assert causes(found) == {"later": Cause.VICTIMS}
 
 
+def test_what_one_was_told_is_not_told_to_its_like_once_others_have_to_leave() -> None:
+    world = World({"n1": 6}, [holding("low", ["n1"] * 6)])
+    polite: dict[str, Any] = {"priority": 10, "preempts": False}
+    asks = (
+        ask("before", 2, age=3, **polite),
+        ask("high", 4, priority=10, age=2),
+        ask("after", 2, age=1, **polite),
+    )
+    found = world.round(*asks)
+    assert len(evicted(found)["high"]) == 6
+    assert causes(found) == {"before": Cause.RESOURCES, "after": Cause.VICTIMS}
+
+
 def test_two_gangs_of_one_round_do_not_count_on_the_same_victims() -> None:
     world = World({"n1": 4, "n2": 4}, [holding("a", ["n1"] * 4, age=60), holding("b", ["n2"] * 4)])
     found = world.round(ask("first", priority=10, age=1), ask("second", priority=10))

@@ -30,6 +30,8 @@ MUCH = 2**20
 """While so much waits to be sent, no more input is read."""
 PATIENCE, UNKNOWN_PATIENCE, LOOK = 600.0, 30.0, 0.1
 """Seconds to wait for a pod that has yet to start, for one that does not exist yet, and between two looks."""
+HOLD = 0.1
+"""For so many seconds the beginning of a line waits for its end."""
 
 
 class Trouble(Exception):
@@ -267,15 +269,55 @@ def later(error: OSError) -> bool:
     )
 
 
+class Outlet:
+    """One of our outputs. Agents of several pods share it, so a line is written whole if it can be."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor, self.held, self.due = descriptor, b"", 0.0
+
+    def take(self, data: bytes) -> None:
+        """Write whole lines; hold what begins another."""
+        if not self.held:
+            self.due = time.monotonic() + HOLD
+        lines, newline, rest = (self.held + data).rpartition(b"\n")
+        self.held = rest
+        self.write(lines + newline)
+        if len(rest) > CHUNK:
+            self.release()
+
+    def left(self) -> "float | None":
+        """Seconds until what is held must go, whole or not."""
+        return max(0.0, self.due - time.monotonic()) if self.held else None
+
+    def release(self) -> None:
+        held, self.held = self.held, b""
+        self.write(held)
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self.descriptor, data) :]
+
+
 def converse(wire: Wire) -> int:
     """Forward until the command has ended. Gives its exit code. Raises `Trouble` if the connection breaks first."""
+    outlets = {channel: Outlet(channel) for channel in (STDOUT, STDERR)}
+    try:
+        return forward(wire, outlets)
+    finally:
+        for outlet in outlets.values():
+            outlet.release()
+
+
+def forward(wire: Wire, outlets: "dict[int, Outlet]", source: int = 0) -> int:
+    """The same, from and to whatever it is given."""
     reads = True
     while True:
         wire.flush()
-        watched = [wire.connection] + ([0] if reads and len(wire.unsent) < MUCH else [])
-        ready = select.select(watched, [wire.connection] if wire.unsent else [], [])[0]
-        if 0 in ready:
-            data = os.read(0, CHUNK)
+        watched = [wire.connection] + ([source] if reads and len(wire.unsent) < MUCH else [])
+        waits = min((left for each in outlets.values() if (left := each.left()) is not None), default=None)
+        ready = select.select(watched, [wire.connection] if wire.unsent else [], [], waits)[0]
+        if source in ready:
+            data = os.read(source, CHUNK)
             reads = bool(data)
             wire.send(*((STDIN, data) if data else (CLOSE, bytes((STDIN,)))))
         # Also when only sending was possible: TLS may hold data that a socket does not show.
@@ -283,14 +325,13 @@ def converse(wire: Wire) -> int:
         for message in wire.frames():
             if message[:1] == bytes((ERROR,)):
                 return code_of(message[1:])
-            write(message[0], message[1:])
+            if message[0] in outlets:
+                outlets[message[0]].take(message[1:])
+        for outlet in outlets.values():
+            if outlet.left() == 0:
+                outlet.release()
         if not open_:
             raise Trouble("the connection to the pod broke")
-
-
-def write(channel: int, data: bytes) -> None:
-    while data and channel in (STDOUT, STDERR):
-        data = data[os.write(channel, data) :]
 
 
 def code_of(status: bytes) -> int:

@@ -1,11 +1,28 @@
 """The pieces of the launch agent."""
 
+import os
+import select
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from gangline.local.node.agent import BINARY, PING, Asked, Trouble, Wire, code_of, quoted
+from gangline.local.node.agent import (
+    BINARY,
+    CHUNK,
+    ERROR,
+    PING,
+    STDERR,
+    STDOUT,
+    Asked,
+    Outlet,
+    Trouble,
+    Wire,
+    code_of,
+    forward,
+    quoted,
+)
 from gangline.local.node.mpi import variables
 
 
@@ -70,6 +87,87 @@ def test_the_code_is_in_the_status() -> None:
     assert code_of(failed) == 7
     with pytest.raises(Trouble, match="no such thing"):
         code_of(b'{"status":"Failure","message":"no such thing"}')
+
+
+# Output
+
+
+class Printed:
+    """A pipe that several outlets write to."""
+
+    def __init__(self) -> None:
+        self.reads, self.writes = os.pipe()
+
+    def text(self) -> bytes:
+        """What is there now."""
+        return os.read(self.reads, 2**17) if select.select([self.reads], [], [], 0)[0] else b""
+
+    def close(self) -> None:
+        os.close(self.reads)
+        os.close(self.writes)
+
+
+@pytest.fixture
+def printed() -> Iterator[Printed]:
+    pipe = Printed()
+    yield pipe
+    pipe.close()
+
+
+def test_lines_of_two_agents_stay_whole_though_each_comes_in_two_pieces(printed: Printed) -> None:
+    one, other = Outlet(printed.writes), Outlet(printed.writes)
+    for outlet, data in ((one, b"rank 0"), (other, b"rank 1"), (one, b"\n"), (other, b"\nmore")):
+        outlet.take(data)
+    assert printed.text() == b"rank 0\nrank 1\n"
+    assert one.left() is None
+    assert other.left() is not None
+    other.release()
+    assert printed.text() == b"more"
+    assert other.left() is None
+
+
+def test_what_is_held_is_bounded_and_nothing_of_it_is_lost(printed: Printed) -> None:
+    outlet = Outlet(printed.writes)
+    outlet.take(b"x" * CHUNK)
+    assert printed.text() == b""
+    outlet.take(b"y")
+    assert printed.text() == b"x" * CHUNK + b"y"
+
+
+def test_time_runs_from_the_first_piece_that_is_held(
+    printed: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("gangline.local.node.agent.time.monotonic", lambda: now)
+    outlet = Outlet(printed.writes)
+    outlet.take(b"1")
+    now = 100.09
+    outlet.take(b"2")
+    assert outlet.left() == pytest.approx(0.01)
+    now = 101.0
+    assert outlet.left() == 0
+
+
+def test_the_beginning_of_a_line_does_not_wait_for_ever(pair: tuple[Wire, Wire], printed: Printed) -> None:
+    """A prompt, a row of dots: it goes out while the command still runs."""
+    wire, server = pair
+    quiet, closes = os.pipe()
+    codes: list[int] = []
+    outlets = {STDOUT: Outlet(printed.writes), STDERR: Outlet(printed.writes)}
+    thread = threading.Thread(target=lambda: codes.append(forward(wire, outlets, quiet)))
+    thread.start()
+    server.connection.sendall(bytes((0x80 | BINARY, 5)) + b"\x01name")
+    try:
+        assert select.select([printed.reads], [], [], 30)[0]
+        assert printed.text() == b"name"
+        assert thread.is_alive()
+    finally:
+        status = b'{"status":"Success"}'
+        server.connection.sendall(bytes((0x80 | BINARY, len(status) + 1, ERROR)) + status)
+        thread.join(30)
+        os.close(quiet)
+        os.close(closes)
+    assert codes == [0]
 
 
 # MPI

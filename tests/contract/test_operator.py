@@ -347,7 +347,6 @@ def test_failures_and_deletions_are_counted_once(server: RealServer, namespace: 
         bring_to(server, namespace, TFJOB, "fails", "Running")
         bring_to(server, namespace, TFJOB, "fails", "Failed")
         submit(server, namespace, TFJOB, "late", activeDeadlineSeconds=1)
-        bring_to(server, namespace, TFJOB, "late", "Running")
         eventually(
             lambda: conditions(server, namespace, TFJOB, "late").get("Failed") == "True", "no deadline"
         )

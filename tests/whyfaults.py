@@ -92,6 +92,11 @@ def waits(reason: str) -> Callable[[Case], bool]:
     return until
 
 
+def both(*parts: Callable[[Case], bool]) -> Callable[[Case], bool]:
+    """A status and an event come by two ways: the one says nothing about the other."""
+    return lambda case: all(part(case) for part in parts)
+
+
 def job_condition(kind: str) -> Callable[[Case], bool]:
     return lambda case: case.job.condition(kind) is not None
 
@@ -299,7 +304,7 @@ def faults(taken: socket.socket, team_port: int) -> list[Fault]:
         ),
         Fault(
             job("probe", "sleep", "600", restart="OnFailure", container=probe),
-            waits("CrashLoopBackOff"),
+            both(waits("CrashLoopBackOff"), waits("Unhealthy")),
             "probe-failed",
             says=("livenessProbe",),
         ),

@@ -4,7 +4,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Generic, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -12,7 +12,7 @@ from gangline.api.core import Pod
 from gangline.api.meta import Key
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import GanglineError
-from gangline.jobs.actions import Plan
+from gangline.jobs.actions import Create, Plan
 from gangline.jobs.ending import refused
 from gangline.jobs.execute import Executor, Refused, refusals
 from gangline.jobs.framework import Framework, J
@@ -23,6 +23,8 @@ from gangline.jobs.restart import LOG_LINES, failed
 from gangline.kube.errors import KubeError
 
 log = logging.getLogger(__name__)
+
+V = TypeVar("V")
 
 QUIET = timedelta(milliseconds=200)
 """Counters alone are written down no sooner than this after the last write: five hundred pods do not start at once."""
@@ -36,6 +38,8 @@ HELD_BACK = 10
 """So often what comes before a verdict may go wrong. Then it is told all the same: an object that cannot be changed must
 not keep it from its owner for good."""
 REMEMBERED = 4096
+FEW = 16
+"""So many objects are made before a new job's status tells of it. Of more the owner should see that they are coming."""
 
 
 class LogReader(Protocol):
@@ -58,9 +62,7 @@ class Setbacks:
 
     def one_more(self, uid: str) -> int:
         """How many there are with this one."""
-        self._counts[uid] = self._counts.pop(uid, 0) + 1
-        while len(self._counts) > REMEMBERED:
-            self._counts.popitem(last=False)
+        _note(self._counts, uid, self._counts.pop(uid, 0) + 1)
         return self._counts[uid]
 
 
@@ -76,8 +78,13 @@ class JobPass(Generic[J]):
         clock: Clock | None = None,
         quiet: timedelta = QUIET,
         setbacks: Setbacks | None = None,
+        *,
+        abreast: bool = False,
     ) -> None:
-        """`setbacks` are shared by passes that follow each other."""
+        """`setbacks` are shared by passes that follow each other.
+
+        `abreast`: nobody was at work on these jobs before; else the cache must show that it is new enough.
+        """
         self._framework, self._observe, self._executor, self._logs = framework, observe, executor, logs
         self._clock: Clock = clock or SystemClock()
         self._quiet = quiet
@@ -87,14 +94,20 @@ class JobPass(Generic[J]):
         self._replaced: OrderedDict[str, str] = OrderedDict()
         self._tails: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         self._setbacks = setbacks or Setbacks()
+        # Whether the cache has shown one of our own writes: it then knows all that was written before we began.
+        self._abreast = abreast
+        # Jobs whose objects were made, or tried, before their status.
+        self._begun: OrderedDict[str, None] = OrderedDict()
 
     async def reconcile(self, key: Key) -> timedelta | None:
         seen = self._observe(key)
         if seen is None:
             return None
         metadata = seen.job.metadata
-        if self._replaced.get(metadata.uid) == metadata.resource_version:
+        replaced = self._replaced.get(metadata.uid)
+        if replaced == metadata.resource_version:
             return LOOK_AGAIN
+        self._abreast = self._abreast or replaced is not None
         logs = await self._said(seen)
         if logs:
             seen = self._observe(key, logs)
@@ -104,22 +117,49 @@ class JobPass(Generic[J]):
         early = self._early(seen, intent)
         if early is not None:
             return early
-        await self._apply(seen, intent)
+        untouched = self._untouched(seen, intent)
+        if untouched:
+            _note(self._begun, metadata.uid, None)
+        await self._apply(seen, intent, status_later=untouched)
+        if untouched:
+            return timedelta()
         owed = self._executor.owed(seen.job)
         return min((delay for delay in (intent.wake_after, owed) if delay is not None), default=None)
 
-    async def _apply(self, seen: Observed[J], intent: Plan) -> None:
+    def _untouched(self, seen: Observed[J], intent: Plan) -> bool:
+        """Whether nobody has done anything for a job yet, and all there is to do is to make its few objects.
+
+        There is nothing to count then, and nothing to lose: its status may come in the next pass, which under load
+        knows already that its pods run, and saves a write. Who led before us may have ended it long ago, unknown to the
+        cache; not if the cache is newer than our own first write. Where making them goes wrong the status comes first,
+        the next time.
+        """
+        job, children = seen.job, seen.children
+        actions = [action for stage in intent.stages for action in stage]
+        return (
+            self._abreast
+            and job.metadata.uid not in self._begun
+            and not job.status.conditions
+            and not (children.pods or children.services or children.orphans)
+            and not (intent.before or intent.notes)
+            and 0 < len(actions) <= FEW
+            and all(isinstance(action, Create) for action in actions)
+        )
+
+    async def _apply(self, seen: Observed[J], intent: Plan, *, status_later: bool) -> None:
         """Write down, then act; and if the server does not want what is needed, write that down too."""
         job = seen.job
         await self._prepare(job, intent)
         try:
-            job = await self._executor.write(job, intent.status)
+            if not status_later:
+                job = await self._executor.write(job, intent.status)
             await self._executor.act(job, intent)
         except (Refused, ExceptionGroup) as error:
             found = tuple(refusals(error))
             if not found:
                 raise
-            job = await self._executor.write(job, refused(self._framework, seen, job, found))
+            begun = msgspec.structs.replace(job, status=intent.status)
+            job = await self._executor.write(job, refused(self._framework, seen, begun, found))
             if not job.status.finished:
                 raise Blocked(found[0].message) from error
         finally:
@@ -169,12 +209,8 @@ class JobPass(Generic[J]):
         return wait - timedelta(seconds=min(since, wait.total_seconds()))
 
     def _remember(self, job: J) -> None:
-        self._written[job.metadata.uid] = self._clock.monotonic()
-        while len(self._written) > REMEMBERED:
-            self._written.popitem(last=False)
-        self._replaced[job.metadata.uid] = job.metadata.resource_version
-        while len(self._replaced) > REMEMBERED:
-            self._replaced.popitem(last=False)
+        _note(self._written, job.metadata.uid, self._clock.monotonic())
+        _note(self._replaced, job.metadata.uid, job.metadata.resource_version)
 
     async def _said(self, seen: Observed[J]) -> Mapping[str, tuple[str, ...]]:
         """What pods that failed just now said last."""
@@ -188,11 +224,16 @@ class JobPass(Generic[J]):
         known = self._tails.get(pod.metadata.uid)
         if known is None and self._logs is not None:
             known = await self._logs.tail(pod.metadata.key, self._framework.facts.container, LOG_LINES)
-            self._tails[pod.metadata.uid] = known
-            while len(self._tails) > REMEMBERED:
-                self._tails.popitem(last=False)
+            _note(self._tails, pod.metadata.uid, known)
         return known or ()
 
 
 def _acts(intent: Plan) -> bool:
     return bool(intent.before) or any(intent.stages)
+
+
+def _note(known: OrderedDict[str, V], uid: str, value: V) -> None:
+    """Remember something of a job or pod; the oldest of many are forgotten."""
+    known[uid] = value
+    while len(known) > REMEMBERED:
+        known.popitem(last=False)

@@ -57,7 +57,7 @@ class Logs(NamedTuple):
 class Operator:
     """The engine's parts, wired as `operator.engine` wires them, and all that they remember."""
 
-    def __init__(self, world: "World", wake: Callable[[Key], None]) -> None:
+    def __init__(self, world: "World", wake: Callable[[Key], None], *, first: bool) -> None:
         framework, views = world.framework, world.views
         self.expectations = Expectations(world.clock)
         self.client = WorldClient(world.server, world.wrote, world.faults)
@@ -76,6 +76,7 @@ class Operator:
             world.clock,
             # Counters that are written a moment later would only blur what is compared.
             quiet=timedelta(),
+            abreast=first,
         )
         self._sources = ExitStack()
         kind = framework.facts.kind
@@ -142,7 +143,7 @@ class World:
         self._dirty, self._retry = True, False
         self._errors = 0
         self.alarm: datetime | None = None
-        self.operator = Operator(self, self._wake)
+        self.operator = Operator(self, self._wake, first=True)
         # Looks, and changes that the operator made.
         self.looks = 0
         self.writes = 0
@@ -200,7 +201,7 @@ class World:
         """The operator's process is replaced. The caches of the new one are no newer than those of the old one."""
         self.operator.end()
         self.alarm, self._dirty, self._retry, self._errors = None, True, False, 0
-        self.operator = Operator(self, self._wake)
+        self.operator = Operator(self, self._wake, first=False)
 
     async def look(self) -> None:
         """One pass of the operator's, whether it is due or not."""

@@ -82,15 +82,6 @@ def test_calls_of_two_threads_at_once_both_end(background: Background) -> None:
     assert background.run(where()) == NAME
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Who was started in the background of a shell ignores Ctrl-C, and so do the tests."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_cancels_what_runs(background: Background) -> None:
     cleaned: list[str] = []
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 from gangline.base.clock import Clock
 from gangline.kube.transport import Frames, Request, Response, Stream, Transport
 
-AT_ONCE = 20
-"""Two cores of an API server do no more, and each connection costs memory."""
+AT_ONCE = 12
+"""Two cores of an API server do no more, and each connection costs memory and a handshake."""
 PATIENCE = timedelta(milliseconds=500)
 """A request that takes longer waits for something else than the server's cores: a webhook, say, that hangs for one
 namespace. It goes on without its place, which then is another's."""

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 AT_ONCE = 8
 LONG_AGO = timedelta(days=1)
 PATIENT = 20
-"""So many looks at whether members are being placed; then it is written all the same."""
+"""So many looks at whether members are being placed; then they are written all the same, though slowly."""
 _ALARMING = (GroupPhase.RECOVERING.value, GroupPhase.UNSCHEDULABLE.value)
 _STATE = ("phase", "lastProbeTime", "lastTransitionTime", "reason", "message")
 
@@ -77,10 +77,7 @@ class Reporter:
             while True:
                 await self._wake.wait()
                 await self._clock.sleep(self._pace.report)
-                for _ in range(PATIENT):
-                    if not self._busy():
-                        break
-                    await self._clock.sleep(self._pace.report)
+                await self._calm(PATIENT)
                 self._wake.clear()
                 await self._pass()
         finally:
@@ -91,7 +88,16 @@ class Reporter:
         due, self._due = self._due, {}
         await for_each(due, self._report, at_once=min(AT_ONCE, len(due)))
 
+    async def _calm(self, looks: int) -> None:
+        """Return when no member is being placed, or after so many looks all the same."""
+        for _ in range(looks):
+            if not self._busy():
+                return
+            await self._clock.sleep(self._pace.report)
+
     async def _report(self, gang: Gang) -> None:
+        # Members may have come since the pass began.
+        await self._calm(1)
         status = self._news(gang)
         if status is not None:
             await self._write(gang, status)

@@ -19,7 +19,7 @@ from gangline.scheduler.groups import Gangs
 from gangline.scheduler.model import Cause, Wait
 from gangline.scheduler.phase import Attempt
 from gangline.scheduler.reading import shape_of
-from gangline.scheduler.report import Reporter, body
+from gangline.scheduler.report import AT_ONCE, Reporter, body
 from gangline.scheduler.service import SCHEME
 from gangline.scheduler.settings import Pace
 from gangline.testing.clock import FakeClock, settle
@@ -252,6 +252,28 @@ async def test_while_members_are_being_placed_nothing_is_written() -> None:
         office.busy = False
         await office.passes(timedelta(seconds=1))
         assert len(office.writes) == 1
+
+
+async def test_members_that_come_in_the_middle_of_a_pass_are_placed_first() -> None:
+    office = Office()
+    names = [f"h{number}" for number in range(3 * AT_ONCE)]
+
+    def say(request: Request) -> Response:
+        # With the first write members come, as their pods are seen.
+        office.busy = True
+        return answer(to_json(group(request.path.split("/")[-2], 2)))
+
+    office.wire.say = say
+    async with office.open():
+        for name in names:
+            office.reporter.look(office.gangs.put_group(group(name, 2)))
+        await office.passes()
+        assert len(office.writes) <= AT_ONCE
+        await office.passes(PACE.report)
+        # However long that takes, all are written in the end.
+        for _ in range(10):
+            await office.passes(PACE.report)
+        assert len(office.writes) >= len(names)
 
 
 async def test_an_error_is_tried_again() -> None:

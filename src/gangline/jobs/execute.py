@@ -42,6 +42,11 @@ class Shares:
         finally:
             self._busy -= 1
 
+    @property
+    def busy(self) -> bool:
+        """Whether objects of any job are being made."""
+        return self._busy > 0
+
     def _part(self) -> int:
         return max(AT_FIRST, self._total // max(self._busy, 1))
 

@@ -128,6 +128,7 @@ class Engine:
             self._clock,
             scheme=self._client.scheme,
             delay=LATER,
+            busy=lambda: self._shares.busy,
             count=self._count,
         )
         self._manager.add_runnable(recorder.run, leading=False)

@@ -47,6 +47,8 @@ T = TypeVar("T")
 CAPACITY = 1000
 TRIES, FIRST_DELAY = 5, timedelta(seconds=1)
 FLUSH = timedelta(seconds=5)
+LOOK, LATEST = timedelta(milliseconds=100), timedelta(seconds=5)
+"""How often it is looked whether there is still other work, and how long what happened waits for that at most."""
 
 
 class EventType(StrEnum):
@@ -85,16 +87,18 @@ class Recorder:
         scheme: Scheme = CORE,
         capacity: int = CAPACITY,
         delay: timedelta = timedelta(),
+        busy: Callable[[], bool] = lambda: False,
         count: Callable[[Outcome], object] = lambda outcome: None,
     ) -> None:
         """`controller` is a qualified name such as `gangline.dev/operator`; `instance` is this process.
 
-        With a `delay` events are written that much later, so that they do not compete with the work they tell of.
+        With a `delay` events are written that much later, so that they do not compete with the work they tell of; and
+        while `busy`, all but warnings wait a little longer.
         """
         self.dropped = 0
         self._writer, self._clock, self._scheme, self._count = writer, clock, scheme, count
         self._controller, self._instance = controller, instance[:128]
-        self._capacity, self._delay = capacity, delay
+        self._capacity, self._delay, self._busy = capacity, delay, busy
         self._noted: deque[Noted] = deque()
         self._wake = asyncio.Event()
         self._correlator = Correlator(clock)
@@ -134,7 +138,7 @@ class Recorder:
                 await self._wake.wait()
                 if self._delay:
                     await self._clock.sleep(self._delay)
-                await self._write_all(TRIES)
+                await self._write_all(TRIES, patient=True)
         finally:
             with suppress(TimeoutError):
                 async with time_limit(FLUSH, self._clock):
@@ -142,12 +146,22 @@ class Recorder:
             for _ in (*self._noted, *self._unwritten):
                 self._drop(Outcome.FAILED, "shutdown")
 
-    async def _write_all(self, tries: int) -> None:
+    async def _write_all(self, tries: int, *, patient: bool = False) -> None:
         while self._noted or self._unwritten:
             self._wake.clear()
             self._correlate()
-            if self._unwritten:
-                await self._write_one(next(iter(self._unwritten.values())), tries)
+            waits = patient and self._busy()
+            due = next((each for each in self._unwritten.values() if not waits or self._is_due(each)), None)
+            if due is not None:
+                await self._write_one(due, tries)
+            elif self._unwritten:
+                await self._clock.sleep(LOOK)
+
+    def _is_due(self, series: Series) -> bool:
+        """Whether it must not wait for other work."""
+        first = series.first
+        waited = self._clock.monotonic() - first.since
+        return first.type == EventType.WARNING or waited >= LATEST.total_seconds()
 
     def _correlate(self) -> None:
         while self._noted:

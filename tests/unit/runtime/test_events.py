@@ -7,7 +7,7 @@ import pytest
 from gangline.api.core import ObjectReference, Pod
 from gangline.api.meta import JSON, Key, Object, ObjectMeta
 from gangline.kube.errors import Unreachable
-from gangline.runtime.events import EventType, Outcome, Recorder
+from gangline.runtime.events import LATEST, EventType, Outcome, Recorder
 from gangline.runtime.series import event_name, truncated
 from gangline.testing.clock import FakeClock, settle
 from memoryserver import Call, MemoryServer, failure
@@ -97,6 +97,40 @@ async def test_events_may_wait_until_the_work_is_done() -> None:
         await desk.clock.advance(SECOND)
         assert len(desk.events) == 1
         task.cancel()
+
+
+async def test_while_there_is_work_only_warnings_are_written_and_nothing_waits_for_ever() -> None:
+    desk, busy = Desk(), True
+    client = desk.server.client(desk.wire)
+    recorder = Recorder(client, "gangline.dev/operator", "here", desk.clock, busy=lambda: busy)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(recorder.run())
+        recorder.record(JOB, NORMAL, "Created", "a pod")
+        recorder.record(JOB, WARNING, "FailedCreate", "no quota")
+        await desk.clock.advance(SECOND)
+        assert [event["reason"] for event in desk.events] == ["FailedCreate"]
+        await desk.clock.advance(LATEST)
+        assert [event["reason"] for event in desk.events] == ["FailedCreate", "Created"]
+        recorder.record(JOB, NORMAL, "Created", "another pod")
+        await desk.clock.advance(SECOND)
+        assert len(desk.events) == 2
+        busy = False
+        await desk.clock.advance(SECOND)
+        assert len(desk.events) == 3
+        task.cancel()
+
+
+async def test_what_waits_for_work_is_written_when_the_process_ends() -> None:
+    desk = Desk()
+    client = desk.server.client(desk.wire)
+    recorder = Recorder(client, "gangline.dev/operator", "here", desk.clock, busy=lambda: True)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(recorder.run())
+        recorder.record(JOB, NORMAL, "Created", "a pod")
+        await desk.clock.advance(SECOND)
+        assert desk.events == []
+        task.cancel()
+    assert len(desk.events) == 1
 
 
 async def test_repeat_counts_in_the_series_of_the_first(desk: Desk) -> None:

@@ -1,10 +1,9 @@
 """How fast and how cheap `gangline operator` is, side by side with the Kubeflow training operator. `make bench-operator`.
 
 Every run has a real kube-apiserver of its own, whose etcd syncs every write to the disk, a fresh operator, and pods that
-run as soon as they are there. The sides:
-gangline; the peer as it is shipped; the peer with the rate limit of its clients lifted and 10 threads; and a raw client
-that POSTs the same pods and services, 32 in flight. Their order alternates from round to round. Exits with 1 when a
-promised ratio is missed.
+run as soon as they are there. The sides: gangline; gangline with one service for a whole job; the peer as it is shipped;
+the peer with the rate limit of its clients lifted and 10 threads; and a raw client that POSTs the same pods and
+services, 32 in flight. Their order alternates from round to round. Exits with 1 when a promised ratio is missed.
 """
 
 import argparse
@@ -27,12 +26,18 @@ from bench.joblife import Namespace, Workload, marks, namespace, post_all, sessi
 from bench.measure import Figures, concluded, cpu_seconds, machine, median, seconds, show, size, times
 from bench.servers import cpu
 
-from operators import GANGLINE, LIFTED, SHIPPED, Operator, install_crds, running
+from operators import FEW_SERVICES, GANGLINE, LIFTED, SHIPPED, Operator, install_crds, running
 from realkube import KUBERNETES_VERSION, Process, RealServer, find_assets
 
 RAW = "raw client, 32 in flight"
-SIDES: Mapping[str, Operator] = {one.name: one for one in (GANGLINE, LIFTED, SHIPPED)}
-SHORT = {"gangline": GANGLINE.name, "lifted": LIFTED.name, "peer": SHIPPED.name, "raw": RAW}
+SIDES: Mapping[str, Operator] = {one.name: one for one in (GANGLINE, FEW_SERVICES, LIFTED, SHIPPED)}
+SHORT = {
+    "gangline": GANGLINE.name,
+    "few-services": FEW_SERVICES.name,
+    "lifted": LIFTED.name,
+    "peer": SHIPPED.name,
+    "raw": RAW,
+}
 WORKLOADS = ("1x500", "100x2", "500x2")
 NEIGHBOURS = "neighbours"
 OPERATOR = "operator"  # the user that is counted
@@ -54,7 +59,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path(__file__).parents[1]) as folder:
         for text in asked.workloads:
             if text == NEIGHBOURS:
-                sides = [SIDES[name] for name in asked.operators if name in SIDES]
+                sides = [
+                    SIDES[name] for name in asked.operators if name in SIDES and name != FEW_SERVICES.name
+                ]
                 found[text] = neighbours.measure(Path(folder), sides, asked.rounds, asked.patience)
                 neighbours.report(found[text])
             else:

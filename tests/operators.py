@@ -122,6 +122,10 @@ def _start_gangline(launch: Launch) -> Process:
     return Process(command, launch.folder / "gangline.log")
 
 
+def _start_few_services(launch: Launch) -> Process:
+    return _start_gangline(launch._replace(extra=[*launch.extra, "--services=per-job"]))
+
+
 def _flags(launch: Launch) -> list[str]:
     return [
         f"--kubeconfig={launch.kubeconfig}",
@@ -185,5 +189,6 @@ def _start_shipped(launch: Launch) -> Process:
 
 
 GANGLINE = Operator("gangline", lambda: None, _gangline_crds, _start_gangline)
+FEW_SERVICES = GANGLINE._replace(name="gangline, one service per job", start=_start_few_services)
 SHIPPED = Operator("peer", _peer_missing, peer_crds, _start_shipped)
 LIFTED = Operator("peer, lifted", _peer_missing, peer_crds, _start_lifted)

@@ -263,6 +263,24 @@ RECORDED: dict[str, tuple[Case, str]] = {
         ),
         "needs 16 nvidia.com/gpu, 11 free",
     ),
+    "no-queue": (
+        case(
+            # Seconds old: nobody has said anything about it yet.
+            job("Created", created=ago(0.05)),
+            *(replica(index, "Pending", node="", age=0.05) for index in range(2)),
+            gang=Gang(
+                "bert",
+                "Pending",
+                2,
+                message="0/2 members running",
+                queue="reserch",
+                resource="podgroups.scheduling.gangline.dev",
+                ours=True,
+            ),
+            queues=("production", "research"),
+        ),
+        "no queue reserch, and nobody is placed before there is one. Queues that can be used: production, research",
+    ),
     "gang-waits-its-turn": (
         case(
             job("Created"),

@@ -18,7 +18,8 @@ def check(files: tuple[str, ...], more: tuple[str, ...], recursive: bool, output
     r"""Find mistakes in files of training jobs, without a server.
 
     Each is told with file, line, field, and what to write: types, unknown fields, everything that an API server
-    with our definitions would refuse, and what could never run. Other kinds of object are only read.
+    with our definitions would refuse, of the job and of its pods, and what could never run. Other kinds of object are
+    only read.
 
     \b
       gangline check job.yaml

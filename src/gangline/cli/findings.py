@@ -1,5 +1,6 @@
 """What is wrong with a file, found without a server: file, line, path, and what to write."""
 
+import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
@@ -16,16 +17,20 @@ from gangline.api.meta import JSON
 from gangline.api.training import GROUP, VERSION, JobKind, TrainingJob
 from gangline.base.errors import InputError
 from gangline.cli.manifests import EMPTY, steps
+from gangline.cli.podfindings import refused
 from gangline.jobs.framework import Framework
 from gangline.jobs.intake import problems
 from gangline.operator.settings import OperatorSettings
 from gangline.schema.crds import schema
 from gangline.schema.embedded import MetadataError
-from gangline.schema.problems import ProblemKind
+from gangline.schema.problems import Problem, ProblemKind
 from gangline.schema.structural import Structural
 
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _ROUNDS = 3
+_QUANTITY = "in body should match '^[+-]?([0-9]+|[0-9]+\\.[0-9]*|\\.[0-9]+)(([KMGTPE]i)|"
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTPE]i?)[bB]?")
+"""What people write for an amount: `16 GiB`, `16Gib`, `16GB`."""
 _NOT_CHECKED = "some validation rules were not checked"
 
 
@@ -140,7 +145,9 @@ def _other(document: Document) -> Finding:
 def check_job(document: Document, facts: JobKind) -> list[Finding]:
     """All that is wrong with one job: its types, its schema and rules, what its framework cannot run. Each once."""
     found: dict[str, Finding] = {}
-    for finding in (*_types(document, facts), *_schema(document, facts), *_name(document)):
+    # What is told is left out of it.
+    body = deepcopy(document.body)
+    for finding in (*_types(document, facts), *_schema(document, facts, body), *_name(document)):
         found.setdefault(finding.path, finding)
     for finding in _rules(document, facts):
         if finding.path in found:
@@ -148,7 +155,17 @@ def check_job(document: Document, facts: JobKind) -> list[Finding]:
         # A rule of the schema speaks of the whole map; the framework knows the very field.
         found.pop(f"spec.{facts.replicas}", None)
         found[finding.path] = finding
+    for finding in _pods(document, facts, body, sound=not found):
+        if not any(_same(finding, other) for other in found.values()):
+            found[finding.path] = finding
     return sorted(found.values(), key=lambda finding: finding.line or 0)
+
+
+def _same(finding: Finding, other: Finding) -> bool:
+    """Whether another one says it, too: of the same field, of something inside it, or that the whole is there twice."""
+    if other.path == finding.path or other.path.startswith((f"{finding.path}.", f"{finding.path}[")):
+        return True
+    return other.message.startswith("Duplicate value") and finding.path.startswith(f"{other.path}.")
 
 
 def _types(document: Document, facts: JobKind) -> Iterator[Finding]:
@@ -158,8 +175,9 @@ def _types(document: Document, facts: JobKind) -> Iterator[Finding]:
         yield _decode_finding(error, document.file or "")
 
 
-def _schema(document: Document, facts: JobKind) -> Iterator[Finding]:
-    structural, body = _structural(facts.kind), deepcopy(document.body)
+def _schema(document: Document, facts: JobKind, body: JSON) -> Iterator[Finding]:
+    """What is wrong by its schema. The body loses fields that nobody knows, and values that cannot be."""
+    structural = _structural(facts.kind)
     try:
         for field in structural.prepare(body):
             yield _unknown(document, field, structural)
@@ -169,18 +187,33 @@ def _schema(document: Document, facts: JobKind) -> Iterator[Finding]:
     # Some mistakes keep the rules from being looked at. Once told, they are left out, to see what else there is.
     if isinstance(body.setdefault("metadata", {}), dict):
         body["metadata"].setdefault("name", "x")  # that it is missing is told elsewhere
+    judged = deepcopy(body)
     for _ in range(_ROUNDS):
-        structural.default(body)
-        wrong = structural.validate(body).problems
+        structural.default(judged)
+        wrong = structural.validate(judged).problems
         for problem in wrong:
             if not problem.detail.startswith(_NOT_CHECKED):
                 field = "" if problem.field == "<nil>" else problem.field
                 # A rule shows no value of its own, only what kind of thing it is about.
                 ruled = problem.kind is ProblemKind.INVALID and problem.value in ("object", "array")
-                yield _finding(document, field, problem.detail if ruled else problem.message)
-                _leave_out(body, steps(field))
+                yield _finding(document, field, *_plainly(problem, ruled=ruled))
+                _leave_out(judged, steps(field))
+                if not ruled:
+                    _leave_out(body, steps(field))
         if not any(problem.detail.startswith(_NOT_CHECKED) for problem in wrong):
             return
+
+
+def _plainly(problem: Problem, *, ruled: bool) -> tuple[str, str]:
+    """What is wrong, and what to write. The pattern of a quantity is nothing for people."""
+    if _QUANTITY not in problem.detail or not isinstance(problem.value, str):
+        return problem.detail if ruled else problem.message, ""
+    meant = _AMOUNT.fullmatch(problem.value)
+    field = problem.field.rpartition(".")[2]
+    # A thousand is written small, alone of all.
+    unit = "" if meant is None else "k" if meant[2] == "K" else meant[2]
+    write = f"{field}: {meant[1]}{unit}" if meant else ""
+    return f'"{problem.value}" is no quantity; write a number, with a unit or without: 500m, 2, 16Gi', write
 
 
 def _leave_out(body: Any, path: tuple[str | int, ...]) -> None:
@@ -245,6 +278,16 @@ def _rules(document: Document, facts: JobKind) -> Iterator[Finding]:
         return
     for problem in wrong:
         yield _finding(document, problem.path, problem.message)
+
+
+def _pods(document: Document, facts: JobKind, body: JSON, *, sound: bool) -> Iterator[Finding]:
+    try:
+        wrong = list(refused(framework_of(facts.kind), body, sound=sound))
+    except (DecodeError, AttributeError, KeyError, TypeError, ValueError):
+        # A template that has not even the right types: told by its schema.
+        return
+    for path, message, write in wrong:
+        yield Finding(document.file or "", message, document.line(path), render(path), write)
 
 
 def framework_of(kind: str, settings: OperatorSettings = OperatorSettings()) -> Framework[Any]:  # noqa: B008 - frozen

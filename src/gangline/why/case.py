@@ -210,12 +210,19 @@ class Case(msgspec.Struct, frozen=True):
     # What pods have taken of each node. None: not readable.
     taken: Mapping[str, Mapping[str, Quantity]] | None = None
     gang: Gang | None = None
+    # Queues of our scheduler that exist, read where the PodGroup names one. None: not read, or not readable.
+    queues: tuple[str, ...] | None = None
     operator: Operator = Operator()
     # The pods of the job could not be read: that there are none means nothing.
     blind: bool = False
     # What could not be read, and why.
     unread: tuple[str, ...] = ()
     patience: Patience = Patience()
+
+    @property
+    def touched(self) -> bool:
+        """Whether somebody has begun with it. A new job's pods are made before its status is written."""
+        return bool(self.job.noticed or self.events or self.replicas or self.gang)
 
     def replica(self, pod: str) -> Replica | None:
         return next((one for one in self.replicas if one.pod.metadata.name == pod), None)

@@ -11,6 +11,7 @@ import msgspec
 from gangline.api.core import Lease, Node, Pod
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.quantity import Quantity, QuantityError, add, parse_resources
+from gangline.api.scheduling import DEFAULT_QUEUE
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError, InputError
 from gangline.base.tasks import run_all
@@ -27,7 +28,7 @@ from gangline.kube.pods import Pods
 from gangline.why import subjects
 from gangline.why.case import Case, Claim, Gang, Operator, Patience, Replica, Told
 from gangline.why.custom import custom_kinds, custom_owner
-from gangline.why.kinds import CLAIMS, EVENTS, METRICS, OWNERS, POD_GROUPS, PODS, Owner, owner, value
+from gangline.why.kinds import CLAIMS, EVENTS, METRICS, OWNERS, POD_GROUPS, PODS, QUEUES, Owner, owner, value
 
 T = TypeVar("T")
 
@@ -138,6 +139,7 @@ class Collector:
             gang = group.create_task(self._gang(replicas))
             operator = group.create_task(self._operator())
         about, read = events.result(), logs.result()
+        queues = await self._queues(gang.result())
         return Case(
             job=job,
             now=self._now,
@@ -152,6 +154,7 @@ class Collector:
             nodes=nodes.result(),
             taken=taken.result(),
             gang=gang.result(),
+            queues=queues,
             operator=operator.result(),
             blind=self._blind,
             unread=tuple(dict.fromkeys(self._unread)),
@@ -276,6 +279,15 @@ class Collector:
                 if value(body, "metadata", "name") in names:
                     return subjects.gang(body)
         return None
+
+    async def _queues(self, gang: Gang | None) -> tuple[str, ...] | None:
+        """Those of our scheduler, by name: asked only for a group that names one that must exist."""
+        if gang is None or not gang.ours or gang.queue in ("", DEFAULT_QUEUE):
+            return None
+        if self._job.recorded is not None:  # A record has no queues in it.
+            return None
+        found = await self._list(QUEUES, "queues", Selector())
+        return None if found is None else tuple(sorted(value(one, "metadata", "name") or "" for one in found))
 
     async def _usage(self, replicas: Iterable[Replica]) -> dict[str, tuple[Quantity | None, Quantity | None]]:
         """CPU and memory, where the cluster measures them."""

@@ -229,7 +229,12 @@ def notes(case: Case) -> tuple[str, ...]:
     if job.suspended and not job.finished:
         said.append(f"it is suspended: {job.suspend_field} is true. Let it run: gangline resume {job.name}")
     if not job.noticed and case.since(job.created) < case.patience.notice:
-        said.append(f"it was created {lasting(case.since(job.created))} ago; nobody has looked at it yet")
+        how = (
+            "it is being started, and its status comes next"
+            if case.touched
+            else "nobody has looked at it yet"
+        )
+        said.append(f"it was created {lasting(case.since(job.created))} ago; {how}")
     if job.restarts and job.state in ("Running", "Succeeded"):
         first = job.first_failure
         how = (

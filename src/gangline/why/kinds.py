@@ -30,6 +30,7 @@ POD_GROUPS = (
     plain("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups"),
     plain("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups"),
 )
+QUEUES = plain("scheduling.gangline.dev", "v1alpha1", "Queue", "queues", namespaced=False)
 
 
 class Owner(msgspec.Struct, frozen=True):

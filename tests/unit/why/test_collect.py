@@ -170,6 +170,43 @@ async def test_pods_of_a_trainjob_are_found_through_jobset_and_job() -> None:
     assert [cause.rule for cause in diagnose(found).causes] == ["evicted"]
 
 
+def young_gang(queue: str) -> Server:
+    """A job that was made a second ago, and its PodGroup of ours; the operator has got no further."""
+    born = {**JOB["metadata"], "creationTimestamp": "2025-12-31T23:59:59Z"}  # type: ignore[dict-item]
+    group = {
+        "apiVersion": "scheduling.gangline.dev/v1alpha1",
+        "metadata": {"name": "x", "namespace": "ml"},
+        "spec": {"minMember": 1, "queue": queue},
+    }
+    container = {"name": "tensorflow", "image": "example.org/mnist:1"}
+    worker = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+    spec = {
+        "tfReplicaSpecs": {"Worker": worker},
+        "runPolicy": {"schedulingPolicy": {"queue": queue}},
+    }
+    groups = "/apis/scheduling.gangline.dev/v1alpha1"
+    return Server(
+        {
+            tfjob(): {**JOB, "metadata": born, "spec": spec, "status": {}},
+            f"{groups}/namespaces/ml/podgroups": {"items": [group]},
+            f"{groups}/queues": {"items": [{"metadata": {"name": "research"}}]},
+        }
+    )
+
+
+async def test_the_missing_queue_of_a_job_that_is_a_second_old_is_named() -> None:
+    found = await collect(Client(young_gang("reserch")), "tfjob/x", "ml", FakeClock())
+    assert found.queues == ("research",)
+    assert [cause.rule for cause in diagnose(found).causes] == ["no-queue"]
+
+
+async def test_queues_are_not_read_for_a_group_that_names_none() -> None:
+    server = young_gang("")
+    found = await collect(Client(server), "tfjob/x", "ml", FakeClock())
+    assert found.queues is None
+    assert not [path for path in server.asked if path.endswith("/queues")]
+
+
 async def test_a_job_from_the_record_of_its_run_is_judged_by_its_last_moment() -> None:
     """It ran well when its run was interrupted, a year ago: nothing hangs, and nobody is missing."""
     annotations = {"local.gangline.dev/run-ended": "2025-01-01T00:00:00Z the run was interrupted"}

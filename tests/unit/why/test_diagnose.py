@@ -1,5 +1,8 @@
 """The rules on cases as clusters report them; and silence where nothing is wrong."""
 
+import re
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -7,7 +10,7 @@ from gangline.api.meta import Condition
 from gangline.api.quantity import parse_resources
 from gangline.api.training import Failure
 from gangline.why import subjects
-from gangline.why.case import Told
+from gangline.why.case import Gang, Told
 from gangline.why.diagnose import agreed, diagnose, sentence
 from gangline.why.report import Report
 from gangline.why.rules.table import RULES
@@ -38,7 +41,8 @@ def test_recorded_fault_is_found(rule: str) -> None:
     assert [cause.rule for cause in report.causes] == [rule], report
     assert words in " ".join((report.cause, *report.next))
     assert report.next, "there is always a next step"
-    assert "{" not in " ".join((report.cause, *report.next)), "every word of it is filled in"
+    said = " ".join((report.cause, *report.next))
+    assert not re.search(r"\{\w*\}", said), "every word of it is filled in"
     assert not report.healthy
 
 
@@ -395,6 +399,85 @@ def test_a_gang_of_ours_that_waits_for_its_queue_is_not_said_not_to_fit() -> Non
     (cause,) = report.causes
     assert cause.rule == "gang-waits-its-turn"
     assert "queue default is at its cap" in cause.cause
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+def test_a_new_job_whose_pods_come_before_its_status_is_being_started(phase: str) -> None:
+    young = job("Pending", noticed=False, created=ago(0.05))
+    made = [
+        replica(index, phase, node="" if phase == "Pending" else "node-1", age=0.05) for index in range(2)
+    ]
+    report = diagnose(case(young, *made))
+    assert report.healthy
+    assert report.notes == ("it was created 3 s ago; it is being started, and its status comes next",)
+
+
+def test_a_new_job_that_nobody_has_begun_with_lacks_no_operator_yet() -> None:
+    report = diagnose(case(job("Pending", noticed=False, created=ago(0.05))))
+    assert report.healthy
+    assert report.notes == ("it was created 3 s ago; nobody has looked at it yet",)
+
+
+def test_where_there_is_a_podgroup_of_it_there_is_an_operator() -> None:
+    begun = Gang("bert", "Inqueue", 2)
+    report = diagnose(case(job("Pending", noticed=False, created=ago(2)), gang=begun))
+    assert "no-operator" not in [cause.rule for cause in report.causes]
+
+
+def test_a_job_that_has_pods_is_not_told_that_its_spec_cannot_run() -> None:
+    # Whoever made them has laxer rules than we.
+    young = job("Pending", noticed=False, created=ago(0.05), problems=("spec.x: write y",))
+    assert diagnose(case(young, replica(0, "Pending", node="", age=0.05))).healthy
+
+
+def queue_report(queue: str, queues: tuple[str, ...] | None, *, attempt: str = "", **about: Any) -> Report:
+    """Of a job that has just been made, with its queue and those that exist."""
+    group = {
+        "apiVersion": "scheduling.gangline.dev/v1alpha1",
+        "metadata": {"name": "bert"},
+        "spec": {"minMember": 2, "queue": queue},
+        "status": {
+            "state": {"phase": "Pending", "message": f"0/2 members running{attempt and '; '}{attempt}"}
+        },
+    }
+    waiting = [replica(index, "Pending", node="", age=0.05) for index in range(2)]
+    young = {"created": ago(0.05), **about}
+    return diagnose(case(job("Created", **young), *waiting, gang=subjects.gang(group), queues=queues))
+
+
+def test_a_queue_that_does_not_exist_is_named_at_once_with_what_to_type() -> None:
+    (cause,) = queue_report("reserch", ("production", "research")).causes
+    assert cause.rule == "no-queue"
+    assert "queues that were made: production, research" in cause.evidence
+    move, make, field = cause.next
+    assert move.endswith(
+        "kubectl patch podgroups.scheduling.gangline.dev bert -n team-a"
+        """ --type merge -p '{"spec":{"queue":"research"}}'"""
+    )
+    assert '"kind":"Queue","metadata":{"name":"reserch"}' in make
+    assert "spec.runPolicy.schedulingPolicy.queue" in field
+
+
+def test_a_queue_that_does_not_exist_is_told_once_when_the_scheduler_has_said_so_too() -> None:
+    said = "queue 'q' does not exist: create it, or use 'default'"
+    (cause,) = queue_report("q", (), attempt=said, created=ago(60)).causes
+    assert (cause.rule, cause.evidence[1:]) == (
+        "no-queue",
+        ("queues that were made: none", f"the scheduler says: {said}"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("queue", "queues"),
+    [("research", ("research",)), ("", ()), ("default", ()), ("research", None)],
+    ids=["exists", "none named", "default", "not readable"],
+)
+def test_a_queue_that_may_be_there_is_no_cause(queue: str, queues: tuple[str, ...] | None) -> None:
+    assert queue_report(queue, queues).healthy
+
+
+def test_a_suspended_job_needs_no_queue_yet() -> None:
+    assert queue_report("q", (), suspended=True).healthy
 
 
 def test_a_gang_of_ours_that_lacks_members_is_nothing_of_its_own() -> None:

@@ -31,7 +31,7 @@ def invalid(scene: Scene) -> Iterator[Match]:
 def _idle(case: Case) -> bool:
     """Nothing has come of it. Where something has, its operator's rules are not ours."""
     if not case.job.noticed:
-        return True
+        return not case.replicas
     return case.job.state in ("Pending", "Created", "Failed") and not case.replicas and not case.blind
 
 
@@ -48,8 +48,7 @@ def elsewhere(scene: Scene) -> Iterator[Match]:
 def _unnoticed(scene: Scene) -> bool:
     """No status, no event, no pod. An operator whose tries are all refused may write no status, but it tells."""
     case = scene.case
-    touched = case.job.noticed or case.events or case.replicas
-    return not touched and case.since(case.job.created) >= case.patience.notice
+    return not case.touched and case.since(case.job.created) >= case.patience.notice
 
 
 def no_operator(scene: Scene) -> Iterator[Match]:

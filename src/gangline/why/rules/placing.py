@@ -1,11 +1,12 @@
 """Pods that have no node: what they ask for, and how far it is from fitting."""
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping
 
 from gangline.api.core import PodPhase
 from gangline.api.quantity import ZERO, Quantity, add, parse_resources
-from gangline.api.scheduling import DEFAULT_QUEUE, GroupPhase, GroupReason
+from gangline.api.scheduling import DEFAULT_QUEUE, GROUP, VERSION, GroupPhase, GroupReason
 from gangline.why.case import Case, Replica
 from gangline.why.report import Match, Rule, Scene
 from gangline.why.words import amount, count, lasting
@@ -177,10 +178,41 @@ def gang(scene: Scene) -> Iterator[Match]:
     yield Match(tuple(one.name for one in waiting), values, (*said, *queue))
 
 
+def no_queue(scene: Scene) -> Iterator[Match]:
+    """The group names a queue that nobody has made. That is so from the first moment: there is nothing to wait for."""
+    case, group = scene.case, scene.case.gang
+    if group is None or not _queue_is_missing(case) or case.job.suspended:
+        return
+    there = tuple(dict.fromkeys((*(case.queues or ()), DEFAULT_QUEUE)))
+    close = difflib.get_close_matches(group.queue, there, 1) or [DEFAULT_QUEUE]
+    values = {
+        "queue": group.queue,
+        "there": ", ".join(there),
+        "move": f"kubectl patch {group.resource} {group.name} -n {case.job.namespace} --type merge"
+        f' -p \'{{"spec":{{"queue":"{close[0]}"}}}}\'',
+        "make": f'echo \'{{"apiVersion":"{GROUP}/{VERSION}","kind":"Queue","metadata":{{"name":"{group.queue}"}}}}\''
+        " | gangline apply -f -",
+    }
+    if case.job.training and group.name == case.job.name:
+        values["field"] = "spec.runPolicy.schedulingPolicy.queue"
+    waiting = tuple(one.name for one in case.replicas if not one.pod.spec.node_name)
+    made = ", ".join(case.queues or ()) or "none"
+    said = (f"PodGroup {group.name} is in queue {group.queue}", f"queues that were made: {made}")
+    told = (f"the scheduler says: {group.attempt}",) if group.queue in group.attempt else ()
+    yield Match(waiting, values, (*said, *told))
+
+
+def _queue_is_missing(case: Case) -> bool:
+    group = case.gang
+    if group is None or not group.ours or case.queues is None:
+        return False
+    return group.queue not in ("", DEFAULT_QUEUE, *case.queues)
+
+
 def turn(scene: Scene) -> Iterator[Match]:
     """There may be room, but not for this one now: its queue, its elders, or those who are about to leave."""
     case, group = scene.case, scene.case.gang
-    if group is None or not group.ours or group.reason or not group.attempt:
+    if group is None or not group.ours or group.reason or not group.attempt or _queue_is_missing(case):
         return
     if case.since(case.job.created) < case.patience.notice:
         return
@@ -241,6 +273,17 @@ def no_scheduler(scene: Scene) -> Iterator[Match]:
 
 
 RULES = (
+    Rule(
+        "no-queue",
+        "the PodGroup names a queue of our scheduler that does not exist",
+        no_queue,
+        "there is no queue {queue}, and nobody is placed before there is one. Queues that can be used: {there}.",
+        (
+            "move it to one that exists: {move}",
+            "or make that queue: {make}",
+            "and before you submit the job again write the right one into {field}",
+        ),
+    ),
     Rule(
         "gang-does-not-fit",
         "the PodGroup waits, because not all members fit at once",

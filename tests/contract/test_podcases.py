@@ -1,0 +1,29 @@
+"""What `gangline check` says of pod templates is what servers say of the pods: no more, and no less."""
+
+from typing import Any
+
+import pytest
+
+from gangline.api.meta import JSON
+from gangline.api.scheme import Resource
+from gangline.kube.client import Client
+from gangline.kube.errors import Invalid
+from podcases import BAD, FINE, GOOD
+
+PODS = Resource("", "v1", "Pod", "pods", dict[str, Any])
+
+
+async def create(client: Client, namespace: str, spec: JSON) -> None:
+    await client.create(PODS, {"metadata": {"generateName": "x-", "namespace": namespace}, "spec": spec})
+
+
+async def test_a_server_refuses_every_pod_that_is_said_to_be_wrong(client: Client, namespace: str) -> None:
+    for name, bad in BAD.items():
+        with pytest.raises(Invalid) as caught:
+            await create(client, namespace, bad.spec)
+        assert caught.value.causes, name
+
+
+async def test_a_server_takes_every_pod_that_nothing_is_said_of(client: Client, namespace: str) -> None:
+    for spec in (GOOD, *(fine.spec for fine in FINE.values())):
+        await create(client, namespace, spec)

@@ -1,0 +1,180 @@
+"""What an API server would refuse of a job's pods, found in the file."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from gangline.api.meta import JSON
+from gangline.cli.findings import Finding, check_text
+from podcases import BAD, FINE, GOOD, Bad
+
+TEMPLATE = "spec.tfReplicaSpecs.Worker.template.spec"
+KINDS = {
+    "TFJob": ("tfReplicaSpecs", "Worker", "tensorflow"),
+    "PyTorchJob": ("pytorchReplicaSpecs", "Master", "pytorch"),
+    "XGBoostJob": ("xgbReplicaSpecs", "Master", "xgboost"),
+    "MPIJob": ("mpiReplicaSpecs", "Launcher", "mpi"),
+    "PaddleJob": ("paddleReplicaSpecs", "Worker", "paddle"),
+    "JAXJob": ("jaxReplicaSpecs", "Worker", "jax"),
+}
+
+
+def found(spec: JSON, *, metadata: JSON | None = None, policy: JSON | None = None) -> tuple[Finding, ...]:
+    """Of a TFJob with workers of this template."""
+    worker: JSON = {"replicas": 2, "template": {"metadata": metadata or {}, "spec": spec}}
+    job: JSON = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": "linear"},
+        "spec": {"tfReplicaSpecs": {"Worker": worker}, "runPolicy": policy or {}},
+    }
+    return check_text(yaml.safe_dump(job), "job.yaml").findings
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_what_a_server_refuses_of_a_pod_is_told_once_with_path_and_what_to_write(bad: Bad) -> None:
+    (finding,) = found(bad.spec)
+    assert finding.path == f"{TEMPLATE}.{bad.path}"
+    assert bad.says in finding.message
+    assert finding.write == bad.write
+
+
+@pytest.mark.parametrize("spec", [GOOD, *(fine.spec for fine in FINE.values())], ids=["good", *FINE])
+def test_of_a_pod_that_a_server_takes_nothing_is_told(spec: JSON) -> None:
+    assert found(spec) == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        # A server of 1.34 leaves these out, and others take them.
+        ("restartPolicy", "Always"),
+        ("restartPolicy", "Never"),
+        ("lifecycle", {"stopSignal": "SIGUSR1"}),
+    ],
+)
+def test_what_depends_on_the_version_is_left_to_the_server(field: str, value: Any) -> None:
+    assert found(Bad(f"containers.0.{field}", value, "", "").spec) == ()
+
+
+def test_what_is_no_restart_policy_of_a_container_is_wrong_in_all_versions() -> None:
+    (finding,) = found(Bad("containers.0.restartPolicy", "never", "", "").spec)
+    assert (finding.path, finding.write) == (
+        f"{TEMPLATE}.containers[0].restartPolicy",
+        "restartPolicy: Never",
+    )
+
+
+def test_the_restart_policy_of_a_template_never_counts() -> None:
+    assert found({**GOOD, "restartPolicy": "ExitCode"}) == ()
+
+
+def test_labels_of_a_template_are_looked_at() -> None:
+    (finding,) = found(GOOD, metadata={"labels": {"team": "a b"}})
+    assert finding.path == "spec.tfReplicaSpecs.Worker.template.metadata.labels"
+
+
+def test_a_job_that_is_created_suspended_is_looked_at_too() -> None:
+    assert len(found(BAD["protocol"].spec, policy={"suspend": True})) == 1
+
+
+def test_a_volume_of_the_operators_own_may_be_mounted_by_a_sidecar() -> None:
+    mount = [{"name": "mpi-job-config", "mountPath": "/hosts"}]
+    containers: Any = [
+        {"name": "mpi", "image": "x", "command": ["mpirun"]},
+        {"name": "watch", "image": "x", "volumeMounts": mount},
+    ]
+    workers: JSON = {"replicas": 1, "template": {"spec": {"containers": [{"name": "mpi", "image": "x"}]}}}
+    job: JSON = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "MPIJob",
+        "metadata": {"name": "x"},
+        "spec": {
+            "mpiReplicaSpecs": {
+                "Launcher": {"template": {"spec": {"containers": containers}}},
+                "Worker": workers,
+            }
+        },
+    }
+    assert check_text(yaml.safe_dump(job), "job.yaml").findings == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_templates_of_every_kind_are_looked_at(kind: str) -> None:
+    field, replica, container = KINDS[kind]
+    made = {"name": container, "image": "x", "imagePullPolicy": "Sometimes"}
+    specs = {replica: {"replicas": 1, "template": {"spec": {"containers": [made]}}}}
+    if kind == "MPIJob":
+        specs["Worker"] = {
+            "replicas": 1,
+            "template": {"spec": {"containers": [{"name": "mpi", "image": "x"}]}},
+        }
+    job: JSON = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": "x"},
+        "spec": {field: specs},
+    }
+    (finding,) = check_text(yaml.safe_dump(job), "job.yaml").findings
+    assert finding.path == f"spec.{field}.{replica}.template.spec.containers[0].imagePullPolicy"
+
+
+FILE = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata:
+  name: linear
+spec:
+  tfReplicaSpecs:
+    worker:
+      replicas: three
+      template:
+        spec:
+          containers:
+            - name: main
+              image: x
+              imagePullPolicy: always
+              volumeMounts:
+                - name: data
+                  mountPath: /data
+                  mountPropagation: Both
+          volumes:
+            - name: data
+"""
+
+
+def test_mistakes_of_all_sorts_are_told_together_with_their_lines() -> None:
+    told = [(one.line, one.path.rpartition(".")[2]) for one in check_text(FILE, "job.yaml").findings]
+    assert told == [(8, "replicas"), (11, "containers"), (14, "imagePullPolicy"), (18, "mountPropagation")]
+
+
+@pytest.mark.parametrize(
+    ("text", "write"),
+    [("16 GiB", "memory: 16Gi"), ("16GB", "memory: 16G"), ("1.5KB", "memory: 1.5k"), ("much", "")],
+)
+def test_an_amount_that_cannot_be_read_is_told_without_a_pattern(text: str, write: str) -> None:
+    (finding,) = found(Bad("containers.0.resources.limits.memory", text, "", "").spec)
+    assert finding.path == f"{TEMPLATE}.containers[0].resources.limits.memory"
+    assert (
+        finding.message == f'"{text}" is no quantity; write a number, with a unit or without: 500m, 2, 16Gi'
+    )
+    assert finding.write == write
+
+
+def test_a_port_without_a_number_hides_no_other_mistake() -> None:
+    spec = Bad("containers.0.ports.0", {"hostPort": 80}, "", "").spec
+    spec["volumes"][0]["emptyDir"] = {"sizeLimit": "-1"}
+    assert [one.path.removeprefix(f"{TEMPLATE}.") for one in found(spec)] == [
+        "containers[0].ports[0].containerPort",
+        "volumes[0].emptyDir.sizeLimit",
+    ]
+
+
+def test_each_is_one_line_and_below_it_what_to_write() -> None:
+    text = FILE.replace("three", "3").replace("name: main", "name: tensorflow").replace("Both", "None")
+    (finding,) = check_text(text, "job.yaml").findings
+    assert str(finding) == (
+        "job.yaml:14: spec.tfReplicaSpecs.worker.template.spec.containers[0].imagePullPolicy: Unsupported value:"
+        ' "always": supported values: "Always", "IfNotPresent", "Never"\n  write:   imagePullPolicy: Always'
+    )

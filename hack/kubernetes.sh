@@ -10,9 +10,9 @@
 #   GANGLINE_CACHE      where they are kept         (default: ~/.cache/gangline)
 #   KUBERNETES_VERSION  what is built               (default: 1.34.4; tests/realkube.py must agree)
 #
-# Tests of Kubernetes' own gang scheduling take a newer one, and are skipped without it:
+# Tests of Kubernetes' own gang scheduling take newer ones, 1.36.3 and 1.37.1, and are skipped without them:
 #
-#   KUBERNETES_VERSION=1.36.3 hack/kubernetes.sh kube-apiserver etcd kube-scheduler
+#   KUBERNETES_VERSION=1.37.1 hack/kubernetes.sh kube-apiserver etcd kube-scheduler kube-controller-manager
 #
 # Needs bash and Python 3.11. Go comes from PATH, or from PyPI into the same cache.
 set -euo pipefail

@@ -81,7 +81,7 @@ def _pod(framework: Framework[J], seen: Observed[J], seat: Member, ledger: Ledge
         seen.site,
         number=ledger.round,
         restarts_together=together and spec.restart_policy != RestartPolicy.NEVER,
-        marks=gangs.marks(seen.team, seat) if gangs is not None else UNMARKED,
+        marks=gangs.marks(seen.team, seat, seen.group) if gangs is not None else UNMARKED,
     )
     return Create(PODS, body)
 
@@ -114,7 +114,7 @@ def _elsewhere(seen: Observed[J], templates: Mapping[str, JSON]) -> tuple[Note, 
         )
         for kind, template in templates.items()
         if (name := (template.get("spec") or {}).get("schedulerName"))
-        and name != (gangs.marks(seen.team, Member(kind, 0)).scheduler or name)
+        and name != (gangs.marks(seen.team, Member(kind, 0), seen.group).scheduler or name)
     )
 
 

@@ -76,7 +76,7 @@ class Observed(msgspec.Struct, Generic[J], frozen=True):
         policy = framework.run_policy(job).scheduling_policy
         placed_by = choice(site, job, policy=policy is not None)
         fewest = framework.fewest(job) if not wrong and isinstance(framework, Shrinks) else None
-        team = Team(job, replicas, policy or SchedulingPolicy(), fewest)
+        team = Team(job, replicas, policy or SchedulingPolicy(), fewest, _ended(gang))
         gangs = placed_by.gangs
         group = find(groups_of(gangs), job.metadata.name) if gangs is not None and not wrong else None
         ports = {kind: port_number(spec.template, facts) for kind, spec in replicas.items()}
@@ -123,6 +123,13 @@ class Observed(msgspec.Struct, Generic[J], frozen=True):
 def owned(found: JSON, uid: str) -> bool:
     """Whether an object is the job's of that uid."""
     return any(owner.get("uid") == uid for owner in found["metadata"].get("ownerReferences") or [])
+
+
+def _ended(gang: Gang) -> int:
+    """0 where it is of no interest: nobody is told of every member that ends while no other waits for a place."""
+    ended = sum(counts.succeeded for counts in gang.counts.values())
+    placed = sum(bool(pod.spec.node_name) for pod in gang.pods.values()) if ended else 0
+    return ended if placed < len(gang.seats) else 0
 
 
 def _grouped(

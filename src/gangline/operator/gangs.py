@@ -20,8 +20,8 @@ _REMEDIES = {
     SCHEDULER: "gangline crds | kubectl apply -f -, and run gangline scheduler",
     Volcano.name: "install Volcano",
     Kubernetes.name: (
-        "it takes Kubernetes 1.36 or later, with feature gates GenericWorkload and GangScheduling and the API"
-        " scheduling.k8s.io/v1alpha2 (from 1.37 on v1beta1) switched on"
+        "it takes Kubernetes 1.36 with feature gates GenericWorkload and GangScheduling and the API"
+        " scheduling.k8s.io/v1alpha2 switched on, or 1.37 with GenericWorkload and scheduling.k8s.io/v1beta1"
     ),
 }
 

@@ -65,7 +65,7 @@ class Gangline:
         body: JSON = {"metadata": metadata, "spec": spec}
         return (Companion(PODGROUPS.name, body, ("spec",), only_active=True),)
 
-    def marks(self, team: Team, member: Member) -> Marks:
+    def marks(self, team: Team, member: Member, found: JSON | None) -> Marks:
         pinned = team.job.metadata.annotations.get(COMMIT, "").lower() == PIN
         needed = team.rank(member) < _wanted(team)
         return Marks(

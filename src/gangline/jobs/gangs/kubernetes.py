@@ -4,7 +4,7 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
-from gangline.api.training import TrainingJob
+from gangline.api.training import ReplicaSpec, TrainingJob
 from gangline.jobs.framework import Companion
 from gangline.jobs.gang import Member
 from gangline.jobs.gangs.autoscalers import STAYS
@@ -38,13 +38,12 @@ class Kubernetes:
 
     def groups(self, team: Team, found: JSON | None) -> tuple[Companion, ...]:
         job, name = team.job, team.job.metadata.name
-        least = max(members(team), 1)
-        policy: JSON = {"schedulingPolicy": {"gang": {"minCount": least}}}
-        if least >= team.size:
+        policy: JSON = {"schedulingPolicy": {"gang": {"minCount": _least(team)}}}
+        if max(members(team), 1) >= team.size:
             # Nobody can be spared: whoever needs room takes all of it, or none.
             policy["disruptionMode"] = "PodGroup" if self._first else {"all": {}}
-        if team.policy.priority_class:
-            policy["priorityClassName"] = team.policy.priority_class
+        if shared := _priority_class(team):
+            policy["priorityClassName"] = shared
         workload: JSON = {
             "metadata": {"name": name},
             "spec": {"controllerRef": _reference(job), "podGroupTemplates": [{"name": _TEMPLATE, **policy}]},
@@ -67,15 +66,48 @@ class Kubernetes:
             }
         return {"workloadRef": {"workloadName": name, "templateName": _TEMPLATE}}
 
-    def marks(self, team: Team, member: Member) -> Marks:
+    def marks(self, team: Team, member: Member, found: JSON | None) -> Marks:
         needed = team.rank(member) < members(team)
-        return Marks(
-            defaults=STAYS if self._protect and needed else {},
-            spec={"schedulingGroup": {"podGroupName": team.job.metadata.name}},
-        )
+        spec: JSON = {"schedulingGroup": {"podGroupName": team.job.metadata.name}}
+        if self._first and _too_large(team, found):
+            # That group cannot be changed, and would wait for members that do not come.
+            spec = {}
+        shared = self._settled_class(team, found)
+        if shared and not _own_class(team.replicas[member.type]):
+            spec["priorityClassName"] = shared
+        return Marks(defaults=STAYS if self._protect and needed else {}, spec=spec)
+
+    def _settled_class(self, team: Team, found: JSON | None) -> str:
+        """From 1.37 on nobody is placed whose priority is not the group's, and that one stays what it was."""
+        if found is None or self._first:
+            return _priority_class(team)
+        return (found.get("spec") or {}).get("priorityClassName") or ""
 
     def admits(self, found: JSON | None) -> bool:
         return found is None or not found["metadata"].get("deletionTimestamp")
+
+
+def _least(team: Team) -> int:
+    """How many must fit at once. Those who have ended are not counted there, and are not waited for."""
+    least = members(team)
+    return max(min(least, team.size - team.ended) if team.ended else least, 1)
+
+
+def _too_large(team: Team, found: JSON | None) -> bool:
+    """Whether the group that is there wants more members than the team has now, or asks for."""
+    policy = ((found or {}).get("spec") or {}).get("schedulingPolicy") or {}
+    wanted: int = (policy.get("gang") or {}).get("minCount", 0)
+    return wanted > max(_least(team), team.size - team.ended)
+
+
+def _priority_class(team: Team) -> str:
+    """One for the group and all its pods: as asked for, else the one that all templates name."""
+    named = {_own_class(spec) for spec in team.replicas.values() if spec.replicas}
+    return team.policy.priority_class or (named.pop() if len(named) == 1 else "")
+
+
+def _own_class(spec: ReplicaSpec) -> str:
+    return (spec.template.get("spec") or {}).get("priorityClassName") or ""
 
 
 def _reference(job: TrainingJob) -> JSON:

@@ -23,6 +23,8 @@ class Team(msgspec.Struct, frozen=True):
     policy: SchedulingPolicy = SchedulingPolicy()
     # With how many it can still train; None: its size is fixed.
     fewest: int | None = None
+    # How many have succeeded while others wait for a place. Some schedulers no longer see those.
+    ended: int = 0
 
     @property
     def size(self) -> int:
@@ -73,7 +75,10 @@ class GangScheduler(Protocol):
         """The PodGroup of a team, given the one there is; last, after what must be there before it."""
         ...
 
-    def marks(self, team: Team, member: Member) -> Marks: ...
+    def marks(self, team: Team, member: Member, found: JSON | None) -> Marks:
+        """What a new pod of the team carries, given the PodGroup there is."""
+        ...
+
     def admits(self, found: JSON | None) -> bool:
         """Whether pods may be made, given the PodGroup there is."""
         ...

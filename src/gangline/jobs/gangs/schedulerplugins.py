@@ -28,7 +28,7 @@ class SchedulerPlugins:
             spec["scheduleTimeoutSeconds"] = team.policy.schedule_timeout_seconds
         return (companion(PODGROUPS.name, team.job, spec),)
 
-    def marks(self, team: Team, member: Member) -> Marks:
+    def marks(self, team: Team, member: Member, found: JSON | None) -> Marks:
         return Marks(self.name, labels={"scheduling.x-k8s.io/pod-group": team.job.metadata.name})
 
     def admits(self, found: JSON | None) -> bool:

@@ -30,7 +30,7 @@ class Volcano:
             spec["priorityClassName"] = policy.priority_class
         return (companion(PODGROUPS.name, team.job, spec),)
 
-    def marks(self, team: Team, member: Member) -> Marks:
+    def marks(self, team: Team, member: Member, found: JSON | None) -> Marks:
         name = {GROUP_NAME: team.job.metadata.name, "volcano.sh/task-spec": member.type.lower()}
         return Marks("volcano", annotations=name)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from gangline.api.codec import to_json
@@ -231,6 +231,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 4)), max_size=
 
 @settings(max_examples=80, deadline=None)
 @given(st.sampled_from([mpi, elastic, whole]), STEPS)
+@example(elastic, [("squeeze", 1), ("kill", 2), ("turn", 0), ("room", 0), ("turn", 0)])
 def test_a_job_whose_gang_was_in_trouble_runs_again_once_it_can(
     make: Any, steps: list[tuple[str, int]]
 ) -> None:
@@ -249,9 +250,9 @@ def test_a_job_whose_gang_was_in_trouble_runs_again_once_it_can(
         elif what == "fail":
             world.fail(known[number % len(known)])
         elif what == "room":
-            # Room that is in use stays so.
+            # Room that is in use, or given, stays so.
             world.places = number
-            world.most = max(world.most, world.count("Running"))
+            world.most = max(world.most, sum(bool(pod.spec.node_name) for pod in world.pods.values()))
         else:
             getattr(world, what)()
     world.places = 4

@@ -1,14 +1,16 @@
 """Fixtures and rules for every test."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
 import sys
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 
+import hypothesis
 import pytest
 
 from realkube import RealServer, find_assets
@@ -21,6 +23,28 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # What a shell starts in its background ignores Ctrl-C, and so would all that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a test that starts a process or a plane often waits for it, and a core is idle."""
+    return (
+        len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 1
+    )
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests are made here and live to the end: Python need not look through them for garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+# What decides whether a change lands is the same every time. People's runs look further: everyone's are others.
+hypothesis.settings.register_profile("same", derandomize=True, database=None)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marker and xdist reads the groups

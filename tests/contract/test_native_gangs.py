@@ -4,18 +4,28 @@ kube-scheduler that have it. Nodes are fake, so these tests say what becomes of 
 Plain blocking code: all of it is in other processes, and what is awaited is polled for.
 """
 
+import asyncio
 import json
 import sys
 import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
+from gangline.base.clock import SystemClock
+from gangline.kube.client import Client
+from gangline.kube.config import load
+from gangline.kube.http import HttpTransport
+from gangline.why.case import Patience
+from gangline.why.collect import collect
+from gangline.why.diagnose import diagnose
+from gangline.why.report import Cause
 from operators import GANGLINE, install_crds
 from realkube import HOST, USERS, Process, RealServer, cache_dir, free_ports
 
@@ -269,6 +279,15 @@ def test_the_server_takes_workload_group_and_pods_as_we_write_them(place: Place)
 # All or none
 
 
+async def causes(place: Place, name: str) -> tuple[Cause, ...]:
+    """What `gangline why` says of a job, though it is young."""
+    where = load(kubeconfig=str(place.server.kubeconfig), environ={}, home=place.server.directory)
+    at_once = Patience(notice=timedelta())
+    async with HttpTransport(where) as transport:
+        seen = await collect(Client(transport), name, place.namespace, SystemClock(), at_once)
+    return diagnose(seen).causes
+
+
 def test_a_gang_that_fits_is_bound_as_a_whole_runs_and_leaves_nothing_behind(place: Place) -> None:
     for name in ("a", "b"):
         place.node(name, "2")
@@ -294,6 +313,9 @@ def test_of_a_gang_that_is_too_large_nothing_is_bound_until_all_of_it_fits(place
     )
     assert (said["status"], said["reason"]) == ("False", "Unschedulable")
     assert place.bound("large") == 0
+    (cause,) = asyncio.run(causes(place, "large"))
+    assert cause.rule == "gang-does-not-fit"
+    assert said["message"] in " ".join(cause.evidence)
     # It blocks nobody.
     place.submit("small", 1)
     place.until(lambda: place.bound("small") == 2, "the small one was not bound")

@@ -25,10 +25,14 @@ PODS = plain("", "v1", "Pod", "pods")
 EVENTS = plain("events.k8s.io", "v1", "Event", "events")
 CLAIMS = plain("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 METRICS = plain("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
+NATIVE = "scheduling.k8s.io"
+"""Kubernetes' own gang scheduling: 1.37, and 1.36."""
 POD_GROUPS = (
     plain("scheduling.gangline.dev", "v1alpha1", "PodGroup", "podgroups"),
     plain("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups"),
     plain("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups"),
+    plain(NATIVE, "v1beta1", "PodGroup", "podgroups"),
+    plain(NATIVE, "v1alpha2", "PodGroup", "podgroups"),
 )
 QUEUES = plain("scheduling.gangline.dev", "v1alpha1", "Queue", "queues", namespaced=False)
 

@@ -17,7 +17,7 @@ from gangline.jobs.framework import Framework
 from gangline.jobs.intake import problems
 from gangline.jobs.status import newest
 from gangline.why.case import Claim, Gang, Job, Mount, Replica, Told, Volume
-from gangline.why.kinds import Owner, value
+from gangline.why.kinds import NATIVE, Owner, value
 
 _ENDED = {"Complete": "Succeeded", "Completed": "Succeeded", "Failed": "Failed", "Suspended": "Suspended"}
 _PHASES = {"Completed": "Succeeded", "Aborted": "Failed", "Terminated": "Failed", "Failed": "Failed"}
@@ -246,15 +246,18 @@ def gang(body: JSON) -> Gang:
     """A PodGroup of any of the schedulers."""
     group = str(body.get("apiVersion", "")).partition("/")[0]
     state = value(body, "status", "state") or {}
+    # Kubernetes' own says that a group is placed, or why not; others have a condition for what is wrong.
+    telling = "False" if group == NATIVE else "True"
     said = [
         one
         for one in value(body, "status", "conditions") or ()
-        if one.get("status") == "True" and one.get("message")
+        if one.get("status") == telling and one.get("message")
     ]
+    least = value(body, "spec", "minMember") or value(body, "spec", "schedulingPolicy", "gang", "minCount")
     return Gang(
         name=value(body, "metadata", "name") or "",
         phase=str(state.get("phase") or value(body, "status", "phase") or "Pending"),
-        min_member=_number(value(body, "spec", "minMember"), 0),
+        min_member=_number(least, 0),
         scheduled=_number(value(body, "status", "scheduled"), 0)
         or _number(value(body, "status", "running"), 0),
         message=str(state.get("message") or (said[-1]["message"] if said else "")),

@@ -14,6 +14,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, Status, Unreachable, api_error
 from gangline.kube.transport import Frames, Request, Response, Stream
 from gangline.testing.clock import FakeClock
+from gangline.why.case import Patience
 from gangline.why.collect import NoSuchJob, collect
 from gangline.why.diagnose import diagnose
 
@@ -198,6 +199,31 @@ async def test_the_missing_queue_of_a_job_that_is_a_second_old_is_named() -> Non
     found = await collect(Client(young_gang("reserch")), "tfjob/x", "ml", FakeClock())
     assert found.queues == ("research",)
     assert [cause.rule for cause in diagnose(found).causes] == ["no-queue"]
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha2"])
+async def test_a_group_of_kubernetes_own_says_why_it_is_not_placed(version: str) -> None:
+    server = young_gang("")
+    told = {
+        "type": "PodGroupScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "2 of 4 fit",
+    }
+    group = {
+        "apiVersion": f"scheduling.k8s.io/{version}",
+        "metadata": {"name": "x", "namespace": "ml"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 4}}},
+        "status": {"conditions": [told]},
+    }
+    del server.objects["/apis/scheduling.gangline.dev/v1alpha1/namespaces/ml/podgroups"]
+    server.objects[f"/apis/scheduling.k8s.io/{version}/namespaces/ml/podgroups"] = {"items": [group]}
+    found = await collect(Client(server), "tfjob/x", "ml", FakeClock(), Patience(notice=timedelta()))
+    assert found.gang is not None
+    assert (found.gang.min_member, found.gang.message, found.gang.ours) == (4, "2 of 4 fit", False)
+    (cause,) = diagnose(found).causes
+    assert cause.rule == "gang-does-not-fit"
+    assert "2 of 4 fit" in " ".join(cause.evidence)
 
 
 async def test_queues_are_not_read_for_a_group_that_names_none() -> None:

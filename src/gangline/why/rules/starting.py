@@ -225,7 +225,8 @@ def mount_failed(scene: Scene) -> Iterator[Match]:
     told = set()
     known = (_OBJECT, _KEY, _NO_CLAIM)
     for one, _, message in troubles(scene.case):
-        scheduling = "nodes are available" in message
+        # Of places, and of groups of Kubernetes' own, other rules tell.
+        scheduling = "nodes are available" in message or "pod group" in message
         if one.name in told or scheduling or any(pattern.search(message) for pattern in known):
             continue
         told.add(one.name)

@@ -20,16 +20,15 @@ from realkube import RealServer, find_assets
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Whoever imports aiohttp reads all the authorities that this machine trusts: a tenth of what a short command takes. No
+# test talks to anybody outside, and servers of tests have authorities of their own.
+os.environ.setdefault("SSL_CERT_FILE", os.devnull)
+# And numpy starts a thread for each core, in every member of a job.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # What a shell starts in its background ignores Ctrl-C, and so would all that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: a test that starts a process or a plane often waits for it, and a core is idle."""
-    return (
-        len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 1
-    )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -73,7 +73,8 @@ def _made(framework: Framework[Any], body: JSON) -> dict[str, JSON]:
         seat = Member(kind, 0)
         edits = framework.wiring(seen.job, seat, seen.addresses)
         pod = pod_body(seen.job, seat, spec, edits, seen.addresses, framework.facts, seen.site)
-        made[kind.lower()] = pod["spec"]
+        # Parts of it are the framework's own, for all pods.
+        made[kind.lower()] = deepcopy(pod["spec"])
     return made
 
 

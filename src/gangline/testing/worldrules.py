@@ -65,7 +65,12 @@ class Rules:
 
     def _judge_create(self, world: World, write: Write) -> None:
         facts, name = world.framework.facts, write.found["metadata"]["name"]
-        assert owner_of(write.found) is not None, f"{write.resource} {name} has no owner"
+        owner = owner_of(write.found)
+        assert owner is not None, f"{write.resource} {name} has no owner"
+        body = world.body
+        if owner != self._uid and body is not None and owner == body["metadata"]["uid"]:
+            # The objects of a new job may come before its status.
+            self._begin(owner)
         if write.resource == "services":
             self._services.add(name)
         elif write.resource == "pods" and facts.port is not None:

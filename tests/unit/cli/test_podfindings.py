@@ -1,12 +1,20 @@
 """What an API server would refuse of a job's pods, found in the file."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 import yaml
 
+from gangline.api.codec import decode_document
+from gangline.api.documents import Document
 from gangline.api.meta import JSON
-from gangline.cli.findings import Finding, check_text
+from gangline.base.clock import SystemClock
+from gangline.cli.findings import Finding, check_text, framework_of
+from gangline.cli.podfindings import refused
+from gangline.jobs.framework import PodEdits
+from gangline.jobs.gang import Member
+from gangline.jobs.observed import Observed
 from podcases import BAD, FINE, GOOD, Bad
 
 TEMPLATE = "spec.tfReplicaSpecs.Worker.template.spec"
@@ -178,3 +186,35 @@ def test_each_is_one_line_and_below_it_what_to_write() -> None:
         "job.yaml:14: spec.tfReplicaSpecs.worker.template.spec.containers[0].imagePullPolicy: Unsupported value:"
         ' "always": supported values: "Always", "IfNotPresent", "Never"\n  write:   imagePullPolicy: Always'
     )
+
+
+def job_of(kind: str) -> JSON:
+    field, role, container = KINDS[kind]
+    template: JSON = {"spec": {"containers": [{"name": container, "image": "train:1"}]}}
+    roles = {each: {"replicas": 1, "template": template} for each in {role, "Worker"}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": "linear"},
+        "spec": {field: roles},
+    }
+
+
+def edits(kind: str) -> dict[str, PodEdits]:
+    """What each type's first pod is given."""
+    framework = framework_of(kind)
+    job = decode_document(Document(job_of(kind), {}), framework.facts.model)
+    seen = Observed.of(framework, job, SystemClock().now())
+    kinds = framework.replicas(seen.job)
+    return {each: framework.wiring(seen.job, Member(each, 0), seen.addresses) for each in kinds}
+
+
+EDITS = {kind: deepcopy(edits(kind)) for kind in KINDS}
+"""As they were before any test."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_framework_writes_into_all_pods_is_left_as_it_is(kind: str) -> None:
+    """The rules fill in defaults: into copies only."""
+    assert tuple(refused(framework_of(kind), job_of(kind), sound=True)) == ()
+    assert edits(kind) == EDITS[kind]

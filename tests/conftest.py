@@ -42,8 +42,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
-# What decides whether a change lands is the same every time. People's runs look further: everyone's are others.
-hypothesis.settings.register_profile("same", derandomize=True, database=None)
+# How long an example takes says something about the machine only. What decides whether a change lands is the same every
+# time (.ci/run). People's runs look further: everyone's are others.
+PATIENT = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("other", PATIENT)
+hypothesis.settings.register_profile("same", PATIENT, derandomize=True, database=None)
+hypothesis.settings.load_profile("other")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marker and xdist reads the groups

@@ -34,7 +34,7 @@ from gangline.scheduler.settings import Pace, SchedulerSettings
 
 T = TypeVar("T", bound=Object)
 
-PATIENCE = 30.0  # seconds; what is waited for takes milliseconds, but the machine may be busy
+PATIENCE = 60.0  # seconds; what is waited for takes milliseconds, but the machine may be busy
 TOWN = "gangtown"
 ALLOCATABLE = {"memory": "64Gi", "pods": "110"}
 QUICK = Pace(

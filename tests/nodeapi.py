@@ -50,14 +50,14 @@ class NodeApi:
         found = [body.get("status", {}) for _, slot, _, body in self.log if slot == ("pods", "default", name)]
         return [each for at, each in enumerate(found) if at == 0 or found[at - 1] != each]
 
-    async def until(self, holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    async def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
         """Wait for the world to be as it should; looked at after every change."""
         async with asyncio.timeout(seconds):
             while not holds():
                 moved = self._moved
                 await moved.wait()
 
-    async def phase(self, name: str, *phases: str, seconds: float = 20.0) -> JSON:
+    async def phase(self, name: str, *phases: str, seconds: float = 60.0) -> JSON:
         """Wait until a pod is in one of the phases; gives its status."""
 
         def reached() -> bool:
@@ -73,7 +73,7 @@ class NodeApi:
         status: JSON = self.pod(name)["status"]
         return status
 
-    async def gone(self, name: str, seconds: float = 20.0) -> None:
+    async def gone(self, name: str, seconds: float = 60.0) -> None:
         await self.until(lambda: ("pods", "default", name) not in self.objects, seconds)
 
     # Transport

@@ -48,7 +48,7 @@ async def node(
                 task.cancel()
 
 
-async def until(holds: Callable[[], object], seconds: float = 20.0) -> None:
+async def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for files and processes, which tell nobody when they change."""
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110

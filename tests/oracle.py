@@ -153,6 +153,9 @@ class _Playing:
         elif "watch" in step:
             watch = self._watches[step["save_as"]] = _Watch()
             watch.task = self._group.create_task(self._follow(watch, step))
+            ends = self._clock.monotonic() + EVENTS_COME
+            while watch.status is None and self._clock.monotonic() < ends:
+                await self._clock.sleep(POLL)
             await self._clock.sleep(WATCH_SETTLES)
         elif "events" in step:
             self.shots.append(await self._events(step))

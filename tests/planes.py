@@ -17,7 +17,7 @@ from gangline.local.server.registry import Call, Outcome, Registry
 from gangline.local.store.store import Store
 
 CLIENT = Call(manager="tester")
-PATIENCE = 10.0  # seconds
+PATIENCE = 60.0  # seconds
 
 
 class Answer(NamedTuple):

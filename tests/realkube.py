@@ -296,7 +296,7 @@ class RealServer:
         *,
         token: str | None = None,
         content_type: str = "application/json",
-        timeout: float = 10.0,
+        timeout: float = 30.0,
     ) -> Answer:
         """One request, whatever its status. Raises OSError (TimeoutError, ConnectionRefusedError) when there is no answer."""
         try:
@@ -316,7 +316,7 @@ class RealServer:
         *,
         token: str | None = None,
         content_type: str = "application/json",
-        timeout: float = 10.0,
+        timeout: float = 30.0,
     ) -> HTTPResponse:
         """The response as a stream, for watches; the caller closes it. Raises HTTPError for a status of 400 or more."""
         request = urllib.request.Request(

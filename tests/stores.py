@@ -45,7 +45,7 @@ async def remove(store: Store, path: str) -> Record:
 async def take(watch: Watch, count: int) -> list[Event]:
     """The next so many events."""
     found: list[Event] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(found) < count:
             found += await anext(watch)
     return found
@@ -71,7 +71,7 @@ class TestableJournal:
     def write(self, events: Sequence[Event], forget: Forget | None) -> None:
         self.batches.append([event.path for event in events])
         self._entered.release()
-        if not self.gate.wait(timeout=10):
+        if not self.gate.wait(timeout=60):
             raise StoreFailed("the test forgot to open the gate")
         if self.failures:
             raise self.failures.pop(0)
@@ -83,5 +83,5 @@ class TestableJournal:
 
     async def write_begins(self) -> None:
         """Wait until one more write is on its way."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await asyncio.to_thread(self._entered.acquire)

@@ -26,11 +26,11 @@ def pods(namespace: str) -> None:
     container = {"name": "main", "image": "any", "command": ["sh", "-c", "echo from the pod; sleep 300"]}
     pod = Pod({"metadata": {"name": "p", "namespace": namespace}, "spec": {"containers": [container]}})
     pod.create()
-    pod.wait("condition=Ready", timeout=30)
+    pod.wait("condition=Ready", timeout=60)
     assert pod.ready()
-    assert "from the pod" in next(iter(pod.logs(follow=True, timeout=20)))
+    assert "from the pod" in next(iter(pod.logs(follow=True, timeout=60)))
     pod.delete(grace_period=0)
-    pod.wait("delete", timeout=30)
+    pod.wait("delete", timeout=60)
     assert list(kr8s.get("pods", namespace=namespace)) == []
 
 

@@ -103,7 +103,7 @@ def pods_and_logs(kind: str, name: str, own: Any) -> None:
     assert list(logs) == [leader], logs
     assert said in logs[leader], logs
     # Events are written when pods have been made, a moment later.
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while f"{kind.lower()}/{name}" not in events and time.monotonic() < deadline:
         _, events = own.get_job_logs(name, verbose=True)
     assert events[f"{kind.lower()}/{name}"], events

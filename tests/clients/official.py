@@ -59,7 +59,7 @@ def watching(core: Any, namespace: str) -> None:
     core.delete_namespaced_config_map("seen", namespace)
     watcher, seen = watch.Watch(), []
     stream = watcher.stream(
-        core.list_namespaced_config_map, namespace, resource_version=start, timeout_seconds=30
+        core.list_namespaced_config_map, namespace, resource_version=start, timeout_seconds=60
     )
     for event in stream:
         seen.append((event["type"], event["object"].metadata.name))
@@ -74,7 +74,7 @@ def pods(core: Any, namespace: str) -> None:
     core.create_namespaced_pod(namespace, client.V1Pod(metadata=client.V1ObjectMeta(name="once"), spec=spec))
     watcher, phase = watch.Watch(), ""
     for event in watcher.stream(
-        core.list_namespaced_pod, namespace, field_selector="metadata.name=once", timeout_seconds=30
+        core.list_namespaced_pod, namespace, field_selector="metadata.name=once", timeout_seconds=60
     ):
         phase = event["object"].status.phase
         if phase in ("Succeeded", "Failed"):
@@ -115,7 +115,7 @@ def define_boxes() -> None:
             raise
     watcher = watch.Watch()
     for event in watcher.stream(
-        api.list_custom_resource_definition, field_selector=f"metadata.name={name}", timeout_seconds=30
+        api.list_custom_resource_definition, field_selector=f"metadata.name={name}", timeout_seconds=60
     ):
         conditions = event["object"].status.conditions or ()
         if any(each.type == "Established" and each.status == "True" for each in conditions):

@@ -296,7 +296,7 @@ async def test_propagation_is_left_to_the_garbage_collector(
     await client.delete(ConfigMap, made.metadata.key, propagation=propagation)
     where = Selector(namespace, fields="metadata.name=one")
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         aclosing(client.watch(ConfigMap, where, since=made.metadata.resource_version)) as events,
     ):
         first = await anext(events)

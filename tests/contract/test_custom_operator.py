@@ -118,7 +118,7 @@ async def test_a_kind_of_ones_own_has_the_whole_life_of_a_job(client: Client, na
         where = Selector(namespace=namespace)
 
         async def all_made() -> bool:
-            return len((await client.list(Pod, where)).items) == 4
+            return [len((await client.list(kind, where)).items) for kind in (Pod, Service)] == [4, 4]
 
         await until(all_made)
         pods = (await client.list(client.plain(Pod), where)).items
@@ -128,7 +128,6 @@ async def test_a_kind_of_ones_own_has_the_whole_life_of_a_job(client: Client, na
         }
         assert told["relay-member-2"]["RELAY_NEXT"] == f"relay-coordinator-0.{namespace}.svc:5000"
         assert told["relay-coordinator-0"]["RELAY_NEXT"] == f"relay-member-0.{namespace}.svc:5000"
-        assert len((await client.list(Service, where)).items) == 4
         await end_all(client, namespace)
 
         async def succeeded() -> bool:

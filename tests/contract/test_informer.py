@@ -21,7 +21,7 @@ from gangline.kube.watch import Bookmark, Change, ChangeType
 from gangline.runtime.informer import Delta, Informer
 from realkube import RealServer
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Numbers(Object, frozen=True):
@@ -112,7 +112,8 @@ async def test_watch_ends_in_order_after_the_time_asked_for(client: Client, real
     where = Selector(namespace=real_namespace)
     page = await client.list(ConfigMap, where)
     await client.create(ConfigMap, config_map(real_namespace, "a"))
-    watch = client.watch(ConfigMap, where, since=page.metadata.resource_version, timeout=timedelta(seconds=1))
+    # Long enough for a busy server to tell what it has.
+    watch = client.watch(ConfigMap, where, since=page.metadata.resource_version, timeout=timedelta(seconds=3))
     events = [event async for event in watch if not isinstance(event, Bookmark)]
     (change,) = events
     assert isinstance(change, Change)

@@ -53,7 +53,7 @@ STAYING = (HALF, SCALED, BOOSTED, WORKED, AGAIN, CALM)
 RESTING = Job(TORCH, "resting", {"Master": 1}, policy={"suspend": True})
 DONE = Job(TF, "done", {"PS": 1, "Worker": 1})
 # What the Kubeflow operator leaves undone: D3, D4, D25, and a replica type that there is not.
-OVERDUE = Job(PADDLE, "overdue", {"Worker": 1}, policy={"activeDeadlineSeconds": 8})
+OVERDUE = Job(PADDLE, "overdue", {"Worker": 1}, policy={"activeDeadlineSeconds": 20})
 FORGOTTEN = Job(TORCH, "forgotten", {"Master": 1}, "ExitCode", {"ttlSecondsAfterFinished": 1})
 OUTLIVED = Job(TORCH, "outlived", {"Worker": 1}, spec=ELASTIC)
 STRANGE = Job(TF, "strange", {"Worker": 1, "Helper": 1})

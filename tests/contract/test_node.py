@@ -38,7 +38,7 @@ def body(node: str, script: str, **spec: object) -> JSON:
 
 
 async def seen(pods: Informer[Pod], holds: Callable[[Pod | None], bool], key: Key) -> Pod | None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await pods.until(lambda cache: holds(cache.get(key)))
     return pods.cache.get(key)
 
@@ -83,7 +83,7 @@ async def test_a_pod_that_crashes_is_restarted_and_deleted_with_grace(
 async def test_the_node_is_registered_with_a_lease(client: Client, namespace: str, tmp_path: Path) -> None:
     async with running(client, namespace, tmp_path):
         leases = Informer(client, Lease, Selector(namespace="kube-node-lease"), clock=SystemClock())
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             task = group.create_task(leases.run())
             await leases.until(lambda cache: Key("kube-node-lease", namespace) in cache)
             task.cancel()

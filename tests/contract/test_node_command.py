@@ -66,4 +66,4 @@ async def test_a_real_server_runs_a_pod_here_and_shows_its_log(
             await client.delete(Pod, Key(real_namespace, "p"))
             await finished(client, real_namespace, lambda pod: pod is None)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0

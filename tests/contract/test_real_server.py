@@ -60,7 +60,7 @@ def test_certificate_is_a_second_way_in(real_server: RealServer) -> None:
     context.load_cert_chain(real_server.client_certificate, real_server.client_key)
     address = urlsplit(real_server.url)
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    with closing(HTTPSConnection(address.netloc, context=context, timeout=10)) as connection:
+    with closing(HTTPSConnection(address.netloc, context=context, timeout=60)) as connection:
         connection.request(
             "POST",
             "/apis/authentication.k8s.io/v1/selfsubjectreviews",

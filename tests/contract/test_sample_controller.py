@@ -35,7 +35,7 @@ async def client(real_server: RealServer) -> AsyncIterator[Client]:
 
 @contextmanager
 def controller(server: RealServer, namespace: str, name: str) -> Iterator["subprocess.Popen[bytes]"]:
-    env = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "POD_NAME": name, "LEASE": "2"}
+    env = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "POD_NAME": name, "LEASE": "5"}
     process = subprocess.Popen([sys.executable, str(EXAMPLE), namespace], env=env)
     try:
         yield process
@@ -119,7 +119,7 @@ async def test_second_controller_takes_over_and_no_configmap_is_lost_or_doubled(
             await client.delete(Pod, Key(real_namespace, "after-0"), grace=None)
             await seen.until(lambda: "after-0" not in seen.names())
             survivor.send_signal(signal.SIGTERM)
-            assert survivor.wait(20) == 0
+            assert survivor.wait(60) == 0
         watching.cancel()
     assert sorted(seen.created) == sorted([*first, *second])
     lease = await client.get(Lease, Key(real_namespace, "notes"))

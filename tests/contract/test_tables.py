@@ -69,7 +69,7 @@ def get(server: RealServer, path: str, accept: str = "application/json", **query
         urllib.request.ProxyHandler({}),
         urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=server.ca)),
     )
-    with opener.open(request, timeout=10) as response:
+    with opener.open(request, timeout=60) as response:
         return json.load(response)
 
 

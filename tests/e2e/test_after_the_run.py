@@ -22,9 +22,8 @@ me, made = os.environ["HOSTNAME"], pathlib.Path(os.environ["GANGLINE_ARTIFACTS"]
 (made / me).write_text("half a model")
 print("training", flush=True)
 if me.endswith("1"):
-    while not (made / "bad-worker-0").exists():
+    while not pathlib.Path("go").exists():
         time.sleep(0.05)
-    time.sleep(1)  # until the other one is known to run
     print("no such data", flush=True)
     sys.exit(3)
 time.sleep(600)
@@ -57,6 +56,14 @@ def job(folder: Path, name: str, program: str, workers: int) -> Path:
     return file
 
 
+def read_until(run: "subprocess.Popen[str]", *lines: str) -> None:
+    """Return when a run has said all of these, in any order."""
+    assert run.stdout is not None
+    awaited = set(lines)
+    while awaited:
+        awaited.discard(next(run.stdout).strip())
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A machine without any server, on which one run failed while another was interrupted."""
@@ -72,12 +79,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         for name, program, workers in (("bad", BROKEN, 2), ("long", LASTING, 1))
     ]
-    lasting = started[1]
-    assert lasting.stdout is not None
-    awaited = {"worker-0| up", "tfjob/long  Running"}
-    while awaited:
-        awaited.discard(next(lasting.stdout).strip())
+    broken, lasting = started
+    read_until(lasting, "worker-0| up", "tfjob/long  Running")
     lasting.send_signal(signal.SIGINT)
+    # The one that fails does so when the other one is known to run.
+    read_until(broken, "worker-0| training", "worker-0   running", "worker-1| training")
+    (folder / "go").touch()
     said = [each.communicate(timeout=WAIT)[0] for each in started]
     assert [each.returncode for each in started] == [100, 130], said
     (folder / "bad.out").write_text(said[0])

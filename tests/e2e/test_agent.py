@@ -53,7 +53,7 @@ def pod(name: str, *command: str, volumes: tuple[JSON, ...] = (), **container: o
 
 async def until(holds: Callable[[], object]) -> None:
     """Wait for files and processes, which tell nobody when they change."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -143,7 +143,7 @@ async def test_a_pod_that_has_yet_to_start_is_waited_for(cluster: LocalCluster, 
     await cluster.client.create(Pod, pod("somebody", "sleep", "1000"))
     process = await agent.start("worker", "echo", "there")
     await cluster.client.create(Pod, pod("worker", "sleep", "1000"))
-    out, _ = await asyncio.wait_for(process.communicate(), 30)
+    out, _ = await asyncio.wait_for(process.communicate(), 60)
     assert (process.returncode, out) == (0, b"there\n")
 
 

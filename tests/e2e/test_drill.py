@@ -20,7 +20,7 @@ from gangline.api.meta import JSON, Key
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.cli.drill import Drill
-from gangline.cli.drillstory import mark, runs
+from gangline.cli.drillstory import mark, report, runs
 from gangline.cli.jobrows import progress_text
 from gangline.cli.replicas import replicas
 from gangline.cli.resources import FoundJob, find_job
@@ -58,6 +58,7 @@ while True:
     print('{"progress": {"step": %d, "total": 100000}}' % step, flush=True)
     time.sleep(0.02)
 """
+STRAGGLER = ("straggler", ("worker-2",))
 LISTENS = """
 import os, socket, time
 if os.environ["RANK"] == "0":
@@ -79,6 +80,9 @@ class Case(NamedTuple):
     code: int
     says: tuple[str, ...]
     rule: str = ""
+    # Whether it reports how far it is: before the fault, and for so many seconds all must be well after it.
+    reports: bool = False
+    hold: float = 0.5
 
 
 class Outcome(NamedTuple):
@@ -141,6 +145,8 @@ def cases(folder: Path) -> list[Case]:
                 "job Running",
                 "training survived",
             ),
+            reports=True,
+            hold=3.0,  # and twice as long until the new process has said where it is
         ),
         Case(
             torch("replaced", LASTING, "ExitCode"),
@@ -159,14 +165,14 @@ def cases(folder: Path) -> list[Case]:
     ]
 
 
-async def running(client: Client, body: JSON) -> FoundJob:
-    """The job once all of it runs."""
+async def running(client: Client, body: JSON, *, reporting: bool = False) -> FoundJob:
+    """The job once all of it runs, and has said how far it is."""
     name = body["metadata"]["name"]
     async with asyncio.timeout(DEADLINE):
         while True:
             found = await find_job(client, "default", name)
             pods = await replicas(client, found)
-            if len(pods) == 3 and all(map(runs, pods)):
+            if len(pods) == 3 and all(map(runs, pods)) and (not reporting or all(map(report, pods))):
                 return found
             await asyncio.sleep(0.1)
 
@@ -195,11 +201,11 @@ class Quiet(Drill):
         return code
 
 
-async def drilled(client: Client, body: JSON, fault: Fault, whom: str, **more: float) -> Outcome:
-    found = await running(client, body)
-    drill = Quiet(client, CLOCK, timedelta(milliseconds=500), timedelta(seconds=DEADLINE), as_json=False)
-    order = Order(id=f"drill-{found.key.name}", fault=fault, **more)
-    code = await drill.run(found, order, whom)
+async def drilled(client: Client, case: Case, **more: float) -> Outcome:
+    found = await running(client, case.body, reporting=case.reports)
+    drill = Quiet(client, CLOCK, timedelta(seconds=case.hold), timedelta(seconds=DEADLINE), as_json=False)
+    order = Order(id=f"drill-{found.key.name}", fault=case.fault, **more)
+    code = await drill.run(found, order, case.whom)
     report = diagnose(await collect(client, found.key.name, "default", CLOCK))
     after = await find_job(client, "default", found.key.name)
     return Outcome(code, drill.said, report, after.body)
@@ -222,7 +228,7 @@ async def play(folder: Path, world: World) -> None:
 
 async def _case(client: Client, case: Case, world: World) -> None:
     name = case.body["metadata"]["name"]
-    world.outcomes[name] = await drilled(client, case.body, case.fault, case.whom)
+    world.outcomes[name] = await drilled(client, case)
 
 
 async def _refuse(client: Client, world: World) -> None:
@@ -244,9 +250,9 @@ async def _refuse(client: Client, world: World) -> None:
 async def _lose(client: Client, world: World) -> None:
     """First and alone: a lost node is lost to everybody."""
     for name, restart, whom in (("lost", "Never", "worker-1"), ("moved", "OnFailure", "")):
-        body = torch(name, LASTING, restart)
-        await created(client, body)
-        world.outcomes[name] = await drilled(client, body, Fault.NODE_LOST, whom, seconds=0.5)
+        case = Case(torch(name, LASTING, restart), Fault.NODE_LOST, whom, FAILED, ())
+        await created(client, case.body)
+        world.outcomes[name] = await drilled(client, case, seconds=0.5)
 
 
 async def _slow(client: Client, folder: Path, world: World) -> None:
@@ -264,7 +270,8 @@ async def _slow(client: Client, folder: Path, world: World) -> None:
         # Longer than it takes: how long that is depends on the machine.
         order = Order(id="slow", fault=Fault.SLOW, seconds=DEADLINE, pause=1.5)
         task = group.create_task(drill.run(found, order, "worker-2"))
-        while not world.straggler and not task.done():
+        # At first another one may be behind: who was given no turn.
+        while world.straggler != [STRAGGLER] and not task.done():
             report = diagnose(await collect(client, "slow", "default", CLOCK))
             world.straggler = [(cause.rule, cause.replicas) for cause in report.causes]
             if drill.answers:
@@ -313,7 +320,7 @@ def test_a_lost_node_is_named_and_a_job_that_may_restart_comes_back(world: World
 
 
 def test_a_slow_replica_is_a_straggler(world: World) -> None:
-    assert world.straggler == [("straggler", ("worker-2",))]
+    assert world.straggler == [STRAGGLER]
 
 
 def test_progress_is_in_the_status_of_the_job(world: World) -> None:
@@ -366,7 +373,7 @@ def test_a_run_in_another_terminal_is_found_and_drilled(tmp_path: Path) -> None:
             done = gangline("drill", "pytorchjob/toy", "--kill", "--hold", "300ms", "-o", "json", env=env)
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(timeout=30)
+            process.wait(timeout=60)
     assert seen.stdout.split()[:2] == ["PyTorchJob", "toy"]
     assert seen.stderr == "no server is running; asking the run that goes on\n"
     assert len(used.stdout.splitlines()) == 3, used

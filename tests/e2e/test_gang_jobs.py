@@ -56,7 +56,7 @@ async def plane() -> AsyncIterator[Client]:
 
 
 async def until(holds: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (found := await holds()):
             await CLOCK.sleep(timedelta(milliseconds=10))
     return found
@@ -183,7 +183,13 @@ async def test_an_mpi_job_goes_through_all_phases_and_starts_anew_without_room()
             pod.metadata.uid for pod in fresh.values()
         }
         assert play.phases == ["Pending", "Running", "Recovering", "Unschedulable", "Pending", "Running"]
-        job = await client.get(MPIJob, KEY)
+
+        async def counted_rounds() -> MPIJob | None:
+            found = await client.get(MPIJob, KEY)
+            return found if found.status.ledger.round else None
+
+        # Pods are made before the status of their job is written.
+        job = await until(counted_rounds)
         assert (job.status.restarts, job.status.ledger.round) == (0, 1)
 
 

@@ -25,6 +25,7 @@ from gangline.local.node.settings import NodeSettings
 from gangline.local.plane import PlaneSettings
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
+from realkube import free_ports
 
 # Answers every connection with its own host name.
 SERVER = """
@@ -109,7 +110,7 @@ async def until(client: Client, name: str, *phases: str, ready: bool = False) ->
             for pod in cache
         )
 
-    async with asyncio.timeout(40), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         following = group.create_task(pods.run())
         await pods.until(there)
         following.cancel()
@@ -137,7 +138,7 @@ async def test_replicas_listen_on_one_port_and_are_found_by_their_services(clust
 async def test_services_are_told_the_names_and_ports_of_a_cluster(cluster: LocalCluster) -> None:
     services = Informer(cluster.client, Service, clock=SystemClock())
     await service(cluster.client, "job-ps-0")
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         following = group.create_task(services.run())
         await services.until(lambda cache: any(ADDRESSES in each.metadata.annotations for each in cache))
         following.cancel()
@@ -202,8 +203,8 @@ async def test_a_pod_reaches_the_api_and_other_pods_through_it(cluster: LocalClu
 
 
 async def test_the_network_outlives_the_node_and_is_found_again(tmp_path: Path) -> None:
-    async with running(tmp_path, leave_running=True) as first:
-        port = int(first.url.rpartition(":")[2])
+    (port,) = free_ports(1)  # one that nobody is given by chance while the node is away
+    async with running(tmp_path, leave_running=True, port=port) as first:
         await service(first.client, "server")
         await first.client.create(Pod, python("server", SERVER))
         await until(first.client, "server", "Running")

@@ -177,7 +177,7 @@ def test_scale_changes_the_replicas(kubectl: Kubectl) -> None:
 
 def test_run_goes_from_created_to_succeeded(kubectl: Kubectl) -> None:
     kubectl("run", "hello", "--image=any", "--restart=Never", "--command", "--", "true")
-    kubectl("wait", "pod/hello", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=30s")
+    kubectl("wait", "pod/hello", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=50s")
     line = kubectl("get", "pod", "hello", "-o", "wide").splitlines()[1].split()
     assert line[:4] == ["hello", "0/1", "Completed", "0"]
     assert "local" in line
@@ -188,21 +188,24 @@ def test_watch_follows_a_pod_to_its_end(kubectl: Kubectl) -> None:
         try:
             assert watch.stdout is not None
             kubectl("run", "seen", "--image=any", "--command", "--", "sleep", "300")
-            kubectl("wait", "pod/seen", "--for=condition=Ready", "--timeout=30s")
+            # Whoever begins to watch late sees less, so that is waited for, too.
+            lines: list[str] = []
+            while not any("Running" in line for line in lines):
+                lines.append(watch.stdout.readline())
+                assert lines[-1], "the watch ended"
             kubectl("delete", "pod", "seen", "--grace-period=1")
-            lines = list(itertools.takewhile(lambda line: not line.startswith("DELETED"), watch.stdout))
+            assert any(line.split()[:2] == ["DELETED", "seen"] for line in watch.stdout)
         finally:
             watch.kill()
     assert lines[1].split()[:2] == ["ADDED", "seen"]
-    assert any("Running" in line for line in lines)
 
 
 def test_wait_for_deletion_ends_when_the_pod_is_gone(kubectl: Kubectl) -> None:
     kubectl("run", "gone", "--image=any", "--command", "--", "sleep", "300")
-    kubectl("wait", "pod/gone", "--for=condition=Ready", "--timeout=30s")
+    kubectl("wait", "pod/gone", "--for=condition=Ready", "--timeout=50s")
     assert "timed out" in kubectl.fails("wait", "pod/gone", "--for=delete", "--timeout=1s")
     kubectl("delete", "pod", "gone", "--wait=false", "--grace-period=1")
-    kubectl("wait", "pod/gone", "--for=delete", "--timeout=30s")
+    kubectl("wait", "pod/gone", "--for=delete", "--timeout=50s")
     assert "NotFound" in kubectl.fails("get", "pod", "gone")
 
 
@@ -218,11 +221,19 @@ def test_events_tell_what_the_node_did(kubectl: Kubectl) -> None:
     assert "Pod/told" in kubectl("events")
 
 
-def test_logs_follow_a_pod_and_end_with_it(kubectl: Kubectl) -> None:
-    script = "echo first; sleep 1; echo last"
+def test_logs_follow_a_pod_and_end_with_it(kubectl: Kubectl, tmp_path: Path) -> None:
+    script = f"echo first; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo last"
     kubectl("run", "talks", "--image=any", "--restart=Never", "--command", "--", "sh", "-c", script)
-    kubectl("wait", "pod/talks", "--for=condition=PodReadyToStartContainers", "--timeout=30s")
-    assert kubectl("logs", "-f", "talks") == "first\nlast\n"
+    kubectl("wait", "pod/talks", "--for=condition=Ready", "--timeout=50s")
+    with kubectl.start("logs", "-f", "talks") as following:
+        try:
+            assert following.stdout is not None
+            assert following.stdout.readline() == "first\n"
+            (tmp_path / "go").touch()
+            assert following.communicate(timeout=60)[0] == "last\n"
+        finally:
+            following.kill()
+    assert following.returncode == 0
     assert kubectl("logs", "talks", "--tail=1") == "last\n"
     stamped = kubectl("logs", "talks", "--timestamps").splitlines()
     assert [line.split()[1] for line in stamped] == ["first", "last"]
@@ -231,7 +242,7 @@ def test_logs_follow_a_pod_and_end_with_it(kubectl: Kubectl) -> None:
 
 def test_exec_runs_a_command_where_the_pod_runs(kubectl: Kubectl) -> None:
     kubectl("run", "host", "--image=any", "--env=COLOR=red", "--command", "--", "sleep", "300")
-    kubectl("wait", "pod/host", "--for=condition=Ready", "--timeout=30s")
+    kubectl("wait", "pod/host", "--for=condition=Ready", "--timeout=50s")
     assert kubectl("exec", "host", "--", "sh", "-c", "echo $COLOR") == "red\n"
     assert kubectl("exec", "-i", "host", "--", "cat", stdin="some text") == "some text"
     failed = kubectl.run("exec", "host", "--", "sh", "-c", "echo no >&2; exit 7")
@@ -258,7 +269,7 @@ def test_orphans_outlive_their_owner(kubectl: Kubectl) -> None:
         kubectl("create", "-f", "-", stdin=child)
     kubectl("patch", "cm", "lost", "-p", '{"metadata": {"finalizers": ["test.example/hold"]}}')
     kubectl("delete", "cm", "app", "--cascade=orphan")
-    kubectl("wait", "cm/kept", "--for=jsonpath={.metadata.name}=kept", "--timeout=10s")
+    kubectl("wait", "cm/kept", "--for=jsonpath={.metadata.name}=kept", "--timeout=50s")
     assert "ownerReferences" not in kubectl.get("cm", "kept")["metadata"]
 
 
@@ -288,7 +299,7 @@ def test_describe_tells_about_pods_nodes_and_jobs(kubectl: Kubectl) -> None:
 
 
 def test_the_node_is_ready(kubectl: Kubectl) -> None:
-    kubectl("wait", "node/local", "--for=condition=Ready", "--timeout=20s")
+    kubectl("wait", "node/local", "--for=condition=Ready", "--timeout=50s")
     assert kubectl("get", "nodes").splitlines()[1].split()[:2] == ["local", "Ready"]
     assert kubectl("get", "node", "local", "-o", "jsonpath={.spec.taints}") == ""
 
@@ -352,7 +363,7 @@ def test_a_custom_resource_definition_is_served_at_once(kubectl: Kubectl) -> Non
         },
     }
     kubectl("apply", "-f", "-", stdin=crd)
-    kubectl("wait", "crd/boxes.kubectl.example", "--for=condition=Established", "--timeout=20s")
+    kubectl("wait", "crd/boxes.kubectl.example", "--for=condition=Established", "--timeout=50s")
     box = {"apiVersion": "kubectl.example/v1", "kind": "Box", "metadata": {"name": "b"}}
     assert "spec.size" in kubectl.fails("apply", "-f", "-", stdin={**box, "spec": {"size": 0}})
     kubectl("apply", "-f", "-", stdin={**box, "spec": {"size": 3}})

@@ -122,7 +122,8 @@ async def test_a_member_that_dies_is_replaced_and_the_gang_is_whole_again(
 
 async def test_pods_of_both_schedulers_see_each_others_use(client: Client, tmp_path: Path) -> None:
     await submit(client, job("plain", 2, "until test -e go; do sleep 0.02; done", gang=False))
-    await until(client, TFJob, "plain", lambda found: found.status.state == "Running")
+    for number in range(2):
+        await until(client, Pod, f"plain-worker-{number}", lambda found: bool(found.spec.node_name))
     await submit(client, job("gang", 2, "true"))
     await until(client, PodGroup, "gang", lambda group: group.status.state.reason == "NotEnoughResources")
     (tmp_path / "go").touch()

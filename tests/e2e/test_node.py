@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -32,8 +33,12 @@ def api() -> NodeApi:
 
 
 async def test_a_pod_runs_and_its_end_is_told_completely(api: NodeApi, tmp_path: Path) -> None:
+    # A status that is over before it was written is skipped.
+    script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo hello; exit 3"
     async with node(api, tmp_path):
-        await api.client().create(Pod, pod_body("p", *sh("echo hello; exit 3")))
+        await api.client().create(Pod, pod_body("p", *sh(script)))
+        await api.phase("p", "Running")
+        (tmp_path / "go").touch()
         status = await api.phase("p", "Failed")
     ended = main(status)["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (3, "Error")
@@ -82,7 +87,7 @@ async def test_restarts_back_off_and_keep_the_last_state(api: NodeApi, tmp_path:
 
 
 async def test_init_containers_and_sidecars_come_in_order(api: NodeApi, tmp_path: Path) -> None:
-    def member(name: str, script: str, **more: str) -> JSON:
+    def member(name: str, script: str, **more: Any) -> JSON:
         return {
             "name": name,
             "image": "none",
@@ -96,8 +101,11 @@ async def test_init_containers_and_sidecars_come_in_order(api: NodeApi, tmp_path
             member("first", "true"),
             member(
                 "side",
-                f"trap 'echo side-ends >> {tmp_path}/order; exit 0' TERM; while :; do sleep 0.02; done",
+                f"trap 'echo side-ends >> {tmp_path}/order; exit 0' TERM; echo up > {tmp_path}/up; "
+                "while :; do sleep 0.02; done",
                 restartPolicy="Always",
+                # That it has a process does not mean that it has come anywhere.
+                startupProbe={"exec": {"command": ["test", "-s", f"{tmp_path}/up"]}, "periodSeconds": 1},
             ),
             member("second", "true"),
         ],
@@ -281,9 +289,12 @@ async def test_a_supervisor_that_was_killed_leaves_no_temporary_files(api: NodeA
         await api.client().create(Pod, pod_body("p", *sh("echo $TMPDIR; exec sleep 99")))
         await api.phase("p", "Running")
         run = json.loads(the_file(tmp_path, "pods/*/main/0.run").read_text())
+        async with asyncio.timeout(60):
+            while not (said := await logs(tmp_path, "p")).endswith("\n"):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.02)
         first.send_signal(signal.SIGKILL)
         await first.wait()
-        folder = Path((await logs(tmp_path, "p")).strip())
+        folder = Path(said.strip())
         assert there(folder)
         os.kill(run["shim"], signal.SIGKILL)
         os.kill(run["pid"], signal.SIGKILL)
@@ -293,8 +304,13 @@ async def test_a_supervisor_that_was_killed_leaves_no_temporary_files(api: NodeA
 
 
 async def test_a_deadline_fails_the_pod(api: NodeApi, tmp_path: Path) -> None:
-    async with node(api, tmp_path):
-        await api.client().create(Pod, pod_body("p", "sleep", "99", activeDeadlineSeconds=1))
+    clock = FakeClock()
+    async with node(api, tmp_path, NodeSettings(), clock):
+        await api.client().create(Pod, pod_body("p", "sleep", "99", activeDeadlineSeconds=60))
+        await api.phase("p", "Running")
+        await clock.advance(timedelta(seconds=59))
+        assert "running" in main(api.pod("p")["status"])["state"]
+        await clock.advance(timedelta(seconds=2))
         status = await api.phase("p", "Failed")
     assert status["reason"] == "DeadlineExceeded"
     assert main(status)["state"]["terminated"]["exitCode"] == 143
@@ -433,11 +449,12 @@ async def test_hooks_run_around_a_process(api: NodeApi, tmp_path: Path) -> None:
         "postStart": {"exec": {"command": list(sh(f"echo post >> {tmp_path}/hooks"))}},
         "preStop": {"exec": {"command": list(sh(f"echo pre >> {tmp_path}/hooks"))}},
     }
-    script = f"trap 'echo term >> {tmp_path}/hooks; exit 0' TERM; while :; do sleep 0.02; done"
+    script = f"trap 'echo term >> {tmp_path}/hooks; exit 0' TERM; echo up > {tmp_path}/up; while :; do sleep 0.02; done"
     async with node(api, tmp_path):
         client = api.client()
         await client.create(Pod, pod_body("p", *sh(script), container={"lifecycle": hooks}))
         await api.until(lambda: bool(api.pod("p")["status"].get("containerStatuses", [{}])[0].get("started")))
+        await until(lambda: written(tmp_path / "up"))
         await client.delete(Pod, key("p"))
         await api.gone("p")
     assert (tmp_path / "hooks").read_text().split() == ["post", "pre", "term"]
@@ -509,7 +526,8 @@ async def test_a_killed_node_doubles_nothing_and_orphans_nothing(api: NodeApi, t
         for name in names:
             await client.create(Pod, pod_body(name, *sh(script), container={"env": env}))
         for name in names:
-            await api.phase(name, "Running", seconds=60)
+            await api.phase(name, "Running")
+        await until(lambda: all(written(tmp_path / f"{name}.runs") for name in names))
         before = {name: main(api.pod(name)["status"])["containerID"] for name in names}
         first.send_signal(signal.SIGKILL)
         await first.wait()
@@ -519,7 +537,7 @@ async def test_a_killed_node_doubles_nothing_and_orphans_nothing(api: NodeApi, t
         try:
             (tmp_path / "go").touch()
             for name in names[1:]:
-                status = await api.phase(name, "Failed", seconds=60)
+                status = await api.phase(name, "Failed")
                 assert main(status)["state"]["terminated"]["exitCode"] == 5
                 assert main(status)["containerID"] == before[name]
             for name in names:
@@ -554,7 +572,7 @@ async def test_a_node_killed_at_any_moment_starts_every_pod_once(api: NodeApi, t
         last = await start()
         try:
             for name in names:
-                status = await api.phase(name, "Failed", seconds=30)
+                status = await api.phase(name, "Failed")
                 assert main(status)["state"]["terminated"]["exitCode"] == 3
                 assert (main(status)["restartCount"], written(tmp_path / f"{name}.runs")) == (0, "run")
         finally:

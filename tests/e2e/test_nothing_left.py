@@ -77,25 +77,29 @@ class Place:
             env={**os.environ, **own, "GANGLINE_HOME": str(self.state)},
         )
 
-    def processes(self) -> Iterator[psutil.Process]:
-        """All that a run started, and what those started: they inherit the mark."""
+    def processes(self) -> Iterator[tuple[int, list[str]]]:
+        """All that a run started, and what those started, with their command lines: they inherit the mark."""
         for process in psutil.process_iter():
+            # Any of them may end while it is looked at.
             try:
                 if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    yield process
+                    found = process.pid, process.cmdline()
+                else:
+                    continue
             except psutil.Error:
                 continue
+            yield found
 
     def listening(self) -> list[int]:
         """Ports of runs at which somebody listens, unless it is somebody else by now."""
-        pids = {None, *(process.pid for process in self.processes())}
+        pids = {None, *(pid for pid, _ in self.processes())}
         found = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
         ports = {each.laddr.port for each in found if each.laddr and each.pid in pids}
         return sorted(ports & self.ports)
 
     def leftovers(self) -> list[str]:
         """What must not be there."""
-        told = [f"process {process.pid}: {process.cmdline()}" for process in self.processes()]
+        told = [f"process {pid}: {command}" for pid, command in self.processes()]
         told += [f"port {port}" for port in self.listening()]
         # Not by rglob, which trips over what the guard removes meanwhile.
         walked = [each for folder in (self.temporary, self.home) for each in os.walk(folder)]

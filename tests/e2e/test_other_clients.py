@@ -97,7 +97,7 @@ def controlling(plane: LocalPlane, namespace: str, log: Path) -> Iterator[IO[byt
         try:
             yield process.stdin
             process.stdin.close()
-            assert process.wait(30) == 0, log.read_text()
+            assert process.wait(60) == 0, log.read_text()
         finally:
             process.kill()
 
@@ -109,7 +109,7 @@ def test_a_controller_in_go_elects_a_leader_and_does_its_work(plane: LocalPlane,
         first = both.enter_context(controlling(plane, "mirror", tmp_path / "first"))
         kubectl("create", "configmap", "early", "--from-literal=a=b")
         kubectl("label", "configmap", "early", "clients.example/mirrored=true")
-        kubectl("wait", "--for=create", "secret/early", "--timeout=30s")
+        kubectl("wait", "--for=create", "secret/early", "--timeout=50s")
         leader = kubectl.get("lease", "mirror")["spec"]["holderIdentity"]
         assert leader
 
@@ -118,16 +118,16 @@ def test_a_controller_in_go_elects_a_leader_and_does_its_work(plane: LocalPlane,
         (owner,) = secret["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["controller"]) == ("ConfigMap", "early", True)
         kubectl("patch", "configmap", "early", "-p", '{"data": {"a": "c"}}')
-        kubectl("wait", "secret/early", "--for=jsonpath={.data.a}=Yw==", "--timeout=30s")
+        kubectl("wait", "secret/early", "--for=jsonpath={.data.a}=Yw==", "--timeout=50s")
         kubectl("delete", "secret", "early")
-        kubectl("wait", "--for=create", "secret/early", "--timeout=30s")
+        kubectl("wait", "--for=create", "secret/early", "--timeout=50s")
 
         both.enter_context(controlling(plane, "mirror", tmp_path / "second"))
         first.close()
         kubectl("create", "configmap", "late")
         kubectl("label", "configmap", "late", "clients.example/mirrored=true")
-        kubectl("wait", "--for=create", "secret/late", "--timeout=30s")
+        kubectl("wait", "--for=create", "secret/late", "--timeout=50s")
         assert kubectl.get("lease", "mirror")["spec"]["holderIdentity"] not in ("", leader)
 
         kubectl("delete", "configmap", "early")
-        kubectl("wait", "secret/early", "--for=delete", "--timeout=30s")
+        kubectl("wait", "secret/early", "--for=delete", "--timeout=50s")

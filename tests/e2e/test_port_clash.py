@@ -72,7 +72,7 @@ async def test_a_team_that_lost_a_port_is_healed(tmp_path: Path) -> None:
         def running(cache: Cache[Pod]) -> bool:
             return len(cache) == 2 and all(pod.status.phase == "Running" for pod in cache)
 
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             following = group.create_task(pods.run())
             await pods.until(running)
             following.cancel()

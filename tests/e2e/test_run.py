@@ -48,7 +48,7 @@ def job(folder: Path, command: str = '"true"', replicas: str = "2") -> Path:
     return file
 
 
-def wait_until(true: Callable[[], bool], patience: float = 30.0) -> None:
+def wait_until(true: Callable[[], bool], patience: float = 60.0) -> None:
     end = time.monotonic() + patience
     while not true():
         assert time.monotonic() < end
@@ -136,7 +136,7 @@ def test_interrupt_ends_every_process(tmp_path: Path) -> None:
         if len(pids) == 2:
             break
     process.send_signal(2)
-    rest, errors = process.communicate(timeout=30)
+    rest, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert re.search(r"stopping worker-0 and worker-1 .*\n(?:.*\n)*stopped; no process is left\n", rest)
@@ -450,7 +450,8 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(
     job(tmp_path)
     env = {**os.environ, "HOME": str(tmp_path), "GANGLINE_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-m", "gangline"]
-    subprocess.run([*command, "run", "job.yaml"], cwd=tmp_path, env=env, capture_output=True, check=True)
+    if words == ("get",):  # the only one that tells of an earlier run
+        subprocess.run([*command, "run", "job.yaml"], cwd=tmp_path, env=env, capture_output=True, check=True)
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [*command, *words],

@@ -241,7 +241,8 @@ def test_what_the_server_refuses_leaves_nothing_there(cluster: Cluster, folder: 
     assert (done.returncode, done.stdout) == (1, "")
     assert "cleanPodPolicy" in done.stderr
     assert done.stderr.endswith("nothing is left in the cluster\n")
-    assert cluster.names("cm") == before
+    # What earlier tests deleted may go meanwhile.
+    assert cluster.names("cm") <= before
 
 
 def test_a_namespace_that_is_not_there_is_told(cluster: Cluster, folder: Path) -> None:

@@ -37,18 +37,20 @@ def job(folder: Path, program: str) -> Path:
 
 def test_the_demo_heals_before_the_viewers_eyes(tmp_path: Path) -> None:
     with Terminal([*GANGLINE, "demo", "--pace", "0.01"], cwd=tmp_path) as terminal:
+        # The state of the job comes by another way than that of its members, and either may be first.
         terminal.until(
-            lambda seen: re.search(
-                r"worker-0  ● running +0 restarts .*step +\d+/400 ━*╺━* +\d+ %  loss", seen
+            lambda seen: (
+                re.search(r"worker-0  ● running +0 restarts .*step +\d+/400 ━*╺━* +\d+ %  loss", seen)
+                and re.search(r"^tfjob/linear  ps 1 · worker 3 +Running  \d\d:\d\d$", seen, re.MULTILINE)
             )
-        )
-        assert re.search(
-            r"^tfjob/linear  ps 1 · worker 3 +Running  00:\d\d$", terminal.screen.text, re.MULTILINE
         )
         terminal.until(
             lambda seen: re.search(r"worker-1  (✖ failed|◐ restart(ing|ed)) .*exit 137 \(SIGKILL\)", seen)
         )
-        terminal.until(lambda seen: re.search(r"worker-1  ● running +1 restart ", seen))
+        # For two seconds it is said to be restarted; a quick one is done by then.
+        terminal.until(
+            lambda seen: re.search(r"worker-1  (● running|✔ succeeded|○ stopped) +1 restart\b", seen)
+        )
         assert terminal.finish() == 0, terminal.screen.text
     screen = terminal.screen.text
     assert re.search(r"✔ Succeeded in .* · 1 restart · loss [\d.]+ → [\d.]+\n", screen)
@@ -106,7 +108,8 @@ def test_a_dumb_terminal_gets_plain_lines_and_no_orders_at_all(tmp_path: Path) -
         assert b"\x1b" not in terminal.raw, words
         assert b"\r" not in terminal.raw.replace(b"\r\n", b""), words
         if words[0] == "run":
-            assert "worker-0| red" in terminal.screen.text
+            # The job fails with the first of them.
+            assert re.search(r"worker-[01]\| red", terminal.screen.text)
 
 
 def test_a_pipe_gets_no_escape_sequences(tmp_path: Path) -> None:

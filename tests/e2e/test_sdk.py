@@ -54,7 +54,7 @@ def test_a_job_is_created_awaited_read_and_deleted(client: TrainingClient) -> No
     assert client.get_job_pod_names("hello", is_master=True) == ["hello-master-0"]
     assert client.get_job_pod_names("hello", replica_type="worker", replica_index=1) == ["hello-worker-1"]
     assert client.get_job_logs("hello") == ({"hello-master-0": "rank 0 of 3\n"}, {})
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     told = ""
     # Events come when pods have been made.
     while "successfully completed" not in told and time.monotonic() < deadline:
@@ -113,11 +113,11 @@ def test_a_job_is_suspended_resumed_scaled_and_restarted(client: TrainingClient)
     assert client.restart_job("long", job_kind="JAXJob", replica_type="worker", replica_index=1) == [
         "long-worker-1"
     ]
-    now = before
-    for _ in client.watch_job("long", job_kind="JAXJob", wait_timeout=60):
+    # By looking: of a pod that is made anew quickly enough the status of its job says nothing.
+    now, deadline = before, time.monotonic() + 60
+    while now.keys() != before.keys() or now["long-worker-1"] == before["long-worker-1"]:
+        assert time.monotonic() < deadline, now
         now = {pod.metadata.name: pod.metadata.uid for pod in client.get_job_pods("long")}
-        if now.keys() == before.keys() and now["long-worker-1"] != before["long-worker-1"]:
-            break
     assert now["long-worker-0"] == before["long-worker-0"]
     client.delete_job("long", job_kind="JAXJob")
 
@@ -171,7 +171,7 @@ def test_a_program_that_is_killed_leaves_no_process_and_no_folder_behind(tmp_pat
     assert len(started) >= 2
     program.kill()
     program.communicate()
-    _, alive = psutil.wait_procs(started, timeout=30)
+    _, alive = psutil.wait_procs(started, timeout=60)
     assert alive == []
     assert list(tmp_path.iterdir()) == []
 

@@ -28,7 +28,7 @@ from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
 from gangline.local.plane import PlaneSettings
 from realkube import find_assets
 
-WAIT = 20.0
+WAIT = 60.0
 TOKEN = "one-of-many"
 
 

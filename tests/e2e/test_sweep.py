@@ -20,13 +20,13 @@ PAGE = (ROOT / "docs" / "sweep.md").read_text()
 COMMANDS = re.findall(r"^ *\$ (gangline sweep .*)$", PAGE, re.MULTILINE)
 SVG = "{http://www.w3.org/2000/svg}"
 
-# Says how many run at once, fails for a bad value, and needs a while for another.
+# Says how many run at once, fails for a bad value, and needs a while for another. Two wait for each other.
 PROGRAM = """\
 import os, sys, time
 from pathlib import Path
 from gangline.progress import report
 
-value, here = sys.argv[1], Path("here")
+value, here, pair = sys.argv[1], Path("here"), Path("pair")
 mine = here / os.environ["GANGLINE_TRIAL"]
 mine.touch()
 report(step=1, total=2, together=len(list(here.iterdir())))
@@ -35,6 +35,10 @@ if value == "bad":
     sys.exit("this value is no good")
 while value == "long":
     time.sleep(0.05)
+if value in ("one", "other"):
+    (pair / value).touch()
+    while len(list(pair.iterdir())) < 2:
+        time.sleep(0.01)
 end = time.monotonic() + 0.2
 while time.monotonic() < end:
     time.sleep(0.01)
@@ -53,6 +57,7 @@ def gangline(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(PROGRAM)
     (tmp_path / "here").mkdir()
+    (tmp_path / "pair").mkdir()
     return tmp_path
 
 
@@ -67,7 +72,7 @@ def rows(folder: Path, job: str = "train") -> list[dict[str, str]]:
 
 
 def test_trials_queue_and_their_table_picture_and_logs_are_kept(folder: Path) -> None:
-    done = gangline(*sweep("a,b,bad,c", "--parallel", "2"), cwd=folder)
+    done = gangline(*sweep("one,other,bad,c", "--parallel", "2"), cwd=folder)
     assert done.returncode == 0, done.stderr
     table = [line.split(maxsplit=6) for line in done.stdout.splitlines()]
     assert table[0] == ["RANK", "TRIAL", "x", "TOGETHER", "STATE", "TIME", "CAUSE"]
@@ -82,18 +87,18 @@ def test_trials_queue_and_their_table_picture_and_logs_are_kept(folder: Path) ->
     ]
     assert max(reported) == 2
     assert [(row["trial"], row["state"], row["x"]) for row in rows(folder)] == [
-        ("1", "Succeeded", "a"),
-        ("2", "Succeeded", "b"),
+        ("1", "Succeeded", "one"),
+        ("2", "Succeeded", "other"),
         ("3", "Failed", "bad"),
         ("4", "Succeeded", "c"),
     ]
     picture = ET.parse(folder / "runs" / "train-sweep" / "sweep.svg").getroot()
     legend = [each.text or "" for each in picture.iter(f"{SVG}text")][-3:]
-    assert {each.split()[0] for each in legend} == {"x=a", "x=b", "x=c"}
+    assert {each.split()[0] for each in legend} == {"x=one", "x=other", "x=c"}
     job = json.loads((folder / "runs" / "train-sweep" / "trial-4" / "job.json").read_text())
     assert job["status"]["conditions"][-1]["type"] == "Succeeded"
     made = {file.read_text(): file.parts[-3] for file in folder.glob("runs/train-sweep/*/artifacts/weights")}
-    assert made == {"a": "trial-1", "b": "trial-2", "c": "trial-4"}
+    assert made == {"one": "trial-1", "other": "trial-2", "c": "trial-4"}
     assert not (folder / "runs/train-sweep/trial-3/artifacts").exists()
     assert len(re.findall(r"^trial \d of 4  x=\w+  Running$", done.stderr, re.MULTILINE)) == 4
     assert "this value is no good" in (folder / "runs/train-sweep/trial-3/master-0.log").read_text()
@@ -115,9 +120,11 @@ def test_on_a_terminal_the_board_fills_and_an_interrupt_keeps_what_was_done(fold
     command = [sys.executable, "-m", "gangline", *sweep("a,long,b")]
     with Terminal(command, cwd=folder, env={"TMPDIR": str(state)}) as terminal:
         terminal.until(
-            lambda text: re.search(r"1 +1 +a +1 +Succeeded[^\n]*\n- +2 +long +1 +Running 50%", text)
+            lambda text: (
+                re.search(r"1 +1 +a +1 +Succeeded[^\n]*\n- +2 +long +1 +Running 50%", text)
+                and "1 of 3 trials done · 1 running · highest together" in text
+            )
         )
-        assert "1 of 3 trials done · 1 running · highest together" in terminal.screen.text
         terminal.press("\x03")
         assert terminal.finish() == 130
     text = terminal.screen.text
@@ -125,7 +132,7 @@ def test_on_a_terminal_the_board_fills_and_an_interrupt_keeps_what_was_done(fold
     assert re.search(r"^RANK +TRIAL +x", text, re.MULTILINE)
     assert "stopped; no process is left" in text
     assert [row["state"] for row in rows(folder)] == ["Succeeded", "Stopped", "Queued"]
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while list(state.iterdir()) and time.monotonic() < end:
         time.sleep(0.05)
     assert not list(state.iterdir())

@@ -16,13 +16,15 @@ import pytest
 
 from gangline.cli.main import run
 from realclients import Kubectl, LocalPlane, gangline
+from realkube import free_ports
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
-    """One for all who leave it running."""
+    """One for all who leave it running, or start it again: nobody is given its port by chance meanwhile."""
     found = LocalPlane(tmp_path_factory.mktemp("up") / "plane")
-    found.up()
+    done = gangline("up", "--detach", "--dir", found.folder, "--port", str(free_ports(1)[0]))
+    assert done.returncode == 0, done.stderr
     yield found
     found.down()
 
@@ -74,7 +76,7 @@ def test_a_plane_that_was_killed_starts_again_with_all_it_had(plane: LocalPlane)
     kubectl("create", "configmap", "outlives", "--from-literal=a=b")
     first = psutil.Process(plane.pid)
     os.kill(first.pid, signal.SIGKILL)
-    first.wait(20)
+    first.wait(60)
     assert gangline("down", "--dir", plane.folder).stderr.startswith("no plane is running")
     plane.up()
     assert kubectl.get("configmap", "outlives")["data"] == {"a": "b"}
@@ -90,10 +92,10 @@ def test_a_signal_ends_the_plane_and_every_pod(tmp_path: Path, number: signal.Si
             assert "control plane ready" in process.stderr.readline()
             kubectl, sleep = Kubectl(plane), "import time; time.sleep(999)"
             kubectl("run", "p", "--image=any", "--command", "--", sys.executable, "-c", sleep, mark)
-            kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=30s")
+            kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=50s")
             assert processes_with(mark)
             process.send_signal(number)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
     assert processes_with(mark) == []
@@ -124,7 +126,7 @@ def reached(address: str, plane: LocalPlane) -> int:
     port = int((plane.folder / "port").read_text())
     trusted = ssl.create_default_context(cafile=str(plane.folder / "certificates" / "ca.crt"))
     with (
-        socket.create_connection((address, port), timeout=10) as plain,
+        socket.create_connection((address, port), timeout=60) as plain,
         trusted.wrap_socket(plain, server_hostname=address) as connection,
     ):
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -197,7 +199,7 @@ def test_pods_of_a_plane_have_networks_of_their_own_when_asked(tmp_path: Path) -
     try:
         assert done.returncode == 0, done.stderr
         kubectl("run", "p", "--image=any", "--command", "--", "sleep", "999")
-        kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=30s")
+        kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=50s")
         assert kubectl("exec", "p", "--", "hostname") == "p\n"
         assert kubectl.get("pod", "p")["status"]["podIP"].startswith("10.244.")
     finally:
@@ -220,7 +222,7 @@ def test_pods_of_a_plane_are_containers_when_asked(tmp_path: Path, monkeypatch: 
     try:
         assert done.returncode == 0, done.stderr
         kubectl("run", "p", "--image=example", "--command", "--", "sleep", "999")
-        kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=30s")
+        kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=50s")
         assert kubectl("exec", "p", "--", "sh", "-c", "echo $IMAGE") == "example\n"
     finally:
         plane.down()
@@ -268,7 +270,7 @@ def test_a_job_of_a_plane_that_was_stopped_is_not_said_to_run(
         }
         (tmp_path / "long.json").write_text(json.dumps(body))
         assert run(["submit", str(tmp_path / "long.json")]) == 0
-        assert run(["wait", "long", "--for", "condition=Running", "--timeout", "30s"]) == 0
+        assert run(["wait", "long", "--for", "condition=Running", "--timeout", "60s"]) == 0
     finally:
         plane.down()
     capsys.readouterr()

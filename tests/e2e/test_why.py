@@ -36,7 +36,7 @@ from whyfaults import FAULTS, Fault, faults, healthy, job, private_mounts
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("why")]
 
-DEADLINE = 45.0
+DEADLINE = 90.0
 CLOCK = SystemClock()
 PLURALS = {one.resource.kind: one.resource for one in OWNERS if one.facts is not None}
 

@@ -32,7 +32,7 @@ from whyfaults import job
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("why-real")]
 
-DEADLINE = 45.0
+DEADLINE = 90.0
 CLOCK = SystemClock()
 TFJOBS = OWNERS[0].resource
 QUOTAS = plain("", "v1", "ResourceQuota", "resourcequotas")

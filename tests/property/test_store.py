@@ -198,7 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert reader.watch.revision >= max(reader.after, self.model.revision)
 
     async def next(self, watch: Watch) -> list:  # type: ignore[type-arg]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return list(await anext(watch))
 
     @rule(revision=revisions)

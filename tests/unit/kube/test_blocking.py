@@ -68,7 +68,7 @@ def ok(body: bytes, *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def got(server: str, *paths: str, told: list[str] | None = None, patience: float = 5.0) -> list[Response]:
+def got(server: str, *paths: str, told: list[str] | None = None, patience: float = 60.0) -> list[Response]:
     connection = Connection(server=server, credentials=StaticToken("secret", "test"))
     warn = told.append if told is not None else lambda text: None
     with BlockingTransport(connection, warn=warn, patience=timedelta(seconds=patience)) as transport:

@@ -89,7 +89,7 @@ class Pulse:
         loop, seen = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self._end, seen.set)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await seen.wait()
         finally:
             loop.remove_reader(self._end)
@@ -201,7 +201,7 @@ async def test_request_cancelled_while_the_plugin_starts_leaves_nothing_behind(
     request = asyncio.ensure_future(plugin.credentials().headers())
     await settle(rounds)
     request.cancel()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.wait([request])
     assert request.cancelled()
     await pulse.ended()

@@ -16,7 +16,7 @@ from gangline.local.cluster import LocalSettings, local_cluster
 from gangline.runtime.cache import Cache
 from gangline.testing.builders import make_pod
 from gangline.testing.clock import FakeClock
-from nodes import until
+from nodes import until, written
 
 KEY = Key("default", "data")
 CLAIM = {
@@ -51,11 +51,11 @@ async def test_a_claim_goes_with_its_last_pod_and_takes_its_folder_along(tmp_pat
         client = plane.client
         await client.create(CLAIMS, CLAIM)
         await client.create(Pod, pod())
-        await until(lambda: (folder / "x").exists())
+        await until(lambda: written(folder / "x") == "kept")
         await client.delete(CLAIMS, KEY)
         # The pod still has it.
         assert (await client.get(CLAIMS, KEY)).leaving
-        assert (folder / "x").read_text() == "kept"
+        assert written(folder / "x") == "kept"
         await client.delete(Pod, Key("default", "p"))
         await gone(client)
         await until(lambda: not folder.exists())

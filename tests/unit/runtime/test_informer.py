@@ -69,7 +69,7 @@ async def test_first_list_fills_the_cache_and_then_it_is_synced() -> None:
     for number in range(5):
         world.server.put(f"t{number}", number)
     async with world.running():
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(60):
             await world.informer.synced()
         assert world.informer.is_synced
         assert world.cached == world.server.readable()
@@ -152,7 +152,7 @@ async def test_subscriber_that_raises_ends_the_informer_with_its_error() -> None
 
 async def test_until_waits_for_the_cache() -> None:
     world = World()
-    async with world.running(), asyncio.timeout(1):
+    async with world.running(), asyncio.timeout(60):
         await world.informer.until(lambda cache: len(cache) == 0)
         async with asyncio.TaskGroup() as group:
             group.create_task(world.informer.until(lambda cache: len(cache) == 2))

@@ -43,9 +43,9 @@ def test_mistake_is_told_as_go_tells_it(source: str, reason: str) -> None:
 
 
 def test_no_pattern_can_hang_us() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert not Pattern("^(a+)+$").matches("a" * 5000 + "b")
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_matches_are_found_from_the_left() -> None:

@@ -75,9 +75,9 @@ def test_calls_of_two_threads_at_once_both_end(background: Background) -> None:
 
     one = threading.Thread(target=lambda: answers.append(background.run(first())))
     one.start()
-    assert first_runs.wait(10)
+    assert first_runs.wait(60)
     answers.append(background.run(second()))
-    one.join(10)
+    one.join(60)
     assert sorted(answers) == ["first", "second"]
     assert background.run(where()) == NAME
 
@@ -143,4 +143,4 @@ async def test_one_that_ends_inside_a_loop_does_not_hold_it_up() -> None:
         done.set()
 
     await asyncio.get_running_loop().run_in_executor(None, background.close, last())
-    assert done.wait(10)
+    assert done.wait(60)

@@ -82,7 +82,7 @@ async def test_a_controller_that_trusts_its_memory_is_found_out() -> None:
         r"(?s)the plan: in the calm world \['map-0', 'map-1', 'map-2', 'map-3'\].*after\n  dies after: POST"
     )
     with pytest.raises(AssertionError, match=told):
-        await assert_controller_converges(remembers, story, look, plan=plan, within=timedelta(seconds=1))
+        await assert_controller_converges(remembers, story, look, plan=plan, within=timedelta(seconds=3))
 
 
 async def test_a_controller_that_never_rests_is_told() -> None:

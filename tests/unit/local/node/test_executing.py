@@ -13,7 +13,7 @@ from gangline.local.node.probes import Target
 from gangline.local.streams import NotRunnable
 from gangline.testing.clock import FakeClock, settle
 
-WAIT = 20.0
+WAIT = 60.0
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ async def started(
 
 async def finished(files: RunFiles, *command: str, size: int = 2**20, count: int = 5) -> int:
     process = await started(files, *command, size=size, count=count)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await process.ended()
     said = files.ended()
     assert said is not None
@@ -41,7 +41,7 @@ async def finished(files: RunFiles, *command: str, size: int = 2**20, count: int
 
 async def until(file: Path) -> str:
     """What a process writes for us."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (text := written(file)):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return text
@@ -111,7 +111,7 @@ async def test_what_cannot_be_executed_is_told(files: RunFiles, tmp_path: Path) 
 
 
 async def test_terminate_reaches_the_whole_group(files: RunFiles, tmp_path: Path) -> None:
-    script = f"sh -c 'trap \"echo child > {tmp_path}/child; exit\" TERM; echo up > {tmp_path}/up; while :; do sleep 0.02; done' & trap : TERM; wait; wait"
+    script = f"trap : TERM; sh -c 'trap \"echo child > {tmp_path}/child; exit\" TERM; echo up > {tmp_path}/up; while :; do sleep 0.02; done' & wait; wait"
     process = await started(files, "sh", "-c", script)
     await until(tmp_path / "up")
     process.terminate()
@@ -132,7 +132,7 @@ async def test_another_node_adopts_what_lives(files: RunFiles, tmp_path: Path) -
     assert second is not None
     assert second.pid == first.pid
     (tmp_path / "go").touch()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await second.ended()
     said = files.ended()
     assert said is not None
@@ -146,7 +146,7 @@ async def test_adopted_processes_can_be_killed(files: RunFiles) -> None:
     process = adopt(files, CLOCK)
     assert process is not None
     process.kill()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await process.ended()
     said = files.ended()
     assert said is not None
@@ -206,7 +206,7 @@ async def test_a_report_is_there_while_its_program_goes_on(files: RunFiles) -> N
         'echo \'{"progress": {"step": 1}}\'; sleep 0.1; echo \'{"progress": {"step": 2}}\'; exec sleep 600'
     )
     process = await started(files, "sh", "-c", script)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while written(files.progress) != '{"progress": {"step": 2}}':  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     process.kill()
@@ -221,11 +221,11 @@ async def test_a_program_without_reports_has_no_file_of_them(files: RunFiles) ->
 async def test_a_frozen_process_stands_still_and_goes_on(files: RunFiles) -> None:
     process = await started(files, "sleep", "600")
     process.freeze(frozen=True)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     process.freeze(frozen=False)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     process.kill()

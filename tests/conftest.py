@@ -47,7 +47,7 @@ def pytest_collection() -> Generator[None, object, object]:
 PATIENT = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.register_profile("other", PATIENT)
 hypothesis.settings.register_profile("same", PATIENT, derandomize=True, database=None)
-hypothesis.settings.load_profile("other")
+hypothesis.settings.load_profile(os.environ.get("GANGLINE_EXAMPLES", "other"))
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marker and xdist reads the groups

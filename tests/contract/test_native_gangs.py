@@ -339,9 +339,7 @@ def test_a_lost_member_is_made_again_and_joins_its_gang(place: Place) -> None:
     place.node("a", "4")
     place.submit("job", 3)
     place.until(lambda: _holds(place.condition(JOBS, "job", "Running")), "the job does not run")
-    lost = place.get("pods", "job-worker-1")["metadata"]["uid"]
-    place.call("DELETE", f"{place.path('pods', 'job-worker-1')}?gracePeriodSeconds=0")
-    place.until(lambda: _another(place, "job-worker-1", lost), "it was not replaced")
+    _lose(place, "job-worker-1")
 
 
 def test_a_member_that_is_lost_when_others_have_succeeded_does_not_wait_for_those(place: Place) -> None:
@@ -349,9 +347,7 @@ def test_a_member_that_is_lost_when_others_have_succeeded_does_not_wait_for_thos
     place.submit("job", 3)
     place.until(lambda: _holds(place.condition(JOBS, "job", "Running")), "the job does not run")
     place.becomes("job-worker-0", "Succeeded")
-    lost = place.get("pods", "job-worker-1")["metadata"]["uid"]
-    place.call("DELETE", f"{place.path('pods', 'job-worker-1')}?gracePeriodSeconds=0")
-    place.until(lambda: _another(place, "job-worker-1", lost), "it was not replaced")
+    _lose(place, "job-worker-1")
 
 
 def test_a_member_that_is_lost_when_the_job_was_made_smaller_does_not_wait_for_more(place: Place) -> None:
@@ -361,9 +357,7 @@ def test_a_member_that_is_lost_when_the_job_was_made_smaller_does_not_wait_for_m
     smaller = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}}
     place.call("PATCH", place.path(JOBS, "job"), smaller, MERGE)
     place.until(lambda: len(place.pods("job")) == 3, "it was not made smaller")
-    lost = place.get("pods", "job-worker-1")["metadata"]["uid"]
-    place.call("DELETE", f"{place.path('pods', 'job-worker-1')}?gracePeriodSeconds=0")
-    place.until(lambda: _another(place, "job-worker-1", lost), "it was not replaced")
+    _lose(place, "job-worker-1")
 
 
 def test_a_member_that_is_lost_after_the_jobs_class_has_changed_has_the_class_of_its_group(
@@ -499,6 +493,13 @@ def test_a_class_that_only_the_templates_name_is_that_of_the_group(place: Place)
 
 def _holds(condition: Any) -> bool:
     return condition is not None and condition["status"] == "True"
+
+
+def _lose(place: Place, name: str) -> None:
+    """A member is gone, and is replaced."""
+    lost = place.get("pods", name)["metadata"]["uid"]
+    place.call("DELETE", f"{place.path('pods', name)}?gracePeriodSeconds=0")
+    place.until(lambda: _another(place, name, lost), "it was not replaced")
 
 
 def _another(place: Place, pod: str, lost: str) -> bool:

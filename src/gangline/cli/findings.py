@@ -16,7 +16,7 @@ from gangline.api.kinds import KINDS
 from gangline.api.meta import JSON
 from gangline.api.training import GROUP, VERSION, JobKind, TrainingJob
 from gangline.base.errors import InputError
-from gangline.cli.manifests import EMPTY, steps
+from gangline.cli.manifests import EMPTY, at, steps
 from gangline.cli.podfindings import refused
 from gangline.jobs.framework import Framework
 from gangline.jobs.intake import problems
@@ -217,7 +217,7 @@ def _plainly(problem: Problem, *, ruled: bool) -> tuple[str, str]:
 
 
 def _leave_out(body: Any, path: tuple[str | int, ...]) -> None:
-    around = _at(body, path[:-1]) if path else None
+    around = at(body, path[:-1]) if path else None
     if isinstance(around, dict):
         around.pop(path[-1], None)
 
@@ -231,7 +231,7 @@ def _structural(kind: str) -> Structural:
 def _unknown(document: Document, field: str, structural: Structural) -> Finding:
     path = steps(field)
     close = get_close_matches(str(path[-1]), _fields(structural, path[:-1]), 1, 0.6) if path else []
-    value = _at(document.body, path)
+    value = at(document.body, path)
     write = (
         f"{close[0]}: {value}"
         if close and isinstance(value, str | int)
@@ -250,15 +250,6 @@ def _fields(structural: Structural, path: tuple[str | int, ...]) -> list[str]:
             return []
         node = below
     return list(node.properties)
-
-
-def _at(value: Any, path: tuple[str | int, ...]) -> Any:
-    for step in path:
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
 
 
 def _name(document: Document) -> Iterator[Finding]:

@@ -64,6 +64,16 @@ def steps(field: str) -> Steps:
     )
 
 
+def at(value: Any, path: Steps) -> Any:
+    """What is there in a body; None for nothing."""
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
 def nearest(document: Document, field: str) -> int | None:
     """The line of a field that a server complains about."""
     return document.line(steps(field) if field != "<nil>" else ())

@@ -18,7 +18,7 @@ from gangline.api.meta import JSON
 from gangline.api.quantity import QuantityError
 from gangline.api.training import TrainingJob
 from gangline.base.clock import SystemClock
-from gangline.cli.manifests import steps
+from gangline.cli.manifests import at, steps
 from gangline.jobs.framework import Framework
 from gangline.jobs.gang import Member
 from gangline.jobs.observed import Observed
@@ -100,12 +100,12 @@ def _follows(problem: Problem, spec: JSON, template: JSON) -> bool:
     path = steps(problem.field)
     if problem.kind is ProblemKind.NOT_FOUND:
         return any(one.get("name") == problem.value for one in spec.get("volumes") or ())
-    return path[-2:-1] == ("requests",) and _at(template, path) is None
+    return path[-2:-1] == ("requests",) and at(template, path) is None
 
 
 def _restart(problem: Problem, pod: JSON) -> Iterator[Problem]:
     """Which containers may have which policy depends on the version; what is no policy is wrong in all."""
-    policy = _at(pod, steps(problem.field))
+    policy = at(pod, steps(problem.field))
     if policy not in _RESTART:
         told = ", ".join(f'"{one}"' for one in _RESTART)
         yield Problem(ProblemKind.NOT_SUPPORTED, problem.field, policy, f"supported values: {told}")
@@ -135,9 +135,9 @@ def _volumes(spec: JSON) -> str:
 def _element(body: Any, path: Steps, value: Any) -> Steps:
     """Of some lists Kubernetes names only the field: the element is the one that has that value."""
     for number, step in enumerate(path):
-        listed = _at(body, path[:number])
+        listed = at(body, path[:number])
         if isinstance(listed, list) and not isinstance(step, int):
-            has = (index for index, one in enumerate(listed) if _at(one, path[number:]) == value)
+            has = (index for index, one in enumerate(listed) if at(one, path[number:]) == value)
             index = next(has, None)
             return path if index is None else (*path[:number], index, *path[number:])
     return path
@@ -146,7 +146,7 @@ def _element(body: Any, path: Steps, value: Any) -> Steps:
 def _remedy(problem: Problem, path: Steps, spec: JSON) -> str:
     field, value = path[-1], problem.value
     if problem.kind is ProblemKind.REQUIRED and field == "limits":
-        return _limits(_at({"spec": spec}, path[:-1]) or {})
+        return _limits(at({"spec": spec}, path[:-1]) or {})
     if not isinstance(field, str) or not isinstance(value, str):
         return ""
     if problem.kind is ProblemKind.NOT_SUPPORTED:
@@ -180,12 +180,3 @@ def _renamed(value: str, *, of_port: bool) -> str:
     check, most = (formats.port_name, 15) if of_port else (formats.dns_label, 63)
     name = re.sub(r"[^a-z0-9]+", "-", value.lower())[:most].strip("-")
     return f"name: {name}" if name and not check(name) else ""
-
-
-def _at(value: Any, path: Steps) -> Any:
-    for step in path:
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value

@@ -103,8 +103,10 @@ async def test_a_condition_never_waits() -> None:
 
 def test_a_job_has_all_the_room_until_others_need_some() -> None:
     shares = Shares(24)
+    idle = shares.busy
     with shares.one() as part:
         assert part() == 24
+        assert (idle, shares.busy) == (False, True)
         with shares.one() as other:
             assert part() == other() == 12
             with shares.one(), shares.one():

@@ -277,9 +277,9 @@ class Outlet:
 
     def take(self, data: bytes) -> None:
         """Write whole lines; hold what begins another."""
-        if not self.held:
-            self.due = time.monotonic() + HOLD
         lines, newline, rest = (self.held + data).rpartition(b"\n")
+        if newline or not self.held:
+            self.due = time.monotonic() + HOLD
         self.held = rest
         self.write(lines + newline)
         if len(rest) > CHUNK:

@@ -144,6 +144,9 @@ def test_time_runs_from_the_first_piece_that_is_held(
     now = 100.09
     outlet.take(b"2")
     assert outlet.left() == pytest.approx(0.01)
+    # Another line has its own time.
+    outlet.take(b"\n3")
+    assert outlet.left() == pytest.approx(0.1)
     now = 101.0
     assert outlet.left() == 0
 

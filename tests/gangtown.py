@@ -29,7 +29,7 @@ from gangline.operator.scheduling import GANG_KINDS
 from gangline.runtime.events import Recorder
 from gangline.runtime.informer import Delta, Informer
 from gangline.scheduler.model import Policy
-from gangline.scheduler.service import SCHEME, Scheduler
+from gangline.scheduler.service import SCHEME, Prepare, Scheduler
 from gangline.scheduler.settings import Pace, SchedulerSettings
 
 T = TypeVar("T", bound=Object)
@@ -267,13 +267,14 @@ class Town:
         *,
         clock: Clock | None = None,
         policy: Policy | None = None,
+        prepare: Prepare | None = None,
         **settings: Any,
     ) -> AsyncIterator[Scheduler]:
         """A scheduler of this town's pods, until the block ends. It then ends as if it had been killed."""
         clock, client = clock or SystemClock(), client or self.client
         recorder = Recorder(client, "gangline.dev/scheduler", "test", clock, scheme=client.scheme)
         options = SchedulerSettings(name=self.scheduler, pace=QUICK, policy=policy or Policy(), **settings)
-        scheduler = Scheduler(client, clock, recorder, options)
+        scheduler = Scheduler(client, clock, recorder, options, prepare=prepare)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(scheduler.run()), group.create_task(recorder.run())]
             yield scheduler

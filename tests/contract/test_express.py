@@ -1,16 +1,18 @@
-"""The quick transport against both servers: writes, refusals, many at once."""
+"""The quick transport against both servers: writes, refusals, many at once, watches."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
 from gangline.api.core import ConfigMap
-from gangline.api.meta import Key
+from gangline.api.meta import Key, Selector
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
-from gangline.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from gangline.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, ServerError
 from gangline.kube.express import express
 from gangline.kube.http import HttpTransport
+from gangline.kube.watch import Change
 
 
 async def test_what_is_written_is_there_and_what_is_refused_says_why(
@@ -50,3 +52,39 @@ async def test_many_at_once_do_not_meet(server: Connection, namespace: str) -> N
         assert [(each.metadata.name, each.data) for each in found] == [
             (f"m-{number}", {"number": str(number)}) for number in range(40)
         ]
+
+
+async def test_a_watch_tells_all_in_order_and_ends_when_the_server_ends_it(
+    server: Connection, namespace: str
+) -> None:
+    where = Selector(namespace=namespace)
+    async with HttpTransport(server) as other, express(other, server, agent="test") as quick:
+        client = Client(quick)
+        since = (await client.list(ConfigMap, where)).metadata.resource_version
+        names = [f"w-{number}" for number in range(60)]
+        for name in names:
+            # The last one is longer than what comes in one piece.
+            text = "x" * (500_000 if name == names[-1] else 10)
+            await client.create(
+                ConfigMap, {"metadata": {"name": name}, "data": {"t": text}}, namespace=namespace
+            )
+        seen = [
+            (event.type, event.object.metadata.name, len(event.object.data["t"]))
+            async for event in client.watch(ConfigMap, where, since=since, timeout=timedelta(seconds=2))
+            if isinstance(event, Change) and event.object.metadata.name in names
+        ]
+        assert seen == [("ADDED", name, 10) for name in names[:-1]] + [("ADDED", names[-1], 500_000)]
+
+
+async def test_a_watch_that_is_refused_says_why(
+    server: Connection, nobody: Connection, namespace: str
+) -> None:
+    where = Selector(namespace=namespace)
+    async with HttpTransport(nobody) as other, express(other, nobody, agent="test") as quick:
+        with pytest.raises(Forbidden):
+            async for _ in Client(quick).watch(ConfigMap, where, since="1"):
+                pass
+    async with HttpTransport(server) as other, express(other, server, agent="test") as quick:
+        with pytest.raises(ServerError, match="nonsense"):
+            async for _ in Client(quick).watch(ConfigMap, where, since="nonsense"):
+                pass

@@ -133,6 +133,23 @@ async def test_when_the_leader_stops_the_other_goes_on_and_no_pod_is_bound_twice
         assert "/api/v1/nodes" in paths[:first]
 
 
+async def test_what_binds_is_made_ready_when_a_term_begins_and_when_a_gang_is_announced(town: Town) -> None:
+    asked: asyncio.Queue[int] = asyncio.Queue()
+    await town.node("a", cpu="8")
+    async with town.scheduling(prepare=asked.put, at_once=6), asyncio.timeout(PATIENCE):
+        assert await asked.get() == 6
+        await town.group("small", 2)
+        assert await asked.get() == 2
+        await town.group("large", 100)
+        assert await asked.get() == 6
+        # Its members are not announced twice.
+        for name in ("small-0", "small-1"):
+            await town.pod(name, "small")
+        for name in ("small-0", "small-1"):
+            await town.bound(name)
+        assert asked.empty()
+
+
 async def test_the_rights_in_the_manifest_are_enough(real_server: RealServer) -> None:
     real_server.revive()
     admin = load(kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nonexistent"))

@@ -1,13 +1,15 @@
 """Many small requests at less than half the price: HTTP/1.1 on kept connections, and nothing that a binding does not need.
 
-A general client spends more time on a binding than the decision that led to it. `Express` carries whole requests with
-whole answers by itself, and leaves everything else (streams, WebSockets, proxies, a 401 with credentials that can be
-renewed, reads) to the transport it stands before. The contract is that of `Transport`: a request is sent once; without an
-answer `Unreachable` is raised, and the server may have done it. Connections are made while more of them help: a request
-beyond that waits here for one to be free, the oldest first.
+A general client spends more time on a binding than the decision that led to it. `Express` carries writes with whole
+answers, and watches, by itself, and leaves everything else (other streams, WebSockets, proxies, a 401 with credentials
+that can be renewed, reads) to the transport it stands before. The contract is that of `Transport`: a request is sent
+once; without an answer `Unreachable` is raised, and the server may have done it. Connections are made while more of them
+help: a request beyond that waits here for one to be free, the oldest first.
 """
 
 import asyncio
+import logging
+import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
@@ -17,14 +19,19 @@ from functools import lru_cache
 from urllib.parse import quote, urlencode, urlsplit
 
 from gangline import __version__
+from gangline.base.tasks import for_each
 from gangline.kube.config import Connection
 from gangline.kube.crowd import Crowd
-from gangline.kube.errors import Unreachable
+from gangline.kube.errors import ConfigError, KubeError, Unreachable
+from gangline.kube.flow import Flow
 from gangline.kube.http import CONNECT_SECONDS, KEEPALIVE, PATIENCE
 from gangline.kube.lane import Lane
 from gangline.kube.tls import ClientCertificate, ssl_context
 from gangline.kube.transport import Frames, Query, Request, Response, Stream, Transport
 from gangline.kube.warning import Once, Warn, logged, warnings
+from gangline.kube.wire import connect
+
+log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 60.0
 """A connection that was not used for so long is not used again: the server, which keeps it for 90, may be about to close
@@ -34,6 +41,9 @@ LONGEST_TURN = 0.5
 server: a webhook that hangs, say, for one namespace."""
 SWEEP_SECONDS = 0.1
 """How often it is looked whether somebody waits too long. A timer for each would cost more than their requests."""
+WATCH = ("watch", "true")
+AHEAD = 4
+"""So many connections are made at a time before they are needed: what is needed already shall not wait for them."""
 WRITES = ("POST", "PATCH")
 """What comes in large numbers. Reads may be long, and may be repeated on a new connection: the other transport does that."""
 
@@ -79,6 +89,9 @@ class Express:
         self._crowd = Crowd()
         # What is the same in all requests, between their path and what they accept.
         self._middle = "".join((" HTTP/1.1\r\n", *(f"{name}: {value}\r\n" for name, value in fixed.items())))
+        # Credentials as they were last sent, and as lines.
+        self._sent: Mapping[str, str] = {}
+        self._shown = ""
         self._certificate: ClientCertificate | None = None
         self._context: ssl.SSLContext | None = None
 
@@ -91,19 +104,25 @@ class Express:
         try:
             response = await self._exchange(self._text(request, sent), seconds)
         except (OSError, Unreachable) as error:
-            told = "no answer in time" if isinstance(error, TimeoutError) else str(error)
-            raise Unreachable(f"{request}: {told}") from error
+            raise _unanswered(request, error) from error
         if response.status == 401 and credentials.rejected(sent):
             return await self._other.send(request, timeout=timeout)
-        if "warning" in response.headers:
-            for text in warnings((response.headers["warning"],)):
-                self._warn(text)
+        self._note_warnings(response)
         return response
 
-    def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[Stream]:
-        return self._other.stream(request, idle=idle)
+    @asynccontextmanager
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
+        flow = None
+        if WATCH in request.query and not self._general:
+            flow = await self._flow(request, idle)
+        if flow is None:
+            async with self._other.stream(request, idle=idle) as stream:
+                yield stream
+            return
+        try:
+            yield flow
+        finally:
+            flow.close()
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
         return self._other.frames(request, protocols)
@@ -111,16 +130,69 @@ class Express:
     @property
     def kept(self) -> int:
         """Connections that nobody uses and that can be used again."""
-        return sum(lane.open for lane in self._free)
+        now = asyncio.get_running_loop().time()
+        return sum(lane.open and now - lane.used < IDLE_SECONDS for lane in self._free)
+
+    async def prepare(self, count: int) -> None:
+        """Have connections for so many requests at once, which are about to come. Never fails: then those will tell.
+
+        Not to be called again before it has returned.
+        """
+        missing = count - self._busy - self.kept
+        if missing <= 0 or self._general:
+            return
+        try:
+            await self._trusted()
+            await for_each(range(missing), self._make, at_once=AHEAD)
+        except* (KubeError, ConfigError, OSError) as errors:
+            # The first one ends it: the others would fare no better.
+            log.debug("no connection made ahead", extra={"error": str(errors.exceptions[0])})
 
     def close(self) -> None:
         """Close the connections that are kept."""
         if self._sweep is not None and not self._used and not self._waiting:
             self._sweep.cancel()
             self._sweep = None
+        self._drop()
+
+    def _drop(self) -> None:
         for lane in self._free:
             lane.close()
         self._free.clear()
+
+    async def _make(self, _: int) -> None:
+        """One more connection, for whoever waits for one or comes next."""
+        context = self._context
+        lane = Lane(await self._connect())
+        self._busy += 1
+        self._leave(lane, keep=lane.open and context is self._context)
+
+    async def _flow(self, request: Request, idle: timedelta | None) -> Flow | None:
+        """A watch; None if the credentials have to be renewed, which the other transport does."""
+        credentials = self._connection.credentials
+        sent = await credentials.headers()
+        flow = None
+        try:
+            await self._trusted()
+            flow = Flow(await self._connect(), str(request), idle)
+            async with asyncio.timeout((idle or PATIENCE).total_seconds()):
+                response = await flow.ask(self._text(request, sent))
+        except BaseException as error:
+            if flow is not None:
+                flow.close()
+            if isinstance(error, OSError):
+                raise _unanswered(request, error) from error
+            raise
+        if response.status == 401 and credentials.rejected(sent):
+            flow.close()
+            return None
+        self._note_warnings(response)
+        return flow
+
+    def _note_warnings(self, response: Response) -> None:
+        if "warning" in response.headers:
+            for text in warnings((response.headers["warning"],)):
+                self._warn(text)
 
     async def _exchange(self, text: bytes, seconds: float) -> Response:
         lane = await self._lane()
@@ -153,7 +225,7 @@ class Express:
         if lane is None:
             self._busy += 1
         try:
-            return await self._connect()
+            return Lane(await self._connect())
         except BaseException:
             self._gone()
             raise
@@ -232,16 +304,11 @@ class Express:
         if self._used or self._waiting:
             self._watch_over()
 
-    async def _connect(self) -> Lane:
+    async def _connect(self) -> socket.socket:
         tls = self._connection.tls
         name = (tls.server_name or self._host) if tls is not None else None
         async with asyncio.timeout(CONNECT_SECONDS):
-            transport, made = await asyncio.get_running_loop().create_connection(
-                Lane, self._host, self._port, ssl=self._context, server_hostname=name
-            )
-        for option in KEEPALIVE:
-            transport.get_extra_info("socket").setsockopt(*option)
-        return made
+            return await connect(self._host, self._port, context=self._context, name=name, options=KEEPALIVE)
 
     async def _trusted(self) -> None:
         """A certificate is shown when a connection is made, so a renewed one needs new connections."""
@@ -251,16 +318,24 @@ class Express:
         certificate = await self._connection.credentials.client_certificate()
         if self._context is None or certificate is not self._certificate:
             self._certificate, self._context = certificate, ssl_context(tls, certificate)
-            self.close()
+            self._drop()
 
     def _text(self, request: Request, credentials: Mapping[str, str]) -> bytes:
         query = _encoded(request.query) if request.query else ""
-        head = [f"{request.method} {self._base}{request.path}{query}{self._middle}Accept: {request.accept}"]
-        head += [f"{name}: {value}" for name, value in credentials.items()]
-        if request.content_type:
-            head.append(f"Content-Type: {request.content_type}")
-        head.append(f"Content-Length: {len(request.body)}\r\n\r\n")
-        return "\r\n".join(head).encode("latin-1") + request.body
+        if credentials is not self._sent:
+            self._sent = credentials
+            self._shown = "".join(f"{name}: {value}\r\n" for name, value in credentials.items())
+        media = f"Content-Type: {request.content_type}\r\n" if request.content_type else ""
+        head = (
+            f"{request.method} {self._base}{request.path}{query}{self._middle}Accept: {request.accept}\r\n"
+            f"{self._shown}{media}Content-Length: {len(request.body)}\r\n\r\n"
+        )
+        return head.encode("latin-1") + request.body
+
+
+def _unanswered(request: Request, error: Exception) -> Unreachable:
+    told = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+    return Unreachable(f"{request}: {told}")
 
 
 @lru_cache(maxsize=64)

@@ -29,6 +29,7 @@ def group_version(group: str, version: str) -> str:
     return f"{root}/{quote(version, safe='')}"
 
 
+@lru_cache(maxsize=1024)
 def collection(resource: Resource[Any], namespace: str = "") -> str:
     """All objects of a kind: in a namespace, or (empty) in all of them. Raises `InputError`."""
     if namespace and not resource.namespaced:

@@ -26,7 +26,7 @@ from gangline.runtime.leader import DEFAULT_SETTINGS, Leader, LeaseSettings, uni
 from gangline.runtime.manager import Manager, stopped_by_signals
 from gangline.runtime.metrics import MeteredTransport, Metrics
 from gangline.scheduler.metrics import SchedulerMetrics
-from gangline.scheduler.service import CONTROLLER, SCHEME, Scheduler
+from gangline.scheduler.service import CONTROLLER, SCHEME, Prepare, Scheduler
 from gangline.scheduler.settings import MANAGER, ProcessSettings
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ async def run_scheduler(
         client = Client(
             metered, scheme=SCHEME.extended(CRDS), clock=clock, options=WriteOptions(field_manager=MANAGER)
         )
-        process = SchedulerProcess(connection, settings, client, metrics, clock, lease)
+        process = SchedulerProcess(connection, settings, client, metrics, clock, lease, prepare=quick.prepare)
         for name, check in process.checks.items():
             health.add_ready(name, check)
         # Probes answer from the beginning: a scheduler that waits for something is alive, and not ready.
@@ -86,8 +86,11 @@ class SchedulerProcess:
         metrics: Metrics,
         clock: Clock,
         lease: LeaseSettings = DEFAULT_SETTINGS,
+        *,
+        prepare: Prepare | None = None,
     ) -> None:
         self._settings, self._client, self._metrics, self._clock = settings, client, metrics, clock
+        self._ahead = prepare
         self._lease = (
             Key(settings.lease_namespace or connection.namespace, settings.lease)
             if settings.leader_elect
@@ -145,7 +148,14 @@ class SchedulerProcess:
 
     async def _schedule(self) -> None:
         """One term. What is known starts anew, from a list taken now that we lead."""
-        term = Scheduler(self._client, self._clock, self._recorder, self._settings.scheduler, self._meters)
+        term = Scheduler(
+            self._client,
+            self._clock,
+            self._recorder,
+            self._settings.scheduler,
+            self._meters,
+            prepare=self._ahead,
+        )
         self._term = term
         await term.run()
 

@@ -79,8 +79,8 @@ class Committer:
 
     @property
     def busy(self) -> bool:
-        """Whether there are orders that have not been tried yet."""
-        return bool(self._ready)
+        """Whether there are orders that have not been tried yet, or are being tried right now."""
+        return len(self._open) > len(self._timers)
 
     def give(self, order: Order) -> None:
         """To be carried out as soon as there is a hand free."""

@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 SCHEME: Scheme = CORE.extended(*PLACING, PODGROUPS, QUEUES, BUDGETS)
 """All that a scheduler reads and writes. Pods and nodes are read as `api.placing` has them."""
 CONTROLLER = "gangline.dev/scheduler"
+Prepare = Callable[[int], Awaitable[None]]
+"""Gets ready for so many calls at once, which are about to come. Never fails."""
 AGAIN = timedelta(seconds=1)
 """Between two questions to a server that does not answer."""
 
@@ -57,11 +59,15 @@ class Scheduler:
         recorder: Recorder,
         settings: SchedulerSettings | None = None,
         meters: Meters = UNCOUNTED,
+        *,
+        prepare: Prepare | None = None,
     ) -> None:
         """The client needs `SCHEME`."""
-        self._client, self._clock, self._meters = client, clock, meters
+        self._client, self._clock, self._meters, self._prepare = client, clock, meters, prepare
         self._settings = settings or SchedulerSettings()
         self._wake = asyncio.Event()
+        # How many members of a gang are about to come.
+        self._expected, self._expects = 0, asyncio.Event()
         # Whether a round may help somebody; else only what changed is told.
         self._useful = False
         self._timer: Timer | None = None
@@ -94,6 +100,8 @@ class Scheduler:
         if not await self._has(CSINode):
             # A server without storage drivers: ours.
             del self._informers[CSINode]
+        if self._prepare is not None:
+            await self._prepare(self._settings.at_once)
         async with asyncio.TaskGroup() as group:
             for informer in self._informers.values():
                 group.create_task(informer.run())
@@ -112,6 +120,7 @@ class Scheduler:
             self._reporter.run,
             self._signals.run,
             self._queues.run,
+            self._expect,
         ]
 
     # Following the server
@@ -129,7 +138,7 @@ class Scheduler:
             CSINode: world.limits,
             Budget: world.budget,
             Node: world.node,
-            PodGroup: world.group,
+            PodGroup: self._group,
             Pod: world.pod,
         }
 
@@ -156,6 +165,22 @@ class Scheduler:
     def _queue(self, delta: Delta[Queue]) -> None:
         self._world.queue(delta)
         self._queues.put(delta)
+
+    def _group(self, delta: Delta[PodGroup]) -> None:
+        self._world.group(delta)
+        if delta.before is None and delta.after is not None and not delta.after.status.running:
+            # Its members come next.
+            self._expected = max(self._expected, delta.after.spec.min_member)
+            self._expects.set()
+
+    async def _expect(self) -> Never:
+        """Members that are about to come shall not wait for what can be made ready before."""
+        while True:
+            await self._expects.wait()
+            self._expects.clear()
+            count, self._expected = self._expected, 0
+            if self._prepare is not None:
+                await self._prepare(min(count, self._settings.at_once))
 
     def _gone(self, uid: str) -> None:
         self._carrier.forget(uid)

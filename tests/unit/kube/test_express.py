@@ -1,8 +1,6 @@
 """The quick transport: whole answers however they come, and nothing is taken for the answer to another request."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -10,68 +8,15 @@ import msgspec
 import pytest
 
 from gangline.kube.config import Connection, Impersonation
-from gangline.kube.credentials import Anonymous, StaticToken
+from gangline.kube.credentials import StaticToken
 from gangline.kube.errors import Unreachable
-from gangline.kube.express import LONGEST_TURN, Express, express
+from gangline.kube.express import LONGEST_TURN, express
 from gangline.kube.transport import Request, Response
-from gangline.kube.warning import Warn, logged
 from gangline.testing.clock import settle
-from httpservers import speaking
+from quicktalks import OTHER, Renewable, Talk, asked, quick_to, saying
 from scripted import Scripted, answer
 
-Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-OTHER = Scripted(lambda request: answer())
 POST = Request("POST", "/api/v1/things", (("a b", "c;d"),), b'{"x":1}', "application/json")
-
-
-async def asked(reader: asyncio.StreamReader) -> tuple[str, dict[str, str], bytes]:
-    """A request: its first line, headers and body."""
-    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-    headers = dict(line.split(": ", 1) for line in head[1:] if line)
-    return head[0], headers, await reader.readexactly(int(headers["Content-Length"]))
-
-
-def saying(*texts: bytes, closes: bool = False) -> Talk:
-    """Answers every request with these pieces, one after the other."""
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            await asked(reader)
-            for text in texts:
-                writer.write(text)
-                await writer.drain()
-                await asyncio.sleep(0)
-            if closes:
-                return
-
-    return talk
-
-
-@asynccontextmanager
-async def quick_to(
-    talk: Talk, other: Scripted = OTHER, *, base: str = "", warn: Warn = logged, **how: Any
-) -> AsyncIterator[Express]:
-    """A quick transport to a server that talks like this. At the end all its connections are closed, on both sides."""
-    talks: set[asyncio.Event] = set()
-
-    async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        over = asyncio.Event()
-        talks.add(over)
-        try:
-            await talk(reader, writer)
-        finally:
-            over.set()
-
-    async with speaking(noted) as url:
-        connection = Connection(server=f"{url}{base}", **how)
-        try:
-            async with express(other, connection, agent="test", warn=warn) as quick:
-                yield quick
-        finally:
-            async with asyncio.timeout(60):
-                for over in talks:
-                    await over.wait()
-                await settle()
 
 
 async def ask(talk: Talk, request: Request = POST, timeout: timedelta | None = None) -> Response:
@@ -290,16 +235,6 @@ async def test_a_server_that_closed_a_kept_connection_is_connected_to_anew() -> 
     assert connections == 2
 
 
-class Renewable(Anonymous):
-    """Credentials that can be renewed, once."""
-
-    renewed = False
-
-    def rejected(self, sent: object = None) -> bool:
-        self.renewed = True
-        return True
-
-
 async def test_a_401_that_can_be_healed_is_left_to_the_other_transport() -> None:
     other = Scripted(lambda request: answer({"from": "the other"}))
     refusing = saying(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
@@ -336,3 +271,38 @@ async def test_warnings_are_handed_on() -> None:
     async with quick_to(saying(text), warn=told.append) as quick:
         await quick.send(POST)
     assert told == ["old", "older"]
+
+
+async def test_connections_are_made_before_they_are_needed() -> None:
+    counting = Counting()
+    async with quick_to(counting.talk) as quick:
+        await quick.prepare(5)
+        assert (quick.kept, counting.connections) == (5, 5)
+        await quick.prepare(3)
+        assert quick.kept == 5
+        async with asyncio.TaskGroup() as group:
+            for _ in range(5):
+                group.create_task(quick.send(POST))
+        assert counting.connections == 5
+
+
+async def test_a_connection_made_ahead_goes_to_whoever_waits_for_one() -> None:
+    busy = Busy()
+    hang = msgspec.structs.replace(POST, body=b"hang")
+    async with quick_to(busy.talk) as quick, asyncio.TaskGroup() as group:
+        tasks = [group.create_task(quick.send(hang)) for _ in range(6)]
+        for _ in range(4):
+            await busy.hung.acquire()
+        # Two wait here for their turn, and would make a connection each if they had to wait for long.
+        await quick.prepare(6)
+        for _ in range(2):
+            await busy.hung.acquire()
+        assert busy.connections == 6
+        for task in tasks:
+            task.cancel()
+
+
+async def test_preparing_for_a_server_that_is_not_there_says_nothing() -> None:
+    async with express(OTHER, Connection(server="http://127.0.0.1:1"), agent="test") as quick:
+        await quick.prepare(10)
+        assert quick.kept == 0

@@ -113,6 +113,24 @@ async def test_no_more_than_so_many_are_under_way() -> None:
     assert not desk.committer.busy
 
 
+async def test_it_is_busy_until_the_last_call_was_answered_but_not_with_what_waits_for_its_next_try() -> None:
+    gate = asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        await gate.wait()
+        return refusal(500)
+
+    desk = Desk(slow)
+    async with desk.at_work():
+        desk.committer.give(ORDER)
+        await settle()
+        # Nothing is left to be begun.
+        assert desk.committer.busy
+        gate.set()
+        await settle()
+        assert not desk.committer.busy
+
+
 async def test_after_an_error_of_the_server_it_is_tried_again_with_growing_pauses() -> None:
     desk = Desk(lambda request: refusal(500))
     async with desk.at_work():

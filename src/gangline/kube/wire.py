@@ -1,0 +1,193 @@
+"""A connection that carries TLS and has nothing else around it: a socket that the event loop watches.
+
+asyncio's own TLS copies everything through two buffers and a state machine in Python, which costs more than the encryption
+does: with many small messages more than all else that is done about them. This does what our protocols need, on the
+loops that can watch a socket.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+MOST_READ, RECORD = 64 * 1024, 16 * 1024
+"""Bytes asked of the socket at once; of TLS it gives one record at most. Room for them is made each time."""
+_NOT_YET = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+Option = tuple[int, int, int]
+
+
+class Ends(Protocol):
+    """Who is told what arrives. `asyncio.Protocol` has more, which is never called."""
+
+    def connection_lost(self, error: Exception | None) -> None: ...
+
+    def data_received(self, data: bytes) -> None: ...
+
+
+E = TypeVar("E", bound=Ends)
+
+
+async def connect(
+    host: str,
+    port: int,
+    *,
+    context: ssl.SSLContext | None = None,
+    name: str | None = None,
+    options: Iterable[Option] = (),
+) -> socket.socket:
+    """A connected socket that does not block; with a context its handshake is done. Raises OSError.
+
+    Every address of the host is tried, one after the other.
+    """
+    loop = asyncio.get_running_loop()
+    failed = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setblocking(False)  # noqa: FBT003 - the standard library's signature
+            for option in ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *options):
+                made.setsockopt(*option)
+            await loop.sock_connect(made, address)
+            if context is not None:
+                made = context.wrap_socket(made, server_hostname=name, do_handshake_on_connect=False)
+                await _shake_hands(made)
+        except OSError as error:
+            made.close()
+            failed = error
+        except BaseException:
+            made.close()
+            raise
+        else:
+            return made
+    raise failed
+
+
+async def _shake_hands(made: ssl.SSLSocket) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        ready: asyncio.Future[None] = loop.create_future()
+        try:
+            made.do_handshake()
+        except ssl.SSLWantReadError:
+            watch, leave = loop.add_reader, loop.remove_reader
+        except ssl.SSLWantWriteError:
+            watch, leave = loop.add_writer, loop.remove_writer
+        else:
+            return
+        watch(made, _ring, ready)
+        try:
+            await ready
+        finally:
+            leave(made)
+
+
+def _ring(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+class Wire:
+    """A connected socket, from now on watched for whoever is at its end."""
+
+    def __init__(self, connected: socket.socket, end: Ends, *, rest: float = 0.0) -> None:
+        """With `rest`, all that is there is read at once, and then nothing for so many seconds.
+
+        Where much comes in small pieces, most of the work is to be woken for each.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._socket, self._end, self._rest = connected, end, rest
+        self._most = RECORD if isinstance(connected, ssl.SSLSocket) else MOST_READ
+        # What the socket has not taken yet.
+        self._left = bytearray()
+        self._open = self._reads = True
+        self._loop.add_reader(connected, self._readable)
+
+    def is_closing(self) -> bool:
+        return not self._open
+
+    def write(self, data: bytes) -> None:
+        """Now, as much as the socket takes; the rest when it can. Nothing once it is closed."""
+        if not self._open:
+            return
+        if self._left:
+            self._left += data
+            return
+        try:
+            sent = self._socket.send(data)
+        except _NOT_YET:
+            sent = 0
+        except OSError as error:
+            # Whoever writes is not told before it is done with that.
+            self._loop.call_soon(self._lose, error)
+            return
+        if sent < len(data):
+            self._left += memoryview(data)[sent:]
+            self._loop.add_writer(self._socket, self._writable)
+
+    def pause(self) -> None:
+        """Read nothing for now: who sends it has to wait."""
+        if self._open and self._reads:
+            self._reads = False
+            self._loop.remove_reader(self._socket)
+
+    def resume(self) -> None:
+        if self._open and not self._reads:
+            self._reads = True
+            self._loop.add_reader(self._socket, self._readable)
+
+    def abort(self) -> None:
+        """Close it. No goodbye: in TLS that may take long, and serves nobody."""
+        if self._close():
+            self._loop.call_soon(self._end.connection_lost, None)
+
+    def _readable(self) -> None:
+        while self._open and self._reads:
+            try:
+                data = self._socket.recv(self._most)
+            except _NOT_YET:
+                break
+            except OSError as error:
+                self._lose(error)
+                return
+            if not data:
+                self._lose(None)
+                return
+            self._end.data_received(data)
+            if not self._rest:
+                break
+        if self._rest and self._reads:
+            self.pause()
+            self._loop.call_later(self._rest, self.resume)
+        if self._left:
+            # A key that the other side renews can be what a write has waited for.
+            self._writable()
+
+    def _writable(self) -> None:
+        if not self._open:
+            return
+        try:
+            sent = self._socket.send(self._left)
+        except _NOT_YET:
+            return
+        except OSError as error:
+            self._lose(error)
+            return
+        del self._left[:sent]
+        if not self._left:
+            self._loop.remove_writer(self._socket)
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._close():
+            self._end.connection_lost(error)
+
+    def _close(self) -> bool:
+        """Whether it was still open."""
+        if not self._open:
+            return False
+        self._open = False
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        self._left.clear()
+        self._socket.close()
+        return True

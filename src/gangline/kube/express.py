@@ -307,8 +307,14 @@ class Express:
     async def _connect(self) -> socket.socket:
         tls = self._connection.tls
         name = (tls.server_name or self._host) if tls is not None else None
-        async with asyncio.timeout(CONNECT_SECONDS):
-            return await connect(self._host, self._port, context=self._context, name=name, options=KEEPALIVE)
+        return await connect(
+            self._host,
+            self._port,
+            context=self._context,
+            name=name,
+            options=KEEPALIVE,
+            seconds=CONNECT_SECONDS,
+        )
 
     async def _trusted(self) -> None:
         """A certificate is shown when a connection is made, so a renewed one needs new connections."""

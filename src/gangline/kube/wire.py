@@ -9,7 +9,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol
 
 MOST_READ, RECORD = 64 * 1024, 16 * 1024
 """Bytes asked of the socket at once; of TLS it gives one record at most. Room for them is made each time."""
@@ -25,9 +25,6 @@ class Ends(Protocol):
     def data_received(self, data: bytes) -> None: ...
 
 
-E = TypeVar("E", bound=Ends)
-
-
 async def connect(
     host: str,
     port: int,
@@ -35,32 +32,42 @@ async def connect(
     context: ssl.SSLContext | None = None,
     name: str | None = None,
     options: Iterable[Option] = (),
+    seconds: float = 10.0,
 ) -> socket.socket:
     """A connected socket that does not block; with a context its handshake is done. Raises OSError.
 
-    Every address of the host is tried, one after the other.
+    Every address of the host is tried, one after the other, and each has its share of the time.
     """
-    loop = asyncio.get_running_loop()
     failed = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        made = socket.socket(family, kind, protocol)
-        try:
-            made.setblocking(False)  # noqa: FBT003 - the standard library's signature
-            for option in ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *options):
-                made.setsockopt(*option)
-            await loop.sock_connect(made, address)
-            if context is not None:
-                made = context.wrap_socket(made, server_hostname=name, do_handshake_on_connect=False)
-                await _shake_hands(made)
-        except OSError as error:
-            made.close()
-            failed = error
-        except BaseException:
-            made.close()
-            raise
-        else:
-            return made
+    async with asyncio.timeout(seconds):
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in found:
+            made = socket.socket(family, kind, protocol)
+            try:
+                for option in ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *options):
+                    made.setsockopt(*option)
+                async with asyncio.timeout(seconds / len(found)):
+                    return await _connected(made, address, context, name)
+            except OSError as error:
+                made.close()
+                failed = error
     raise failed
+
+
+async def _connected(
+    made: socket.socket, address: Any, context: ssl.SSLContext | None, name: str | None
+) -> socket.socket:
+    """The socket, or one with TLS in its place. Closed if it comes to nothing."""
+    try:
+        made.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        await asyncio.get_running_loop().sock_connect(made, address)
+        if context is not None:
+            made = context.wrap_socket(made, server_hostname=name, do_handshake_on_connect=False)
+            await _shake_hands(made)
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 async def _shake_hands(made: ssl.SSLSocket) -> None:

@@ -183,28 +183,41 @@ async def test_a_handshake_that_is_given_up_leaves_nothing_open(ca: trustme.CA) 
         await asyncio.wait_for(gone.wait(), 60)
 
 
-async def test_every_address_of_a_host_is_tried() -> None:
+@contextmanager
+def resolving(*addresses: tuple[str, int]) -> Iterator[None]:
+    """Every host has these addresses."""
     loop = asyncio.get_running_loop()
+
+    async def resolved(*asked: object, **more: object) -> object:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in addresses]
+
+    known, loop.getaddrinfo = loop.getaddrinfo, resolved  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        loop.getaddrinfo = known  # type: ignore[method-assign]
+
+
+async def test_every_address_of_a_host_is_tried() -> None:
     async with echoing() as port:
-        # Nobody listens at the first one.
-        found = [
-            (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.2", port)),
-            (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)),
-        ]
-
-        async def resolved(*asked: object, **more: object) -> object:
-            return found
-
-        known, loop.getaddrinfo = loop.getaddrinfo, resolved  # type: ignore[method-assign,assignment]
-        try:
+        nobody, somebody = ("127.0.0.2", port), ("127.0.0.1", port)
+        with resolving(nobody, somebody):
             made = await connect("somewhere", port)
+            assert made.getpeername() == somebody
+            made.close()
+        with resolving(nobody), pytest.raises(ConnectionRefusedError):
+            await connect("somewhere", port)
+        with resolving(), pytest.raises(OSError, match="somewhere has no address"):
+            await connect("somewhere", port)
+
+
+async def test_an_address_that_does_not_answer_leaves_time_for_the_others(ca: trustme.CA) -> None:
+    server, client = contexts(ca)
+    silent = socket.create_server(("127.0.0.1", 0))
+    async with echoing(server) as port:
+        with silent, resolving(silent.getsockname(), ("127.0.0.1", port)):
+            made = await connect("somewhere", port, context=client, name="here.example", seconds=4.0)
             assert made.getpeername() == ("127.0.0.1", port)
             made.close()
-            del found[1]
-            with pytest.raises(ConnectionRefusedError):
-                await connect("somewhere", port)
-            found.clear()
-            with pytest.raises(OSError, match="somewhere has no address"):
-                await connect("somewhere", port)
-        finally:
-            loop.getaddrinfo = known  # type: ignore[method-assign]
+        with resolving(("127.0.0.1", port)), pytest.raises(ssl.SSLCertVerificationError):
+            await connect("somewhere", port, context=client, name="there.example", seconds=60.0)

@@ -103,13 +103,11 @@ class Board:
 
     def _shift(self, requests: tuple[tuple[str, int], ...], nodes: Vector, sign: int) -> None:
         """More or less room, by one pod for each entry of `nodes`."""
-        counts = np.bincount(nodes, minlength=len(self.layout))
-        touched = np.flatnonzero(counts)
-        pods = counts[touched] * sign
         for resource, amount in requests:
             row = self.rows.get(resource)
             if row is not None:
-                self.free[row, touched] += pods * amount
+                # A node may be there more than once. Costs what is moved, not what there is.
+                np.add.at(self.free[row], nodes, sign * amount)
 
 
 def capacity(board: Board, shape: Shape) -> Vector:
@@ -121,7 +119,8 @@ def capacity(board: Board, shape: Shape) -> Vector:
             return np.zeros(len(board.layout), dtype=np.int64)
         # Of pods, and mostly of GPUs, one is asked for: dividing costs more than all the rest.
         each = board.free[row] // amount if amount != 1 else board.free[row]
-        found = each.copy() if found is None else np.minimum(found, each, out=found)
+        found = each if found is None else np.minimum(found, each)
     if found is None:
         return np.full(len(board.layout), np.iinfo(np.int32).max, dtype=np.int64)
-    return np.maximum(found, 0, out=found)
+    # A vector of its own, which whoever asked may change.
+    return np.maximum(found, 0)

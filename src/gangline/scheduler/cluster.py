@@ -170,6 +170,7 @@ class Cluster:
         if self._nominated.pop(resident.uid, None) is None:
             self._population.remove(resident)
             self._count(resident, -1)
+            self._free_slot(resident.node)
 
     def _count(self, resident: Resident, sign: int) -> None:
         """Add to, or take from, what is used on its node."""
@@ -179,7 +180,6 @@ class Cluster:
             row = self._row(resource)
             self._used[row, slot] += sign * amount
         self._on[resident.node] = self._on.get(resident.node, 0) + sign
-        self._free_slot(resident.node)
 
     def _slot(self, name: str) -> int:
         slot = self._slots.get(name)

@@ -1,11 +1,10 @@
 """What an ask comes to in amounts, and how to ask for less of it."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gangline.scheduler.model import Ask, Holding, Need, Resident
+from gangline.scheduler.model import Ask, Need
 from gangline.scheduler.shares import Amounts
 
 
@@ -16,20 +15,6 @@ def amounts_of(needs: Iterable[Need]) -> dict[str, int]:
         for name, amount in need.shape.requests:
             total[name] = total.get(name, 0) + amount * need.count
     return total
-
-
-def amounts_together(residents: Iterable[Resident]) -> dict[str, int]:
-    """What these hold together, by resource."""
-    total: dict[str, int] = {}
-    # By shape, of which there are few: a cluster has tens of thousands of residents.
-    for shape, count in Counter(resident.shape for resident in residents).items():
-        add(total, shape.amounts, count)
-    return total
-
-
-def held_by(holding: Holding) -> dict[str, int]:
-    """What a gang holds without members on their way out, by resource."""
-    return amounts_together(member for member in holding.members if not member.terminating)
 
 
 def add(total: dict[str, int], amounts: Amounts, times: int = 1) -> None:

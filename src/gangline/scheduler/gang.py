@@ -26,6 +26,7 @@ from gangline.api.scheduling import (
 from gangline.api.training import REPLICA_INDEX, REPLICA_TYPE
 from gangline.scheduler.model import Ask, Holding, Need, Resident, Wait
 from gangline.scheduler.phase import Attempt, MemberFacts, Probed, Vanished
+from gangline.scheduler.reading import marks_of
 from gangline.scheduler.shape import Shape
 
 BIND, PIN = "bind", "pin"
@@ -34,7 +35,9 @@ CRITICAL = 2_000_000_000
 """Pods of this priority or more run the cluster itself."""
 NEVER = "Never"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ENDED = (PodPhase.SUCCEEDED.value, PodPhase.FAILED.value)
+# As text: members of an enum are slow to name, and there may be thousands of pods.
+_SUCCEEDED, _FAILED = PodPhase.SUCCEEDED.value, PodPhase.FAILED.value
+_ENDED = (_SUCCEEDED, _FAILED)
 _BROKEN = (GroupPhase.RECOVERING.value, GroupPhase.UNSCHEDULABLE.value)
 Seat = tuple[str, int | str]
 """Role and index, by which a replacement is known; without an index, the name."""
@@ -43,10 +46,12 @@ Seat = tuple[str, int | str]
 class Member:
     """A pod of a gang, and where it is or is about to be."""
 
-    __slots__ = ("assumed", "facts", "leaving", "mode", "pod", "refused", "shape")
+    __slots__ = ("assumed", "facts", "key", "leaving", "mode", "pod", "refused", "shape", "uid")
 
     def __init__(self, pod: Pod, shape: Shape, mode: str) -> None:
         self.pod, self.shape, self.mode = pod, shape, mode
+        # These never change, and are asked for all the time.
+        self.uid, self.key = pod.metadata.uid, pod.metadata.key
         # Where we decided to put it, from the decision until it is seen there or the try has failed.
         self.assumed = ""
         # The server said that it cannot be placed as we know it: it is otherwise by now, and the watch will tell.
@@ -56,14 +61,6 @@ class Member:
         self.facts = facts_of(pod)
 
     @property
-    def uid(self) -> str:
-        return self.pod.metadata.uid
-
-    @property
-    def key(self) -> Key:
-        return self.pod.metadata.key
-
-    @property
     def node(self) -> str:
         """Where it is, or will be; empty: nowhere."""
         return self.facts.node or self.assumed
@@ -71,34 +68,31 @@ class Member:
     @property
     def waits(self) -> bool:
         """Whether it wants a place, and may have one."""
-        facts = self.facts
-        may = bool(self.mode) and not self.refused
-        return not self.node and may and not facts.deleting and facts.phase not in _ENDED
+        return bool(self.mode) and not self.refused and self.homeless
 
     @property
     def holds(self) -> bool:
         """Whether it has a place, and is to stay."""
         facts = self.facts
-        stays = not facts.deleting and not self.leaving
-        return bool(self.node) and stays and facts.phase not in _ENDED
+        there = bool(facts.node or self.assumed)
+        return there and not facts.deleting and not self.leaving and facts.phase not in _ENDED
 
     @property
     def homeless(self) -> bool:
         """Whether it has no place, whatever keeps it from one."""
         facts = self.facts
-        return not self.node and not facts.deleting and facts.phase not in _ENDED
+        return not (facts.node or self.assumed or facts.deleting or facts.phase in _ENDED)
 
     def resident(self) -> Resident:
         """As one that holds room where it is, or is about to be."""
-        metadata, known = self.pod.metadata, {key for key, _ in self.shape.labels}
         return Resident(
-            metadata.uid,
-            metadata.key,
+            self.uid,
+            self.key,
             self.node,
             self.shape,
             priority=self.pod.spec.priority,
             terminating=self.leaving or self.facts.deleting,
-            marks=tuple(sorted(pair for pair in metadata.labels.items() if pair[0] not in known)),
+            marks=marks_of(self.pod.metadata.labels, self.shape),
         )
 
     @property
@@ -138,7 +132,7 @@ def facts_of(pod: Pod) -> MemberFacts:
         deleting=metadata.deletion_timestamp is not None,
         node=pod.spec.node_name,
         reason=status.reason,
-        exit_code=_exit_code(pod) if status.phase == PodPhase.FAILED else None,
+        exit_code=_exit_code(pod) if status.phase == _FAILED else None,
         scheduled_at=_scheduled_at(pod),
     )
 
@@ -230,8 +224,10 @@ class Gang:
         self.marked = False
         # Members that may not be asked to leave: their budget is used up.
         self.protected: frozenset[str] = frozenset()
-        # None: to be worked out.
-        self._said: tuple[Ask | None, Holding | None] | None = None
+        # Whether they are still true, and else have to be worked out.
+        self._asked: Ask | None = None
+        self._held: Holding | None = None
+        self._knows_ask = self._knows_holding = False
         self._wanting: list[list[Member]] = []
 
     # What it is
@@ -275,7 +271,7 @@ class Gang:
         """A member is gone. It is missed until another has its seat."""
         facts = self.members.pop(uid).facts
         if not self._rise(facts) and self.group is not None:
-            done = facts.phase == PodPhase.SUCCEEDED
+            done = facts.phase == _SUCCEEDED
             self.vanished[seat_of(facts)] = Vanished(facts.name, facts.role, facts.index, succeeded=done)
 
     def _sit(self, facts: MemberFacts) -> None:
@@ -302,15 +298,16 @@ class Gang:
         """Members that have none, whatever keeps them from one."""
         return [member for member in self.members.values() if member.homeless]
 
-    def placed(self) -> Counter[str]:
-        """How many have a place or are done, by role."""
-        found = Counter(
-            member.facts.role
-            for member in self.members.values()
-            if member.holds or member.facts.phase == PodPhase.SUCCEEDED
-        )
-        found.update(gone.role for gone in self.vanished.values() if gone.succeeded)
-        return found
+    def placed(self) -> list[str]:
+        """Roles of those that have a place or are done, one entry for each."""
+        return [member.facts.role for member in self.holders()] + self._done()
+
+    def _done(self) -> list[str]:
+        """Roles of those that have succeeded, also of those that are gone."""
+        there = [member.facts for member in self.members.values() if member.facts.phase == _SUCCEEDED]
+        return [facts.role for facts in there] + [
+            gone.role for gone in self.vanished.values() if gone.succeeded
+        ]
 
     def probed(self, now: datetime) -> Probed:
         """A snapshot for the life cycle."""
@@ -337,56 +334,58 @@ class Gang:
         status = self.group.status if self.group is not None else None
         return status.running + status.succeeded if status is not None else 0
 
-    def _missing(self, placed: Counter[str]) -> tuple[int, dict[str, int]]:
-        """How many more it needs at least, in all and by role."""
+    def _missing(self, there: list[str]) -> tuple[int, dict[str, int]]:
+        """How many more it needs at least, in all and by role, with these roles there."""
         roles = {
-            role: least - placed[role] for role, least in self.terms.roles.items() if least > placed[role]
+            role: least - count
+            for role, least in self.terms.roles.items()
+            if (count := there.count(role)) < least
         }
-        return max(self.terms.least - placed.total(), sum(roles.values()), 0), roles
+        return max(self.terms.least - len(there), sum(roles.values()), 0), roles
 
     # What it says
 
     def touch(self) -> None:
         """It changed: what it said may no longer hold."""
-        self._said = None
+        self._knows_ask = self._knows_holding = False
 
     def ask(self, rank: Rank) -> Ask | None:
         """What it asks for; None: nothing, or too few members exist. The same value until it changes."""
-        return self._saying(rank)[0]
+        if not self._knows_ask:
+            self._asked, self._knows_ask = self._asking(rank), True
+        return self._asked
 
     def holding(self, rank: Rank) -> Holding | None:
         """What it has; None: nothing. The same value until it changes."""
-        return self._saying(rank)[1]
+        if not self._knows_holding:
+            self._held, self._knows_holding = self._having(rank), True
+        return self._held
 
     def chosen(self, nodes: Sequence[Iterable[str]]) -> Iterator[tuple[Member, str]]:
         """Which member goes to which node, when the last ask was answered with these nodes for its needs."""
         for members, given in zip(self._wanting, nodes, strict=True):
             yield from zip(members, given, strict=False)
 
-    def _saying(self, rank: Rank) -> tuple[Ask | None, Holding | None]:
-        if self._said is None:
-            standing = self._standing(rank)
-            self._said = self._asking(standing), self._having(standing)
-        return self._said
-
-    def _asking(self, standing: Standing) -> Ask | None:
+    def _asking(self, rank: Rank) -> Ask | None:
         self._wanting = []
         if len(self.members) + len(self.vanished) < self.terms.least or not self.ready:
             return None
         waiting = [member for member in self.members.values() if member.waits]
-        placed = self.placed()
-        whole = placed.total()
-        least, roles = self._missing(placed)
-        if not waiting or len(waiting) < least or not _covers(waiting, roles):
+        if not waiting:
             return None
+        placed = self.placed()
+        least, roles = self._missing(placed)
+        if len(waiting) < least or not _covers(waiting, roles):
+            return None
+        standing = self._standing(rank)
         return Ask(
             key=self.key,
             uid=self.uid,
             queue=self.terms.queue,
             priority=standing.priority,
             created=self.created,
-            since=max((member.pod.metadata.creation_timestamp or _EPOCH) for member in waiting),
-            broken=self.state.phase in _BROKEN or 0 < whole < self.terms.least,
+            since=max([member.pod.metadata.creation_timestamp or _EPOCH for member in waiting]),
+            broken=self.state.phase in _BROKEN or 0 < len(placed) < self.terms.least,
             needs=self._needs(waiting),
             least=least,
             roles=roles,
@@ -403,23 +402,21 @@ class Gang:
         self._wanting = list(found.values())
         return tuple(Need(members[0].facts.role, members[0].shape, len(members)) for members in self._wanting)
 
-    def _having(self, standing: Standing) -> Holding | None:
-        holders = self.holders()
+    def _having(self, rank: Rank) -> Holding | None:
         # Those on their way out have their room until they are gone: it counts for their queue.
         there = [member for member in self.members.values() if member.node and not member.ended]
         if not there:
             return None
-        done = self.placed()
-        done.subtract(member.facts.role for member in holders)
-        roles = {role: least - done[role] for role, least in self.terms.roles.items() if least > done[role]}
+        standing, holders, done = self._standing(rank), self.holders(), self._done()
+        _, roles = self._missing(done)
         return Holding(
             key=self.key,
             uid=self.uid,
             queue=self.terms.queue,
             priority=standing.priority,
             created=self.created,
-            least=max(self.terms.least - done.total(), 0),
-            members=tuple(member.resident() for member in there),
+            least=max(self.terms.least - len(done), 0),
+            members=tuple([member.resident() for member in there]),
             roles=roles,
             role_of={member.uid: member.facts.role for member in holders} if roles else {},
             protected=self._protected(holders),
@@ -437,15 +434,15 @@ class Gang:
         if named is not None:
             return named
         specs = [member.pod.spec for member in self.members.values()]
-        priority = max((spec.priority for spec in specs), default=0)
-        return Standing(priority, preempts=all(spec.preemption_policy != NEVER for spec in specs))
+        priority = max([spec.priority for spec in specs], default=0)
+        return Standing(priority, preempts=NEVER not in [spec.preemption_policy for spec in specs])
 
 
 def _covers(members: list[Member], roles: Mapping[str, int]) -> bool:
     if not roles:
         return True
-    there = Counter(member.facts.role for member in members)
-    return all(there[role] >= least for role, least in roles.items())
+    there = [member.facts.role for member in members]
+    return all(there.count(role) >= least for role, least in roles.items())
 
 
 def _order(member: Member) -> tuple[str, int, str]:

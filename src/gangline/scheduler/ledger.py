@@ -1,9 +1,9 @@
 """The queues' accounts during one round: what they hold, may hold and deserve."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from gangline.api.scheduling import DEFAULT_QUEUE
-from gangline.scheduler.demand import add, amounts_together, held_by
+from gangline.scheduler.demand import add
 from gangline.scheduler.kinds import Kind, Kinds
 from gangline.scheduler.model import Ask, Held, Holding, Placement, QueueRule
 from gangline.scheduler.room import Room
@@ -118,15 +118,13 @@ class Ledger:
         add(self._kept.setdefault(queue, {}), amounts, -1)
 
 
-def counted(holdings: Iterable[Holding], leaving: Collection[str]) -> Held:
-    """What queues hold, added up gang by gang; `leaving` empty: nobody is on the way out."""
+def counted(holdings: Iterable[Holding]) -> Held:
+    """What queues hold, added up gang by gang."""
     used: dict[str, dict[str, int]] = {}
     kept: dict[str, dict[str, int]] = {}
     for holding in holdings:
-        amounts = amounts_together(holding.members)
-        add(used.setdefault(holding.queue, {}), amounts)
-        some = leaving and any(member.terminating for member in holding.members)
-        add(kept.setdefault(holding.queue, {}), held_by(holding) if some else amounts)
+        add(used.setdefault(holding.queue, {}), holding.used)
+        add(kept.setdefault(holding.queue, {}), holding.kept)
     return Held(used, kept)
 
 

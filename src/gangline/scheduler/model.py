@@ -4,9 +4,11 @@ A pod is to the engine a *shape*: all that decides where it may run. Members of 
 everything is counted per shape over vectors of nodes, never per pod and node.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import TypeAlias
 
 import msgspec
@@ -69,7 +71,7 @@ class Resident(msgspec.Struct, frozen=True):
     marks: tuple[tuple[str, str], ...] = ()
 
 
-class Holding(msgspec.Struct, frozen=True):
+class Holding(msgspec.Struct, frozen=True, dict=True):
     """A gang, or a pod alone, of ours that holds places: it counts for its queue, and may have to give way."""
 
     key: Key
@@ -85,6 +87,27 @@ class Holding(msgspec.Struct, frozen=True):
     role_of: Mapping[str, str] = {}
     # Members that must not be evicted: system-critical, or their disruption budget is used up.
     protected: frozenset[str] = frozenset()
+
+    @cached_property
+    def used(self) -> Mapping[str, int]:
+        """What its members hold together, by resource."""
+        return amounts_together(self.members)
+
+    @cached_property
+    def kept(self) -> Mapping[str, int]:
+        """The same without members on their way out."""
+        staying = [member for member in self.members if not member.terminating]
+        return self.used if len(staying) == len(self.members) else amounts_together(staying)
+
+
+def amounts_together(residents: Iterable[Resident]) -> dict[str, int]:
+    """What these hold together, by resource."""
+    total: dict[str, int] = {}
+    # By shape, of which there are few: a cluster has tens of thousands of residents.
+    for shape, count in Counter([resident.shape for resident in residents]).items():
+        for name, amount in shape.requests:
+            total[name] = total.get(name, 0) + amount * count
+    return total
 
 
 class Held(msgspec.Struct, frozen=True):

@@ -19,6 +19,9 @@ SPURNED = timedelta(seconds=10)
 """For so long a scheduler may say that there is no room where we told a pod to go. It may be behind what we know, and
 tries again within that time."""
 
+# As text: members of an enum are slow to name, and there may be thousands of pods.
+_LOST = (PodPhase.FAILED.value, PodPhase.UNKNOWN.value)
+
 
 def patience(gang: Gang, default: timedelta) -> timedelta:
     """How long its start may take."""
@@ -38,7 +41,7 @@ def half_bound(gang: Gang) -> bool:
     there = holding = 0
     for member in gang.members.values():
         facts = member.facts
-        if facts.deleting or facts.phase in (PodPhase.FAILED, PodPhase.UNKNOWN):
+        if facts.deleting or facts.phase in _LOST:
             return False
         there += bool(facts.node)
         holding += member.holds
@@ -128,7 +131,7 @@ def late_at(gang: Gang, default: timedelta) -> datetime | None:
         return gang.created + MISSING if any(member.mode for member in gang.homeless()) else None
     if gang.group is None or gang.state.phase not in ("", GroupPhase.PENDING):
         return None
-    if gang.wait is None and gang.placed().total() >= gang.terms.least:
+    if gang.wait is None and len(gang.placed()) >= gang.terms.least:
         # All have their places: it only starts.
         return None
     began = max(gang.created, gang.state.last_transition_time or gang.created)

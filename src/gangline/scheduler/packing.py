@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.scheduler.board import Board
+from gangline.scheduler.layout import Mask
 from gangline.scheduler.model import Vector
 from gangline.scheduler.shape import Shape
 from gangline.scheduler.units import CPU, PODS
@@ -23,54 +24,49 @@ def pack(board: Board, shape: Shape, room: Vector, count: int, first: Vector | N
     One node for all of them if there is one, the tightest; else the fullest nodes first. Before that come `first`
     (lower is better) and what the pods prefer; and pods that need no GPU leave nodes with GPUs for last.
     """
-    nodes = np.flatnonzero(room)
-    if not len(nodes) or count <= 0:
+    if count <= 0:
         return NOWHERE
-    ahead = _ahead(board, shape, nodes, first)
-    whole = _whole(nodes, ahead, room, count)
+    fits = room >= count
+    whole = _whole(_ahead(board, shape, first), room, fits) if fits.any() else NOWHERE
     if len(whole):
-        return np.repeat(_first(whole, _fullness(board, shape, whole)), count)
-    order = np.lexsort((nodes, *_fullness(board, shape, nodes), *ahead))
-    return _take(nodes[order], room, count)
+        keys = _fullness(board, shape, whole) if len(whole) > 1 else []
+        return np.full(count, _first(whole, keys), dtype=np.int64)
+    return _take(ranked(board, shape, room, first), room, count)
 
 
 def ranked(board: Board, shape: Shape, room: Vector, first: Vector | None = None) -> Vector:
     """All nodes with room, in the order in which they should be taken."""
     nodes = np.flatnonzero(room)
-    keys = (*_fullness(board, shape, nodes), *_ahead(board, shape, nodes, first))
-    return nodes[np.lexsort((nodes, *keys))]
+    ahead = (key[nodes] for key in _ahead(board, shape, first))
+    return nodes[np.lexsort((nodes, *_fullness(board, shape, nodes), *ahead))]
 
 
-def _ahead(board: Board, shape: Shape, nodes: Vector, first: Vector | None) -> list[Vector]:
-    """What counts more than packing, the most important last."""
-    keys = []
-    wasted = _wasted(board, shape)
-    if wasted is not None:
-        keys.append(wasted[nodes])
+def _ahead(board: Board, shape: Shape, first: Vector | None) -> list[Vector]:
+    """What counts more than packing, for every node, the most important last."""
     liking = board.layout.view(shape.where).liking
-    if liking is not None:
-        keys.append(-liking[nodes])
-    if first is not None:
-        keys.append(first[nodes])
-    return keys
+    keys = (_wasted(board, shape), None if liking is None else -liking, first)
+    return [key for key in keys if key is not None]
 
 
-def _whole(nodes: Vector, ahead: list[Vector], room: Vector, count: int) -> Vector:
-    """The tightest nodes that take all, of those that nothing more important speaks against."""
-    best = np.ones(len(nodes), dtype=np.bool_)
-    for key in reversed(ahead):
-        best &= key == key[best].min()
-    found = nodes[best & (room[nodes] >= count)]
-    return found[room[found] == room[found].min()] if len(found) else found
+def _whole(ahead: list[Vector], room: Vector, fits: Mask) -> Vector:
+    """The tightest nodes that take all, of those that nothing more important speaks against. Some take all."""
+    if ahead:
+        best = room > 0
+        for key in reversed(ahead):
+            best &= key == key[best].min()
+        fits = fits & best
+    left = room[fits]
+    return np.flatnonzero(fits & (room == left.min())) if len(left) else NOWHERE
 
 
-def _first(nodes: Vector, keys: list[NDArray[np.float64]]) -> Vector:
+def _first(nodes: Vector, keys: list[NDArray[np.float64]]) -> int:
     """The best one, without sorting them all: by the last key, then by those before it, then by number."""
-    while keys:
+    while len(keys) > 1:
         *keys, key = keys
         best = key == key.min()
         nodes, keys = nodes[best], [each[best] for each in keys]
-    return nodes[:1]
+    # Of equal ones, the one that comes first.
+    return int(nodes[keys[0].argmin() if keys else 0])
 
 
 def _take(nodes: Vector, room: Vector, count: int) -> Vector:
@@ -93,11 +89,8 @@ def _fullness(board: Board, shape: Shape, nodes: Vector) -> list[NDArray[np.floa
             if resource != PODS and scarce(resource) is wanted and resource in board.rows
         ]
         if rows:
-            # Whole rows: adding all nodes up is faster than picking some.
-            free = board.free[rows[0]] / board.offer.sizes[rows[0]]
-            for row in rows[1:]:
-                free += board.free[row] / board.offer.sizes[row]
-            keys.append(free[nodes])
+            shares = [board.free[row].take(nodes) / board.offer.sizes[row].take(nodes) for row in rows]
+            keys.append(sum(shares[1:], shares[0]))
     return keys
 
 

@@ -13,7 +13,9 @@ from gangline.scheduler.shape import Shape, Term
 
 def rules_for(board: Board, shape: Shape) -> list[Rule]:
     """All that rules between pods say about where a pod of this shape may go, on this board."""
-    found: list[Rule] = [*_apart(board, shape), *_repelled(board, shape), *_even(board, shape)]
+    found: list[Rule] = [*_apart(board, shape), *_repelled(board, shape)]
+    if shape.peers.spread:
+        found += _even(board, shape)
     if shape.peers.affinity:
         found.append(_together(board, shape))
     return found

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias, TypeVar
 from gangline.api.selectors import LabelSelector, Operator
 from gangline.scheduler.model import Resident
 from gangline.scheduler.reading import IDENTITY
-from gangline.scheduler.shape import HostPort, Shape, Term
+from gangline.scheduler.shape import NO_PEERS, HostPort, Shape, Term
 from gangline.scheduler.wishes import keys_of
 
 F = TypeVar("F", bound=Hashable)
@@ -68,7 +68,8 @@ class Population:
         for term in shape.peers.anti:
             self._repelling.setdefault(term, {})[uid] = resident
             self._rules.setdefault(_pair(term.selector), {})[term] = None
-        self._asked.update(keys_of(shape.peers))
+        if shape.peers != NO_PEERS:
+            self._asked.update(keys_of(shape.peers))
 
     def remove(self, resident: Resident) -> None:
         shape, uid = resident.shape, resident.uid
@@ -82,8 +83,9 @@ class Population:
         for term in shape.peers.anti:
             if _unfile(self._repelling, term, uid):
                 _unfile(self._rules, _pair(term.selector), term)
-        self._asked.subtract(keys_of(shape.peers))
-        self._asked += Counter()
+        if shape.peers != NO_PEERS:
+            self._asked.subtract(keys_of(shape.peers))
+            self._asked += Counter()
 
     def meant(self, term: Term, namespace: str) -> bool:
         """Whether a rule means pods of a namespace."""

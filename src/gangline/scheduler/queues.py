@@ -13,7 +13,8 @@ from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
 from gangline.runtime.informer import Delta
 from gangline.scheduler.groups import Gangs
-from gangline.scheduler.model import Holding, Round
+from gangline.scheduler.ledger import counted
+from gangline.scheduler.model import Round
 from gangline.scheduler.settings import Pace
 from gangline.scheduler.units import as_quantity
 
@@ -31,8 +32,6 @@ class QueueReporter:
         self._queues: dict[str, Queue] = {}
         self._deserved: Shares = {}
         self._gangs: Gangs | None = None
-        # What a gang holds, by its uid, worked out once per change: the same Holding is the same value.
-        self._sums: dict[str, tuple[Holding, Mapping[str, int]]] = {}
         self._wake = asyncio.Event()
 
     def put(self, delta: Delta[Queue]) -> None:
@@ -70,15 +69,7 @@ class QueueReporter:
 
     def _allocated(self, gangs: Gangs) -> Shares:
         """What the gangs of each queue hold."""
-        known, self._sums = self._sums, {}
-        totals: dict[str, Counter[str]] = {}
-        for holding in gangs.holdings():
-            before = known.get(holding.uid)
-            fresh = before is None or before[0] is not holding
-            sums = _sum(holding) if before is None or fresh else before[1]
-            self._sums[holding.uid] = (holding, sums)
-            totals.setdefault(holding.queue, Counter()).update(sums)
-        return totals
+        return counted(gangs.holdings()).used
 
     async def _write(self, queue: Queue, status: QueueStatus) -> None:
         try:
@@ -89,13 +80,6 @@ class QueueReporter:
             return
         except KubeError as error:
             log.warning("queue status not written", extra={"queue": queue.metadata.name, "error": str(error)})
-
-
-def _sum(holding: Holding) -> Mapping[str, int]:
-    total: Counter[str] = Counter()
-    for member in holding.members:
-        total.update(member.shape.amounts)
-    return total
 
 
 def status_of(

@@ -1,6 +1,6 @@
 """Pods as they come from the server, as shapes and residents."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from sys import intern
 from typing import Final
 
@@ -66,7 +66,6 @@ def resident_of(pod: Pod, shape: Shape | None = None) -> Resident | None:
     if not node or pod.status.phase in _ENDED:
         return None
     shape = shape_of(pod) if shape is None else shape
-    labels = pod.metadata.labels
     # Fifty thousand residents share a few names: each is kept once.
     return Resident(
         uid=pod.metadata.uid,
@@ -76,9 +75,16 @@ def resident_of(pod: Pod, shape: Shape | None = None) -> Resident | None:
         priority=pod.spec.priority,
         terminating=pod.metadata.deletion_timestamp is not None,
         nominated=not pod.spec.node_name,
-        marks=tuple(
-            (key, labels[key]) for key in _MARKS if key in labels and (key, labels[key]) not in shape.labels
-        ),
+        marks=marks_of(pod.metadata.labels, shape),
+    )
+
+
+def marks_of(labels: Mapping[str, str], shape: Shape) -> tuple[tuple[str, str], ...]:
+    """Labels of one pod alone, as far as its shape has left them out."""
+    if IDENTITY.isdisjoint(labels):
+        return ()
+    return tuple(
+        (key, labels[key]) for key in _MARKS if key in labels and (key, labels[key]) not in shape.labels
     )
 
 

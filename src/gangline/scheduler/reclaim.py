@@ -7,7 +7,7 @@ the same reason nobody more important has to leave: it would preempt the other a
 
 from collections.abc import Iterable
 
-from gangline.scheduler.demand import add, amounts_of, core, held_by
+from gangline.scheduler.demand import add, amounts_of, core
 from gangline.scheduler.ledger import Ledger
 from gangline.scheduler.model import Ask, Holding
 
@@ -34,7 +34,7 @@ def due(holdings: Iterable[Holding], queues: Iterable[str], ask: Ask, ledger: Le
         taken = lost.setdefault(holding.queue, {})
         if ledger.above(holding.queue, {name: -taken.get(name, 0) for name in needed}):
             found.append(holding)
-            add(taken, held_by(holding))
+            add(taken, holding.kept)
         else:
             spent.add(holding.queue)
     return found

@@ -5,10 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 
-from gangline.scheduler.demand import held_by
 from gangline.scheduler.model import Holding
 from gangline.scheduler.preempt import by_dispensability
-from gangline.scheduler.shares import Amounts
 
 
 class Residents:
@@ -16,7 +14,6 @@ class Residents:
 
     def __init__(self, holdings: Collection[Holding]) -> None:
         self._given = holdings
-        self._held: dict[str, Amounts] = {}
 
     @cached_property
     def holdings(self) -> Sequence[Holding]:
@@ -45,10 +42,3 @@ class Residents:
     @cached_property
     def queues(self) -> Mapping[str, str]:
         return {member.uid: holding.queue for holding in self._given for member in holding.members}
-
-    def held(self, holding: Holding) -> Amounts:
-        """What a gang holds that is not on its way out."""
-        found = self._held.get(holding.uid)
-        if found is None:
-            found = self._held[holding.uid] = held_by(holding)
-        return found

@@ -58,7 +58,7 @@ def schedule(
     """
     asks, holdings, kinds = list(asks), list(holdings), kinds or Kinds()
     kinds.meet(asks)
-    ledger = Ledger(room, kinds, counted(holdings, room.leaving) if held is None else held, queues)
+    ledger = Ledger(room, kinds, counted(holdings) if held is None else held, queues)
     return _Deciding(asks, kinds, ledger, Seating(room, ledger, holdings, policy), policy, now).round()
 
 

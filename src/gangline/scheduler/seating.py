@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
-from gangline.scheduler.demand import add, amounts_of, amounts_together, lacking, within
+from gangline.scheduler.demand import add, amounts_of, lacking, within
 from gangline.scheduler.ledger import Ledger
 from gangline.scheduler.model import (
     Ask,
@@ -15,6 +15,7 @@ from gangline.scheduler.model import (
     Policy,
     Shortage,
     Wait,
+    amounts_together,
 )
 from gangline.scheduler.preempt import Bundle, Clearing, by_queue, clear, lower
 from gangline.scheduler.reclaim import due, entitled
@@ -53,7 +54,7 @@ class Seating:
 
     def names(self, placement: Placement) -> tuple[tuple[str, ...], ...]:
         names = self._room.names
-        return tuple(tuple(names[number] for number in nodes) for nodes in placement.nodes)
+        return tuple(tuple(names[number] for number in nodes.tolist()) for nodes in placement.nodes)
 
     def place(self, ask: Ask) -> Placement | Shortage:
         """Places from now on its own, or why there are none."""
@@ -112,7 +113,7 @@ class Seating:
         room.update(self._left)
         for holding in self._residents.holdings:
             gone.update(member.uid for member in holding.members)
-            add(room, self._residents.held(holding))
+            add(room, holding.kept)
             if all(room[name] >= times * amount for name, amount in needed.items()):
                 if isinstance(self._room.place_after(ask, gone), Placement):
                     return True
@@ -148,7 +149,7 @@ class Seating:
     def _cleared(self, smallest: Ask, holdings: Iterable[Holding]) -> Clearing | None:
         holdings = [holding for holding in holdings if holding.uid not in self._served]
         # Without any it would have its places already, or its queue may not have them.
-        if not holdings or not self._enough(smallest, map(self._residents.held, holdings)):
+        if not holdings or not self._enough(smallest, (holding.kept for holding in holdings)):
             return None
         return clear(holdings, lambda bundles: self._fits(smallest, bundles), self._leaving)
 
@@ -187,7 +188,7 @@ class Seating:
 
     def _freed(self, bundle: Bundle) -> Amounts:
         if bundle.whole:
-            return self._residents.held(bundle.holding)
+            return bundle.holding.kept
         return amounts_together(bundle.members)
 
     def _evict(self, ask: Ask, smallest: Ask, cleared: Clearing) -> Evict:

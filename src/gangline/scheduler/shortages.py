@@ -50,6 +50,8 @@ class Shortages:
 
     def known(self, ask: Ask, free: Amounts) -> Shortage | None:
         """Why it does not fit, if that is clear without a look at the nodes. `free` is what there is in all."""
+        if not self._equal:
+            return None
         return self._equal.get(signature(ask)) or self._as_fewer(ask) or self._by_sums(ask, free)
 
     def _as_fewer(self, ask: Ask) -> Shortage | None:

@@ -99,7 +99,7 @@ class Trial:
         return self._sums(np.maximum(self._board.free, 0))
 
     def _sums(self, table: NDArray[np.int64]) -> Mapping[str, int]:
-        usable = table[:, self._board.layout.usable].sum(axis=1)
+        usable = table @ self._board.layout.usable
         return {resource: int(usable[row]) for resource, row in sorted(self._board.rows.items())}
 
     def _known(self, uids: Iterable[str]) -> list[Resident]:

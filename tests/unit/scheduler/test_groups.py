@@ -393,6 +393,21 @@ def test_who_was_asked_to_leave_is_on_its_way_out() -> None:
     assert member.resident().terminating
 
 
+def test_what_a_gang_holds_is_added_up_again_when_one_is_asked_to_leave() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2))
+    first, _ = put(gangs, pod("g-0", "g", node="a"), pod("g-1", "g", node="a"))
+    gang = gangs.of("uid-g-0")
+    assert first is not None
+    assert gang is not None
+    (before,) = gangs.holdings()
+    assert before.used["pods"] == before.kept["pods"] == 2
+    first.leaving = True
+    gangs.touch(gang)
+    (after,) = gangs.holdings()
+    assert (after.used["pods"], after.kept["pods"]) == (2, 1)
+
+
 def test_who_is_seen_where_it_was_sent_changes_no_answer() -> None:
     gangs = Gangs()
     gangs.put_group(group("g", 2))

@@ -57,6 +57,15 @@ def test_of_two_gangs_of_four_on_six_slots_one_is_whole_and_one_has_nothing() ->
     assert isinstance(trial.place(second), Shortage)
 
 
+def test_asking_uses_up_no_room() -> None:
+    """Of one that asks for nothing but to be there, a node has room for as many as it has pods free: the same row."""
+    trial = make_cluster(make_node("a", labels={RACK: "1"}), make_node("b")).trial()
+    before = trial.free()
+    picky = make_shape(make_pod(spec={"nodeSelector": {RACK: "1"}}))
+    assert isinstance(trial.place(make_ask((picky, 4))), Placement)
+    assert trial.free() == before
+
+
 def test_a_gang_that_cannot_fit_leaves_the_room_to_a_later_one() -> None:
     trial = make_cluster(make_node("n", cpu=10)).trial()
     assert isinstance(trial.place(make_ask((make_shape(cpu=1), 12))), Shortage)

@@ -95,6 +95,14 @@ def unknown(places: Iterable[Difference], meant: Iterable[Known]) -> list[Differ
     return [place for place in places if not place.at.startswith(prefixes)]
 
 
+def is_settled(at: str, places: Iterable[Difference], meant: Iterable[Known]) -> bool:
+    """Whether the shot at that place, such as `tf-ttl[2]`, is all that it will be: what is meant to differ does, no more."""
+    found = list(places)
+    awaited = (one.prefix for one in meant if one.prefix.startswith(at))
+    there = all(any(place.at.startswith(prefix) for place in found) for prefix in awaited)
+    return there and not unknown(found, meant)
+
+
 def _different(one: Any, other: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted({*one, *other}):

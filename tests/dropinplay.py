@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from dropin import Known, Scenario, differences, unknown
+from dropin import Known, Scenario, differences, is_settled
 from gangline.base.clock import Clock
 from realkube import RealServer
 
@@ -191,8 +191,8 @@ class Player:
                 if expected is None:
                     return True
                 wanted = {**expected[number], "step": None}
-                places = differences(f"{scenario.name}[{number}]", wanted, {**shot, "step": None})
-                return not unknown(places, self._known)
+                at = f"{scenario.name}[{number}]"
+                return is_settled(at, differences(at, wanted, {**shot, "step": None}), self._known)
 
             shots.append({"step": label, **await playing.settle(is_expected, patience)})
         await ask(self._session, "DELETE", f"/api/v1/namespaces/{namespace}")
@@ -387,7 +387,7 @@ async def ask(
 
 @asynccontextmanager
 async def player_of(server: RealServer, clock: Clock, known: Sequence[Known] = ()) -> AsyncIterator[Player]:
-    """One who follows what happens on the server, and does not wait for what is known to be different.
+    """One who follows what happens on the server, and waits for what is known to be different to be so.
 
     Six kinds of jobs must be served there, and a controller manager run.
     """

@@ -1,5 +1,6 @@
 """A terminal for tests: runs a command on a real pty, and knows what its screen shows."""
 
+import codecs
 import errno
 import fcntl
 import os
@@ -16,6 +17,10 @@ from pathlib import Path
 from types import TracebackType
 
 _ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b[()][A-Z0-9]|\x1b[=>78]")
+# The beginning of an order, of which the rest is yet to come.
+_CUT = re.compile(r"\x1b(?:\[[0-9;?]*|[()])?\Z")
+# Up to the next return: a line, or what is drawn in its place.
+_PIECE, _REST = re.compile(r"\r?[^\r]*"), re.compile(r"(?s:.*)")
 
 
 class Screen:
@@ -76,6 +81,7 @@ class Terminal:
     ) -> None:
         self.screen = Screen()
         self.raw = b""
+        self._unseen, self._decoder = "", codecs.getincrementaldecoder("utf-8")(errors="ignore")
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.process = subprocess.Popen(
@@ -103,12 +109,14 @@ class Terminal:
         os.close(self._master)
 
     def until(self, seen: Callable[[str], object], patience: float = 60.0) -> None:
-        """Read on until the screen shows it. Fails with the screen when it never does."""
+        """Read on until the screen shows it, be it for a moment only. Fails with the screen when it never does.
+
+        What comes after that moment is left to the next look, however much of it is there already: a test that was
+        kept waiting sees all that a person would have seen.
+        """
         end = time.monotonic() + patience
         while not seen(self.screen.text):
-            if not self._read(end - time.monotonic()) or time.monotonic() > end:
-                assert seen(self.screen.text), self.screen.text
-                return
+            assert self._show(_PIECE) or self._read(end - time.monotonic()), self.screen.text
 
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
@@ -116,13 +124,22 @@ class Terminal:
     def finish(self, patience: float = 90.0) -> int:
         """Read to the end; the exit code."""
         end = time.monotonic() + patience
-        while self._read(end - time.monotonic()):
+        while self._show(_REST) or self._read(end - time.monotonic()):
             assert time.monotonic() < end, self.screen.text
         return self.process.wait(max(1.0, end - time.monotonic()))
 
+    def _show(self, much: re.Pattern[str]) -> bool:
+        """So much of what was read; False if all of it is shown."""
+        # An order may be cut in two: what is left waits for the next piece.
+        found = much.match(_CUT.sub("", self._unseen))
+        shown = found[0] if found else ""
+        self.screen.write(shown)
+        self._unseen = self._unseen[len(shown) :]
+        return bool(shown)
+
     def _read(self, patience: float) -> bool:
         """A piece more; False at the end, or when none came in time."""
-        if not select.select([self._master], [], [], max(0.0, patience))[0]:
+        if patience <= 0 or not select.select([self._master], [], [], patience)[0]:
             return False
         try:
             data = os.read(self._master, 65536)
@@ -132,10 +149,5 @@ class Terminal:
                 raise
             return False
         self.raw += data
-        # A character may be cut in two: what is left waits for the next piece.
-        whole = self.raw.decode(errors="ignore")
-        self.screen.write(whole[self._shown :])
-        self._shown = len(whole)
+        self._unseen += self._decoder.decode(data)
         return bool(data)
-
-    _shown = 0

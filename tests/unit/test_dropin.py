@@ -49,6 +49,19 @@ def test_known_differences_are_passed_over_with_all_below_them() -> None:
     assert dropin.unknown(found, [Known("a[1].job", "D29: as it should be")]) == found[1:]
 
 
+def test_a_shot_is_waited_for_until_it_differs_where_that_is_meant_and_nowhere_else() -> None:
+    here, there = Difference("a[1].job.active", 1, 2), Difference("a[1].objects", {}, None)
+    meant = [
+        Known("a[1].job", "D29: as it should be"),
+        Known("a[2]", "D3: of another shot"),
+        Known("b", "D8"),
+    ]
+    assert dropin.is_settled("a[1]", [here], meant)
+    assert not dropin.is_settled("a[1]", [], meant)
+    assert not dropin.is_settled("a[1]", [here, there], meant)
+    assert dropin.is_settled("a[0]", [], meant)
+
+
 def test_an_evicted_pod_says_nothing_of_its_containers() -> None:
     status = pod_status({"spec": {"containers": [{"name": "a", "image": "b"}]}}, "evicted", "now")
     assert (status["phase"], status["containerStatuses"]) == ("Failed", [])

@@ -79,16 +79,16 @@ class Team:
         self.job: TrainingJob | None = None
         self.pods: dict[str, Pod] = {}
         self.histories: dict[str, History] = {}
-        # When each was last seen to fail, or to come back from that.
-        self.struck: dict[str, float] = {}
+        # Who was seen to fail, or to come back from that, and when that was drawn first. None: not yet.
+        self.struck: dict[str, float | None] = {}
         self.progress: dict[str, Progress] = {}
         self.curves: dict[str, list[Point]] = {}
         self.metric = ""
         self.uses: dict[str, Use] = {}
         self.tails: dict[str, deque[str]] = {}
 
-    def pod(self, member: str, pod: Pod | None, now: float) -> None:
-        """A pod as it is now, so many seconds after the start; None: it is gone."""
+    def pod(self, member: str, pod: Pod | None) -> None:
+        """A pod as it is now; None: it is gone."""
         if pod is None:
             self.pods.pop(member, None)
             return
@@ -99,7 +99,7 @@ class Team:
             after.exit_code,
             after.restarts,
         ):
-            self.struck[member] = now
+            self.struck[member] = None
 
     def line(self, member: str, text: str) -> None:
         self.tails.setdefault(member, deque(maxlen=TAIL)).append(text)
@@ -121,7 +121,7 @@ class Team:
         return {name: self.histories[name].exit_code for name in sorted(down)}
 
     def facts(self, kind: JobKind, name: str, seconds: float) -> Facts:
-        """All that can be drawn."""
+        """All that can be drawn, so many seconds after the start."""
         specs = getattr(getattr(self.job, "spec", None), kind.attribute, {})
         wanted = {each: spec.replicas if spec.replicas is not None else 1 for each, spec in specs.items()}
         seats = [str(Member(each, index)) for each, number in wanted.items() for index in range(number)]
@@ -136,7 +136,7 @@ class Team:
                     self.pods.get(each),
                     self.histories.get(each, History()),
                     self.progress.get(each),
-                    each in self.struck and seconds - self.struck[each] < STRUCK,
+                    self._just_struck(each, seconds),
                     self.uses.get(each),
                 )
                 for each in names
@@ -144,6 +144,15 @@ class Team:
             wanted,
             seconds,
         )
+
+    def _just_struck(self, member: str, now: float) -> bool:
+        """Counted from the first time that it is drawn: a machine that stood still until then hides nothing."""
+        if member not in self.struck:
+            return False
+        drawn = self.struck[member]
+        if drawn is None:
+            drawn = self.struck[member] = now
+        return now - drawn < STRUCK
 
 
 class Follower:
@@ -277,7 +286,7 @@ class Follower:
     def _tell_pod(self, delta: Delta[Pod]) -> None:
         self._lines.seen(delta.newest)
         member = self._member(delta.newest.metadata.name)
-        self.team.pod(member, delta.after, self._seconds())
+        self.team.pod(member, delta.after)
         before = delta.before.status.phase if delta.before else ""
         if delta.after is not None and delta.after.status.phase != before:
             self._tell_logs()

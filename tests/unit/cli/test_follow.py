@@ -1,6 +1,7 @@
 """What is gathered of a team while it runs, and how it is told in plain lines."""
 
 import io
+import re
 from datetime import timedelta
 
 import pytest
@@ -19,7 +20,7 @@ from gangline.testing.clock import FakeClock
 def test_every_seat_is_there_before_its_pod_is() -> None:
     team = Team()
     team.job = make_job(TFJOB, "linear", ps=1, worker=2)
-    team.pod("worker-1", make_member("Worker", 1), 0.0)
+    team.pod("worker-1", make_member("Worker", 1))
     facts = team.facts(TFJOB, "linear", 3.0)
     assert [(seat.name, seat.pod is not None) for seat in facts.seats] == [
         ("ps-0", False),
@@ -32,18 +33,18 @@ def test_every_seat_is_there_before_its_pod_is() -> None:
 def test_a_pod_beyond_the_seats_is_shown_as_long_as_it_is_there() -> None:
     team = Team()
     team.job = make_job(TFJOB, worker=1)
-    team.pod("worker-1", make_member("Worker", 1), 0.0)
+    team.pod("worker-1", make_member("Worker", 1))
     assert [seat.name for seat in team.facts(TFJOB, "job", 0).seats] == ["worker-0", "worker-1"]
-    team.pod("worker-1", None, 0.0)
+    team.pod("worker-1", None)
     assert [seat.name for seat in team.facts(TFJOB, "job", 0).seats] == ["worker-0"]
 
 
 def test_a_seat_remembers_who_sat_there() -> None:
     team = Team()
     team.job = make_job(TFJOB, worker=1)
-    team.pod("worker-0", make_member("Worker", phase="Failed", exit_code=137, uid="a"), 0.0)
-    team.pod("worker-0", None, 0.0)
-    team.pod("worker-0", make_member("Worker", uid="b"), 0.0)
+    team.pod("worker-0", make_member("Worker", phase="Failed", exit_code=137, uid="a"))
+    team.pod("worker-0", None)
+    team.pod("worker-0", make_member("Worker", uid="b"))
     assert team.facts(TFJOB, "job", 0).seats[0].history.restarts == 1
     assert team.failed() == {}
 
@@ -51,17 +52,28 @@ def test_a_seat_remembers_who_sat_there() -> None:
 def test_that_a_member_failed_can_be_seen_for_a_while() -> None:
     team = Team()
     team.job = make_job(TFJOB, worker=1)
-    team.pod("worker-0", make_member("Worker", phase="Failed", exit_code=137, uid="a"), 5.0)
-    team.pod("worker-0", make_member("Worker", uid="b"), 5.1)
+    team.pod("worker-0", make_member("Worker", phase="Failed", exit_code=137, uid="a"))
+    team.pod("worker-0", make_member("Worker", uid="b"))
     shown = [text(row(team.facts(TFJOB, "job", now).seats[0])).split()[1:3] for now in (5.1, 7.0, 7.2)]
     assert shown == [["◐", "restarted"], ["◐", "restarted"], ["●", "running"]]
 
 
+def test_that_a_member_failed_is_seen_though_nothing_was_drawn_until_it_had_long_been_back() -> None:
+    team = Team()
+    team.job = make_job(TFJOB, worker=1)
+    before = text(row(team.facts(TFJOB, "job", 5.0).seats[0]))
+    team.pod("worker-0", make_member("Worker", phase="Failed", exit_code=137, uid="a"))
+    team.pod("worker-0", make_member("Worker", uid="b"))
+    shown = text(row(team.facts(TFJOB, "job", 60.0).seats[0]))
+    assert "waiting" in before
+    assert re.search(r"◐ restarted +1 restart .*exit 137 \(SIGKILL\)", shown)
+
+
 def test_members_that_are_down_at_the_end_are_known() -> None:
     team = Team()
-    team.pod("worker-0", make_member("Worker", phase="Succeeded"), 0.0)
-    team.pod("worker-1", make_member("Worker", 1, phase="Failed", exit_code=3), 0.0)
-    team.pod("worker-2", make_member("Worker", 2, phase="Failed"), 0.0)
+    team.pod("worker-0", make_member("Worker", phase="Succeeded"))
+    team.pod("worker-1", make_member("Worker", 1, phase="Failed", exit_code=3))
+    team.pod("worker-2", make_member("Worker", 2, phase="Failed"))
     assert team.failed() == {"worker-1": 3, "worker-2": None}
 
 

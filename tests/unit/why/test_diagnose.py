@@ -401,6 +401,40 @@ def test_a_gang_of_ours_that_waits_for_its_queue_is_not_said_not_to_fit() -> Non
     assert "queue default is at its cap" in cause.cause
 
 
+NOT_PLACED = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled"  # 1.36, 1.37
+
+
+def native_gang(message: str, age: float) -> Report:
+    """Of a team of two that waits for so many minutes, as Kubernetes' own scheduler tells it of each member."""
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "metadata": {"name": "bert"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+        "status": {"conditions": [{"status": "False", "message": "pod group is unschedulable"}]},
+    }
+    refused = condition("PodScheduled", "Unschedulable", message, "False")
+    told = Told("FailedScheduling", message, warning=True, at=ago(age))
+    members = [
+        replica(index, "Pending", node="", age=age, conditions=(refused,), events=(told,))
+        for index in range(2)
+    ]
+    return diagnose(case(job("Created", created=ago(age)), *members, gang=subjects.gang(group)))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [NOT_PLACED, "pod group is unschedulable, minCount (2) cannot be satisfied: 0 scheduled, 1 remaining"],
+)
+def test_what_is_said_of_a_group_of_kubernetes_own_is_not_taken_for_a_volume(message: str) -> None:
+    assert [cause.rule for cause in native_gang(message, age=12).causes] == ["gang-does-not-fit"]
+
+
+def test_what_is_said_of_a_young_group_of_kubernetes_own_is_not_blamed_on_nodes() -> None:
+    assert native_gang(NOT_PLACED, age=0.1).causes == ()
+    short = "0/2 nodes are available: 2 Insufficient cpu."
+    assert [cause.rule for cause in native_gang(short, age=0.1).causes] == ["unschedulable-resources"]
+
+
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
 def test_a_new_job_whose_pods_come_before_its_status_is_being_started(phase: str) -> None:
     young = job("Pending", noticed=False, created=ago(0.05))

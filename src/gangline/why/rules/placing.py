@@ -107,6 +107,9 @@ def choosy(scene: Scene) -> Iterator[Match]:
     for replica, message in unplaced(scene.case):
         if _LACKS.search(message) or _CLAIM.search(message) or "persistentvolumeclaim" in message.lower():
             continue
+        if scene.case.gang is not None and "pod group" in message:
+            # Nodes have nothing to do with it: the group is told of, once it has waited for a while.
+            continue
         selector = replica.pod.spec.node_selector
         taint = _TAINT.search(message)
         values = {"template": replica.template, "why": _main(message)}

@@ -1,0 +1,112 @@
+"""How the engine wires its parts: what each of them does by itself is tested where it is."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+
+from gangline.api.core import Event
+from gangline.api.jaxjob import JAXJOB, JAXJob
+from gangline.api.meta import JSON
+from gangline.base.clock import SystemClock
+from gangline.base.tasks import beside, unwrapped
+from gangline.frameworks.jax import Jax
+from gangline.kube.client import Client
+from gangline.kube.http import HttpTransport
+from gangline.kube.transport import Frames, Request, Response, Stream, Transport
+from gangline.local.plane import PlaneSettings, api_plane
+from gangline.local.store.store import Store
+from gangline.operator.definitions import define
+from gangline.operator.engine import LATER, SCHEME
+from gangline.operator.settings import OperatorSettings
+from gangline.operator.wire import operate
+from gangline.runtime.events import LATEST, LOOK
+from gangline.testing.clock import FakeClock
+
+GIVE_UP = 60.0  # seconds: only a test that fails takes so long
+WORKERS = 2
+
+
+def job(name: str) -> JSON:
+    template = {"spec": {"containers": [{"name": "jax", "image": "train:1"}]}}
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"jaxReplicaSpecs": {"Worker": {"replicas": WORKERS, "template": template}}},
+    }
+
+
+class Held:
+    """A transport that counts what is created, and makes pods only while it is open."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._changed = asyncio.Condition()
+        self.open = asyncio.Event()
+        self.asked: Counter[str] = Counter()
+        self.made: Counter[str] = Counter()
+
+    async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
+        plural = request.path.rpartition("/")[2] if request.method == "POST" else ""
+        await self._count(self.asked, plural)
+        if plural == "pods":
+            await self.open.wait()
+        answer = await self._transport.send(request, timeout=timeout)
+        await self._count(self.made, plural)
+        return answer
+
+    async def _count(self, counts: Counter[str], plural: str) -> None:
+        async with self._changed:
+            counts[plural] += 1
+            self._changed.notify_all()
+
+    async def until(self, counts: Counter[str], plural: str, number: int) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: counts[plural] >= number)
+
+    def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AbstractAsyncContextManager[Stream]:
+        return self._transport.stream(request, idle=idle)
+
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+        return self._transport.frames(request, protocols)
+
+
+@asynccontextmanager
+async def operating(clock: FakeClock) -> AsyncIterator[tuple[Client, Held]]:
+    """A server, and the operator on it, whose clock is not the server's. An error of the block is raised as it is."""
+    wall = SystemClock()
+    with unwrapped():
+        async with (
+            asyncio.timeout(GIVE_UP),
+            Store() as store,
+            api_plane(store, PlaneSettings(), wall) as plane,
+            HttpTransport(plane.connection) as transport,
+        ):
+            client, held = Client(transport, scheme=SCHEME), Held(transport)
+            await define(client, wall, [JAXJOB])
+            operator = Client(held, scheme=SCHEME, clock=clock)
+            async with beside(operate(operator, OperatorSettings(kinds=("JAXJob",)), [Jax()], clock)):
+                yield client, held
+
+
+async def test_an_event_waits_while_pods_of_any_job_are_made_and_is_written_then() -> None:
+    clock = FakeClock()
+    async with operating(clock) as (client, held):
+        held.open.set()
+        await client.create(JAXJob, job("made"))
+        await held.until(held.made, "pods", WORKERS)
+        held.open.clear()
+        await client.create(JAXJob, job("under-way"))
+        await held.until(held.asked, "pods", 2 * WORKERS)
+        # It is due now, and does not wait for ever: what follows is before that.
+        await clock.advance(LATER)
+        await clock.advance(LATEST - LATER - 2 * LOOK)
+        assert held.asked["events"] == 0
+        held.open.set()
+        await held.until(held.made, "pods", 2 * WORKERS)
+        await clock.advance(LOOK)
+        await held.until(held.made, "events", 1)
+        event = (await client.list(Event)).items[0]
+        assert (event.type, event.reason, event.regarding.name) == ("Normal", "SuccessfulCreatePod", "made")

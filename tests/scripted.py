@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.kube.transport import Frames, Request, Response, Stream
+from gangline.kube.transport import Frames, Request, Response, Stream, Transport
 
 Answer = Callable[[Request], "Response | Awaitable[Response]"]
 
@@ -44,3 +44,21 @@ class Scripted:
     def bodies(self) -> list[Any]:
         """What was sent."""
         return [msgspec.json.decode(request.body) for request in self.requests if request.body]
+
+
+class Passing:
+    """A transport before another one: what it does not do by itself goes through."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
+        return await self._transport.send(request, timeout=timeout)
+
+    def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AbstractAsyncContextManager[Stream]:
+        return self._transport.stream(request, idle=idle)
+
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+        return self._transport.frames(request, protocols)

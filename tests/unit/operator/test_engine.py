@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from gangline.api.core import Event
@@ -14,7 +14,7 @@ from gangline.base.tasks import beside, unwrapped
 from gangline.frameworks.jax import Jax
 from gangline.kube.client import Client
 from gangline.kube.http import HttpTransport
-from gangline.kube.transport import Frames, Request, Response, Stream, Transport
+from gangline.kube.transport import Request, Response, Transport
 from gangline.local.plane import PlaneSettings, api_plane
 from gangline.local.store.store import Store
 from gangline.operator.definitions import define
@@ -23,6 +23,7 @@ from gangline.operator.settings import OperatorSettings
 from gangline.operator.wire import operate
 from gangline.runtime.events import LATEST, LOOK
 from gangline.testing.clock import FakeClock
+from scripted import Passing
 
 GIVE_UP = 60.0  # seconds: only a test that fails takes so long
 WORKERS = 2
@@ -36,11 +37,11 @@ def job(name: str) -> JSON:
     }
 
 
-class Held:
+class Held(Passing):
     """A transport that counts what is created, and makes pods only while it is open."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
         self._changed = asyncio.Condition()
         self.open = asyncio.Event()
         self.asked: Counter[str] = Counter()
@@ -63,14 +64,6 @@ class Held:
     async def until(self, counts: Counter[str], plural: str, number: int) -> None:
         async with self._changed:
             await self._changed.wait_for(lambda: counts[plural] >= number)
-
-    def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[Stream]:
-        return self._transport.stream(request, idle=idle)
-
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
-        return self._transport.frames(request, protocols)
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ order: a job of the same kind, made when the other is in trouble, goes through i
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
@@ -21,7 +21,7 @@ from gangline.frameworks.jax import Jax
 from gangline.jobs.site import Services, Site
 from gangline.kube.client import Client
 from gangline.kube.http import HttpTransport
-from gangline.kube.transport import Frames, Request, Response, Stream, Transport
+from gangline.kube.transport import Request, Response, Transport
 from gangline.local.plane import PlaneSettings, api_plane
 from gangline.local.store.store import Store
 from gangline.operator.definitions import define
@@ -30,7 +30,7 @@ from gangline.operator.gate import AT_ONCE, Gate
 from gangline.operator.settings import OperatorSettings
 from gangline.operator.wire import operate
 from gangline.runtime.informer import Informer
-from scripted import refusal
+from scripted import Passing, refusal
 
 TROUBLED, CALM = "troubled", "calm"
 HUGE = 2_000
@@ -39,11 +39,11 @@ GIVE_UP = 60.0  # seconds: only a test that fails takes so long
 SETTINGS = OperatorSettings(kinds=("JAXJob",), site=Site(services=Services.PER_JOB))
 
 
-class Trouble:
+class Trouble(Passing):
     """A transport on which some requests of one namespace go wrong, and all others do not."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
         self._about: Callable[[Request], bool] = lambda request: False
         self._after = 0
         self._answer: Response | None = None
@@ -81,14 +81,6 @@ class Trouble:
             raise AssertionError
         finally:
             self.hanging -= 1
-
-    def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[Stream]:
-        return self._transport.stream(request, idle=idle)
-
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
-        return self._transport.frames(request, protocols)
 
 
 class Town:

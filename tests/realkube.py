@@ -5,6 +5,7 @@ none of gangline. `hack/kubernetes.sh` builds the binaries.
 """
 
 import base64
+import itertools
 import json
 import os
 import random
@@ -82,22 +83,33 @@ def find_assets() -> Path | None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on, all different.
+    """Ports nobody listens on, none given twice.
 
     They are below the range from which the kernel serves outgoing connections. So none is taken by chance
-    while the API server is down, and a client that retries cannot connect to itself.
+    while the API server is down, and a client that retries cannot connect to itself. And they are above what
+    `gangline.local.ports` gives out; every worker of pytest has some of its own.
     """
-    found: set[int] = set()
+    found: list[int] = []
     while len(found) < count:
-        port = random.randrange(20000, 32000)
+        port = next(_NUMBERS)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, port))
             except OSError:
                 continue
-        found.add(port)
-    return list(found)
+        found.append(port)
+    return found
+
+
+def _numbers() -> Iterator[int]:
+    among = _SHARES[int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % len(_SHARES)]
+    began = random.randrange(len(among))
+    return itertools.cycle((*among[began:], *among[:began]))
+
+
+_SHARES = [range(first, first + 500) for first in range(30000, 32500, 500)]
+_NUMBERS = _numbers()
 
 
 class Process:

@@ -18,9 +18,10 @@ import pytest
 from gangline.api.core import ConfigMap, Pod, Secret, Service
 from gangline.api.meta import JSON
 from gangline.base.clock import SystemClock
-from gangline.local.node.network import AddressBook, addresses, bound
+from gangline.local.node.network import AddressBook, addresses
 from gangline.local.node.settings import NodeSettings
 from gangline.local.node.volumes import CLAIMS
+from gangline.local.ports import bound
 from gangline.runtime.informer import Informer
 from gangline.testing.clock import FakeClock
 from nodeapi import NodeApi, key, over_http, pod_body, sh

@@ -16,8 +16,9 @@ from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.local.cluster import LocalCluster, LocalSettings
 from gangline.local.node.choosing import try_network
-from gangline.local.node.network import addresses, bound
+from gangline.local.node.network import addresses
 from gangline.local.node.settings import NodeSettings
+from gangline.local.ports import bound
 from gangline.operator.wire import embedded
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer

@@ -21,7 +21,6 @@ from gangline.cli.why import metered, screen
 from gangline.kube.client import Client
 from gangline.local.access import Access
 from gangline.local.cluster import LocalCluster, LocalSettings
-from gangline.local.node.network import free_ports
 from gangline.local.node.settings import NodeSettings
 from gangline.local.plane import PlaneSettings
 from gangline.operator.wire import embedded
@@ -32,6 +31,7 @@ from gangline.why.diagnose import diagnose
 from gangline.why.kinds import BATCH, OWNERS, PODS
 from gangline.why.report import Report
 from gangline.why.rules.going import silent
+from realkube import free_ports
 from whyfaults import FAULTS, Fault, faults, healthy, job, private_mounts
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("why")]

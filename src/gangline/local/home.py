@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +12,8 @@ import yaml
 from gangline.base.errors import InputError
 from gangline.local.access import Access
 from gangline.local.certs import private
+from gangline.local.ports import PLANES, free
 from gangline.local.store.folder import holder, locked
-
-HOST = "127.0.0.1"
 
 
 class Home(msgspec.Struct, frozen=True):
@@ -117,11 +115,6 @@ class Home(msgspec.Struct, frozen=True):
 
 
 def _free_port() -> int:
-    """Below the range that outgoing connections use: none of them is to have it when the plane comes back."""
-    while True:
-        port = secrets.choice(range(20000, 32000))
-        try:
-            with socket.create_server((HOST, port)):
-                return port
-        except OSError:
-            continue
+    with free(PLANES) as found:
+        number: int = found.getsockname()[1]
+        return number

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from gangline.api.meta import Key
 from gangline.base.clock import Clock, Timer
-from gangline.local.node.network import HOST
+from gangline.local.ports import HOST
 
 
 class Intruders:

@@ -1,14 +1,17 @@
 """The address book: on one machine every service port gets a real port of its own, written on the service.
 
 A port is given out once and stays with its service. Until the service's pod listens on it, and again between two of
-its processes, the book holds it bound, so that nobody gets it by chance. If somebody took it nevertheless, the pod
-fails with `PortTaken`: its peers were told the old port, so only a new start of the whole team helps. Whoever restarts
-it deletes the team's services and makes them anew: these get new ports. A service's ports are those of its uid.
+its processes, the book holds it bound, so that nobody gets it by chance. While a process runs, which may listen or not,
+the book has the same number of the other protocol, by which other planes see that it is given. If somebody took it
+nevertheless, the pod fails with `PortTaken`: its peers were told the old port, so only a new start of the whole team
+helps. Whoever restarts it deletes the team's services and makes them anew: these get new ports. A service's ports are
+those of its uid.
 """
 
 import errno
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 
 import msgspec
@@ -19,9 +22,8 @@ from gangline.api.training import ADDRESSES
 from gangline.base.errors import GanglineError
 from gangline.kube.client import Writer
 from gangline.local.node.spec import RunPod
+from gangline.local.ports import HOST, PODS, bound, free, other
 from gangline.runtime.cache import Cache
-
-HOST = "127.0.0.1"
 
 
 class PortTaken(GanglineError):
@@ -35,6 +37,8 @@ class AddressBook:
         self._services, self._writer = services, writer
         # By service and port name. Bound, not listening.
         self._held: dict[Key, dict[str, socket.socket]] = {}
+        # The same, in the other protocol: of ports that are not held.
+        self._marks: dict[Key, list[socket.socket]] = {}
         self._uids: dict[Key, str] = {}
         # Pods (by uid) with processes that may listen, and how many; their ports are not held.
         self._handed: dict[str, int] = {}
@@ -49,6 +53,9 @@ class AddressBook:
             self._release(key)
             return None
         self._uids[key] = uid
+        if ADDRESSES in service.metadata.annotations and key not in self._held:
+            # Given by an earlier life of this plane.
+            self._mark(service)
         if service.spec.selector and service.spec.ports and ADDRESSES not in service.metadata.annotations:
             book = {name: f"{HOST}:{number}" for name, number in self._chosen(key, service).items()}
             note = {ADDRESSES: msgspec.json.encode(book).decode()}
@@ -57,7 +64,7 @@ class AddressBook:
 
     def close(self) -> None:
         """Let all ports go."""
-        for key in list(self._held):
+        for key in {*self._held, *self._marks}:
             self._release(key)
 
     # Ports
@@ -81,6 +88,7 @@ class AddressBook:
                 self._release(service.metadata.key)
                 for name, number in addresses(service).items():
                     _check(service, name, number)
+                self._mark(service)
         self._handed[uid] = self._handed.get(uid, 0) + 1
 
     def take_back(self, pod: RunPod) -> str:
@@ -108,10 +116,11 @@ class AddressBook:
         held = self._held.setdefault(key, {})
         for port in service.spec.ports:
             if port.name not in held:
-                held[port.name] = bound(0, _kind(port))
+                held[port.name] = free(PODS, _kind(port))
         return {name: each.getsockname()[1] for name, each in held.items()}
 
     def _hold(self, service: Service) -> str:
+        self._unmark(service.metadata.key)
         lost = []
         held = self._held.setdefault(service.metadata.key, {})
         kinds = {port.name: _kind(port) for port in service.spec.ports}
@@ -124,7 +133,23 @@ class AddressBook:
         return "; ".join(lost)
 
     def _release(self, key: Key) -> None:
+        self._unmark(key)
         for each in self._held.pop(key, {}).values():
+            each.close()
+
+    def _mark(self, service: Service) -> None:
+        """Best effort: a mark that cannot be had is missed by nobody but other planes."""
+        key = service.metadata.key
+        if key in self._marks:
+            return
+        kinds = {port.name: other(_kind(port)) for port in service.spec.ports}
+        marks = self._marks[key] = []
+        for name, number in addresses(service).items():
+            with suppress(OSError):
+                marks.append(bound(number, kinds.get(name, socket.SOCK_DGRAM), alone=True))
+
+    def _unmark(self, key: Key) -> None:
+        for each in self._marks.pop(key, ()):
             each.close()
 
 
@@ -135,29 +160,6 @@ def addresses(service: Service) -> dict[str, int]:
         return {}
     book = msgspec.json.decode(text, type=dict[str, str])
     return {name: int(address.rpartition(":")[2]) for name, address in book.items()}
-
-
-def bound(number: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
-    """A socket that has a port and does not listen. Raises OSError when the port is taken."""
-    made = socket.socket(socket.AF_INET, kind)
-    try:
-        # Else connections of an earlier process that are still closing would be in the way.
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((HOST, number))
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on, all different. Held open together while choosing, so none is given twice."""
-    held = [bound(0) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in held]
-    finally:
-        for each in held:
-            each.close()
 
 
 def _check(service: Service, name: str, number: int) -> None:

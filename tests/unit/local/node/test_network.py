@@ -9,8 +9,9 @@ import pytest
 from gangline.api.core import Service
 from gangline.api.meta import JSON, Key
 from gangline.api.training import ADDRESSES
-from gangline.local.node.network import AddressBook, PortTaken, addresses, bound, free_ports
+from gangline.local.node.network import AddressBook, PortTaken, addresses
 from gangline.local.node.spec import RunPod
+from gangline.local.ports import bound, free
 from gangline.runtime.cache import Cache
 from nodeapi import NodeApi
 
@@ -83,6 +84,29 @@ async def test_ports_are_held_again_after_the_process(world: World) -> None:
         stranger.bind(("127.0.0.1", port))
 
 
+async def test_a_port_that_no_process_listens_on_is_not_given_to_others(world: World) -> None:
+    await world.api.client().create(Service, BODY)
+    port = addresses(await world.look())["a"]
+    for change in (lambda: None, lambda: world.book.hand_over(POD), lambda: world.book.take_back(POD)):
+        change()
+        with free(range(port, port + 1)) as another:
+            assert another.getsockname()[1] != port
+    world.book.close()
+    with free(range(port, port + 1)) as another:
+        assert another.getsockname()[1] == port
+
+
+async def test_ports_given_by_an_earlier_life_are_not_given_to_others(world: World) -> None:
+    await world.api.client().create(Service, BODY)
+    port = addresses(await world.look())["a"]
+    world.book.close()
+    world.book = AddressBook(world.cache, world.api.client())
+    await world.look()
+    with free(range(port, port + 1)) as another:
+        assert another.getsockname()[1] != port
+    world.book.hand_over(POD)
+
+
 async def test_a_port_that_somebody_took_is_told(world: World) -> None:
     await world.api.client().create(Service, BODY)
     port = addresses(await world.look())["a"]
@@ -128,7 +152,3 @@ async def test_a_service_that_goes_lets_its_ports_go(world: World) -> None:
     await world.book.reconcile(KEY)
     with socket.socket() as anybody:
         anybody.bind(("127.0.0.1", port))
-
-
-def test_free_ports_differ() -> None:
-    assert len(set(free_ports(50))) == 50

@@ -11,9 +11,9 @@ from aiohttp import web
 
 from gangline.api.meta import JSON
 from gangline.base.clock import SystemClock
-from gangline.local.node.network import bound
 from gangline.local.node.probes import Counter, Target, attempt, probing
 from gangline.local.node.spec import Action, Probe
+from gangline.local.ports import bound
 from gangline.testing.clock import FakeClock, settle
 
 

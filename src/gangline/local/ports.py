@@ -1,0 +1,50 @@
+"""Ports of this machine that stay with whom they were given to.
+
+They are below the range from which kernels serve outgoing connections and whoever asks for any port, so nobody gets
+one of them by chance while its owner does not listen on it.
+"""
+
+import secrets
+import socket
+
+HOST = "127.0.0.1"
+PODS, PLANES = range(20000, 28000), range(28000, 30000)
+TRIES = 500
+
+
+def free(among: range, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
+    """A socket with a port that nobody has, in neither protocol. It does not listen. One of any range if these are taken."""
+    for _ in range(TRIES):
+        number = secrets.choice(among)
+        try:
+            found = bound(number, kind, alone=True)
+        except OSError:
+            continue
+        try:
+            bound(number, other(kind), alone=True).close()
+        except OSError:
+            found.close()
+            continue
+        return found
+    return bound(0, kind, alone=True)
+
+
+def bound(number: int, kind: socket.SocketKind = socket.SOCK_STREAM, *, alone: bool = False) -> socket.socket:
+    """A socket that has a port and does not listen. Raises OSError when the port is taken.
+
+    `alone`: also when what is left of earlier connections has it, or another socket that does not listen.
+    """
+    made = socket.socket(socket.AF_INET, kind)
+    try:
+        if not alone:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((HOST, number))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def other(kind: socket.SocketKind) -> socket.SocketKind:
+    """TCP's is UDP, and the other way round."""
+    return socket.SOCK_STREAM if kind == socket.SOCK_DGRAM else socket.SOCK_DGRAM

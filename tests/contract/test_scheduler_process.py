@@ -10,8 +10,10 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
+import psutil
 import pytest
 import yaml
 
@@ -216,6 +218,10 @@ async def test_the_command_installs_places_counts_and_ends(real_server: RealServ
         command += [f"--metrics-bind-address={HOST}:{metrics}"]
         program = await asyncio.to_thread(Program, command, tmp_path / "log")
         try:
+            # What binds is connected before there is anything to bind.
+            async with asyncio.timeout(PATIENCE):
+                while connections(program.pid, real_server.url) < SchedulerSettings().at_once:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.02)
             names = await town.gang("g", 2)
             for name in names:
                 await town.bound(name)
@@ -236,6 +242,12 @@ async def test_the_command_installs_places_counts_and_ends(real_server: RealServ
         # The next one need not wait for it.
         lease = await town.client.get(Lease, town.key("gangline-scheduler"))
         assert lease.spec.holder_identity == ""
+
+
+def connections(pid: int, url: str) -> int:
+    port = urlsplit(url).port
+    found = psutil.Process(pid).net_connections("tcp")
+    return sum(bool(each.raddr) and each.raddr.port == port for each in found)
 
 
 def page(port: int, path: str) -> str:

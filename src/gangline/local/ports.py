@@ -25,8 +25,10 @@ def free(among: range, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.s
         except OSError:
             found.close()
             continue
+        # Whoever has it now lets its owner in: a copy of it may live on in a child that is about to be another program.
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         return found
-    return bound(0, kind, alone=True)
+    return bound(0, kind)
 
 
 def bound(number: int, kind: socket.SocketKind = socket.SOCK_STREAM, *, alone: bool = False) -> socket.socket:

@@ -37,6 +37,15 @@ def test_a_port_held_for_its_next_process_is_not_given() -> None:
         assert number(second) != port
 
 
+def test_a_copy_in_a_child_that_was_just_forked_does_not_keep_a_port_from_its_owner() -> None:
+    found = free(PODS)
+    with found.dup() as copy:
+        found.close()
+        bound(number(copy)).close()
+        with pytest.raises(OSError, match="in use"):
+            bound(number(copy), alone=True)
+
+
 def test_what_is_left_of_a_connection_does_not_keep_a_port_from_its_owner() -> None:
     with free(PODS) as first:
         port = number(first)

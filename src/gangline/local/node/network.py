@@ -146,7 +146,7 @@ class AddressBook:
         marks = self._marks[key] = []
         for name, number in addresses(service).items():
             with suppress(OSError):
-                marks.append(bound(number, kinds.get(name, socket.SOCK_DGRAM), alone=True))
+                marks.append(bound(number, kinds.get(name, socket.SOCK_DGRAM)))
 
     def _unmark(self, key: Key) -> None:
         for each in self._marks.pop(key, ()):

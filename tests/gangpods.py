@@ -32,9 +32,10 @@ def pod(
     condition: tuple[str, str] | None = None,
     exit_code: int | None = None,
     pinned_to: str = "",
+    owner: str = "",
     **spec: Any,
 ) -> Pod:
-    """`age`: so many seconds before the start. `condition`: status and reason of PodScheduled."""
+    """`age`: so many seconds before the start. `condition`: status and reason of PodScheduled. `owner`: `Job/j uid`."""
     labels = {**({REPLICA_TYPE: role} if role else {})}
     if index is not None:
         labels[REPLICA_INDEX] = str(index)
@@ -58,6 +59,7 @@ def pod(
             },
             "creationTimestamp": START - timedelta(seconds=age),
             **({"deletionTimestamp": START} if leaving else {}),
+            "ownerReferences": owners(owner),
         },
         "spec": {
             "nodeName": node,
@@ -84,6 +86,7 @@ def group(
     version: str = "1",
     since: datetime | None = None,
     age: int = 0,
+    owner: str = "",
     **spec: Any,
 ) -> PodGroup:
     since = since or START
@@ -95,11 +98,21 @@ def group(
             "uid": uid or f"uid-{name}",
             "resourceVersion": version,
             "creationTimestamp": START - timedelta(seconds=age),
+            "ownerReferences": owners(owner),
         },
         "spec": {"minMember": least, **spec},
         "status": {"state": {"phase": phase, **times}},
     }
     return msgspec.convert(body, PodGroup)
+
+
+def owners(owner: str) -> list[dict[str, Any]]:
+    """Of `Job/j uid`: its one controller; of nothing, none."""
+    if not owner:
+        return []
+    named, _, uid = owner.partition(" ")
+    kind, _, name = named.partition("/")
+    return [{"kind": kind, "name": name, "uid": uid, "controller": True}]
 
 
 def node(name: str, **offers: str) -> Node:

@@ -11,6 +11,7 @@ from gangline.api.meta import JSON
 ZONE, HOST, GPU = "topology.kubernetes.io/zone", "kubernetes.io/hostname", "example.com/gpu"
 CASE, PROBE, DRIVER = "case", "probe", "disk.example.com"
 TIE = "example.com/tie"
+KEPT = "example.com/kept"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 # What admission puts on every new node.
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoSchedule"}
@@ -89,8 +90,10 @@ class _Maker:
 
     def _claim(self, name: str) -> JSON:
         bound = {"pv.kubernetes.io/bind-completed": "yes"}
+        # One that is to be deleted, and is still there.
+        kept = {"finalizers": [KEPT]} if self._maybe(0.1) else {}
         return {
-            "metadata": {"name": name, "namespace": self._spaces[0], "annotations": bound},
+            "metadata": {"name": name, "namespace": self._spaces[0], "annotations": bound, **kept},
             "spec": {
                 "volumeName": name,
                 "accessModes": ["ReadWriteOnce"],
@@ -126,6 +129,7 @@ class _Maker:
         offered = {
             "cpu": chance.choice(["1", "2", "3500m"]),
             "memory": "3Gi",
+            "ephemeral-storage": "2Gi",
             "pods": chance.choice(["3", "9", "9"]),
         }
         if self._maybe(0.7):
@@ -158,6 +162,11 @@ class _Maker:
                 self._container(f"i{number}", sidecar=self._maybe(0.5))
                 for number in range(1 + chance.randrange(3))
             ]
+        elif self._maybe(0.15):
+            # What the pod asks for as a whole: not less than its containers together.
+            spec["resources"] = {"requests": {"cpu": chance.choice(["2", "3500m"]), "memory": "9Gi"}}
+            if self._maybe(0.7):
+                del spec["resources"]["requests"]["memory"]
         spec["nodeSelector"] = {CASE: self._name} | ({"disk": "ssd"} if self._maybe(0.15) else {})
         if self._maybe(0.5):
             spec["topologySpreadConstraints"] = [self._spread()]
@@ -190,12 +199,14 @@ class _Maker:
         requests = {"cpu": chance.choice(["0", "100m", "250m", "500m", "1"])}
         if self._maybe(0.4):
             requests["memory"] = chance.choice(["1Gi", "1500M", "500Mi"])
+        if self._maybe(0.15):
+            requests["ephemeral-storage"] = chance.choice(["1Gi", "1500M"])
         if self._maybe(0.12):
             requests[GPU] = "1"
         limits = {GPU: "1"} if GPU in requests else {}
         body: JSON = {"name": name, "image": "none", "resources": {"requests": requests, "limits": limits}}
         if self._maybe(0.2):
-            address = chance.choice(["", "0.0.0.0", "10.0.0.1", "10.0.0.2"])
+            address = chance.choice(["", "0.0.0.0", "10.0.0.1", "10.0.0.2", "::"])
             port = {"containerPort": 80, "hostPort": 80, "protocol": chance.choice(["TCP", "TCP", "UDP"])}
             # Two containers of one pod may not have the same port.
             if name == "main":
@@ -259,7 +270,7 @@ class _Maker:
             "topologyKey": chance.choice([HOST, ZONE, ZONE]),
             "maxSkew": chance.choice([1, 1, 2]),
             "whenUnsatisfiable": chance.choice(["DoNotSchedule", "DoNotSchedule", "ScheduleAnyway"]),
-            "labelSelector": self._selector(),
+            "labelSelector": self._selector() if self._maybe(0.9) else {},
         }
         if found["whenUnsatisfiable"] == "DoNotSchedule" and self._maybe(0.3):
             found["minDomains"] = chance.choice([1, 2, 3])

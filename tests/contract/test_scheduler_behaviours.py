@@ -21,6 +21,7 @@ from gangline.kube.options import PatchForm
 from gangline.kube.pods import Pods
 from gangline.kube.transport import Request, Response
 from gangline.runtime.events import Recorder
+from gangline.scheduler.commit import HOSTNAME
 from gangline.scheduler.meters import Uncounted
 from gangline.scheduler.model import Policy
 from gangline.scheduler.service import SCHEME, Scheduler
@@ -341,6 +342,30 @@ async def test_a_pinned_replacement_that_lost_its_race_is_made_anew_and_the_othe
         await slow.comes(PodGroup, "g", lambda found: found.status.state.phase == "Running")
     assert (await town.pod_now("g-0")).metadata.uid == kept
     assert (await town.pod_now("g-0")).metadata.deletion_timestamp is None
+
+
+async def test_a_node_that_did_not_take_a_pinned_gang_is_told_again_only_when_there_is_no_other(
+    slow: Slow,
+) -> None:
+    town, names = slow.town, ("g-0", "g-1")
+    first, second = [await town.node(name, cpu="2") for name in "ab"]
+    told = []
+    async with slow.scheduling(timeout=60 * SECOND):
+        await town.group("g", 2)
+        for _ in range(3):
+            for index, name in enumerate(names):
+                await town.pod(name, "g", role="worker", index=index, gated=True)
+            for name in names:
+                await slow.comes(Pod, name, lambda found: not found.spec.scheduling_gates)
+                # Its scheduler knows of something that we do not: devices, say.
+                await no_room(town, name)
+            told.append({(await town.pod_now(name)).spec.node_selector[HOSTNAME] for name in names})
+            for _ in range(20):
+                await slow.moment()
+            await slow.clock.advance(61 * SECOND)
+            for name in names:
+                await slow.goes(name)
+    assert told == [{first}, {second}, {first}]
 
 
 @pytest.mark.real

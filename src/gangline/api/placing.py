@@ -225,6 +225,9 @@ class ClaimSpec(Wire, frozen=True):
     volume_name: str = ""
     storage_class_name: str | None = None
     access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    selector: LabelSelector | None = None
+    resources: Requests = NO_REQUESTS
 
 
 class ClaimStatus(Wire, frozen=True):
@@ -247,13 +250,30 @@ class CSISource(Wire, frozen=True):
     volume_handle: str = ""
 
 
+class ClaimReference(Wire, frozen=True):
+    """Whose a volume is, or is to be."""
+
+    namespace: str = ""
+    name: str = ""
+
+
 class PersistentVolumeSpec(Wire, frozen=True):
     node_affinity: VolumeNodeAffinity | None = None
     csi: CSISource | None = None
+    storage_class_name: str = ""
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    capacity: dict[str, QuantityText] = {}
+    claim_ref: ClaimReference | None = None
+
+
+class PersistentVolumeStatus(Wire, frozen=True):
+    phase: str = ""
 
 
 class PersistentVolume(Object, frozen=True):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
 
 
 class Attachable(Wire, frozen=True):
@@ -276,8 +296,22 @@ class CSINode(Object, frozen=True):
     spec: CSINodeSpec = CSINodeSpec()
 
 
+class TopologyExpression(Wire, frozen=True):
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(Wire, frozen=True):
+    """All of these must hold of a node's labels."""
+
+    match_label_expressions: tuple[TopologyExpression, ...] = ()
+
+
 class StorageClass(Object, frozen=True):
     volume_binding_mode: str = "Immediate"
+    provisioner: str = ""
+    # One of these must hold where a volume is made. None: anywhere.
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
 class Namespace(Object, frozen=True):

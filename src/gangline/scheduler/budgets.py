@@ -1,13 +1,15 @@
 """Who may not be asked to leave: whom a disruption budget keeps, and whose eviction was refused of late."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from gangline.api.meta import JSON, Key, Object, Wire
 from gangline.api.scheme import Resource
 from gangline.api.selectors import LabelSelector, SelectorError
-from gangline.scheduler.gang import Gang, Member
+from gangline.scheduler.gang import Gang
 from gangline.scheduler.groups import Gangs
+from gangline.scheduler.member import Member
+from gangline.scheduler.model import Limit
 from gangline.scheduler.reading import IDENTITY
 
 REFUSED = timedelta(seconds=30)
@@ -68,28 +70,55 @@ class Budgets:
         before, self._covered = self._covered, set()
         places = {key.namespace for key in self._known}
         touched = {gang for uid in self._refused if (gang := gangs.of(uid)) is not None}
-        for gang in {*before, *touched, *(gang for gang in gangs if gang.key.namespace in places)}:
-            kept = self._kept(gang)
-            gangs.protect(gang, kept)
-            if kept:
+        near = [gang for gang in gangs if gang.key.namespace in places]
+        allowed = self._allowed(near)
+        for gang in {*before, *touched, *near}:
+            limits = self._limits(gang, allowed)
+            kept = self._kept(gang, limits)
+            gangs.protect(gang, kept, limits)
+            if kept or limits:
                 self._covered.add(gang)
 
-    def _kept(self, gang: Gang) -> frozenset[str]:
+    def _allowed(self, gangs: Iterable[Gang]) -> Mapping[Key, int]:
+        """How many may leave of whom each budget covers, less those that were just asked to: it may not know of them."""
+        asked = [member for gang in gangs for member in gang.members.values() if member.leaving]
+        found = {}
+        for key, (allowed, selector) in self._known.items():
+            going = [
+                each for each in asked if each.key.namespace == key.namespace and not each.facts.deleting
+            ]
+            found[key] = max(allowed - len(_covered(going, selector)), 0)
+        return found
+
+    def _limits(self, gang: Gang, allowed: Mapping[Key, int]) -> tuple[Limit, ...]:
+        holders = gang.holders()
+        found = []
+        for key, (_, selector) in sorted(self._known.items()):
+            if key.namespace == gang.key.namespace:
+                covered = frozenset(member.uid for member in _covered(holders, selector))
+                if covered:
+                    found.append(Limit(key, allowed[key], covered))
+        return tuple(found)
+
+    def _kept(self, gang: Gang, limits: tuple[Limit, ...]) -> frozenset[str]:
         """Who must stay: of those whom a budget covers all but as many as may leave, the last of them.
 
-        So a gang of which not all may leave is never ended in part: others would be refused when some have gone.
+        So a gang of which not all may leave is never ended in part: others would be refused when some have gone. Whom
+        two budgets cover the server never lets go.
         """
-        holders = gang.holders()
-        kept = {member.uid for member in holders if member.uid in self._refused}
-        for key, (allowed, selector) in self._known.items():
-            if key.namespace == gang.key.namespace and len(holders) > allowed:
-                covered = _covered(holders, selector)
-                kept.update(member.uid for member in covered[: max(len(covered) - allowed, 0)])
+        kept = {member.uid for member in gang.holders() if member.uid in self._refused}
+        seen: set[str] = set()
+        for limit in limits:
+            kept |= seen & limit.covered
+            seen |= limit.covered
+            if len(limit.covered) > limit.allowed:
+                covered = sorted((gang.members[uid] for uid in limit.covered), key=_by_name)
+                kept.update(member.uid for member in covered[: len(covered) - limit.allowed])
         return frozenset(kept)
 
 
 def _covered(members: Iterable[Member], selector: LabelSelector) -> list[Member]:
-    """Whom a budget means, in the order of their names."""
+    """Whom a budget means."""
     # By shape, of which a gang has few, unless it asks for what tells its members apart.
     single = any(each.key in IDENTITY for each in selector.requirements)
     known: dict[int, bool] = {}
@@ -102,7 +131,11 @@ def _covered(members: Iterable[Member], selector: LabelSelector) -> list[Member]
             known[id(shape)] = selector.matches(dict(shape.labels))
         return known[id(shape)]
 
-    return sorted(filter(means, members), key=lambda member: (len(member.key.name), member.key))
+    return list(filter(means, members))
+
+
+def _by_name(member: Member) -> tuple[int, Key]:
+    return len(member.key.name), member.key
 
 
 def _selector(found: Budget) -> LabelSelector | None:

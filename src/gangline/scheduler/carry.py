@@ -1,6 +1,7 @@
 """Carries the decisions of a round out: orders and notices are given, what became of them is noted, and told once."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -14,7 +15,7 @@ from gangline.scheduler.commit import Committer, Order
 from gangline.scheduler.evict import Evictor, Notice
 from gangline.scheduler.gang import Gang
 from gangline.scheduler.meters import Meters
-from gangline.scheduler.model import Cause, Evict, Place, Round, Wait
+from gangline.scheduler.model import Ask, Cause, Evict, Place, Round, Wait
 from gangline.scheduler.overdue import undone, why_undone
 from gangline.scheduler.phase import Attempt
 from gangline.scheduler.settings import SchedulerSettings
@@ -23,7 +24,7 @@ from gangline.scheduler.world import World
 log = logging.getLogger(__name__)
 
 _NAMED = 3
-"""So many gangs that have to end are named; the others are counted."""
+"""So many gangs that have to give way are named; the others are counted."""
 
 
 class Carrier:
@@ -55,6 +56,7 @@ class Carrier:
             gang = self._world.gangs.answered(decision.ask)
             if gang is None:
                 continue
+            self._miss_class(gang)
             match decision:
                 case Place():
                     self._place(gang, decision, now)
@@ -65,18 +67,25 @@ class Carrier:
 
     def undo(self, gang: Gang, limit: timedelta) -> None:
         """Take back a start that was left half bound: places are given up, and who has one is asked to leave."""
-        members = undone(gang, self._settings.name)
-        # Bound, or told where to go: in both cases only leaving takes it back.
-        there = [member for member in members if member.facts.node or not member.mode]
+        # What comes of a call under way nobody knows: its place stays used.
+        members = [
+            member
+            for member in undone(gang, self._settings.name)
+            if member.facts.node or not self.committer.tries(member.uid)
+        ]
+        # Bound, also if that was not yet seen, or told where to go: in all these cases only leaving takes it back.
+        there = [member for member in members if member.facts.node or not self.committer.waits(member.uid)]
         note = why_undone(gang, len(there), limit)
         for member in members:
             self.committer.take_back(member.uid)
             self._settled(member.uid)
+            if member.spurned:
+                gang.shun(member)
             if member in there:
                 self._leave(Notice(member.key, member.uid))
             else:
                 self._world.unassume(member.uid)
-        gang.decided, gang.placed_now = None, 0
+        gang.decided, gang.placed_now = None, []
         self.tell(gang, EventType.WARNING, "Undone", note, "Undo")
         log.warning("start undone", extra={"gang": gang.key, "bound": len(there), "least": gang.terms.least})
 
@@ -107,29 +116,55 @@ class Carrier:
             # The others are to hear why they wait.
             self._again()
 
+    def _miss_class(self, gang: Gang) -> None:
+        """Say, once, that the PriorityClass it names is not there: it would count for less, and nobody would know why."""
+        name = gang.terms.priority_class
+        if name == gang.told_class or self._world.gangs.knows_class(name):
+            return
+        gang.told_class = name
+        note = f"there is no PriorityClass '{name}': make it, or name another; until then the priority of its pods counts"
+        self.tell(gang, EventType.WARNING, "PriorityClassMissing", note, "Place")
+
     def _make_room(self, gang: Gang, decision: Evict) -> None:
         count = len(decision.victims)
-        ending = ", ".join(str(key) for key in decision.gangs[:_NAMED])
+        names = ", ".join(str(key) for key in decision.gangs[:_NAMED])
         more = len(decision.gangs) - _NAMED
-        ending += f" and {more} more" if more > 0 else ""
-        log.info("making room", extra={"gang": gang.key, "victims": count, "ending": ending or "none"})
+        names += f" and {more} more" if more > 0 else ""
+        log.info("making room", extra={"gang": gang.key, "victims": count, "of": names or "none"})
         self._meters.victims(count)
-        told = f"{count} pods are asked to leave for it" + (f", ending {ending}" if ending else "")
+        asked = f"{count} pods are" if count > 1 else "1 pod is"
+        told = f"{asked} asked to leave for it" + (f", of {names}" if names else "")
         self.tell(gang, EventType.NORMAL, "MakingRoom", told, "Preempt")
+        leaving = Counter(self._world.gangs.of(victim.uid) for victim in decision.victims)
+        for key in decision.gangs:
+            victim_gang = self._world.gangs.group(key)
+            if victim_gang is not None:
+                why = self._why_give_way(victim_gang, leaving[victim_gang], gang, decision.ask)
+                self.tell(victim_gang, EventType.WARNING, "Preempted", why, "Preempt")
         for victim in decision.victims:
             self._leave(Notice(victim.key, victim.uid))
-        for key in decision.gangs:
-            ended = self._world.gangs.group(key)
-            if ended is not None:
-                why = f"has to give way to {gang.key}, which is more important or is owed its share"
-                self.tell(ended, EventType.WARNING, "Preempted", why, "Preempt")
         self._waits(gang, Wait(decision.ask, Cause.VICTIMS, told), failed=False)
+
+    def _why_give_way(self, victim: Gang, count: int, gang: Gang, ask: Ask) -> str:
+        """What a gang is told of which so many members are asked to leave. To be asked for before they are."""
+        held, there = self._world.gangs.holding(victim), len(victim.holders())
+        below = held is not None and held.priority < ask.priority
+        why = "which is more important" if below else "whose queue is owed its share"
+        if count >= there:
+            return f"has to give way to {gang.key}, {why}"
+        who = f"{count} of its {there} members {'have' if count > 1 else 'has'}"
+        return f"{who} to give way to {gang.key}, {why}; it goes on with the others"
 
     def _leave(self, notice: Notice) -> None:
         self._world.ask_to_leave(notice.uid, leaves=True)
         self.evictor.give(notice)
 
     def _wait(self, gang: Gang, decision: Wait) -> None:
+        if gang.shunned and decision.cause is Cause.RESOURCES:
+            # There is no room elsewhere, and by now they may have some.
+            self._world.gangs.forgive(gang)
+            self._again()
+            return
         if decision.cause is Cause.REFUSED and (gang.wait is None or gang.wait.message != decision.message):
             self.tell(gang, EventType.WARNING, "Refused", decision.message, "Place")
         self._waits(gang, decision, failed=_lacks_room(decision))
@@ -148,7 +183,7 @@ class Carrier:
             return
         created = member.pod.metadata.creation_timestamp
         self._meters.bound(None if created is None else self._clock.now() - created)
-        gang.placed_now += 1
+        gang.placed_now.append(order.node)
         self._settled(order.uid)
 
     def refused(self, order: Order, why: str) -> None:
@@ -173,9 +208,8 @@ class Carrier:
         gang.placing.discard(uid)
         if gang.placing or not gang.placed_now:
             return
-        count, gang.placed_now = gang.placed_now, 0
-        nodes = sorted({member.node for member in gang.holders()})
-        where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
+        count, nodes, gang.placed_now = len(gang.placed_now), set(gang.placed_now), []
+        where = nodes.pop() if len(nodes) == 1 else f"{len(nodes)} nodes"
         note = f"{count} member{'s' if count > 1 else ''} placed on {where}"
         self.tell(gang, EventType.NORMAL, "Scheduled", note, "Place")
 

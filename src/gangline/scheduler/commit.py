@@ -23,7 +23,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from gangline.kube.options import PatchForm
 from gangline.kube.pods import Pods
-from gangline.scheduler.gang import PIN
+from gangline.scheduler.member import PIN
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +72,8 @@ class Committer:
         self._ready: deque[Order] = deque()
         # By uid. An order that is not here any more was taken back.
         self._open: dict[str, Order] = {}
+        # Whose call is under way.
+        self._trying: set[str] = set()
         self._tries: dict[str, int] = {}
         self._timers: dict[str, Timer] = {}
         self._wake = asyncio.Event()
@@ -81,6 +83,14 @@ class Committer:
     def busy(self) -> bool:
         """Whether there are orders that have not been tried yet, or are being tried right now."""
         return len(self._open) > len(self._timers)
+
+    def waits(self, uid: str) -> bool:
+        """Whether its order is open and no call for it is under way."""
+        return uid in self._open and uid not in self._trying
+
+    def tries(self, uid: str) -> bool:
+        """Whether a call for it is under way: nobody knows yet what comes of it."""
+        return uid in self._trying
 
     def give(self, order: Order) -> None:
         """To be carried out as soon as there is a hand free."""
@@ -119,7 +129,11 @@ class Committer:
                 continue
             order = self._ready.popleft()
             if self._open.get(order.uid) is order:
-                await self._try(order)
+                self._trying.add(order.uid)
+                try:
+                    await self._try(order)
+                finally:
+                    self._trying.discard(order.uid)
 
     async def _try(self, order: Order) -> None:
         try:

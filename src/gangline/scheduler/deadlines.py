@@ -76,6 +76,5 @@ class Deadlines:
             return
         limit = patience(gang, self._settings.timeout).total_seconds()
         why = gang.wait.message if gang.wait is not None else gang.state.message
-        self._carrier.tell(
-            gang, EventType.WARNING, "ScheduleTimeout", f"not placed in {limit:g} s: {why}", "Place"
-        )
+        note = f"not placed in {limit:g} s" + (f": {why}" if why else "")
+        self._carrier.tell(gang, EventType.WARNING, "ScheduleTimeout", note, "Place")

@@ -11,6 +11,7 @@ from gangline.scheduler.model import Vector
 from gangline.scheduler.packing import NOWHERE, pack, ranked, scarce
 from gangline.scheduler.peers import rules_for
 from gangline.scheduler.population import clash
+from gangline.scheduler.provision import provided
 from gangline.scheduler.reasons import WORDS, Reason, lack
 from gangline.scheduler.rules import Rule, Together
 from gangline.scheduler.shape import Shape
@@ -30,10 +31,15 @@ class Fit:
             if isinstance(rule, Together):
                 rule.settle(key)
 
-    def room(self) -> Vector:
-        """How many each node takes; where rules between pods change with every pod, at most so many."""
+    def room(self, *, unmet: bool = True) -> Vector:
+        """How many each node takes; where rules between pods change with every pod, at most so many.
+
+        `unmet`: also look at whether those are there whom it wants to be with. Else they are to come.
+        """
         found = self._limit
         for rule in self._rules:
+            if not unmet and isinstance(rule, Together):
+                continue
             found = found * rule.allowed()
             if rule.reason is Reason.ANTI and rule.moving:
                 found = np.minimum(found, 1)
@@ -90,6 +96,7 @@ def _volumes(board: Board, shape: Shape) -> Iterator[tuple[Mask, Reason]]:
         for mask, why in (
             (attachable(board, shape), Reason.ATTACHED),
             (board.volumes.reach(board.layout, shape), Reason.VOLUME),
+            (provided(board, shape), Reason.VOLUME),
         ):
             if mask is not None:
                 yield mask, why

@@ -11,9 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from gangline.api.core import PodPhase
-from gangline.api.meta import Key
-from gangline.api.placing import SCHEDULED, Pod
+from gangline.api.meta import Key, OwnerReference
 from gangline.api.scheduling import (
     DEFAULT_QUEUE,
     GATE,
@@ -23,144 +21,18 @@ from gangline.api.scheduling import (
     PodGroupState,
     Topology,
 )
-from gangline.api.training import REPLICA_INDEX, REPLICA_TYPE
-from gangline.scheduler.model import Ask, Holding, Need, Resident, Wait
+from gangline.scheduler.member import SUCCEEDED, Member, Seat, seat_of
+from gangline.scheduler.model import Ask, Holding, Limit, Need, Wait
 from gangline.scheduler.phase import Attempt, MemberFacts, Probed, Vanished
-from gangline.scheduler.reading import marks_of
-from gangline.scheduler.shape import Shape
+from gangline.scheduler.shape import avoiding
 
-BIND, PIN = "bind", "pin"
-"""How a member gets its place: we bind it; or we say where, and its own scheduler does."""
 CRITICAL = 2_000_000_000
 """Pods of this priority or more run the cluster itself."""
 NEVER = "Never"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# As text: members of an enum are slow to name, and there may be thousands of pods.
-_SUCCEEDED, _FAILED = PodPhase.SUCCEEDED.value, PodPhase.FAILED.value
-_ENDED = (_SUCCEEDED, _FAILED)
 _BROKEN = (GroupPhase.RECOVERING.value, GroupPhase.UNSCHEDULABLE.value)
-Seat = tuple[str, int | str]
-"""Role and index, by which a replacement is known; without an index, the name."""
-
-
-class Member:
-    """A pod of a gang, and where it is or is about to be."""
-
-    __slots__ = ("assumed", "facts", "key", "leaving", "mode", "pod", "refused", "shape", "uid")
-
-    def __init__(self, pod: Pod, shape: Shape, mode: str) -> None:
-        self.pod, self.shape, self.mode = pod, shape, mode
-        # These never change, and are asked for all the time.
-        self.uid, self.key = pod.metadata.uid, pod.metadata.key
-        # Where we decided to put it, from the decision until it is seen there or the try has failed.
-        self.assumed = ""
-        # The server said that it cannot be placed as we know it: it is otherwise by now, and the watch will tell.
-        self.refused = False
-        # We have asked it to leave, and nobody refused.
-        self.leaving = False
-        self.facts = facts_of(pod)
-
-    @property
-    def node(self) -> str:
-        """Where it is, or will be; empty: nowhere."""
-        return self.facts.node or self.assumed
-
-    @property
-    def waits(self) -> bool:
-        """Whether it wants a place, and may have one."""
-        return bool(self.mode) and not self.refused and self.homeless
-
-    @property
-    def holds(self) -> bool:
-        """Whether it has a place, and is to stay."""
-        facts = self.facts
-        there = bool(facts.node or self.assumed)
-        return there and not facts.deleting and not self.leaving and facts.phase not in _ENDED
-
-    @property
-    def homeless(self) -> bool:
-        """Whether it has no place, whatever keeps it from one."""
-        facts = self.facts
-        return not (facts.node or self.assumed or facts.deleting or facts.phase in _ENDED)
-
-    def resident(self) -> Resident:
-        """As one that holds room where it is, or is about to be."""
-        return Resident(
-            self.uid,
-            self.key,
-            self.node,
-            self.shape,
-            priority=self.pod.spec.priority,
-            terminating=self.leaving or self.facts.deleting,
-            marks=marks_of(self.pod.metadata.labels, self.shape),
-        )
-
-    @property
-    def ended(self) -> bool:
-        return self.facts.phase in _ENDED
-
-    @property
-    def pinned(self) -> bool:
-        """Whether it was told where to go, by us, and its own scheduler has yet to bind it there."""
-        return bool(self.assumed) and not self.mode and not self.facts.node and self.holds
-
-    @property
-    def spurned(self) -> bool:
-        """Whether its own scheduler says that there is no room where it was told to go, and makes none."""
-        return self.pinned and not self.pod.status.nominated_node_name and _unschedulable(self.pod)
-
-
-def mode_of(pod: Pod, scheduler: str) -> str:
-    """How a pod would be placed by us: bound, pinned, or (empty) not at all, or not yet."""
-    gates = pod.spec.scheduling_gates
-    if pod.spec.scheduler_name == scheduler:
-        return "" if gates else BIND
-    return PIN if len(gates) == 1 and gates[0].name == GATE else ""
-
-
-def facts_of(pod: Pod) -> MemberFacts:
-    """What the life cycle looks at."""
-    metadata, status = pod.metadata, pod.status
-    labels = metadata.labels
-    index = labels.get(REPLICA_INDEX, "")
-    return MemberFacts(
-        uid=metadata.uid,
-        name=metadata.name,
-        role=labels.get(REPLICA_TYPE, ""),
-        index=int(index) if index.isdecimal() else None,
-        phase=status.phase or PodPhase.PENDING.value,
-        deleting=metadata.deletion_timestamp is not None,
-        node=pod.spec.node_name,
-        reason=status.reason,
-        exit_code=_exit_code(pod) if status.phase == _FAILED else None,
-        scheduled_at=_scheduled_at(pod),
-    )
-
-
-def seat_of(facts: MemberFacts) -> Seat:
-    return (facts.role, facts.name if facts.index is None else facts.index)
-
-
-def _unschedulable(pod: Pod) -> bool:
-    return any(
-        found.type == SCHEDULED and found.status == "False" and found.reason == "Unschedulable"
-        for found in pod.status.conditions
-    )
-
-
-def _exit_code(pod: Pod) -> int | None:
-    for container in pod.status.container_statuses:
-        ended = container.state.terminated
-        if ended is not None and ended.exit_code:
-            return ended.exit_code
-    return None
-
-
-def _scheduled_at(pod: Pod) -> datetime | None:
-    for condition in pod.status.conditions:
-        if condition.type == "PodScheduled" and condition.status == "True":
-            return condition.last_transition_time
-    return None
+_FEW = 16
+_NOWHERE: frozenset[str] = frozenset()
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -209,6 +81,8 @@ class Gang:
         # How many members have each seat: one, or two while one replaces the other.
         self._seats: Counter[Seat] = Counter()
         self.vanished: dict[Seat, Vanished] = {}
+        # How many had succeeded by its status when we first saw it, and when that was written.
+        self.inherited: tuple[int, datetime | None] = (0, None)
         # What the last round said of it.
         self.wait: Wait | None = None
         self.attempt: Attempt | None = None
@@ -217,13 +91,18 @@ class Gang:
         # When its start was last undone.
         self.undone_at: datetime | None = None
         self.told_late = False
-        # Members on their way to their places, and those that got there since the last time this was told.
+        # The PriorityClass of which somebody was told that it is not there.
+        self.told_class = ""
+        # Members on their way to their places, and the nodes of those that got there since this was last told.
         self.placing: set[str] = set()
-        self.placed_now = 0
+        self.placed_now: list[str] = []
         # Whether its pods say that there is no room for them.
         self.marked = False
         # Members that may not be asked to leave: their budget is used up.
         self.protected: frozenset[str] = frozenset()
+        self.limits: tuple[Limit, ...] = ()
+        # Seats whose pods were told a node that did not take them, and these nodes: others are tried first.
+        self.shunned: dict[Seat, frozenset[str]] = {}
         # Whether they are still true, and else have to be worked out.
         self._asked: Ask | None = None
         self._held: Holding | None = None
@@ -269,10 +148,19 @@ class Gang:
 
     def leave(self, uid: str) -> None:
         """A member is gone. It is missed until another has its seat."""
-        facts = self.members.pop(uid).facts
-        if not self._rise(facts) and self.group is not None:
-            done = facts.phase == _SUCCEEDED
+        member = self.members.pop(uid)
+        facts = member.facts
+        if not self._rise(facts) and self.group is not None and not _of_namesake(member, self._owner):
+            done = facts.phase == SUCCEEDED
+            if len(self.vanished) > 2 * max(self.terms.least, _FEW):
+                self._forget_replaced()
             self.vanished[seat_of(facts)] = Vanished(facts.name, facts.role, facts.index, succeeded=done)
+
+    def _forget_replaced(self) -> None:
+        """Whose replacements have other names is never seen to be replaced; only the last of them can be missed."""
+        nameless = [seat for seat, gone in self.vanished.items() if gone.index is None and not gone.succeeded]
+        for seat in nameless[: max(len(nameless) - self.terms.least, 0)]:
+            del self.vanished[seat]
 
     def _sit(self, facts: MemberFacts) -> None:
         seat = seat_of(facts)
@@ -288,6 +176,20 @@ class Gang:
         del self._seats[seat]
         return False
 
+    @property
+    def _owner(self) -> OwnerReference | None:
+        return self.group.metadata.controller if self.group is not None else None
+
+    def own(self) -> list[Member]:
+        """Its members, without those of a deleted job that had the name before: they hold room, and are no part of it."""
+        owner = self._owner
+        return [member for member in self.members.values() if not _of_namesake(member, owner)]
+
+    def shun(self, member: Member) -> None:
+        """The node that it was told did not take it: whoever has its seat next is told another, as long as there is one."""
+        seat = seat_of(member.facts)
+        self.shunned[seat] = self.shunned.get(seat, frozenset()) | {member.node}
+
     # What it has
 
     def holders(self) -> list[Member]:
@@ -300,11 +202,11 @@ class Gang:
 
     def placed(self) -> list[str]:
         """Roles of those that have a place or are done, one entry for each."""
-        return [member.facts.role for member in self.holders()] + self._done()
+        return [member.facts.role for member in self.own() if member.holds] + self._done()
 
     def _done(self) -> list[str]:
         """Roles of those that have succeeded, also of those that are gone."""
-        there = [member.facts for member in self.members.values() if member.facts.phase == _SUCCEEDED]
+        there = [member.facts for member in self.own() if member.facts.phase == SUCCEEDED]
         return [facts.role for facts in there] + [
             gone.role for gone in self.vanished.values() if gone.succeeded
         ]
@@ -315,19 +217,42 @@ class Gang:
             state=self.state,
             least=self.terms.least,
             roles=self.terms.roles,
-            members=tuple([member.facts for member in self.members.values()]),
-            vanished=tuple(self.vanished.values()),
+            members=tuple([member.facts for member in self.own()]),
+            vanished=(*self.vanished.values(), *self._forgotten()),
             attempt=self._tried(),
             was=self._was(),
             now=now,
         )
 
+    def _forgotten(self) -> tuple[Vanished, ...]:
+        """Members that succeeded and went before we were started: only the status tells of them, until others come."""
+        count, since = self.inherited
+        if not count or since is None:
+            return ()
+        if any(
+            (member.pod.metadata.creation_timestamp or _EPOCH) > since for member in self.members.values()
+        ):
+            return ()
+        return (Vanished("", succeeded=True),) * max(count - len(self._done()), 0)
+
     def _tried(self) -> Attempt | None:
         """What came of the last try. If it was for other members than are missing now, it says nothing of these."""
+        if self.attempt is None and self.group is not None:
+            held = self._held_back()
+            return Attempt(failed=False, message=held) if held else None
         if self.attempt is None or not self.attempt.failed or self.wait is None:
             return self.attempt
         same = self.wait.ask.least == self._missing(self.placed())[0]
         return self.attempt if same else Attempt(failed=False, message=self.attempt.message)
+
+    def _held_back(self) -> str:
+        """Who keeps members from being placed that it needs, though they exist; empty: nobody, or it needs none."""
+        homeless = self.homeless()
+        gated = [member for member in homeless if not member.mode and member.pod.spec.scheduling_gates]
+        if not gated or sum(bool(member.mode) for member in homeless) >= self._missing(self.placed())[0]:
+            return ""
+        gates = {gate.name for member in gated for gate in member.pod.spec.scheduling_gates}
+        return f"{len(gated)} held back by scheduling gates ({', '.join(sorted(gates - {GATE}) or sorted(gates))})"
 
     def _was(self) -> int:
         """How many were there when somebody last wrote it down, perhaps before we were started."""
@@ -370,7 +295,7 @@ class Gang:
         self._wanting = []
         if len(self.members) + len(self.vanished) < self.terms.least or not self.ready:
             return None
-        waiting = [member for member in self.members.values() if member.waits]
+        waiting = [member for member in self.own() if member.waits]
         if not waiting:
             return None
         placed = self.placed()
@@ -396,11 +321,15 @@ class Gang:
 
     def _needs(self, waiting: list[Member]) -> tuple[Need, ...]:
         # By identity: equal shapes are one object, and comparing a thousand of them is not free.
-        found: dict[tuple[str, int], list[Member]] = {}
+        found: dict[tuple[str, int, frozenset[str]], list[Member]] = {}
         for member in sorted(waiting, key=_order):
-            found.setdefault((member.facts.role, id(member.shape)), []).append(member)
+            avoided = self.shunned.get(seat_of(member.facts), _NOWHERE) if self.shunned else _NOWHERE
+            found.setdefault((member.facts.role, id(member.shape), avoided), []).append(member)
         self._wanting = list(found.values())
-        return tuple(Need(members[0].facts.role, members[0].shape, len(members)) for members in self._wanting)
+        return tuple(
+            Need(role, avoiding(members[0].shape, avoided), len(members))
+            for (role, _, avoided), members in found.items()
+        )
 
     def _having(self, rank: Rank) -> Holding | None:
         # Those on their way out have their room until they are gone: it counts for their queue.
@@ -420,6 +349,7 @@ class Gang:
             roles=roles,
             role_of={member.uid: member.facts.role for member in holders} if roles else {},
             protected=self._protected(holders),
+            limits=self.limits,
         )
 
     def _protected(self, holders: list[Member]) -> frozenset[str]:
@@ -436,6 +366,17 @@ class Gang:
         specs = [member.pod.spec for member in self.members.values()]
         priority = max([spec.priority for spec in specs], default=0)
         return Standing(priority, preempts=NEVER not in [spec.preemption_policy for spec in specs])
+
+
+def _of_namesake(member: Member, owner: OwnerReference | None) -> bool:
+    """Whether it belongs to another object of the same kind and name as the owner of its group.
+
+    Owners that merely differ say nothing: the pods of a JobSet belong to its Jobs.
+    """
+    other = member.owner
+    if owner is None or other is None or other.uid == owner.uid:
+        return False
+    return (other.kind, other.name) == (owner.kind, owner.name)
 
 
 def _covers(members: list[Member], roles: Mapping[str, int]) -> bool:

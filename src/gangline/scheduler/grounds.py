@@ -49,10 +49,12 @@ def grounds(board: Board, ask: Ask) -> Iterator[Ground]:
     if topology is not None and topology.required:
         yield from _within(board, ask, topology.key, required=True)
         return
-    key, needs = _joined(board, ask)
+    key, needs = joined(board, ask)
     if key:
         for ground in _within(board, ask, key, required=True, needs=needs):
             yield msgspec.structs.replace(ground, reason=Reason.AFFINITY)
+        # Those who want to be with others need not all be with the same ones.
+        yield EVERYWHERE
     elif topology is not None:
         yield from _within(board, ask, topology.key, required=False)
     else:
@@ -75,7 +77,7 @@ def _within(
         yield Ground(mask=np.zeros(len(board.layout), dtype=np.bool_), needs=needs)
 
 
-def _joined(board: Board, ask: Ask) -> tuple[str, frozenset[int]]:
+def joined(board: Board, ask: Ask) -> tuple[str, frozenset[int]]:
     """A key of which members must share a domain because they want to be with each other, and which members."""
     for need in ask.needs:
         if need.count and waits_for_first(board, need.shape):
@@ -106,7 +108,9 @@ class _Domains:
                 self._fits[number] = need.count
             elif need.count:
                 # More than anybody asks for, and far from where floating point loses ones.
-                each = np.minimum(Fit(board, need.shape).room(), 1 << 20)[labelled]
+                # Whom it wants to be with may come with it.
+                unmet = not waits_for_first(board, need.shape)
+                each = np.minimum(Fit(board, need.shape).room(unmet=unmet), 1 << 20)[labelled]
                 sums = np.bincount(codes, weights=each, minlength=column.size).astype(np.int64)
                 self._spare += sums
                 self._fits[number] = np.minimum(sums, need.count)

@@ -9,18 +9,9 @@ from gangline.api.core import PriorityClass
 from gangline.api.meta import Key
 from gangline.api.placing import Pod
 from gangline.api.scheduling import GROUP_NAME, SCHEDULER, GroupPhase, PodGroup
-from gangline.scheduler.gang import (
-    BIND,
-    NEVER,
-    PIN,
-    Gang,
-    Member,
-    Standing,
-    Terms,
-    facts_of,
-    mode_of,
-)
-from gangline.scheduler.model import Ask, Holding
+from gangline.scheduler.gang import NEVER, Gang, Standing, Terms
+from gangline.scheduler.member import BIND, PIN, Member, facts_of, mode_of
+from gangline.scheduler.model import Ask, Holding, Limit
 from gangline.scheduler.shape import Shape
 
 
@@ -61,7 +52,13 @@ class Gangs:
     # What changes
 
     def put_pod(self, pod: Pod, shape: Shape) -> Member | None:
-        """A pod is there, or is otherwise. Gives it as a member, if it is one. Equal shapes must be one object."""
+        """A pod is there, or is otherwise. Gives it as a member, if it is one. Equal shapes must be one object.
+
+        Whoever is told to belong elsewhere is lost to its gang. One on its way to its place gets there first.
+        """
+        known = self.member(pod.metadata.uid)
+        if known is not None and not known.assumed and not _belongs(pod, self._of[known.uid]):
+            self.drop_pod(known.uid)
         gang = self._home(pod)
         if gang is None:
             return None
@@ -116,7 +113,12 @@ class Gangs:
             # Whoever it lost before is no loss to what begins now.
             gang.vanished.clear()
             gang.decided = gang.undone_at = None
+            done, probed = group.status.succeeded, group.status.state.last_probe_time
+            gang.inherited = (done, probed) if before is None else (0, None)
             gang.told_late = False
+        if group.status.state.phase == GroupPhase.RUNNING:
+            # All have their places.
+            gang.shunned.clear()
         if before is not None and _same(before, group):
             self.changed[gang] = None
             return gang
@@ -157,10 +159,15 @@ class Gangs:
             member.assumed = ""
             self.touch(self._of[uid])
 
-    def protect(self, gang: Gang, uids: frozenset[str]) -> None:
-        """These of its members may not be asked to leave, and no others."""
-        if gang.protected != uids:
-            gang.protected = uids
+    def forgive(self, gang: Gang) -> None:
+        """Nodes that did not take its members may be tried again."""
+        gang.shunned.clear()
+        self.touch(gang)
+
+    def protect(self, gang: Gang, uids: frozenset[str], limits: tuple[Limit, ...] = ()) -> None:
+        """These of its members may not be asked to leave, and no others; of the others not more than the limits say."""
+        if (gang.protected, gang.limits) != (uids, limits):
+            gang.protected, gang.limits = uids, limits
             self.touch(gang)
 
     def touch(self, gang: Gang) -> None:
@@ -188,6 +195,14 @@ class Gangs:
         """Of all gangs that have places."""
         rank = self._classes.get
         return [holding for gang in self if (holding := gang.holding(rank)) is not None]
+
+    def holding(self, gang: Gang) -> Holding | None:
+        """What one of them has; None: nothing."""
+        return gang.holding(self._classes.get)
+
+    def knows_class(self, name: str) -> bool:
+        """Whether there is a PriorityClass of that name; none at all is fine."""
+        return not name or name in self._classes
 
     def answered(self, ask: Ask) -> Gang | None:
         """Whose ask it is; None if it has gone."""
@@ -230,6 +245,12 @@ class Gangs:
                 del self._groups[gang.key]
             self._waiting.pop(gang, None)
             self.changed.pop(gang, None)
+
+
+def _belongs(pod: Pod, gang: Gang) -> bool:
+    """Whether its annotation still says that it is of this gang."""
+    name = pod.metadata.annotations.get(GROUP_NAME)
+    return gang.alone if not name else not gang.alone and gang.key.name == name
 
 
 def _newer(group: PodGroup, before: PodGroup) -> bool:

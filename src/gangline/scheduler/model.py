@@ -71,6 +71,14 @@ class Resident(msgspec.Struct, frozen=True):
     marks: tuple[tuple[str, str], ...] = ()
 
 
+class Limit(msgspec.Struct, frozen=True):
+    """How many of those whom a disruption budget covers may leave, in all its gangs together; and whom in this gang."""
+
+    budget: Key
+    allowed: int
+    covered: frozenset[str]
+
+
 class Holding(msgspec.Struct, frozen=True, dict=True):
     """A gang, or a pod alone, of ours that holds places: it counts for its queue, and may have to give way."""
 
@@ -87,6 +95,8 @@ class Holding(msgspec.Struct, frozen=True, dict=True):
     role_of: Mapping[str, str] = {}
     # Members that must not be evicted: system-critical, or their disruption budget is used up.
     protected: frozenset[str] = frozenset()
+    # Disruption budgets that cover some of it, and perhaps members of other gangs too.
+    limits: tuple[Limit, ...] = ()
 
     @cached_property
     def used(self) -> Mapping[str, int]:

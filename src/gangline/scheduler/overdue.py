@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 
 from gangline.api.core import PodPhase
 from gangline.api.scheduling import GroupPhase
-from gangline.scheduler.gang import Gang, Member
+from gangline.scheduler.gang import Gang
+from gangline.scheduler.member import Member
 
 MISSING = timedelta(seconds=10)
 """After so long, pods that name a group which does not exist are told so."""
@@ -51,8 +52,9 @@ def half_bound(gang: Gang) -> bool:
 def undo_at(gang: Gang, default: timedelta) -> datetime | None:
     """When places are to be given up that are not reached by then; None: there is nothing to undo.
 
-    Counted from the last step ahead: the last binding, or the making of a member that still waits. So a replacement
-    has its time, however long the others have been there; and a large gang has time as long as it gets on.
+    Counted from the last step ahead: the last binding, the last decision, or the making of a member that still waits.
+    So a replacement has its time, and a start that another scheduler began before us, however long the others have been
+    there; and a large gang has time as long as it gets on.
     """
     if not half_bound(gang):
         return _stranded_at(gang, default)
@@ -61,8 +63,8 @@ def undo_at(gang: Gang, default: timedelta) -> datetime | None:
         steps += [
             made for member in gang.homeless() if (made := member.pod.metadata.creation_timestamp) is not None
         ]
-    elif gang.decided is not None:
-        steps = [gang.decided]
+    if gang.decided is not None:
+        steps.append(gang.decided)
     if gang.undone_at is not None:
         # Somebody refused to leave: not again before as much time has passed.
         steps.append(gang.undone_at)
@@ -114,8 +116,10 @@ def undone(gang: Gang, scheduler: str) -> list[Member]:
 def why_undone(gang: Gang, count: int, limit: timedelta) -> str:
     """What its owner is told when so many members are asked to leave. To be asked for before they are."""
     if half_bound(gang):
+        # Who was only told where to go has no place.
+        count -= sum(member.pinned for member in gang.members.values())
         return (
-            f"only {count} of {gang.terms.least} members could be placed in {limit.total_seconds():g} s;"
+            f"only {max(count, 0)} of {gang.terms.least} members could be placed in {limit.total_seconds():g} s;"
             " they are asked to leave, so that others can start"
         )
     members = "1 member was" if count == 1 else f"{count} members were"

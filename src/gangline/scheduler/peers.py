@@ -66,10 +66,13 @@ def _even(board: Board, shape: Shape) -> Iterable[Rule]:
             eligible = eligible & board.layout.matching(shape.where)
         if rule.honor_taints:
             eligible = eligible & board.layout.tolerated(shape.where.tolerations)
+        # A selector that asks for nothing matches the pod itself, but kube-scheduler counts nobody by it.
+        blank = not rule.selector
         meant = _meant(board, rule.selector, shape.namespace.__eq__, leaving=False)
-        counts = _per_domain(board, rule.key, meant * eligible)
+        counts = _per_domain(board, rule.key, meant * (eligible & (not blank)))
         itself = rule.selector.matches(dict(shape.labels))
-        yield Even(rule, board.layout.column(rule.key).codes, counts, eligible, itself=itself)
+        codes = board.layout.column(rule.key).codes
+        yield Even(rule, codes, counts, eligible, itself=itself, moving=itself and not blank)
 
 
 def _namespaces(board: Board, term: Term) -> Callable[[str], bool]:
@@ -133,3 +136,9 @@ def waits_for_first(board: Board, shape: Shape) -> bool:
     # Those on nodes without the label are in no domain that others could join.
     every = _meant_by_all(board, terms)
     return not any(every[board.layout.column(term.key).codes >= 0].any() for term in terms)
+
+
+def waits_for_others(board: Board, shape: Shape) -> bool:
+    """The same, of pods that are not like itself: it cannot be the first."""
+    alike = all(board.population.means(term, shape) for term in shape.peers.affinity)
+    return not alike and waits_for_first(board, shape)

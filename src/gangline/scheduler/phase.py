@@ -20,6 +20,7 @@ it is gone altogether and nobody replaced it, a gang in Recovering says NotEnoug
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -82,6 +83,9 @@ class Vanished(msgspec.Struct, frozen=True, gc=False):
     index: int | None = None
     # It was done when it went: still no loss.
     succeeded: bool = False
+
+
+L = TypeVar("L", MemberFacts, Vanished)
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
@@ -183,12 +187,20 @@ class _Tally(msgspec.Struct, frozen=True):
         exist = len(live) + len(done)
         seats = {(member.role, member.index) for member in live}
 
-        def missed(lost: MemberFacts | Vanished) -> bool:
-            if lost.index is None:
-                return exist < seen.least
-            return (lost.role, lost.index) not in seats
+        # Without an index nobody knows who replaced whom: as many are missed as are lacking, the last of them.
+        lacking = max(seen.least - exist, 0)
 
-        lost = [member for member in seen.members if _lost(member) and missed(member)]
+        def missed(found: list[L], lacking: int) -> list[L]:
+            nameless = [each for each in found if each.index is None]
+            kept = {id(each) for each in nameless[max(len(nameless) - lacking, 0) :]}
+            return [
+                each
+                for each in found
+                if (id(each) in kept if each.index is None else (each.role, each.index) not in seats)
+            ]
+
+        lost = missed([member for member in seen.members if _lost(member)], lacking)
+        lacking = max(lacking - sum(member.index is None for member in lost), 0)
         placed = Counter(member.role for member in (*running, *succeeded)) + Counter(
             gone.role for gone in done
         )
@@ -200,7 +212,7 @@ class _Tally(msgspec.Struct, frozen=True):
             homeless=sum(not member.node for member in waiting),
             failed=tuple(member for member in lost if member.phase in _BROKEN),
             deleting=tuple(member for member in lost if member.phase not in _BROKEN),
-            vanished=tuple(gone for gone in seen.vanished if not gone.succeeded and missed(gone)),
+            vanished=tuple(missed([gone for gone in seen.vanished if not gone.succeeded], lacking)),
             placed=placed,
             there=there,
             healthy=placed.total() >= seen.least and _covers(placed, seen.roles),

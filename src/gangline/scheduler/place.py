@@ -1,6 +1,6 @@
 """All of a gang or none of it: places on one board."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, permutations
 
 import msgspec
@@ -8,9 +8,10 @@ import numpy as np
 
 from gangline.scheduler.board import Board
 from gangline.scheduler.fit import Fit, histogram
-from gangline.scheduler.grounds import Ground, grounds
+from gangline.scheduler.grounds import EVERYWHERE, MOST_DOMAINS, Ground, grounds, joined
 from gangline.scheduler.model import Ask, Placement, Shortage, Vector
 from gangline.scheduler.packing import NOWHERE
+from gangline.scheduler.peers import waits_for_others
 from gangline.scheduler.reasons import told
 from gangline.scheduler.refusals import refusal
 
@@ -61,7 +62,60 @@ def _best(board: Board, ask: Ask) -> Filled:
         if best is None or found.placed > best.placed:
             best = found
     assert best is not None
-    return best
+    gathered = _gathered(board, ask)
+    return gathered if gathered is not None and gathered.enough else best
+
+
+def _gathered(board: Board, ask: Ask) -> Filled | None:
+    """Followers with several of those whom they want to be with: one of these and some of them, domain by domain.
+
+    None: nobody follows others of this gang.
+    """
+    if ask.topology is not None and ask.topology.required:
+        return None
+    key, kin = joined(board, ask)
+    followers = [number for number in sorted(kin) if waits_for_others(board, ask.needs[number].shape)]
+    leaders = [number for number in sorted(kin) if number not in followers]
+    if not followers or not leaders:
+        return None
+    found = [NOWHERE for _ in ask.needs]
+    for ground in _roomiest(board, ask, key, followers):
+        trial, nodes = board.copy(), found.copy()
+        _more(trial, ask, leaders, ground, nodes, most=1)
+        if _more(trial, ask, followers, ground, nodes):
+            board, found = trial, nodes
+        if all(len(found[number]) == ask.needs[number].count for number in followers):
+            break
+    board = board.copy()
+    _more(board, ask, range(len(ask.needs)), EVERYWHERE, found)
+    return _judged(ask, EVERYWHERE, tuple(found))
+
+
+def _roomiest(board: Board, ask: Ask, key: str, followers: Sequence[int]) -> list[Ground]:
+    """Domains with most room for these, the leaders they want to be with aside."""
+    column = board.layout.column(key)
+    room = np.zeros(column.size, dtype=np.int64)
+    there = column.codes >= 0
+    for number in followers:
+        each = np.minimum(Fit(board, ask.needs[number].shape).room(unmet=False), ask.needs[number].count)
+        room += np.bincount(column.codes[there], weights=each[there], minlength=column.size).astype(np.int64)
+    order = np.lexsort((np.arange(column.size), -room))[:MOST_DOMAINS]
+    return [
+        Ground(mask=column.codes == code, name=column.values[code]) for code in order.tolist() if room[code]
+    ]
+
+
+def _more(
+    board: Board, ask: Ask, numbers: Iterable[int], ground: Ground, found: list[Vector], most: int = 1 << 30
+) -> int:
+    """Put what is missing of these needs, so many at most. How many it was."""
+    placed = 0
+    for number in numbers:
+        missing = min(ask.needs[number].count - len(found[number]), most - placed)
+        nodes = _put(board, ask, number, missing, ground)
+        found[number] = np.concatenate((found[number], nodes))
+        placed += len(nodes)
+    return placed
 
 
 def _fill(board: Board, ask: Ask, ground: Ground) -> Filled:
@@ -81,6 +135,8 @@ def _fill(board: Board, ask: Ask, ground: Ground) -> Filled:
 def _orders(board: Board, ask: Ask, ground: Ground) -> Iterator[tuple[Sequence[int], bool]]:
     """Needs in the orders worth trying, the scarcest first; greedily, then only what must be at first."""
     scarcest = sorted(range(len(ask.needs)), key=lambda number: _plenty(board, ask, number, ground))
+    # Whoever wants to be with others of them comes after those.
+    scarcest.sort(key=lambda number: waits_for_others(board, ask.needs[number].shape))
     yield scarcest, False
     # Where every member is of a shape of its own, orders are many and all alike.
     for order in islice(permutations(scarcest), MOST_ORDERS if len(scarcest) <= MOST_ORDERS else 1):

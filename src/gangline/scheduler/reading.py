@@ -28,7 +28,8 @@ REMEDY: Final = f"annotate the job with {COMMIT}: {PIN}"
 """What to do about what only kube-scheduler can do."""
 _MARKS: Final = tuple(sorted(IDENTITY))
 _ENDED: Final = ("Succeeded", "Failed")
-_ALL: Final = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
+# To kube-scheduler and to kubelets only this means all addresses; `::` is one like any other.
+_ALL: Final = "0.0.0.0"  # noqa: S104 (compared, not bound)
 
 
 def shape_of(pod: Pod, keep: Collection[str] = ()) -> Shape:
@@ -43,6 +44,7 @@ def shape_of(pod: Pod, keep: Collection[str] = ()) -> Shape:
     except SelectorError as error:
         obstacle = obstacle or f"spec.affinity: {error}"
     asked = {*keep, *keys_of(peers)}
+    own = _own_claims(pod)
     return Shape(
         requests=requests(pod),
         where=where,
@@ -54,7 +56,9 @@ def shape_of(pod: Pod, keep: Collection[str] = ()) -> Shape:
             )
         ),
         peers=peers,
-        claims=_claims(pod),
+        claims=_claims(pod, own),
+        own_claims=own,
+        uid=pod.metadata.uid if own else "",
         obstacle=obstacle,
         pinned=pinned(pod),
     )
@@ -107,7 +111,7 @@ def _ports(pod: Pod) -> tuple[HostPort, ...]:
         *(each for each in pod.spec.init_containers if each.restart_policy == "Always"),
     )
     found = {
-        HostPort(port.host_port, port.protocol or "TCP", "" if port.host_ip in _ALL else port.host_ip)
+        HostPort(port.host_port, port.protocol or "TCP", "" if port.host_ip == _ALL else port.host_ip)
         for container in running
         for port in container.ports
         if port.host_port
@@ -115,11 +119,12 @@ def _ports(pod: Pod) -> tuple[HostPort, ...]:
     return tuple(sorted(found, key=lambda each: (each.port, each.protocol, each.ip)))
 
 
-def _claims(pod: Pod) -> tuple[str, ...]:
-    names = {
-        each.persistent_volume_claim.claim_name
-        if each.persistent_volume_claim
-        else f"{pod.metadata.name}-{each.name}"
-        for each in pod.spec.volumes
-    }
-    return tuple(sorted(names))
+def _claims(pod: Pod, own: tuple[str, ...]) -> tuple[str, ...]:
+    named = (each.persistent_volume_claim for each in pod.spec.volumes)
+    return tuple(sorted({*own, *(each.claim_name for each in named if each is not None)}))
+
+
+def _own_claims(pod: Pod) -> tuple[str, ...]:
+    """Claims that a controller makes for this pod."""
+    made = (each for each in pod.spec.volumes if each.persistent_volume_claim is None)
+    return tuple(sorted({f"{pod.metadata.name}-{each.name}" for each in made}))

@@ -95,11 +95,13 @@ class Even:
 
     reason = Reason.SPREAD
 
-    def __init__(self, rule: Spread, codes: Codes, counts: Counts, eligible: Mask, *, itself: bool) -> None:
+    def __init__(
+        self, rule: Spread, codes: Codes, counts: Counts, eligible: Mask, *, itself: bool, moving: bool
+    ) -> None:
         self._rule, self._codes, self._counts, self._itself = rule, codes, counts, itself
         # Domains that count: those with a node on which the pod may be.
         self._domains = np.unique(codes[eligible & (codes >= 0)])
-        self.moving = itself
+        self.moving = moving
 
     def allowed(self, nodes: Vector | None = None) -> Mask:
         codes = self._codes if nodes is None else self._codes[nodes]
@@ -110,5 +112,5 @@ class Even:
         return fits[codes]
 
     def add(self, node: int) -> None:
-        if self._itself and self._codes[node] >= 0:
+        if self.moving and self._codes[node] >= 0:
             self._counts[self._codes[node]] += 1

@@ -23,6 +23,7 @@ from gangline.scheduler.residents import Residents
 from gangline.scheduler.room import Room
 from gangline.scheduler.shares import Amounts
 from gangline.scheduler.shortages import Shortages, Signature, Stuck, signature
+from gangline.scheduler.spending import Spending
 
 
 class Seating:
@@ -31,6 +32,7 @@ class Seating:
     def __init__(self, room: Room, ledger: Ledger, holdings: Collection[Holding], policy: Policy) -> None:
         self._room, self._ledger, self._policy = room, ledger, policy
         self._residents = Residents(holdings)
+        self._spending = Spending()
         # Never less than what can be placed.
         self._free = dict(ledger.free)
         # Whoever is on the way out: at the start, and by our own decisions; and how much room they leave.
@@ -151,7 +153,13 @@ class Seating:
         # Without any it would have its places already, or its queue may not have them.
         if not holdings or not self._enough(smallest, (holding.kept for holding in holdings)):
             return None
-        return clear(holdings, lambda bundles: self._fits(smallest, bundles), self._leaving)
+        while True:
+            found = clear(holdings, lambda bundles: self._fits(smallest, bundles), self._leaving)
+            spared = None if found is None else self._spending.spared(holdings, found.bundles)
+            if spared is None:
+                return found
+            # Each time another budget is used up, so this ends.
+            holdings = spared
 
     def _enough(self, ask: Ask, more: Iterable[Amounts]) -> bool:
         """Whether by sums alone it could fit with this much more. False is certain, true is not."""
@@ -195,6 +203,7 @@ class Seating:
         for queue, residents in by_queue(cleared.bundles).items():
             for resident in residents:
                 self._ledger.dismiss(queue, resident.shape.amounts)
+        self._spending.spend(cleared.bundles)
         victims = cleared.victims
         self._leaving |= {victim.uid for victim in victims}
         add(self._left, amounts_together(victims))

@@ -1,10 +1,10 @@
 """What decides where a pod may run, as a value: pods of equal shape are interchangeable."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
-from gangline.api.selectors import LabelSelector, Requirement
+from gangline.api.selectors import LabelSelector, Operator, Requirement
 
 
 class Toleration(msgspec.Struct, frozen=True):
@@ -86,8 +86,10 @@ class Shape(msgspec.Struct, frozen=True, cache_hash=True):
     namespace: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     peers: Peers = NO_PEERS
-    # Names of the PersistentVolumeClaims it uses.
+    # Names of the PersistentVolumeClaims it uses; those of them that are made for it alone; and its uid, if there are any.
     claims: tuple[str, ...] = ()
+    own_claims: tuple[str, ...] = ()
+    uid: str = ""
     # A field that this way of placing cannot do, and the remedy. Empty: none.
     obstacle: str = ""
     # We only say where: kube-scheduler binds it, provides its volumes and gives out its devices.
@@ -96,3 +98,17 @@ class Shape(msgspec.Struct, frozen=True, cache_hash=True):
     @property
     def amounts(self) -> Mapping[str, int]:
         return dict(self.requests)
+
+
+def avoiding(shape: Shape, nodes: Collection[str]) -> Shape:
+    """As of a pod that is not to go to these nodes."""
+    if not nodes:
+        return shape
+    others = Requirement("metadata.name", Operator.NOT_IN, tuple(sorted(nodes)))
+    terms = shape.where.required
+    required = (
+        (NodeTerm(name=(others,)),)
+        if terms is None
+        else tuple(NodeTerm(term.labels, (*term.name, others)) for term in terms if term != NodeTerm())
+    )
+    return msgspec.structs.replace(shape, where=msgspec.structs.replace(shape.where, required=required))

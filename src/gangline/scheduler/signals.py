@@ -16,7 +16,8 @@ from gangline.base.tasks import for_each
 from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, Invalid, KubeError, NotFound
 from gangline.kube.options import PatchForm
-from gangline.scheduler.gang import BIND, Gang, Member
+from gangline.scheduler.gang import Gang
+from gangline.scheduler.member import BIND, Member
 from gangline.scheduler.model import Cause
 from gangline.scheduler.settings import Pace
 

@@ -9,6 +9,9 @@ from gangline.api.quantity import Family, Quantity
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
+LARGEST: Final = 1 << 53
+"""No amount counts as more: eight pebibytes of memory. So sums over a thousand of them are exact in 64 bits, and what
+somebody writes without thinking (`9E`) is only more than anybody has."""
 # Nano-units: sums stay exact, and only a pod's total is rounded.
 Nanos = dict[str, int]
 
@@ -19,8 +22,8 @@ def nanos(text: str) -> int:
 
 
 def whole(resource: str, amount: int) -> int:
-    """Nano-units in the unit of a resource, rounded up."""
-    return -(-amount // (10**6 if resource == CPU else 10**9))
+    """Nano-units in the unit of a resource, rounded up; `LARGEST` at most."""
+    return min(-(-amount // (10**6 if resource == CPU else 10**9)), LARGEST)
 
 
 def amount(resource: str, text: str) -> int:

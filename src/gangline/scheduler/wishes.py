@@ -97,7 +97,7 @@ def _term(pod: Pod, term: PodAffinityTerm) -> Term:
         key=term.topology_key,
         selector=_selector(pod, term.label_selector, term.match_label_keys, term.mismatch_label_keys),
         namespaces=frozenset((pod.metadata.namespace,) if own else term.namespaces),
-        namespace_selector=None if term.namespace_selector is None else _plain(term.namespace_selector),
+        namespace_selector=None if term.namespace_selector is None else plain(term.namespace_selector),
     )
 
 
@@ -124,11 +124,12 @@ def _selector(
     labels = pod.metadata.labels
     added = [Requirement(key, Operator.IN, (labels[key],)) for key in same if key in labels]
     added += [Requirement(key, Operator.NOT_IN, (labels[key],)) for key in other if key in labels]
-    plain = _plain(body)
-    return LabelSelector((*plain.requirements, *(each for each in added if each not in plain.requirements)))
+    written = plain(body).requirements
+    return LabelSelector((*written, *(each for each in added if each not in written)))
 
 
-def _plain(body: SelectorBody) -> LabelSelector:
+def plain(body: SelectorBody) -> LabelSelector:
+    """As it is written. Raises `SelectorError`."""
     equal = (Requirement(key, Operator.EQUALS, (value,)) for key, value in body.match_labels.items())
     return LabelSelector((*equal, *_requirements(body.match_expressions)))
 

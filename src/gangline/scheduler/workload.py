@@ -17,6 +17,12 @@ from gangline.scheduler.work import Work
 
 COLUMNS = ("arrival", "members", "request", "duration", "queue", "priority", "name", "least")
 REQUIRED = ("arrival", "members", "request", "duration")
+MOST_MEMBERS = 10_000_000
+"""Of one gang: as many pods as the largest cluster has."""
+MOST = 1 << 50
+"""Of anything that one pod or one node can have: bytes, thousandths of a core, devices."""
+LONGEST = 100 * 365 * 86_400.0
+"""Seconds of a hundred years."""
 
 SIZES: Mapping[int, float] = {1: 40, 4: 25, 8: 20, 32: 10, 128: 4, 512: 1}
 REQUEST: Mapping[str, str] = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}
@@ -74,10 +80,24 @@ def _pick(dice: random.Random, weights: Mapping[Any, float]) -> Any:
 def request_of(texts: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     """A request as written. Raises `InputError`."""
     try:
-        found = amounts(texts)
-    except QuantityError as error:
+        found = checked(texts)
+    except InputError as error:
         raise InputError(f"request: {error}") from error
     return tuple(sorted({**found, PODS: 1}.items()))
+
+
+def checked(texts: Mapping[str, str]) -> dict[str, int]:
+    """Amounts as written. Raises `InputError` for what is none, or is more or less than anybody can have."""
+    try:
+        found = amounts(texts)
+    except QuantityError as error:
+        raise InputError(str(error)) from error
+    for name, amount in found.items():
+        if not 0 <= amount <= MOST:
+            raise InputError(
+                f'{name}: "{texts[name]}" is {"less than nothing" if amount < 0 else "too much"}'
+            )
+    return found
 
 
 # Traces
@@ -92,6 +112,8 @@ def trace(lines: Iterable[str], source: str) -> list[Work]:
         raise InputError(f"{source}: no jobs; the first line of a CSV names its columns: {','.join(COLUMNS)}")
     found = _from_json(rows, source) if rows[0][1].lstrip().startswith("{") else _from_csv(rows, source)
     jobs = [_work(record, number, source) for number, record in found]
+    if not jobs:
+        raise InputError(f"{source}: no jobs; write one in each line after the names")
     twice = next((name for name, times in Counter(job.name for job in jobs).items() if times > 1), None)
     if twice is not None:
         raise InputError(
@@ -135,6 +157,8 @@ def _checked(record: Mapping[str, Any], number: int) -> Work:
     if unknown:
         raise InputError(f"{unknown[0]!r} is unknown; known are {', '.join(COLUMNS)}")
     members = _whole(record, "members", least=1)
+    if members > MOST_MEMBERS:
+        raise InputError(f"members: {members:,} are more than {MOST_MEMBERS:,}")
     least = _whole(record, "least", least=1) if "least" in record else members
     if least > members:
         raise InputError(f"least: {least} of {members} members")
@@ -175,6 +199,6 @@ def _seconds(record: Mapping[str, Any], name: str) -> float:
         value = float(record[name])
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: {record[name]!r} is not a number of seconds") from error
-    if not 0 <= value < math.inf:
+    if not 0 <= value <= LONGEST:
         raise InputError(f"{name}: {record[name]!r} is not a number of seconds")
     return value

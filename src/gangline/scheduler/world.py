@@ -17,8 +17,8 @@ from gangline.runtime.informer import Delta
 from gangline.scheduler.budgets import Budget, Budgets
 from gangline.scheduler.cluster import Cluster
 from gangline.scheduler.commit import HOSTNAME
-from gangline.scheduler.gang import BIND, PIN, Member
 from gangline.scheduler.groups import Gangs
+from gangline.scheduler.member import BIND, PIN, Member
 from gangline.scheduler.model import QueueRule, Resident
 from gangline.scheduler.reading import resident_of
 from gangline.scheduler.settings import SchedulerSettings

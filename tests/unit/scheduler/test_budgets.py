@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.meta import Key
+from gangline.api.meta import Key, ObjectMeta
 from gangline.scheduler.budgets import REFUSED, Budget, Budgets
 from gangline.scheduler.groups import Gangs
-from gangline.scheduler.model import Placement
+from gangline.scheduler.model import Limit, Placement
 from gangline.scheduler.preempt import clear
 from gangline.scheduler.reading import shape_of
 from gangpods import START, group, pod
@@ -60,6 +60,16 @@ def workers(count: int) -> Gangs:
     return gangs
 
 
+def two_gangs() -> Gangs:
+    gangs = Gangs()
+    for name in ("g", "h"):
+        gangs.put_group(group(name, 2))
+        for number in range(2):
+            found = pod(f"{name}-{number}", name, role="worker", index=number, node="a", phase="Running")
+            gangs.put_pod(found, shape_of(found))
+    return gangs
+
+
 def test_of_a_gang_only_as_many_may_leave_as_the_budget_allows_and_so_it_is_never_ended_in_part() -> None:
     gangs, budgets = workers(4), Budgets()
     for allowed, kept in ((0, 4), (1, 3), (3, 1), (4, 0), (9, 0)):
@@ -69,6 +79,34 @@ def test_of_a_gang_only_as_many_may_leave_as_the_budget_allows_and_so_it_is_neve
         (holding,) = gangs.holdings()
         cleared = clear([holding], lambda bundles: Placement(()) if bundles else None, frozenset())
         assert (cleared is None) == bool(kept)
+
+
+def test_gangs_that_share_a_budget_know_how_many_may_leave_in_all() -> None:
+    gangs, budgets = two_gangs(), Budgets()
+    budgets.put(budget(3, WORKERS))
+    assert protected(budgets, gangs) == set()
+    found = {limit for holding in gangs.holdings() for limit in holding.limits}
+    assert found == {
+        Limit(Key("ns", "b"), 3, frozenset({f"uid-{name}-0", f"uid-{name}-1"})) for name in ("g", "h")
+    }
+
+
+def test_those_who_were_asked_to_leave_count_before_the_budget_knows() -> None:
+    gangs, budgets = two_gangs(), Budgets()
+    budgets.put(budget(3, WORKERS))
+    for uid in ("uid-g-0", "uid-g-1"):
+        member = gangs.member(uid)
+        assert member is not None
+        member.leaving = True
+    # One more may leave, and so the other gang cannot end.
+    assert protected(budgets, gangs) == {"uid-h-0"}
+
+
+def test_whom_two_budgets_cover_the_server_never_lets_go() -> None:
+    gangs, budgets = workers(2), Budgets()
+    budgets.put(budget(9, WORKERS))
+    budgets.put(msgspec.structs.replace(budget(9, {}), metadata=ObjectMeta(name="c", namespace="ns")))
+    assert protected(budgets, gangs) == {"uid-g-0", "uid-g-1"}
 
 
 def test_a_budget_may_be_about_one_member() -> None:

@@ -14,7 +14,7 @@ from gangline.kube.errors import KubeError, Unreachable
 from gangline.kube.transport import Request, Response
 from gangline.scheduler.commit import LONGEST, Committer, Order
 from gangline.scheduler.evict import Evictor, Notice
-from gangline.scheduler.gang import BIND, PIN
+from gangline.scheduler.member import BIND, PIN
 from gangline.scheduler.service import SCHEME
 from gangline.testing.clock import FakeClock, settle
 from scripted import Answer, Scripted, answer, refusal
@@ -91,6 +91,31 @@ async def test_a_pin_takes_the_gate_off_and_names_the_host_in_one_patch() -> Non
     }
     assert desk.wire.requests[0].content_type == "application/strategic-merge-patch+json"
     assert desk.ledger.told == ["done uid-p"]
+
+
+async def test_it_is_known_whose_call_is_under_way_and_whose_order_only_waits() -> None:
+    gate = asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        await gate.wait()
+        return answer(status=201)
+
+    desk = Desk(slow)
+    orders = [Order(Key("ns", f"p-{number}"), f"uid-{number}", "a", BIND) for number in range(5)]
+
+    def known() -> tuple[list[bool], list[bool]]:
+        uids = [order.uid for order in orders]
+        return [desk.committer.tries(uid) for uid in uids], [desk.committer.waits(uid) for uid in uids]
+
+    async with desk.at_work():
+        for order in orders:
+            desk.committer.give(order)
+        assert known() == ([False] * 5, [True] * 5)
+        await settle()
+        assert known() == ([True] * 4 + [False], [False] * 4 + [True])
+        gate.set()
+        await settle()
+        assert known() == ([False] * 5, [False] * 5)
 
 
 async def test_no_more_than_so_many_are_under_way() -> None:

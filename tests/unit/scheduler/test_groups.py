@@ -4,18 +4,22 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from gangline.api.core import PriorityClass
 from gangline.api.meta import Key, ObjectMeta
 from gangline.api.placing import Pod
 from gangline.api.scheduling import GATE
-from gangline.scheduler.gang import BIND, PIN, Gang, Member, mode_of
+from gangline.scheduler.gang import Gang
 from gangline.scheduler.groups import Gangs
+from gangline.scheduler.member import BIND, PIN, Member, mode_of
 from gangline.scheduler.model import Ask
+from gangline.scheduler.phase import probe
 from gangline.scheduler.reading import shape_of
 from gangline.scheduler.shape import Shape
 from gangpods import START, group, pod
+from gangs import make_cluster, make_node, placed
 
 SHAPES: dict[Shape, Shape] = {}
 
@@ -72,6 +76,18 @@ def test_a_gated_member_counts_as_missing() -> None:
     assert gangs.asks() == []
     put(gangs, pod("g-1", "g"))
     assert only(gangs.asks()).least == 2
+
+
+def test_a_gang_whose_members_are_gated_says_so() -> None:
+    gangs = Gangs()
+    found = gangs.put_group(group("g", 2))
+    put(gangs, pod("g-0", "g"), pod("g-1", "g", gates=["example.com/quota"]))
+    state = probe(found.probed(START))
+    assert (state.phase, state.reason) == ("Pending", "")
+    assert state.message == "0/2 members running; 1 held back by scheduling gates (example.com/quota)"
+    # It does not need this one.
+    put(gangs, pod("g-2", "g"))
+    assert probe(found.probed(START)).message == "0/2 members running"
 
 
 def test_pods_whose_group_does_not_exist_wait_for_it() -> None:
@@ -331,6 +347,84 @@ def test_a_member_that_goes_costs_no_look_at_the_others() -> None:
     assert len(gang.vanished) == 5000
 
 
+def test_a_pod_is_of_the_group_that_its_annotation_names_now() -> None:
+    gangs = Gangs()
+    for name in ("g", "h"):
+        gangs.put_group(group(name, 2))
+    put(gangs, pod("a", "g"), pod("b", "h"))
+    assert gangs.asks() == []
+    put(gangs, pod("b", "g"))
+    assert only(gangs.asks()).key == Key("ns", "g")
+    assert gang_of(gangs, "h").members == {}
+    # Without the annotation it stands alone; with it, it no longer does.
+    put(gangs, pod("b"))
+    assert only(gangs.asks()).key == Key("ns", "b")
+    put(gangs, pod("b", "h"))
+    assert gangs.asks() == []
+    assert {gang.key.name: list(gang.members) for gang in gangs} == {"g": ["uid-a"], "h": ["uid-b"]}
+
+
+def test_one_on_its_way_to_its_place_gets_there_before_it_changes_its_group() -> None:
+    gangs = Gangs()
+    for name in ("g", "h"):
+        gangs.put_group(group(name, 1))
+    (member,) = put(gangs, pod("a", "g"))
+    assert member is not None
+    gangs.assume(member, "n")
+    put(gangs, pod("a", "h"))
+    assert gangs.of("uid-a") is gang_of(gangs, "g")
+    put(gangs, pod("a", "h", node="n"))
+    put(gangs, pod("a", "h", node="n", phase="Running"))
+    assert gangs.of("uid-a") is gang_of(gangs, "h")
+
+
+def test_those_replaced_under_other_names_are_not_remembered_for_ever() -> None:
+    gangs = Gangs()
+    found = gangs.put_group(group("g", 2))
+    for number in range(500):
+        put(gangs, pod(f"g-{number}", "g", node="a", phase="Running"))
+        gangs.drop_pod(f"uid-g-{number}")
+    assert len(found.vanished) < 50
+    assert "g-499" in [gone.name for gone in found.vanished.values()]
+
+
+def test_those_who_succeeded_and_went_before_we_were_started_are_in_the_status() -> None:
+    def started(*pods: Pod) -> str:
+        gangs = Gangs()
+        before = group("g", 3, phase="Running")
+        status = msgspec.structs.replace(before.status, running=1, succeeded=2)
+        found = gangs.put_group(msgspec.structs.replace(before, status=status))
+        put(gangs, *pods)
+        return probe(found.probed(START)).phase
+
+    assert started(pod("g-2", "g", index=2, node="a", phase="Running", age=9)) == "Running"
+    assert started(pod("g-2", "g", index=2, phase="Succeeded", age=9)) == "Recovering"
+    assert started() == "Recovering"
+    # When others come, it is told anew who is there.
+    assert started(pod("g-2", "g", index=2, node="a", phase="Running", age=-9)) == "Recovering"
+
+
+def test_a_seat_is_not_told_the_node_again_that_did_not_take_it() -> None:
+    gangs = Gangs()
+    found = gangs.put_group(group("g", 2))
+    first, second = put(gangs, *workers(2))
+    assert first is not None
+    assert second is not None
+    gangs.assume(second, "a")
+    found.shun(second)
+    gangs.unassume(second.uid)
+    one, other = only(gangs.asks()).needs
+    assert (one.shape, one.count, other.count) == (first.shape, 1, 1)
+    cluster = make_cluster(make_node("a"), make_node("b", cpu=1))
+    assert placed(cluster, only(gangs.asks())) == [["a"], ["b"]]
+    # When there is no room elsewhere, or all have their places, it may have some by now.
+    gangs.forgive(found)
+    assert [need.count for need in only(gangs.asks()).needs] == [2]
+    found.shun(second)
+    gangs.put_group(group("g", 2, phase="Running", version="2"))
+    assert not found.shunned
+
+
 def test_nothing_is_remembered_of_a_group_that_is_gone() -> None:
     gangs = Gangs()
     gangs.put_group(group("g", 1))
@@ -341,6 +435,35 @@ def test_nothing_is_remembered_of_a_group_that_is_gone() -> None:
     put(gangs, pod("p"))
     gangs.drop_pod("uid-p")
     assert list(gangs) == []
+
+
+def test_members_of_a_deleted_job_are_no_part_of_the_one_made_again_under_its_name() -> None:
+    gangs = Gangs()
+    old = [
+        pod(f"g-{number}", "g", role="worker", index=number, node="a", phase="Running", owner="Job/g old")
+        for number in range(2)
+    ]
+    waiting = pod("g-8", "g", role="worker", index=8, owner="Job/g old")
+    put(gangs, *old, waiting)
+    gangs.put_group(group("g", 2, owner="Job/g new"))
+    gang = gang_of(gangs, "g")
+    assert gang.probed(START).members == ()
+    new = [pod(f"g-{number}", "g", role="worker", index=number, owner="Job/g new") for number in (2, 3)]
+    put(gangs, *new)
+    ask = only(gangs.asks())
+    assert (ask.least, ask.needs[0].count, ask.broken) == (2, 2, False)
+    assert sum(len(holding.members) for holding in gangs.holdings()) == 2  # their room is still taken
+    gangs.drop_pod("uid-g-0")
+    assert not gang.vanished
+    gangs.drop_pod("uid-g-3")
+    assert [gone.name for gone in gang.vanished.values()] == ["g-3"]
+
+
+def test_pods_may_have_another_owner_than_their_group() -> None:
+    gangs = Gangs()
+    gangs.put_group(group("g", 2, owner="JobSet/g 1"))
+    put(gangs, *[pod(f"g-{number}", "g", index=number, owner=f"Job/g-{number} 2") for number in range(2)])
+    assert only(gangs.asks()).least == 2
 
 
 def test_a_snapshot_has_all_that_the_life_cycle_looks_at() -> None:

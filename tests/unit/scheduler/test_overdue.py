@@ -8,8 +8,9 @@ import pytest
 
 from gangline.api.meta import Key
 from gangline.api.placing import Pod
-from gangline.scheduler.gang import Gang, Member
+from gangline.scheduler.gang import Gang
 from gangline.scheduler.groups import Gangs
+from gangline.scheduler.member import Member
 from gangline.scheduler.model import Cause, Wait
 from gangline.scheduler.overdue import MISSING, SPURNED, half_bound, late_at, undo_at, undone, why_undone
 from gangline.scheduler.reading import shape_of
@@ -61,6 +62,15 @@ def test_it_is_undone_when_its_time_is_over() -> None:
     assert undo_at(found, MINUTE) == START + MINUTE
     _, found = gang(bound(0), waiting(1), scheduleTimeoutSeconds=5)
     assert undo_at(found, MINUTE) == START + timedelta(seconds=5)
+
+
+def test_a_start_that_was_begun_long_ago_has_its_time_from_when_it_is_gone_on_with() -> None:
+    gangs, found = gang(bound(0), waiting(1))
+    member = gangs.member("uid-g-1")
+    assert member is not None
+    gangs.assume(member, "a")
+    found.decided = START + 10 * MINUTE
+    assert undo_at(found, MINUTE) == START + 11 * MINUTE
 
 
 def test_places_that_nobody_ever_reached_are_given_up_too() -> None:
@@ -147,7 +157,7 @@ def test_pins_that_are_bound_leave_or_have_ended_are_none_to_give_up() -> None:
 
 def test_a_pin_in_a_start_is_undone_with_the_start() -> None:
     found = recovering(bound(0), pinned(1, said="Unschedulable"), phase="Pending")
-    assert undo_at(found, MINUTE) == START + MINUTE
+    assert undo_at(found, MINUTE) == START + SECOND + MINUTE
     assert names(undone(found, "gangline")) == ["g-0", "g-1"]
 
 
@@ -169,6 +179,8 @@ def test_who_did_not_leave_is_asked_again_only_after_as_much_time() -> None:
 def test_the_owner_is_told_what_became_of_a_start_and_of_a_pin() -> None:
     start = why_undone(recovering(bound(0), waiting(1), phase="Pending"), 1, MINUTE)
     assert start.startswith("only 1 of 2 members could be placed in 60 s; ")
+    told = why_undone(recovering(bound(0), pinned(1), phase="Pending"), 2, MINUTE)
+    assert told.startswith("only 1 of 2 members could be placed in 60 s; ")
     pin = why_undone(recovering(bound(0), pinned(1)), 1, MINUTE)
     assert pin.startswith("1 member was not bound to the node that was chosen")
 

@@ -444,3 +444,19 @@ def test_the_older_counters_stand_beside_the_state() -> None:
     seen = Probed(state=state(R), least=4, members=members, now=LATER)
     after = probe(seen)
     assert counted(seen, after) == PodGroupStatus(state=after, running=1, succeeded=1, failed=1)
+
+
+def test_of_those_without_an_index_only_as_many_are_missed_as_are_lacking() -> None:
+    # Two were replaced, under other names, long ago; the third was not.
+    gone = tuple(Vanished(name=f"set-{name}") for name in "abc")
+    there = [msgspec.structs.replace(member(number), index=None) for number in range(3)]
+    after = look(state(R), *there, vanished=gone)
+    assert told(after) == (C, "PodDeleted")
+    assert after.message == "3/4 members running, set-c deleted"
+    failed = [
+        msgspec.structs.replace(member(number, "Failed"), name=f"set-{number}", index=None)
+        for number in (7, 8)
+    ]
+    after = look(state(R), *there, *failed, vanished=gone)
+    assert told(after) == (C, "PodFailed")
+    assert after.message == "3/4 members running, set-8 failed"

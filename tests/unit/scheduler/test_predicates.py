@@ -209,6 +209,8 @@ def test_a_soft_taint_is_avoided_as_long_as_there_is_room_elsewhere() -> None:
         ({"hostPort": 80, "hostIP": "10.0.0.1"}, {"hostPort": 80}, True),
         ({"hostPort": 80, "hostIP": "0.0.0.0"}, {"hostPort": 80, "hostIP": "10.0.0.2"}, True),
         ({"hostPort": 80, "hostIP": "10.0.0.1"}, {"hostPort": 80, "hostIP": "10.0.0.1"}, True),
+        ({"hostPort": 80, "hostIP": "::"}, {"hostPort": 80, "hostIP": "10.0.0.1"}, False),
+        ({"hostPort": 80, "hostIP": "::"}, {"hostPort": 80}, True),
     ],
 )
 def test_ports_clash_on_the_same_address_or_on_all(

@@ -4,7 +4,8 @@ import pytest
 
 from gangline.api.selectors import LabelSelector
 from gangline.scheduler.reading import resident_of, shape_of
-from gangs import make_pod
+from gangline.scheduler.shape import avoiding
+from gangs import make_ask, make_cluster, make_node, make_pod, make_shape, placed
 
 INDEX = "training.kubeflow.org/replica-index"
 
@@ -83,7 +84,7 @@ def test_ports_of_containers_and_sidecars_count_and_of_init_containers_do_not() 
         "containers": [{"name": "a", "ports": [{"hostPort": 80}, {"containerPort": 90}]}],
         "initContainers": [
             {"name": "b", "ports": [{"hostPort": 81}]},
-            {"name": "c", "restartPolicy": "Always", "ports": [{"hostPort": 82, "hostIP": "::"}]},
+            {"name": "c", "restartPolicy": "Always", "ports": [{"hostPort": 82, "hostIP": "0.0.0.0"}]},
         ],
     }
     assert [(port.port, port.ip) for port in shape_of(make_pod(spec=spec)).ports] == [(80, ""), (82, "")]
@@ -124,3 +125,14 @@ def test_conditions_that_say_nothing_of_placing_are_not_kept() -> None:
     assert [each.type for each in make_pod(status={"conditions": conditions}).status.conditions] == [
         "PodScheduled"
     ]
+
+
+def test_a_pod_that_is_to_avoid_nodes_is_of_another_shape() -> None:
+    term = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term, {}]}}
+    cluster = make_cluster(make_node("a", labels={"disk": "1"}), make_node("b", labels={"disk": "1"}))
+    cluster.put_node(make_node("c"))
+    for spec in ({}, {"affinity": {"nodeAffinity": required}}):
+        shape = make_shape(make_pod(spec=spec))
+        assert avoiding(shape, ()) is shape
+        assert placed(cluster, make_ask((avoiding(shape, {"a"}), 1))) == [["b"]]

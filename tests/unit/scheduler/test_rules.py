@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gangline.api.scheduling import Topology
 from gangline.scheduler.cluster import Cluster
 from gangline.scheduler.model import Placement, Shortage
 from gangline.scheduler.reading import resident_of, shape_of
@@ -186,6 +187,44 @@ def test_a_follower_is_placed_after_the_one_it_follows() -> None:
     assert placed(cluster, make_ask(("follower", follower, 2), ("leader", leader, 1))) == [["n0"] * 2, ["n0"]]
 
 
+def test_a_follower_goes_with_its_leader_to_a_zone_that_takes_both_not_to_the_tightest() -> None:
+    leader = shape_of_rules(labels={"app": "leader"})
+    follower = shape_of_rules(labels={"app": "f"}, near=[term(ZONE, {"app": "leader"})])
+    cluster = make_cluster(
+        make_node("x", labels={ZONE: "x"}, cpu=1),
+        make_node("y", labels={ZONE: "y"}, cpu=2),
+        make_node("z", labels={ZONE: "z"}, cpu=3),
+    )
+    assert placed(cluster, make_ask(("leader", leader, 1), ("worker", follower, 1))) == [["y"], ["y"]]
+    assert placed(cluster, make_ask(("leader", leader, 1), ("worker", follower, 2))) == [["z"], ["z", "z"]]
+    # Within a topology that is required just so.
+    required = make_ask(
+        ("leader", leader, 1), ("worker", follower, 2), topology=Topology(key=ZONE, required=True)
+    )
+    assert placed(cluster, required) == [["z"], ["z", "z"]]
+
+
+def test_those_whom_others_want_to_be_with_need_not_all_be_in_one_place() -> None:
+    anchor = shape_of_rules(labels={"app": "anchor"}, cpu=2)
+    follower = shape_of_rules(labels={"app": "f"}, near=[term(HOST, {"app": "anchor"})])
+    cluster = make_cluster(make_node("x", cpu=3), make_node("y", cpu=2))
+    assert placed(cluster, make_ask(("anchor", anchor, 2), ("worker", follower, 1))) == [["x", "y"], ["x"]]
+
+
+def test_followers_may_be_with_several_leaders_if_no_place_takes_all() -> None:
+    server = shape_of_rules(labels={"app": "ps"})
+    worker = shape_of_rules(labels={"app": "w"}, near=[term(HOST, {"app": "ps"})])
+    cluster = make_cluster(make_node("x", cpu=3), make_node("y", cpu=3), make_node("z", cpu=1))
+    team = make_ask(("ps", server, 2), ("worker", worker, 4))
+    assert placed(cluster, team) == [["x", "y"], ["x", "x", "y", "y"]]
+    larger = make_ask(("ps", server, 2), ("worker", worker, 5))
+    assert shortage(cluster, larger).message.startswith(
+        "no hostname holds all 7, the best is x with room for 3 "
+    )
+    required = make_ask(*team.needs, topology=Topology(key=HOST, required=True))
+    assert shortage(cluster, required).message.startswith("no hostname holds all 6, ")
+
+
 def test_terms_on_two_keys_hold_both() -> None:
     shape = shape_of_rules(near=[term(ZONE), term("rack")])
     cluster = make_cluster(
@@ -297,6 +336,14 @@ def test_zones_that_are_tainted_count_unless_told_not_to() -> None:
 def test_a_node_without_the_label_takes_nobody_who_is_spread() -> None:
     found = shortage(zoned("-"), make_ask((shape_of_rules(spread=even()), 1)))
     assert found.nodes == {"would break the topology spread": 1}
+
+
+def test_a_spread_that_asks_for_no_labels_counts_nobody_as_with_kube_scheduler() -> None:
+    spread = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    shape = shape_of_rules(spread=[spread])
+    cluster = make_cluster(make_node("a", labels={ZONE: "x"}), make_node("b", labels={ZONE: "y"}, cpu=1))
+    cluster.put_pod(make_resident("r", "b", shape_of_rules()))
+    assert placed(cluster, make_ask((shape, 3))) == [["a", "a", "a"]]
 
 
 def test_what_is_only_wished_for_is_not_looked_at() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gangline.api.placing import Pod
-from gangline.scheduler.units import amount, amounts, as_quantity, requests
+from gangline.scheduler.units import LARGEST, amount, amounts, as_quantity, requests
 
 GI = 2**30
 
@@ -188,6 +188,11 @@ def test_cpu_is_counted_in_thousandths_and_all_else_in_units() -> None:
         "pods": 110,
     }
     assert amount("cpu", "100u") == 1
+
+
+@pytest.mark.parametrize("text", ["9E", "9223372036854775807", "8Ei", "1e30"])
+def test_an_amount_past_all_bounds_is_the_largest_there_is(text: str) -> None:
+    assert amounts({"cpu": text, "memory": text}) == {"cpu": LARGEST, "memory": LARGEST}
 
 
 @pytest.mark.parametrize(

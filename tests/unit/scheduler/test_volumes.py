@@ -5,12 +5,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangline.api.meta import Key
+from gangline.api.meta import Key, ObjectMeta, OwnerReference
 from gangline.api.placing import Claim, CSINode, PersistentVolume, StorageClass
+from gangline.api.scheduling import GATE
 from gangline.scheduler.cluster import Cluster
 from gangline.scheduler.model import Placement
 from gangline.scheduler.shape import Shape
-from gangs import make_ask, make_cluster, make_node, make_pod, make_resident, make_shape, placed, shortage
+from gangs import (
+    NOON,
+    make_ask,
+    make_cluster,
+    make_node,
+    make_pod,
+    make_resident,
+    make_shape,
+    placed,
+    shortage,
+)
 
 ZONE = "topology.kubernetes.io/zone"
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
@@ -236,3 +247,130 @@ def test_what_kube_scheduler_does_in_the_end_is_no_obstacle_to_a_pinned_pod() ->
     assert placed(cluster, make_ask((shape, 2))) == [["b", "b"]]
     cluster.drop_claim(Key("default", "data"))
     assert shortage(cluster, make_ask((shape, 1))).refused
+
+
+def test_a_claim_that_is_being_deleted_is_no_place_for_a_new_pod() -> None:
+    cluster = zones(volume(), claim())
+    assert placed(cluster, make_ask((SHAPE, 1))) == [["a"]]
+    leaving = msgspec.structs.replace(
+        claim(), metadata=ObjectMeta(name="data", namespace="default", deletion_timestamp=NOON)
+    )
+    cluster.put_claim(leaving)
+    found = shortage(cluster, make_ask((SHAPE, 1)))
+    assert (found.refused, found.message) == (True, 'persistentvolumeclaim "data" is being deleted')
+
+
+def test_a_claim_of_the_right_name_that_was_made_for_somebody_else_is_not_taken() -> None:
+    pod = make_pod("w-0", spec={"volumes": [{"name": "scratch", "ephemeral": {}}]})
+    ask = make_ask((make_shape(pod), 1))
+    cluster = zones(volume(), claim("w-0-scratch"))
+    assert shortage(cluster, ask).message == 'persistentvolumeclaim "w-0-scratch" was not made for this pod'
+    owner = OwnerReference(kind="Pod", name="w-0", uid=pod.metadata.uid, controller=True)
+    metadata = ObjectMeta(name="w-0-scratch", namespace="default", owner_references=(owner,))
+    cluster.put_claim(msgspec.structs.replace(claim(), metadata=metadata))
+    assert placed(cluster, ask) == [["a"]]
+
+
+def waits(provisioner: str = "disk.example.com", *allowed: str) -> StorageClass:
+    body = {
+        "metadata": {"name": "fast"},
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "provisioner": provisioner,
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": list(allowed)}]}]
+        if allowed
+        else [],
+    }
+    return msgspec.convert(body, StorageClass)
+
+
+def local(name: str, zone: str, phase: str = "Available", **spec: Any) -> PersistentVolume:
+    term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
+    body = {
+        "metadata": {"name": name},
+        "spec": {
+            "storageClassName": "fast",
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+            **spec,
+        },
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(body, PersistentVolume)
+
+
+def unbound(name: str, selected: str = "", **spec: Any) -> Claim:
+    metadata = {"name": name, "namespace": "default"}
+    wants = {
+        "storageClassName": "fast",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    annotations = {"volume.kubernetes.io/selected-node": selected} if selected else {}
+    return msgspec.convert(
+        {
+            "metadata": {**metadata, "annotations": annotations},
+            "spec": {**wants, **spec},
+            "status": {"phase": "Pending"},
+        },
+        Claim,
+    )
+
+
+def pinned(*claims: str) -> Shape:
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
+    return make_shape(make_pod(spec={"volumes": volumes, "schedulingGates": [{"name": GATE}]}))
+
+
+def test_a_pinned_pod_is_told_a_node_where_its_volume_can_be_made() -> None:
+    cluster = zones(unbound("data"))
+    cluster.put_class(waits())
+    assert placed(cluster, make_ask((pinned("data"), 1))) == [["a"]]
+    cluster.put_class(waits("disk.example.com", "c"))
+    assert placed(cluster, make_ask((pinned("data"), 1))) == [["c"]]
+    # Somebody has begun to make it.
+    cluster.put_claim(unbound("data", selected="b"))
+    assert placed(cluster, make_ask((pinned("data"), 1))) == [["b"]]
+
+
+def test_where_volumes_are_not_made_a_pinned_pod_is_told_a_node_that_has_one_to_spare() -> None:
+    cluster = zones(unbound("one"), unbound("two"), local("b1", "b"), local("c1", "c"))
+    cluster.put_class(waits("kubernetes.io/no-provisioner"))
+    assert placed(cluster, make_ask((pinned("one"), 1), (pinned("two"), 1))) == [["b"], ["c"]]
+    cluster.put_pod(make_resident("first", "b", pinned("one")))
+    assert placed(cluster, make_ask((pinned("two"), 1))) == [["c"]]
+    cluster.drop_volume("c1")
+    assert shortage(cluster, make_ask((pinned("two"), 1))).nodes == {"cannot reach the volume": 3}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        local("pv", "b", "Bound", claimRef={"namespace": "default", "name": "other"}),
+        local("pv", "b", "Released"),
+        local("pv", "b", capacity={"storage": "1023Mi"}),
+        local("pv", "b", accessModes=["ReadOnlyMany"]),
+        local("pv", "b", volumeMode="Block"),
+        local("pv", "b", storageClassName="slow"),
+    ],
+    ids=["of another", "released", "too small", "other access", "block", "other class"],
+)
+def test_a_volume_that_will_not_do_is_none(other: PersistentVolume) -> None:
+    cluster = zones(unbound("data"), other)
+    cluster.put_class(waits("kubernetes.io/no-provisioner"))
+    ask = make_ask((pinned("data"), 1))
+    assert shortage(cluster, ask).nodes == {"cannot reach the volume": 3}
+    cluster.put_volume(local("pv", "b", claimRef={"namespace": "default", "name": "data"}))
+    assert placed(cluster, ask) == [["b"]]
+
+
+def test_a_claim_may_choose_its_volume_by_labels() -> None:
+    cluster = zones(unbound("data", selector={"matchLabels": {"disk": "nvme"}}), local("pv", "b"))
+    cluster.put_class(waits("kubernetes.io/no-provisioner"))
+    ask = make_ask((pinned("data"), 1))
+    assert shortage(cluster, ask).nodes == {"cannot reach the volume": 3}
+    labelled = msgspec.structs.replace(
+        local("pv", "b"), metadata=ObjectMeta(name="pv", labels={"disk": "nvme"})
+    )
+    cluster.put_volume(labelled)
+    assert placed(cluster, ask) == [["b"]]

@@ -247,6 +247,10 @@ RECORDED: dict[str, tuple[Case, str]] = {
         ),
         "training-operator",
     ),
+    "gang-scheduler-missing": (
+        case(job("Blocked", condition("Blocked", "GangSchedulerMissing", 'asks for "volcano"; write none'))),
+        'operator makes nothing for it: asks for "volcano"; write none',
+    ),
     "pods-refused": (refused("Internal error occurred: no endpoints available"), "no endpoints available"),
     "gang-does-not-fit": (
         case(
@@ -280,6 +284,23 @@ RECORDED: dict[str, tuple[Case, str]] = {
             queues=("production", "research"),
         ),
         "no queue reserch, and nobody is placed before there is one. Queues that can be used: production, research",
+    ),
+    "gang-too-few": (
+        case(
+            # Seconds old, and it will never be otherwise.
+            job("Created", created=ago(0.05)),
+            *(replica(index, "Pending", node="", age=0.05) for index in range(2)),
+            gang=Gang(
+                "bert",
+                "Pending",
+                10,
+                message="0/10 members running, 2 of 10 exist",
+                resource="podgroups.scheduling.gangline.dev",
+                ours=True,
+                reason="NotEnoughTasks",
+            ),
+        ),
+        "needs 10 members at once, and the job has only 2 replicas",
     ),
     "gang-waits-its-turn": (
         case(

@@ -1,6 +1,7 @@
 """A curve from points: as lines of text for a terminal, and as an SVG. Pure."""
 
 import html
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -133,7 +134,8 @@ def drawn(strokes: Sequence[Stroke], title: str, *, below: bool = False, unit: s
         told = number(round(high - part * (high - low), 9))
         made.append(f'<path d="M{left} {y:.1f}H{width - right}" stroke="#eaeef2"/>')
         made.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{told}</text>')
-    for anchor, x, told in (("start", left, f"{first:g}"), ("end", width - right, f"{unit} {last:g}")):
+    ends = [f"{round(step, _digits(last - first)):g}" for step in (first, last)]
+    for anchor, x, told in (("start", left, ends[0]), ("end", width - right, f"{unit} {ends[1]}")):
         made.append(f'<text x="{x}" y="{height - bottom + 18}" text-anchor="{anchor}">{told}</text>')
     named = [stroke for stroke in strokes if stroke.label]
     above = height - bottom - 4 - 16 * len(named) if below else top
@@ -143,8 +145,16 @@ def drawn(strokes: Sequence[Stroke], title: str, *, below: bool = False, unit: s
             made.append(f'<path d="M{path}" fill="none" stroke="{stroke.colour}" stroke-width="1.5"/>')
     for at, stroke in enumerate(named):
         spot = f'x="{width - right - 8}" y="{above + 16 + 16 * at}" text-anchor="end"'
-        made.append(f'<text {spot} fill="{stroke.colour}">{html.escape(stroke.label, quote=False)}</text>')
+        # Lines may pass behind it.
+        halo = 'stroke="#ffffff" stroke-width="4" paint-order="stroke"'
+        told = html.escape(stroke.label, quote=False)
+        made.append(f'<text {spot} fill="{stroke.colour}" {halo}>{told}</text>')
     return "\n".join([*made, "</svg>\n"])
+
+
+def _digits(length: float) -> int:
+    """After the point, so that the ends of an axis of this length are told to a hundredth of it, more or less."""
+    return max(0, 2 - math.floor(math.log10(length))) if length > 0 else 4
 
 
 def fell(points: Sequence[Point]) -> str:

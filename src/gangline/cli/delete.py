@@ -129,6 +129,8 @@ async def chosen(
     first = words[0].lower()
     is_kind = "/" not in first and (first in JOBS_WORDS or known(first) is not None)
     every = options.all_of_kind or bool(options.selector)
+    if not is_kind and not every and len(words) > 1 and "/" not in first:
+        is_kind = await _is_kind(client, place, words[0])
     if not is_kind and not every:
         async for one in _named(client, place, words):
             yield one
@@ -148,6 +150,19 @@ async def chosen(
         if target.name and target.kind.lower() in JOBS_WORDS:
             job = await find_job(client, place.home, target.name)
             yield Doomed(job.resource, job.key)
+
+
+async def _is_kind(client: Client, place: Place, word: str) -> bool:
+    """Whether the first of several words is a kind that only the server knows, as `queue`. A job of that name comes first."""
+    try:
+        await find_job(client, place.home, word)
+    except NotFound:
+        try:
+            await resolve(client, word)
+        except InputError:
+            return False
+        return True
+    return False
 
 
 async def _named(client: Client, place: Place, words: Sequence[str]) -> AsyncIterator[Doomed]:

@@ -12,6 +12,7 @@ import msgspec
 from gangline.api.codec import decode_document
 from gangline.api.documents import Document, documents
 from gangline.api.errors import DecodeError, render
+from gangline.api.errors import Path as Steps
 from gangline.api.kinds import KINDS
 from gangline.api.meta import JSON
 from gangline.api.training import GROUP, VERSION, JobKind, TrainingJob
@@ -196,20 +197,21 @@ def _schema(document: Document, facts: JobKind, body: JSON) -> Iterator[Finding]
                 field = "" if problem.field == "<nil>" else problem.field
                 # A rule shows no value of its own, only what kind of thing it is about.
                 ruled = problem.kind is ProblemKind.INVALID and problem.value in ("object", "array")
-                yield _finding(document, field, *_plainly(problem, ruled=ruled))
-                _leave_out(judged, steps(field))
+                path = steps(field, judged)
+                yield _finding(document, field, *_plainly(problem, path, ruled=ruled))
+                _leave_out(judged, path)
                 if not ruled:
-                    _leave_out(body, steps(field))
+                    _leave_out(body, path)
         if not any(problem.detail.startswith(_NOT_CHECKED) for problem in wrong):
             return
 
 
-def _plainly(problem: Problem, *, ruled: bool) -> tuple[str, str]:
+def _plainly(problem: Problem, path: Steps, *, ruled: bool) -> tuple[str, str]:
     """What is wrong, and what to write. The pattern of a quantity is nothing for people."""
     if _QUANTITY not in problem.detail or not isinstance(problem.value, str):
         return problem.detail if ruled else problem.message, ""
     meant = _AMOUNT.fullmatch(problem.value)
-    field = problem.field.rpartition(".")[2]
+    field = path[-1] if path else ""
     # A thousand is written small, alone of all.
     unit = "" if meant is None else "k" if meant[2] == "K" else meant[2]
     write = f"{field}: {meant[1]}{unit}" if meant else ""
@@ -290,7 +292,7 @@ def framework_of(kind: str, settings: OperatorSettings = OperatorSettings()) -> 
 
 
 def _finding(document: Document, field: str, message: str, write: str = "") -> Finding:
-    path = steps(field)
+    path = steps(field, document.body)
     return Finding(document.file or "", message, document.line(path), render(path), write)
 
 

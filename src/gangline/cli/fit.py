@@ -79,7 +79,8 @@ def answer(names: Sequence[str], server: ServerOptions, *, recursive: bool, form
         jobs: list[Job] = []
         for name, found_in_file in read:
             jobs += found_in_file or await _on_server(client, place, name)
-        found = await fits(client, jobs, place.asked, place.home)
+        here = place.local is not None or place.run is not None
+        found = await fits(client, jobs, place.asked, place.home, here=here)
         if form == "json":
             tables.put(output.as_json(msgspec.to_builtins(found if len(found) > 1 else found[0])))
         else:
@@ -89,10 +90,15 @@ def answer(names: Sequence[str], server: ServerOptions, *, recursive: bool, form
     return ask(server, work, missing=NOT_FOUND)
 
 
-async def fits(client: Client, jobs: Sequence[Job], asked: str = "", home: str = "default") -> list[Fit]:
-    """Whether these jobs would fit, all together. They are in the namespace asked for, else in their own, else at home."""
+async def fits(
+    client: Client, jobs: Sequence[Job], asked: str = "", home: str = "default", *, here: bool = False
+) -> list[Fit]:
+    """Whether these jobs would fit, all together. They are in the namespace asked for, else in their own, else at home.
+
+    `here`: the server is a plane of this machine, whose operator adds no container to them.
+    """
     look = await looked(client)
-    asks = [_asking(look, job, asked, home) for job in jobs]
+    asks = [_asking(look, job, asked, home, here=here) for job in jobs]
     return answers(look.world, asks, SystemClock().now())
 
 
@@ -135,8 +141,9 @@ class Look(msgspec.Struct, frozen=True):
 
 async def looked(client: Client) -> Look:
     """Nodes, pods and what else decides, read once."""
+    notes: list[str] = []
     world = World(SchedulerSettings(), changed=lambda: None)
-    classes = await _optional(client, CORE.find("priorityclasses"))
+    classes = await _optional(client, CORE.find("priorityclasses"), notes)
     for found in classes:
         world.priority_class(Delta(None, found))
     for kind, put in (
@@ -148,32 +155,35 @@ async def looked(client: Client) -> Look:
         (PLACING.find("csinodes"), world.limits),
         (PODGROUPS, world.group),
     ):
-        for found in await _optional(client, kind):
+        for found in await _optional(client, kind, notes):
             put(Delta(None, found))
     for node in (await client.list(PLACING.find("nodes"))).items:
         world.node(Delta(None, node))
     pods = [pod for pod in (await client.list(PLACING.find("pods"))).items if pod.status.phase not in ENDED]
+    # Not before: whoever may not read nodes or pods is told that, and nothing else.
+    for note in notes:
+        print(note, file=sys.stderr)
     for pod in pods:
         world.pod(Delta(None, pod))
     placed = frozenset(pod.metadata.key for pod in pods if pod.spec.node_name)
     return Look(world, placed, {found.metadata.name: found for found in classes})
 
 
-async def _optional(client: Client, kind: Resource[Any]) -> tuple[Any, ...]:
-    """Objects that a server may not know. Of what may not be read a line says so."""
+async def _optional(client: Client, kind: Resource[Any], notes: list[str]) -> tuple[Any, ...]:
+    """Objects that a server may not know. Of what may not be read a note says so."""
     try:
         return (await client.list(kind, Selector())).items
     except NotFound:
         return ()
     except Forbidden as error:
-        print(f"note: {kind.plural} are not looked at: {error}", file=sys.stderr)
+        notes.append(f"note: {kind.plural} are not looked at: {error}")
         return ()
 
 
-def _asking(look: Look, job: Job, asked: str, home: str) -> tuple[Ask, int]:
+def _asking(look: Look, job: Job, asked: str, home: str, *, here: bool) -> tuple[Ask, int]:
     """What the job asks for, as its gang, and how many of its members have a node already."""
     _, seen = seen_of(job, asked, home)
-    head, bodies = planned_of(job, asked, home)
+    head, bodies = planned_of(job, asked, home, bare=here)
     key = Key(head["metadata"]["namespace"], head["metadata"]["name"])
     spec = msgspec.convert(Gangline().groups(seen.team, None)[-1].body["spec"], PodGroupSpec)
     pods = [decode_document(Document(defaulted(body), {}), Pod) for body in bodies if body["kind"] == "Pod"]
@@ -211,7 +221,7 @@ def _ask(look: Look, key: Key, spec: PodGroupSpec, pods: Sequence[Pod], placed: 
         kinds = Counter((_role(pod), shapes.of(pod, look.world.cluster.asked)) for pod in pods)
     except QuantityError as error:
         raise InputError(f"{key}: {error}") from error
-    standing = _standing(look.classes, spec.priority_class_name)
+    standing = _standing(look.classes, spec.priority_class_name, pods)
     return Ask(
         key=key,
         uid=f"plan {key}",
@@ -228,12 +238,25 @@ def _ask(look: Look, key: Key, spec: PodGroupSpec, pods: Sequence[Pod], placed: 
     )
 
 
-def _standing(classes: Mapping[str, PriorityClass], name: str) -> PriorityClass:
-    """The class of that name, else the one for all that name none."""
+def _standing(classes: Mapping[str, PriorityClass], name: str, pods: Sequence[Pod]) -> PriorityClass:
+    """The class of the gang; else that of its most important pod, which may be the one for all that name none."""
+    if name:
+        return _class(classes, name, "priorityClass")
     default = next((found for found in classes.values() if found.global_default), PriorityClass())
-    if name and name not in classes:
-        raise InputError(f"priorityClass {name}: there is no such PriorityClass on the server")
-    return classes[name] if name else default
+    named = [
+        _class(classes, pod.spec.priority_class_name, "priorityClassName")
+        if pod.spec.priority_class_name
+        else default
+        for pod in pods
+    ]
+    return max(named, key=lambda found: found.value, default=default)
+
+
+def _class(classes: Mapping[str, PriorityClass], name: str, field: str) -> PriorityClass:
+    if name not in classes:
+        there = ", ".join(sorted(classes)) or "none"
+        raise InputError(f"{field} {name}: there is no such PriorityClass on the server; there are: {there}")
+    return classes[name]
 
 
 # What comes out
@@ -247,7 +270,16 @@ def answers(world: World, asks: Sequence[tuple[Ask, int]], now: datetime) -> lis
         world.cluster.trial(), wanting, world.gangs.holdings(), world.queues, Policy(patience=None), now
     )
     by_uid = {decision.ask.uid: decision for decision in found.decisions}
-    return [_fit(asking, placed, by_uid.get(asking.uid), free) for asking, placed in asks]
+    # What one of them gets is not free for the others.
+    given = Counter[str]()
+    for decision in found.decisions:
+        if isinstance(decision, Place):
+            taken = zip(decision.ask.needs, decision.nodes, strict=True)
+            given.update(
+                amounts_of([msgspec.structs.replace(need, count=len(nodes)) for need, nodes in taken])
+            )
+    left = {name: amount - given[name] for name, amount in free.items()}
+    return [_fit(asking, placed, by_uid.get(asking.uid), left) for asking, placed in asks]
 
 
 def _fit(asking: Ask, placed: int, decision: Decision | None, free: Mapping[str, int]) -> Fit:
@@ -268,7 +300,8 @@ def _fit(asking: Ask, placed: int, decision: Decision | None, free: Mapping[str,
             return Fit(fits=True, message=message, nodes=where, **fields)
         case Evict(victims=victims, gangs=gangs):
             names = ", ".join(map(str, gangs))
-            message = f"not now; it would make {len(victims)} less important or borrowed pods leave: {names}"
+            leaving = f"{len(victims)} {'pod' if len(victims) == 1 else 'pods'}"
+            message = f"not now; {leaving} of {names} would have to leave, less important or beyond its share"
             return Fit(
                 fits=False, message=message, cause="Victims", nodes=_where(asking, decision.nodes), **fields
             )

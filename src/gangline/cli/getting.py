@@ -163,7 +163,7 @@ async def _job_block(client: Client, group: Group, place: Place, options: Option
             bodies, key=lambda body: (body["metadata"].get("namespace", ""), body["metadata"]["name"])
         )
     now, waits = SystemClock().now(), dict[Key, str]()
-    if any(jobrows.state(body) in jobrows.BEFORE for body in bodies):
+    if any(map(jobrows.may_wait, bodies)):
         # Imported here: of jobs that run nobody asks it.
         from gangline.cli.waiting import reasons
 

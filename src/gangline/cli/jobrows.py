@@ -52,6 +52,12 @@ def state(job: JSON) -> str:
     return holding[-1] if holding else "Pending"
 
 
+def may_wait(job: JSON) -> bool:
+    """Whether it may wait for pods: it has not begun, or fewer run than it wants, as of a gang that had to give way."""
+    now_in = state(job)
+    return now_in in BEFORE or (now_in == "Running" and short(job))
+
+
 def finished(job: JSON) -> bool:
     """Whether the job has ended, one way or the other."""
     return holds(job, "Succeeded") or holds(job, "Failed")
@@ -91,6 +97,12 @@ def ready(job: JSON) -> str:
         for found in statuses.values()
     )
     return f"{well}/{sum(wanted(job).values())}"
+
+
+def short(job: JSON) -> bool:
+    """Whether fewer replicas run or have done their work than it wants."""
+    well, _, asked = ready(job).partition("/")
+    return well != asked
 
 
 def queue(job: JSON) -> str:
@@ -163,8 +175,7 @@ def _reasons(job: JSON, now: datetime) -> Iterator[str]:
         yield message(job, now_in)
     if now_in == "Failed":
         yield failure_text(failure) if failure else message(job, "Failed")
-    short = ready(job).partition("/")[0] != ready(job).partition("/")[2]
-    if failure and (now_in == "Restarting" or (now_in == "Running" and short)):
+    if failure and (now_in == "Restarting" or (now_in == "Running" and short(job))):
         yield f"{failure_text(failure)}, restarting"
     if now_in == "Restarting":
         yield message(job, "Restarting")

@@ -57,11 +57,29 @@ def text_of_file(name: str) -> str:
         raise InputError(f"{name}: is not text") from error
 
 
-def steps(field: str) -> Steps:
-    """The path that a server writes as `spec.containers[0].name`, step by step."""
-    return tuple(
+def steps(field: str, body: Any = None) -> Steps:
+    """The path that a server writes as `spec.containers[0].name`, step by step.
+
+    It writes keys with points as they are: `limits.nvidia.com/gpu`. Those that the body has are one step.
+    """
+    path = tuple(
         int(index) if index.isdigit() else name or index.strip("\"'") for name, index in _STEP.findall(field)
     )
+    found: list[str | int] = []
+    while path:
+        count = _together(path, body)
+        step = path[0] if count == 1 else ".".join(map(str, path[:count]))
+        body, path = at(body, (step,)), path[count:]
+        found.append(step)
+    return tuple(found)
+
+
+def _together(path: Steps, body: Any) -> int:
+    """How many steps are one key of the body: one, unless only several of them are."""
+    if not isinstance(body, dict) or path[0] in body:
+        return 1
+    several = (count for count in range(2, len(path) + 1) if ".".join(map(str, path[:count])) in body)
+    return next(several, 1)
 
 
 def at(value: Any, path: Steps) -> Any:
@@ -76,7 +94,7 @@ def at(value: Any, path: Steps) -> Any:
 
 def nearest(document: Document, field: str) -> int | None:
     """The line of a field that a server complains about."""
-    return document.line(steps(field) if field != "<nil>" else ())
+    return document.line(steps(field, document.body) if field != "<nil>" else ())
 
 
 class Catalogue:

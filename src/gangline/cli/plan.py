@@ -70,6 +70,8 @@ def plan(
     Exit codes: 0; 1 an error. With --diff: 0 all is there as planned, 1 something differs, 2 an error. With --fit: 0
     there is room, 100 there is not.
     """
+    if fit and diff:
+        raise InputError("--fit and --diff are two questions; ask one of them")
     if fit:
         # Imported here: the scheduler's engine takes a while to load.
         from gangline.cli.fit import answer
@@ -146,18 +148,21 @@ def planned_of(
     default: str = "default",
     services: tuple[Service, ...] = (),
     gangs: Gangs = Gangs.NONE,
+    *,
+    bare: bool = False,
 ) -> tuple[JSON, list[JSON]]:
     """A job, and the bodies of all that it would have, in the order of their creation. Raises `InputError`.
 
     It is in the namespace asked for, else in its own, else in the default one. With `services` it is planned for the
     machine whose addresses they carry, else for a cluster; `gangs` says which jobs are placed by the scheduler of gangline.
+    `bare` leaves out the containers that an operator on one machine does not add, for want of images.
     """
     from gangline.jobs.actions import Create
     from gangline.jobs.plan import plan as decide
     from gangline.operator.engine import SCHEME
 
     document = found[0]
-    framework, seen = seen_of(found, asked, default, services, gangs)
+    framework, seen = seen_of(found, asked, default, services, gangs, bare=bare)
     metadata = seen.job.metadata
     bodies = []
     for stage in decide(framework, seen).stages:
@@ -176,6 +181,8 @@ def seen_of(
     default: str = "default",
     services: tuple[Service, ...] = (),
     gangs: Gangs = Gangs.NONE,
+    *,
+    bare: bool = False,
 ) -> tuple[Any, Any]:
     """The framework of a job in a file, and what its operator would see of the job if it were new. Raises `InputError`."""
     from gangline.api.codec import decode_document
@@ -194,6 +201,8 @@ def seen_of(
         name=job.metadata.name or f"{job.metadata.generate_name}xxxxx",
     )
     settings = _settings(gangs, local=bool(services))
+    if bare:
+        settings = msgspec.structs.replace(settings, pytorch_init_image="", mpi_delivery_image="")
     framework = framework_of(facts.kind, settings)
     seen = Observed.of(
         framework,

@@ -1,7 +1,6 @@
 """`gangline simulate`: the scheduler's engine on virtual time, on jobs of a trace or made-up ones."""
 
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -133,8 +132,3 @@ def whole(text: object) -> int:
         return int(str(text))
     except ValueError as error:
         raise InputError(f"--node: {text!r} is not a number of nodes") from error
-
-
-def seconds(found: object) -> float:
-    assert isinstance(found, timedelta)
-    return found.total_seconds()

@@ -1,5 +1,7 @@
 """What `gangline simulate` is asked for, does and tells."""
 
+import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,21 +12,22 @@ from pathlib import Path
 import msgspec
 
 from gangline.api.durations import human
-from gangline.api.quantity import QuantityError
 from gangline.base.errors import InputError
 from gangline.cli import curve, tables
 from gangline.cli.manifests import STDIN
 from gangline.cli.output import as_json as json_text
-from gangline.cli.simulate import CAPACITY, MOST_NODES, seconds, whole
+from gangline.cli.simulate import CAPACITY, MOST_NODES, whole
 from gangline.scheduler.model import Policy, QueueRule
 from gangline.scheduler.outcome import Moment, Report, Waiting, percentile, report
 from gangline.scheduler.simulation import Event, Outcome, Park, Rules, Simulation, capacity_of
 from gangline.scheduler.units import amounts
 from gangline.scheduler.work import Work
-from gangline.scheduler.workload import Mix, made_up, trace
+from gangline.scheduler.workload import LONGEST, MOST_MEMBERS, Mix, checked, made_up, trace
 
 TOLD_EVERY = 1.0
 """Seconds between two lines about how far it is, on a terminal."""
+NARROWEST, WIDEST, SCALE = 10, 60, 8
+"""Columns of a curve, and those of the numbers at its left."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -49,20 +52,22 @@ def wanted(given: Mapping[str, object]) -> Wanted:
     """What the options say. Raises `InputError`."""
     parks = _parks(given["parks"], whole(given["nodes"]))
     queues = [_queue(text) for text in _texts(given["queues"])]
+    known = {rule.name: rule for rule in queues}
+    if len(known) < len(queues):
+        raise InputError("--queue: one is there twice; write each once, with its weight and its cap")
     if given["trace"]:
         works, source = _read(str(given["trace"])), str(given["trace"])
     else:
         works, source = _made_up(given, parks, queues), f"seed {given['seed']}"
     # A queue that only a trace names is as good as one named here.
-    known = {rule.name: rule for rule in queues}
     rules = {work.queue: QueueRule(work.queue) for work in works} | known
-    patience = seconds(given["patience"])
+    patience = _seconds(given, "patience")
     policy = Policy(
         patience=timedelta(seconds=patience) if patience else None,
         preemption=not given["no_preemption"],
         reclaim=not given["no_reclaim"],
     )
-    times = {name: seconds(given[name]) for name in ("cycle", "grace", "checkpoint")}
+    times = {name: _seconds(given, name) for name in ("cycle", "grace", "checkpoint")}
     return Wanted(parks, works, Rules(queues=rules, policy=policy, **times), source)
 
 
@@ -134,6 +139,18 @@ def _texts(given: object) -> tuple[str, ...]:
     return given
 
 
+def _seconds(given: Mapping[str, object], name: str) -> float:
+    """The value of an option that is a time. Raises `InputError` for one that nobody can wait for."""
+    found = given[name]
+    assert isinstance(found, timedelta)
+    value = found.total_seconds()
+    if not 0 <= value <= LONGEST:
+        raise InputError(
+            f"--{name}: {value:g} s is {'less than nothing' if value < 0 else 'too long a time'}"
+        )
+    return value
+
+
 def _parks(given: object, nodes: int) -> tuple[Park, ...]:
     texts = _texts(given) or (CAPACITY,)
     parks = []
@@ -155,8 +172,8 @@ def _amounts(text: str, option: str) -> dict[str, str]:
         raise InputError(f"{option} {text}: is not like cpu=8,memory=64Gi")
     found = {name.strip(): value.strip() for name, _, value in pairs}
     try:
-        amounts(found)
-    except QuantityError as error:
+        checked(found)
+    except InputError as error:
         raise InputError(f"{option} {text}: {error}") from error
     return found
 
@@ -177,17 +194,20 @@ def _shares(text: str, option: str) -> dict[int, float]:
         found = {int(value): float(share) for value, share in pairs}
     except ValueError as error:
         raise InputError(f"{option} {text}: is not like 1:40,8:10") from error
-    if not found or min(found.values()) < 0 or not sum(found.values()):
+    total = sum(found.values())
+    if min(found.values()) < 0 or not total or not math.isfinite(total):
         raise InputError(f"{option} {text}: shares are numbers above 0")
     return found
 
 
 def _made_up(given: Mapping[str, object], parks: Sequence[Park], queues: Sequence[QueueRule]) -> list[Work]:
-    changes: dict[str, object] = {"duration": seconds(given["duration"]), "load": given["load"]}
+    changes: dict[str, object] = {"duration": _seconds(given, "duration"), "load": given["load"]}
+    if not math.isfinite(float(str(given["load"]))):
+        raise InputError(f"--load {given['load']}: write a number above 0, such as 0.9")
     if given["mix"]:
-        changes["sizes"] = _shares(str(given["mix"]), "--mix")
-        if min(_shares(str(given["mix"]), "--mix")) < 1:
-            raise InputError(f"--mix {given['mix']}: a gang has at least one member")
+        sizes = changes["sizes"] = _shares(str(given["mix"]), "--mix")
+        if not 1 <= min(sizes) <= max(sizes) <= MOST_MEMBERS:
+            raise InputError(f"--mix {given['mix']}: a gang has 1 to {MOST_MEMBERS:,} members")
     if given["priorities"]:
         changes["priorities"] = _shares(str(given["priorities"]), "--priorities")
     if given["request"]:
@@ -202,7 +222,8 @@ def _read(name: str) -> list[Work]:
     if name == STDIN:
         return trace(sys.stdin, "stdin")
     try:
-        with Path(name).open(encoding="utf-8") as file:
+        # Spreadsheets begin a file with a mark of its encoding.
+        with Path(name).open(encoding="utf-8-sig") as file:
             return trace(file, name)
     except UnicodeDecodeError as error:
         raise InputError(f"{name}: is not text") from error
@@ -234,7 +255,10 @@ def _engine(done: Done) -> dict[str, float]:
 def as_text(done: Done) -> str:
     found, nodes = done.report, sum(park.count for park in done.wanted.parks)
     head = f"{nodes:,} nodes, {found.jobs:,} jobs with {found.members:,} members ({done.wanted.source})"
-    use = f"{found.used.get(found.scarcest, 0):.0%} on average until the last job started, after {_time(found.busy)}"
+    use = f"{found.used.get(found.scarcest, 0):.0%} on average"
+    if found.busy < found.seconds:
+        # Else all began at once.
+        use += f" until the last job started, after {_time(found.busy)}"
     parts = [
         f"{head}: {_time(found.seconds)} of virtual time\n",
         _table("SIZE", [*found.by_size, *found.waiting]),
@@ -255,7 +279,7 @@ def _table(title: str, rows: Sequence[Waiting]) -> str:
             (
                 row.of,
                 f"{row.jobs:,}",
-                *map(_time, (row.p50, row.p95, row.longest)),
+                *(_time(time) if row.jobs > row.never else "-" for time in (row.p50, row.p95, row.longest)),
                 *((f"{row.never:,}",) if never else ()),
             )
             for row in rows
@@ -267,7 +291,13 @@ def _chart(title: str, found: Report, value: Callable[[Moment], float]) -> str:
     points = [curve.Point(moment.at / 3600, value(moment)) for moment in found.moments]
     if not points:
         return ""
-    return "".join(f"{line}\n" for line in (title, *curve.curve(points)))
+    return "".join(f"{line}\n" for line in (title, *curve.curve(points, _columns())))
+
+
+def _columns() -> int:
+    """Of a curve: as many as a narrow terminal has beside the scale, and no more than elsewhere."""
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDEST + SCALE
+    return max(NARROWEST, min(WIDEST, room - SCALE))
 
 
 def _used(moment: Moment) -> float:

@@ -14,12 +14,15 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h|d)")
 def duration(text: str) -> timedelta:
     """Raises `InputError` for what is none."""
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text)
-    if re.fullmatch(r"\d+(\.\d+)?", rest):
-        return timedelta(seconds=sign * float(rest))
-    parts = _PART.findall(rest)
-    if not parts or "".join(number + unit for number, unit in parts) != rest:
-        raise InputError(f'"{text}" is no duration; write 30s, 5m or 1h30m')
-    return sign * timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
+    try:
+        if re.fullmatch(r"\d+(\.\d+)?", rest):
+            return timedelta(seconds=sign * float(rest))
+        parts = _PART.findall(rest)
+        if not parts or "".join(number + unit for number, unit in parts) != rest:
+            raise InputError(f'"{text}" is no duration; write 30s, 5m or 1h30m')
+        return sign * timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
+    except OverflowError as error:
+        raise InputError(f'"{text}" is too long a time; write 30s, 5m or 1h30m') from error
 
 
 def DURATION(text: str | timedelta) -> timedelta:  # noqa: N802 - used as a type of options

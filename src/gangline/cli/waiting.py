@@ -1,4 +1,4 @@
-"""Why jobs wait that have not begun: what is said of their gangs and pods, in a few words.
+"""Why jobs wait that have not begun, or lost their pods: what is said of their gangs and pods, in a few words.
 
 A job's own status does not have it. One or two requests more, and only where a job waits.
 """
@@ -26,7 +26,7 @@ _COUNT = re.compile(r"^\d+/\d+ members running; ")
 
 async def reasons(client: Client, jobs: Sequence[JSON], namespace: str) -> dict[Key, str]:
     """Why each job waits that does, as far as it is known. Whatever may not be read says nothing."""
-    waiting = [_key(job) for job in jobs if jobrows.state(job) in jobrows.BEFORE and jobrows.conditions(job)]
+    waiting = [_key(job) for job in jobs if jobrows.may_wait(job) and jobrows.conditions(job)]
     if not waiting:
         return {}
     found = of_groups(await _listed(client, GROUPS, Selector(namespace)))

@@ -1,10 +1,13 @@
 """`gangline why`: one cause, the evidence, the next step."""
 
+import re
+import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -29,6 +32,8 @@ NEEDED = ("pods:", "events:", "log of")
 LABELS = 10
 """Columns before the text."""
 NARROWEST = 40
+_KUBECTL = re.compile(r"\bkubectl (?=[a-z])")
+_OURS = re.compile(r"\bgangline (?:apply|delete|describe|get|logs|restart|resume|scale|suspend) ")
 
 
 def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
@@ -82,7 +87,7 @@ def why(job: str, form: str, hung_after: timedelta, server: ServerOptions) -> in
         except NoSuchJob as error:
             click.echo(f"error: {error}; see what there is: gangline get jobs -A", err=True)
             return NOT_FOUND
-        report = diagnose(await metered(client, place, case))
+        report = reachable(diagnose(await metered(client, place, case)), server, place)
         click.echo(as_json(report) if form == "json" else screen(report), nl=False)
         return HEALTHY if report.healthy else FOUND
 
@@ -111,6 +116,31 @@ async def metered(client: Client, place: Place, case: Case) -> Case:
         msgspec.structs.replace(one, cpu=cores.get(one.pod.metadata.uid, one.cpu)) for one in case.replicas
     ]
     return msgspec.structs.replace(case, replicas=tuple(replicas))
+
+
+def reachable(report: Report, server: ServerOptions, place: Place) -> Report:
+    """The report with commands that reach the server it is about when they are typed as they stand.
+
+    kubectl does not know the plane of this machine: it would say that there is no server, or act on another one. Of what
+    a run left it can read nothing at all: there such steps are left out.
+    """
+    given = {name: getattr(server, name) for name in ("kubeconfig", "context", "cluster", "user")}
+    ours = "".join(f"--{name} {shlex.quote(value)} " for name, value in given.items() if value)
+    here = place.local is not None or place.run is not None
+    file = shlex.quote(str(Path(place.connection.source).expanduser()))
+    theirs = f"--kubeconfig {file} " if here and place.connection.source else ours
+
+    def led(texts: Iterable[str]) -> tuple[str, ...]:
+        if place.left is not None:
+            return tuple(text for text in texts if not text.startswith("kubectl "))
+        # By functions: a path may hold what a replacement would read as its own.
+        return tuple(
+            _OURS.sub(lambda found: found[0] + ours, _KUBECTL.sub(lambda found: found[0] + theirs, text))
+            for text in texts
+        )
+
+    causes = tuple(msgspec.structs.replace(cause, next=led(cause.next)) for cause in report.causes)
+    return msgspec.structs.replace(report, causes=causes, next=led(report.next), notes=led(report.notes))
 
 
 def as_json(report: Report) -> str:

@@ -3,6 +3,7 @@
 import msgspec
 
 from gangline.api.scheduling import SCHEDULER
+from gangline.base.clock import Clock
 from gangline.base.errors import InputError
 from gangline.jobs.gangs.choice import NONE
 from gangline.jobs.gangs.gangline import Gangline
@@ -13,6 +14,7 @@ from gangline.jobs.gangs.volcano import Volcano
 from gangline.jobs.site import Site
 from gangline.kube.client import Client
 from gangline.kube.discovery import served
+from gangline.operator.definitions import LOOK
 
 FLAG = "--gang-scheduler-name"
 
@@ -67,6 +69,15 @@ async def _served(client: Client, gangs: Kubernetes) -> Kubernetes:
         if all([await served(client, kind) for kind in known.kinds]):
             return known
     return gangs
+
+
+async def installed(client: Client, site: Site, clock: Clock) -> None:
+    """As `check`, with a second look: definitions that are just being installed come one by one, PodGroups last."""
+    try:
+        await check(client, site)
+    except InputError:
+        await clock.sleep(LOOK)
+        await check(client, site)
 
 
 async def check(client: Client, site: Site) -> None:

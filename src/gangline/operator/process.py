@@ -141,7 +141,7 @@ class OperatorProcess:
         await self._alone()
 
     async def _grouped(self) -> None:
-        await gangs.check(self._client, self._settings.operator.site)
+        await gangs.installed(self._client, self._settings.operator.site, self._clock)
 
     async def _alone(self) -> None:
         if self._settings.take_over:

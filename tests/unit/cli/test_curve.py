@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.cli.curve import COLOURS, GREY, Point, comparison, curve, fell, picture
+from gangline.cli.curve import COLOURS, GREY, Point, Stroke, comparison, curve, drawn, fell, picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -91,3 +91,11 @@ def test_where_lines_rise_the_legend_is_below_them() -> None:
     falling, rising = (comparison(best, [], "", rises=up).splitlines()[-2] for up in (False, True))
     assert 'y="40"' in falling
     assert 'y="276"' in rising
+
+
+def test_ends_of_the_axis_are_told_as_exactly_as_can_be_seen() -> None:
+    stroke = Stroke([Point(0.0042, 1.0), Point(11.9074, 2.0)], COLOURS[0], "use")
+    made = drawn([stroke], "", unit="hours")
+    assert ">0<" in made
+    assert ">hours 11.9<" in made
+    assert 'paint-order="stroke">use<' in made

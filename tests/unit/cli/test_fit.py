@@ -3,11 +3,18 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
+from gangline.api.core import Node, Pod, PriorityClass
 from gangline.api.documents import Document, documents
 from gangline.api.meta import JSON, Key
+from gangline.api.scheme import Resource
 from gangline.api.training import JobKind
+from gangline.base.errors import InputError
 from gangline.cli.findings import kind_of
-from gangline.cli.fit import Fit, answers, defaulted, fits, told
+from gangline.cli.fit import Fit, answers, defaulted, fits, looked, told
+from gangline.kube.client import Client
+from gangline.kube.errors import Forbidden, Status
 from gangline.runtime.informer import Delta
 from gangline.scheduler.model import Ask, Need, QueueRule
 from gangline.scheduler.settings import SchedulerSettings
@@ -83,6 +90,7 @@ def test_a_full_queue_is_told_and_is_no_shortage() -> None:
 def test_jobs_asked_about_together_do_not_count_on_the_same_room() -> None:
     found = answers(world(6), [(asking("a"), 0), (asking("b"), 0)], NOW)
     assert [each.fits for each in found] == [True, False]
+    assert found[1].missing == {"nvidia.com/gpu": {"needed": "4", "free": "2", "missing": "2"}}
 
 
 def test_members_that_have_a_node_are_not_asked_for_again() -> None:
@@ -128,7 +136,11 @@ spec:
 
 
 def job(scarce: str, name: str) -> tuple[Document, JobKind]:
-    document = next(iter(documents(JOB.replace("SCARCE", scarce).replace("name: big", f"name: {name}"))))
+    return known(JOB.replace("SCARCE", scarce).replace("name: big", f"name: {name}"))
+
+
+def known(text: str) -> tuple[Document, JobKind]:
+    (document,) = documents(text)
     kind = kind_of(document)
     assert isinstance(kind, JobKind)
     return document, kind
@@ -142,3 +154,77 @@ async def test_a_job_of_a_file_is_held_against_the_nodes_of_a_server() -> None:
     assert sum(sum(roles.values()) for roles in easy.nodes.values()) == 5
     assert hard.fits is False
     assert hard.missing["nvidia.com/gpu"] == {"needed": "3", "free": "0", "missing": "3"}
+
+
+MPI = """\
+apiVersion: kubeflow.org/v1
+kind: MPIJob
+metadata: {name: ring}
+spec:
+  mpiReplicaSpecs:
+    Launcher:
+      template: {spec: {containers: [{name: mpi, image: x, resources: {limits: {example.com/slot: 1}}}]}}
+    Worker:
+      replicas: 2
+      template: {spec: {containers: [{name: mpi, image: x, resources: {limits: {example.com/slot: 1}}}]}}
+"""
+
+
+async def node_with(client: Client, slots: int) -> None:
+    offer = {"example.com/slot": str(slots), "cpu": "8", "memory": "8Gi", "pods": "110"}
+    status = {
+        "allocatable": offer,
+        "capacity": offer,
+        "conditions": [{"type": "Ready", "status": "True", "reason": "x", "message": "x"}],
+    }
+    await client.create(Node, {"metadata": {"name": "extra"}})
+    await client.patch(Node, Key("", "extra"), {"status": status}, subresource="status")
+    # As in a cluster, a new node is tainted until somebody has seen it.
+    await client.patch(Node, Key("", "extra"), {"spec": {"taints": None}})
+
+
+async def test_on_this_machine_a_launcher_needs_no_more_than_it_says() -> None:
+    """In a cluster it has a container that brings kubectl, which needs memory and disk."""
+    async with local_cluster() as plane:
+        await node_with(plane.client, 3)
+        (cluster,) = await fits(plane.client, [known(MPI)])
+        (here,) = await fits(plane.client, [known(MPI)], here=True)
+    assert (cluster.fits, cluster.reasons) == (
+        False,
+        {"lack ephemeral-storage": 1, "lack example.com/slot": 1},
+    )
+    assert here.fits
+
+
+async def test_the_class_of_the_pods_counts_where_the_gang_names_none() -> None:
+    named = JOB.replace("template: {spec: {", "template: {spec: {priorityClassName: urgent, ")
+    urgent = known(named.replace("SCARCE", "example.com/slot"))
+    container = {"name": "c", "image": "x", "resources": {"limits": {"example.com/slot": "3"}}}
+    holder = {"nodeName": "extra", "schedulerName": "gangline", "containers": [container]}
+    async with local_cluster() as plane:
+        await node_with(plane.client, 3)
+        await plane.client.create(Pod, {"metadata": {"name": "other"}, "spec": holder}, namespace="default")
+        with pytest.raises(InputError, match="priorityClassName urgent: there is no such PriorityClass"):
+            await fits(plane.client, [urgent])
+        await plane.client.create(PriorityClass, {"metadata": {"name": "urgent"}, "value": 9})
+        (found,) = await fits(plane.client, [urgent])
+    assert (found.fits, found.cause) == (False, "Victims")
+    assert found.message == (
+        "not now; 1 pod of default/other would have to leave, less important or beyond its share"
+    )
+
+
+class Locked:
+    """A server that lets nobody read anything."""
+
+    async def list(self, kind: Resource[Any], where: Any = None) -> Any:
+        raise Forbidden(Status(code=403, message=f"not {kind.plural}"))
+
+
+async def test_who_may_not_read_nodes_is_told_that_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client: Any = Locked()
+    with pytest.raises(Forbidden, match="not nodes"):
+        await looked(client)
+    assert capsys.readouterr().err == ""

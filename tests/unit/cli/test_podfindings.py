@@ -157,6 +157,13 @@ def test_mistakes_of_all_sorts_are_told_together_with_their_lines() -> None:
     assert told == [(8, "replicas"), (11, "containers"), (14, "imagePullPolicy"), (18, "mountPropagation")]
 
 
+def test_a_key_with_points_is_one_step_of_a_path() -> None:
+    text = FILE.replace("imagePullPolicy: always", "resources: {limits: {nvidia.com/gpu: 2 K}}")
+    finding = next(one for one in check_text(text, "job.yaml").findings if "quantity" in one.message)
+    assert finding.path.endswith('.containers[0].resources.limits["nvidia.com/gpu"]')
+    assert (finding.line, finding.write) == (14, "nvidia.com/gpu: 2k")
+
+
 @pytest.mark.parametrize(
     ("text", "write"),
     [("16 GiB", "memory: 16Gi"), ("16GB", "memory: 16G"), ("1.5KB", "memory: 1.5k"), ("much", "")],

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 from gangline.base.errors import InputError
 from gangline.cli.simulate import simulate
+from terminals import Terminal
 
 SMALL = ("--nodes", "4", "--jobs", "40", "--mix", "1:4,4:2,16:1", "--load", "1.5", "--duration", "10m")
 TRACE = """\
@@ -104,7 +106,19 @@ def test_pictures_are_svg(tmp_path: Path) -> None:
         (("--queue", "a=heavy"), "--queue a=heavy: is not like NAME=WEIGHT"),
         (("--queue", "a=1,cpu"), "--queue cpu: is not like cpu=8,memory=64Gi"),
         (("--mix", "1"), "--mix 1: is not like 1:40,8:10"),
-        (("--mix", "0:1"), "--mix 0:1: a gang has at least one member"),
+        (("--mix", "0:1"), "--mix 0:1: a gang has 1 to 10,000,000 members"),
+        (("--mix", "100000000000000000000:1"), "--mix 100000000000000000000:1: a gang has 1 to "),
+        (("--mix", "1:nan"), "--mix 1:nan: shares are numbers above 0"),
+        (("--mix", "1:1e308,2:1e308"), "--mix 1:1e308,2:1e308: shares are numbers above 0"),
+        (("--load", "nan"), "--load nan: write a number above 0, such as 0.9"),
+        (("--load", "inf"), "--load inf: write a number above 0, such as 0.9"),
+        (("--request", "cpu=-1"), '--request cpu=-1: cpu: "-1" is less than nothing'),
+        (("--node", "cpu=-1"), '--node cpu=-1: cpu: "-1" is less than nothing'),
+        (("--node", "memory=99999Ei"), '--node memory=99999Ei: memory: "99999Ei" is too much'),
+        (("--queue", "a", "--queue", "a=2"), "--queue: one is there twice"),
+        (("--duration", "-5"), "--duration: -5 s is less than nothing"),
+        (("--cycle", "-1s"), "--cycle: -1 s is less than nothing"),
+        (("--grace", "1000000d"), "--grace: 8.64e+10 s is too long a time"),
         (("--priorities", "1:-2"), "--priorities 1:-2: shares are numbers above 0"),
         (("--trace", "none.csv"), "none.csv: No such file or directory"),
         (("--log", "none/log"), "none/log: No such file or directory"),
@@ -114,6 +128,35 @@ def test_what_cannot_be_is_told_in_one_line(arguments: tuple[str, ...], problem:
     done = simulated("--jobs", "1", *arguments)
     assert isinstance(done.exception, InputError)
     assert str(done.exception).startswith(problem)
+
+
+def test_jobs_that_never_started_waited_for_no_time_that_could_be_told() -> None:
+    done = simulated("--nodes", "1", "--trace", "-", stdin=TRACE.replace("0,8,cpu=8", "0,80,cpu=8"))
+    rows = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line}
+    assert rows["33-128"] == ["33-128", "1", "-", "-", "-", "1"]
+    assert rows["all"][-1] == "1"
+
+
+def test_on_a_narrow_terminal_curves_are_narrow(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gangline", "simulate", "--nodes", "1", "--jobs", "1"]
+    with Terminal(command, cwd=tmp_path, env={"COLUMNS": ""}, size=(24, 40)) as terminal:
+        assert terminal.finish() == 0
+    curves = [line for line in terminal.screen.lines if "┤─" in line]
+    assert [line.count("─") for line in curves] == [32, 32]
+    assert simulated("--nodes", "1", "--jobs", "1").stdout.count("┤" + "─" * 60) == 2
+
+
+def test_where_all_began_at_once_nothing_is_said_of_the_last_start() -> None:
+    done = simulated(
+        "--nodes", "4", "--trace", "-", stdin=TRACE.splitlines(keepends=True)[0] + "0,1,cpu=8,60,a\n"
+    )
+    assert "cpu in use, % (2% on average)" in done.stdout
+
+
+def test_a_trace_of_a_spreadsheet_may_begin_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_bytes(b"\xef\xbb\xbf" + TRACE.encode())
+    done = simulated("--nodes", "4", "--trace", str(tmp_path / "jobs.csv"))
+    assert done.return_value == 0
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "simulate.md").read_text()

@@ -77,6 +77,23 @@ async def test_only_where_a_job_waits_somebody_is_asked() -> None:
     assert server.asked == []
 
 
+async def test_a_job_that_had_to_give_way_says_what_it_waits_for() -> None:
+    """It counts as running, but its pods are gone. Of a job that goes on with fewer, nothing is said by its gang."""
+    specs = {"pytorchReplicaSpecs": {"Worker": {"replicas": 4}}}
+    gone, fewer, whole = (
+        {**job(name, "Created", "Running"), "spec": specs} for name in ("gone", "fewer", "whole")
+    )
+    whole["status"]["replicaStatuses"] = {"Worker": {"active": 4}}
+    fewer["status"]["replicaStatuses"] = {"Worker": {"active": 3}}
+    groups = [
+        group("gone", "Recovering", "0/4 members running; no room"),
+        group("fewer", "Running", "3/2 members running"),
+    ]
+    server: Any = Served(groups, [])
+    assert await reasons(server, [gone, fewer, whole], "") == {Key("team", "gone"): "no room"}
+    assert await reasons(server, [whole], "") == {}
+
+
 async def test_pods_are_asked_for_where_no_gang_says_anything_and_a_server_need_not_know_gangs() -> None:
     unplaced = [pod("b-worker-0", "b", conditions=UNPLACED)]
     server: Any = Served([group("a", "Pending", "no room")], unplaced)

@@ -1,7 +1,8 @@
 """Which gang schedulers an operator uses, and what it says when one is not there."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 from aiohttp import web
@@ -14,7 +15,8 @@ from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.http import HttpTransport
 from gangline.operator.engine import scheme_of
-from gangline.operator.gangs import check, discovered, named
+from gangline.operator.gangs import check, discovered, installed, named
+from gangline.testing.clock import FakeClock
 from httpservers import serving
 
 
@@ -121,6 +123,27 @@ async def test_what_is_not_installed_is_refused_in_one_line(text: str, told: str
             await check(client, site)
     assert str(refused.value).startswith(f"--gang-scheduler-name: {told}")
     assert "\n" not in str(refused.value)
+
+
+class Meanwhile(FakeClock):
+    """Something is installed while others sleep."""
+
+    def __init__(self, install: Callable[[], None]) -> None:
+        super().__init__()
+        self._install = install
+
+    async def sleep(self, duration: timedelta) -> None:
+        self._install()
+
+
+async def test_definitions_that_are_just_being_installed_are_looked_for_once_more() -> None:
+    """Those of jobs come first: whoever has waited for them would else end because PodGroups are not there yet."""
+    kinds: dict[str, tuple[str, ...]] = {}
+    clock = Meanwhile(lambda: kinds.update({"scheduling.gangline.dev/v1alpha1": ("podgroups", "queues")}))
+    async with serving_kinds(kinds) as client:
+        await installed(client, named("gangline"), clock)
+        with pytest.raises(InputError, match="volcano"):
+            await installed(client, named("volcano"), clock)
 
 
 async def test_nothing_is_asked_where_nothing_is_needed() -> None:

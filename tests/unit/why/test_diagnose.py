@@ -18,6 +18,7 @@ from whycases import (
     HEALTHY,
     RECORDED,
     RESET,
+    TEMPLATE,
     ago,
     case,
     condition,
@@ -392,6 +393,49 @@ def test_a_gang_of_ours_that_does_not_fit_is_told_once_in_the_schedulers_words(p
     assert "kubectl describe podgroups.scheduling.gangline.dev bert -n team-a" in cause.next
 
 
+@pytest.mark.parametrize(
+    ("said", "step"),
+    [
+        ("0/2 nodes: 1 lack cpu, 1 tainted", "wait for others to end"),
+        ("0/2 nodes: 2 at their limit of pods", "wait for others to end"),
+        ("0/2 nodes: 2 do not match the node selector", f"correct nodeSelector or affinity of {TEMPLATE}"),
+        ("0/2 nodes: 2 tainted", f"tolerate the taint in {TEMPLATE}.tolerations"),
+        ("0/2 nodes: 2 cordoned", "let pods on the nodes again"),
+        ("0/2 nodes: 2 outside the topology domain", "label nodes with the key"),
+    ],
+)
+def test_nobody_is_told_to_wait_for_others_where_that_is_no_use(said: str, step: str) -> None:
+    report = gang_report(phase="Pending", reason="NotEnoughResources", message=f"0/2 members running; {said}")
+    assert report.next[0].startswith(step)
+
+
+@pytest.mark.parametrize(
+    ("each", "nodes", "far", "step"),
+    [
+        ("4", ("8", "8"), "needs 8 cpu, 0 free.", "wait for others to end"),
+        ("9", ("8", "8"), "needs 18 cpu, 0 free of 16 in all.", "ask for fewer replicas"),
+        ("9", ("8", "8", "8"), "needs 18 cpu, 0 free.", "ask for fewer replicas"),
+    ],
+    ids=["would fit", "more than all have", "more than one has"],
+)
+def test_what_is_more_than_there_is_is_not_to_be_waited_for(
+    each: str, nodes: tuple[str, ...], far: str, step: str
+) -> None:
+    state = {"phase": "Pending", "reason": "NotEnoughResources", "message": "0/2 members running"}
+    group = {
+        "apiVersion": "scheduling.gangline.dev/v1alpha1",
+        "metadata": {"name": "bert"},
+        "spec": {"minMember": 2},
+        "status": {"state": state},
+    }
+    waits = [replica(index, "Pending", node="", age=12, requests={"cpu": each}) for index in range(2)]
+    there = tuple(node(f"n{number}", cpu=size) for number, size in enumerate(nodes))
+    taken = {one.metadata.name: parse_resources(one.status.allocatable) for one in there}
+    report = diagnose(case(job("Created"), *waits, gang=subjects.gang(group), nodes=there, taken=taken))
+    assert report.cause.endswith(far)
+    assert report.next[0].startswith(step)
+
+
 def test_a_gang_of_ours_that_waits_for_its_queue_is_not_said_not_to_fit() -> None:
     report = gang_report(
         phase="Pending", reason="", message="0/2 members running; queue default is at its cap"
@@ -399,6 +443,42 @@ def test_a_gang_of_ours_that_waits_for_its_queue_is_not_said_not_to_fit() -> Non
     (cause,) = report.causes
     assert cause.rule == "gang-waits-its-turn"
     assert "queue default is at its cap" in cause.cause
+
+
+@pytest.mark.parametrize(
+    ("reason", "said", "rule"),
+    [
+        ("NotEnoughResources", "0/3 nodes: 3 lack cpu", "gang-does-not-fit"),
+        ("", "queue default is at its cap", "gang-waits-its-turn"),
+    ],
+)
+def test_what_our_scheduler_says_is_told_from_the_first_moment(reason: str, said: str, rule: str) -> None:
+    """It has tried: there is nothing to wait for, and `gangline get jobs` says it too."""
+    group = {
+        "apiVersion": "scheduling.gangline.dev/v1alpha1",
+        "metadata": {"name": "bert"},
+        "spec": {"minMember": 2},
+        "status": {
+            "state": {"phase": "Pending", "reason": reason, "message": f"0/2 members running; {said}"}
+        },
+    }
+    waiting = [replica(index, "Pending", node="", age=0.02) for index in range(2)]
+    report = diagnose(case(job("Created", created=ago(0.02)), *waiting, gang=subjects.gang(group)))
+    assert [cause.rule for cause in report.causes] == [rule]
+
+
+def test_a_gang_that_goes_on_with_all_its_replicas_is_not_said_to_have_too_few() -> None:
+    group = Gang("bert", "Recovering", 3, message="2/3 members running", ours=True, reason="NotEnoughTasks")
+    assert diagnose(case(job(), replica(0), replica(1), gang=group)).healthy
+
+
+def test_of_devices_the_limit_is_what_to_change() -> None:
+    said = condition("PodScheduled", "Unschedulable", "0/1 nodes: 1 Insufficient nvidia.com/gpu.", "False")
+    waits = replica(0, "Pending", node="", age=12, limits={"nvidia.com/gpu": "2"}, conditions=(said,))
+    there = node(**{"nvidia_com/gpu": "1"})
+    (cause,) = diagnose(case(job("Created", wanted={"Worker": 1}), waits, nodes=(there,), taken={})).causes
+    field = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources.limits[nvidia.com/gpu]"
+    assert any(field in step for step in cause.next), cause.next
 
 
 NOT_PLACED = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled"  # 1.36, 1.37

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from gangline.api.quantity import Family, Quantity, parse_resources
+from gangline.api.quantity import ZERO, Family, Quantity, parse_resources
 from gangline.base.errors import InputError
 
 GPU = "nvidia.com/gpu"
@@ -32,7 +32,11 @@ def parse_capacity(texts: Iterable[str]) -> dict[str, str]:
         name, equals, amount = text.partition("=")
         if not name or not equals:
             raise InputError(f"--capacity {text}: write NAME=AMOUNT, such as nvidia.com/gpu=4")
-        parse_resources({name: amount})
+        size = parse_resources({name: amount})[name]
+        if size < ZERO:
+            raise InputError(f"--capacity {text}: is less than nothing; write NAME=AMOUNT, such as {name}=4")
+        if "/" in name and size.nanos % 10**9:
+            raise InputError(f"--capacity {text}: there is no part of a device; write a whole number")
         found[name] = amount
     return found
 

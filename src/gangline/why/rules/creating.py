@@ -22,12 +22,15 @@ _ACCOUNT = re.compile(r'serviceaccount "(?P<account>[^"]+)" not found')
 _PRIORITY = re.compile(r"no PriorityClass with name (?P<priority>\S+) was found")
 _WEBHOOK = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<why>.+)')
 
+_NOBODY = "GangSchedulerMissing"
+"""The operator's own word for a gang that it lets nobody place. No server has said anything then."""
+
 
 def refusals(case: Case) -> Iterator[str]:
     """What was refused and still is: the job is blocked, or lacks pods and the last tries were refused."""
     job = case.job
     blocked, failed = job.condition("Blocked"), job.condition("Failed")
-    if blocked is not None:
+    if blocked is not None and blocked.reason != _NOBODY:
         yield blocked.message
     if failed is not None and "is refused:" in failed.message:
         yield failed.message
@@ -58,7 +61,22 @@ def refused(*patterns: re.Pattern[str]) -> Callable[[Scene], Iterator[Match]]:
     return matches
 
 
+def unplaceable(scene: Scene) -> Iterator[Match]:
+    """The operator itself makes nothing: the job asks for a gang scheduler that it does not use."""
+    job = scene.case.job
+    blocked = job.condition("Blocked")
+    if blocked is not None and blocked.reason == _NOBODY:
+        yield Match(values={"why": blocked.message.rstrip("."), "again": again(job)})
+
+
 RULES = (
+    Rule(
+        "gang-scheduler-missing",
+        "the job asks for a gang scheduler that its operator does not use",
+        unplaceable,
+        "the operator makes nothing for it: {why}.",
+        ("{again}",),
+    ),
     Rule(
         "quota",
         "pods are refused: exceeded quota",

@@ -16,6 +16,22 @@ _LACKS = re.compile(r"(?:Insufficient|Too many|\d lack) (?P<resource>[\w./-]+)")
 _TAINT = re.compile(r"untolerated taint(?:\(s\))? ?\{(?P<taint>[^}]*)\}")
 _CLAIM = re.compile(r'persistentvolumeclaim "(?P<claim>[^"]+)" (?P<what>not found|is being deleted)')
 
+_HOPELESS = (
+    "ask for fewer replicas or less per replica, or add nodes: it is more than there is, were all others gone"
+)
+_CROWDED = "wait for others to end, ask for fewer replicas or less per replica, or add nodes"
+# What our scheduler says of nodes that have room, and what to do about it.
+_MISFITS = {
+    "node selector": "correct nodeSelector or affinity of {template}, or label a node: kubectl get nodes --show-labels",
+    "tainted": "tolerate the taint in {template}.tolerations, or remove it: kubectl describe nodes",
+    "cordoned": "let pods on the nodes again, or add nodes: kubectl uncordon NODE",
+    "not ready": "look what is wrong with the nodes, or add others: kubectl get nodes",
+    "topology domain": "label nodes with the key that its topology annotation names, or take that annotation away:"
+    " kubectl get nodes --show-labels",
+    "topology spread": "correct {template}.topologySpreadConstraints, or add nodes",
+    "affinity": "correct {template}.affinity, or add nodes",
+}
+
 
 def unplaced(case: Case) -> Iterator[tuple[Replica, str]]:
     """Pods that the scheduler cannot place, with what it said. Of a gang of ours its group says it, for all."""
@@ -38,6 +54,12 @@ def request(replica: Replica) -> dict[str, Quantity]:
     return {name: size for name, size in total.items() if size > ZERO}
 
 
+def _written(replica: Replica, resource: str) -> str:
+    """Where to write less of it. Devices and the like have one amount, which is the limit."""
+    limited = any(resource in one.resources.limits for one in replica.pod.spec.containers)
+    return "limits" if limited and "/" in resource else "requests"
+
+
 def key(resource: str) -> str:
     """As a field path has it: `.cpu`, `[nvidia.com/gpu]`."""
     return f".{resource}" if resource.isalnum() else f"[{resource}]"
@@ -54,7 +76,7 @@ def lacking(scene: Scene) -> Iterator[Match]:
         values = {
             "resource": resource,
             "wanted": amount(wanted) if wanted else "room",
-            "field": f"{replica.template}.containers[0].resources.requests{key(resource)}",
+            "field": f"{replica.template}.containers[0].resources.{_written(replica, resource)}{key(resource)}",
         }
         values.update(_distance(case, resource, wanted))
         yield Match((replica.name,), values, (f"the scheduler says: {message}", *_rooms(case, resource)))
@@ -149,7 +171,8 @@ def gang(scene: Scene) -> Iterator[Match]:
         group is None
         or not stuck
         or (case.replicas and not waiting)
-        or case.since(case.job.created) < case.patience.notice
+        # Ours has tried before it says so; of others one only sees that they have not said anything yet.
+        or (not group.ours and case.since(case.job.created) < case.patience.notice)
         or (group.ours and group.reason != GroupReason.NOT_ENOUGH_RESOURCES)
     ):
         return
@@ -159,18 +182,21 @@ def gang(scene: Scene) -> Iterator[Match]:
         for name, size in needs.items()
         if case.taken is not None and size > free.get(name, ZERO)
     }
+    offered = _offered(case)
     far = "; ".join(
         f"needs {amount(needs[name])} {name}, {amount(max(free.get(name, ZERO), ZERO))} free"
+        + (f" of {amount(offered.get(name, ZERO))} in all" if needs[name] > offered.get(name, ZERO) else "")
         for name in sorted(short)
     )
     far = "; ".join(part for part in (group.attempt, far) if part)
     values = {
-        "members": str(group.min_member),
+        "members": count(group.min_member, "member"),
         "together": "start" if group.phase != GroupPhase.UNSCHEDULABLE or not group.ours else "stay",
         "group": group.name,
         "resource": group.resource,
         "far": f": {far}" if far else "",
         "namespace": case.job.namespace,
+        "remedy": _HOPELESS if _hopeless(case, needs, waiting) else _remedy(group.attempt, waiting),
     }
     said = (
         f"PodGroup {group.name} is {group.phase}: {group.message}"
@@ -179,6 +205,30 @@ def gang(scene: Scene) -> Iterator[Match]:
     )
     queue = (f"queue {group.queue}",) if group.queue else ()
     yield Match(tuple(one.name for one in waiting), values, (*said, *queue))
+
+
+def _hopeless(case: Case, needs: Mapping[str, Quantity], waiting: list[Replica]) -> bool:
+    """Whether there would be no room even if all others had ended."""
+    if not case.nodes:
+        return False
+    offered = _offered(case)
+    nodes = [parse_resources(node.status.allocatable) for node in case.nodes]
+    fits_one = all(
+        any(all(node.get(name, ZERO) >= size for name, size in request(one).items()) for node in nodes)
+        for one in waiting
+    )
+    return not fits_one or any(size > offered.get(name, ZERO) for name, size in needs.items())
+
+
+def _remedy(attempt: str, waiting: list[Replica]) -> str:
+    """What helps. Where no node lacks anything, it is no use to wait for others to end."""
+    template = waiting[0].template if waiting else "the template"
+    if re.search(r"\d lack |limit of|in use", attempt):
+        return _CROWDED
+    for sign, remedy in _MISFITS.items():
+        if sign in attempt:
+            return remedy.format(template=template)
+    return _CROWDED
 
 
 def no_queue(scene: Scene) -> Iterator[Match]:
@@ -205,6 +255,23 @@ def no_queue(scene: Scene) -> Iterator[Match]:
     yield Match(waiting, values, (*said, *told))
 
 
+def too_few(scene: Scene) -> Iterator[Match]:
+    """More members are wanted at once than the job has: nobody can be placed, now or later."""
+    case, group = scene.case, scene.case.gang
+    job = case.job
+    if group is None or not group.ours or not job.training or group.name != job.name:
+        return
+    if job.finished or job.suspended:
+        return
+    waiting = tuple(one.name for one in case.replicas if not one.pod.spec.node_name)
+    if not 0 < job.asked < group.min_member or (case.replicas and not waiting):
+        return
+    where = f" -n {job.namespace}" if job.namespace != "default" else ""
+    values = {"members": str(group.min_member), "asked": count(job.asked, "replica"), "most": str(job.asked)}
+    values["apply"] = f"gangline apply -f FILE{where}     after the change in the file"
+    yield Match(waiting, values, (f"PodGroup {group.name} has minMember {group.min_member}",))
+
+
 def _queue_is_missing(case: Case) -> bool:
     group = case.gang
     if group is None or not group.ours or case.queues is None:
@@ -217,7 +284,8 @@ def turn(scene: Scene) -> Iterator[Match]:
     case, group = scene.case, scene.case.gang
     if group is None or not group.ours or group.reason or not group.attempt or _queue_is_missing(case):
         return
-    if case.since(case.job.created) < case.patience.notice:
+    if any(one.pod.spec.scheduling_gates for one in case.replicas):
+        # Nobody's turn: whoever set the gates holds it back, and a rule of its own says so.
         return
     waiting = tuple(one.name for one in case.replicas if not one.pod.spec.node_name)
     values = {
@@ -237,10 +305,18 @@ def _team_needs(case: Case, waiting: list[Replica], members: int) -> dict[str, Q
     return needs
 
 
-def _total(case: Case) -> dict[str, Quantity]:
-    free: dict[str, Quantity] = {}
+def _offered(case: Case) -> dict[str, Quantity]:
+    """What all nodes have together, in use or not."""
+    found: dict[str, Quantity] = {}
     for node in case.nodes or ():
-        free = add(free, parse_resources(node.status.allocatable))
+        found = add(found, parse_resources(node.status.allocatable))
+    return found
+
+
+def _total(case: Case) -> dict[str, Quantity]:
+    """What is free on all nodes together."""
+    free = _offered(case)
+    for node in case.nodes or ():
         taken = (case.taken or {}).get(node.metadata.name, {})
         free = add(free, {name: -size for name, size in taken.items()})
     return free
@@ -288,12 +364,22 @@ RULES = (
         ),
     ),
     Rule(
+        "gang-too-few",
+        "the PodGroup wants more members at once than the job has",
+        too_few,
+        "its gang needs {members} members at once, and the job has only {asked}.",
+        (
+            "write at most {most} into spec.runPolicy.schedulingPolicy.minAvailable, or ask for more replicas",
+            "{apply}",
+        ),
+    ),
+    Rule(
         "gang-does-not-fit",
         "the PodGroup waits, because not all members fit at once",
         gang,
-        "the team must {together} together ({members} members) and does not fit{far}.",
+        "the team must {together} together ({members}) and does not fit{far}.",
         (
-            "wait for others to end, ask for fewer replicas or less per replica, or add nodes",
+            "{remedy}",
             "kubectl describe {resource} {group} -n {namespace}",
         ),
     ),

@@ -35,6 +35,10 @@ def test_capacity_is_written_as_name_and_amount() -> None:
         parse_capacity(["gpu"])
     with pytest.raises(QuantityError, match="gpu"):
         parse_capacity(["gpu=many"])
+    with pytest.raises(InputError, match="--capacity cpu=-1: is less than nothing"):
+        parse_capacity(["cpu=-1"])
+    with pytest.raises(InputError, match=r"--capacity nvidia.com/gpu=1\.5: there is no part of a device"):
+        parse_capacity(["nvidia.com/gpu=1.5"])
 
 
 def test_devices_are_given_out_once_and_come_back() -> None:

@@ -171,7 +171,7 @@ def from_functions() -> None:
         name="function",
         num_workers=1,
         env_vars={"WHO": "torch"},
-        resources_per_worker={"cpu": "0.1", "memory": "64Mi"},
+        resources_per_worker={"cpu": "0.1", "memory": "512Mi"},
         # It is there already, so no index is asked.
         packages_to_install=["pip"],
         **made,

@@ -40,6 +40,8 @@ from gangline.local.store.store import Store
 
 ADMIN = User("admin", (MASTERS, "system:authenticated"))
 SHUTDOWN_SECONDS = 0.5
+LONGEST_LINE = 2**20
+"""Bytes of a URL or of a header, as Go's server takes them: selectors can name thousands of values."""
 NOBODY: Nodes = {}
 
 
@@ -128,7 +130,9 @@ async def _listening(api: Api, settings: PlaneSettings, issued: Authority | None
     def request(*parts: object) -> web.BaseRequest:
         return web.BaseRequest(*parts, loop, client_max_size=LIMIT)  # type: ignore[arg-type,misc]
 
-    server = web.Server(api, request_factory=request, access_log=None)
+    server = web.Server(
+        api, request_factory=request, access_log=None, max_line_size=LONGEST_LINE, max_field_size=LONGEST_LINE
+    )
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
     try:

@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 PIECE = 2**18
 """The most bytes of an answer that are encrypted and sent at once."""
+UNCACHED = "no-cache, private"
 
 Subresource = Callable[["Asked"], Awaitable[web.StreamResponse]]
 
@@ -102,6 +103,12 @@ class Api:
         }
 
     async def __call__(self, http: web.BaseRequest) -> web.StreamResponse:
+        response = await self._answered(http)
+        if not response.prepared:
+            response.headers.setdefault("Cache-Control", UNCACHED)
+        return response
+
+    async def _answered(self, http: web.BaseRequest) -> web.StreamResponse:
         warnings: list[str] = []
         try:
             return await self._answer(http, warnings)
@@ -162,6 +169,9 @@ class Api:
         if http.method not in ("GET", "HEAD"):
             raise refusals.method_not_allowed()
         found = self._roots.answer(http.path, http.query, http.headers.get("Accept", ""))
+        tag = found.headers.get("ETag")
+        if tag is not None and tag in http.headers.get("If-None-Match", ""):
+            return web.Response(status=304, headers=found.headers)
         headers = {"Content-Type": found.content_type, **found.headers}
         return web.Response(body=found.body, status=found.code, headers=headers)
 
@@ -179,6 +189,8 @@ class Api:
         if bool(where.namespace) > entry.served.namespaced:
             return _no_page() if entry.custom else self._nowhere()
         if entry.served.namespaced and not where.namespace and asked.verb not in (Verb.LIST, Verb.WATCH):
+            raise refusals.no_such_resource() if where.name else refusals.method_not_allowed()
+        if where.subresource == "status" and asked.verb is Verb.DELETE:
             raise refusals.method_not_allowed()
         if asked.verb is Verb.DELETE_COLLECTION and asked.verb not in entry.served.verbs:
             raise refusals.method_not_allowed()
@@ -217,7 +229,7 @@ class Api:
         chosen = Selection.of(query, asked.entry.fields)
         if query.get("resourceVersion"):
             wanted_version(query["resourceVersion"])  # refused before the answer begins
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": UNCACHED})
         # Lines go out as they are written, not when a buffer is full.
         await response.prepare(asked.http)
         spec = Watching(asked.entry, asked.target.namespace, chosen, form, query)

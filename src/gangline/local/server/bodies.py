@@ -9,9 +9,11 @@ from gangline.api.codec import DecodeError, documents
 from gangline.api.meta import JSON
 from gangline.local.server import refusals
 from gangline.local.server.catalog import Entry
+from gangline.local.server.custommeta import metadata_findings
 from gangline.local.server.patch import json_name
 from gangline.local.server.resources import built_in
 from gangline.schema import protobuf
+from gangline.schema.decoding import Findings
 from gangline.schema.problems import Problem, ProblemKind
 
 LIMIT = 3 * 2**20
@@ -134,11 +136,17 @@ class _Sent(msgspec.Struct, frozen=True):
 
 def check_fields(entry: Entry, body: JSON, raw: bytes, validation: str, warn: Warn) -> None:
     """Values of a wrong type are refused; unknown and repeated fields are too when Strict, else warned of."""
-    if entry.decoder is None or raw.startswith(protobuf.MAGIC):
+    if raw.startswith(protobuf.MAGIC):
         return  # what came as protobuf has every type right, and nothing twice
+    if entry.decoder is None:
+        _refuse(entry, metadata_findings(body), validation, warn)
+        return
     if not raw.lstrip().startswith(b"{"):
         raw = msgspec.json.encode(body)
-    found = entry.decoder.findings(raw, body)
+    _refuse(entry, entry.decoder.findings(raw, body), validation, warn)
+
+
+def _refuse(entry: Entry, found: Findings, validation: str, warn: Warn) -> None:
     said = f'{entry.kind} in version "{entry.served.version}" cannot be handled as a {entry.kind}'
     if found.error:
         raise refusals.bad_request(f"{said}: {found.error}")

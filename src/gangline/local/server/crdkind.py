@@ -5,6 +5,7 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.local.server.crdcheck import crd_changes, crd_problems
+from gangline.local.server.crdshape import shape
 from gangline.local.server.kinds import metadata
 from gangline.local.server.kinds.kind import Kind
 from gangline.schema.formats import check_of
@@ -22,6 +23,7 @@ class CrdKind(Kind):
         spec = obj.get("spec")
         if not isinstance(spec, dict):
             spec = obj["spec"] = {}
+        shape(spec)
         names = spec.setdefault("names", {})
         if names.get("kind"):
             names.setdefault("listKind", f"{names['kind']}List")

@@ -39,6 +39,7 @@ def custom_entry(crd: JSON, served: Served) -> Entry:
         schema,
         status="status" in (version.get("subresources") or {}),
         namespaced=served.namespaced,
+        replicas=(_scale(version).spec, _scale(version).status),
     )
     storage = served.stored_as == (served.group, served.version)
     changed = crd["metadata"].get("generation", 1) > 1

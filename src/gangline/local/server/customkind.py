@@ -6,8 +6,11 @@ from typing import Any
 from gangline.api.meta import JSON
 from gangline.local.server.kinds import metadata
 from gangline.local.server.kinds.kind import Kind
-from gangline.schema.problems import Problem
+from gangline.schema.gotext import quoted
+from gangline.schema.problems import Problem, ProblemKind
 from gangline.schema.structural import Structural
+
+_MOST_REPLICAS = 2**31 - 1
 
 
 class CustomKind(Kind):
@@ -15,8 +18,12 @@ class CustomKind(Kind):
 
     generation = True
 
-    def __init__(self, schema: JSON, *, status: bool, namespaced: bool) -> None:
+    def __init__(
+        self, schema: JSON, *, status: bool, namespaced: bool, replicas: tuple[tuple[str, ...], ...] = ()
+    ) -> None:
+        """`replicas` is where `scale` has those that are wanted and those that are, if the kind has one."""
         super().__init__()
+        self._replicas = replicas
         self._said = schema
         # Set on the instance: each custom kind has its own.
         self.has_status = status  # type: ignore[misc]
@@ -49,25 +56,54 @@ class CustomKind(Kind):
             obj["metadata"]["managedFields"] = managed
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
+        told = _unqualified(obj["metadata"], (old or {}).get("metadata") or {})
         if old is None or not self._schema.has_rules:
-            return []
-        return self._schema.validate(obj, old).warnings
+            return told
+        return [*told, *self._schema.validate(obj, old).warnings]
 
     def validate_metadata(self, obj: JSON) -> list[Problem]:
         # Unlike with core kinds, any qualified name is fine for a finalizer.
         return metadata.validate(obj["metadata"], self.name_check, namespaced=self.namespaced)
 
     def validate(self, obj: JSON) -> list[Problem]:
-        return [*self.validate_metadata(obj), *self._schema.validate(obj).problems]
+        return [*self.validate_metadata(obj), *self._validate(obj)]
+
+    def _validate(self, obj: JSON, old: JSON | None = None) -> list[Problem]:
+        return [*self._schema.validate(obj, old).problems, *self._scale(obj)]
+
+    def _scale(self, obj: JSON) -> list[Problem]:
+        return [problem for steps in self._replicas for problem in _scaled_wrong(obj, steps)]
 
     def validate_update(self, obj: JSON, old: JSON) -> list[Problem]:
         return [
             *metadata.validate_update(obj["metadata"], old["metadata"]),
-            *self._schema.validate(obj, old).problems,
+            *self._validate(obj, old),
         ]
 
     def validate_status_update(self, obj: JSON, old: JSON) -> list[Problem]:
         return [
             *metadata.validate_update(obj["metadata"], old["metadata"]),
             *self._schema.validate_status(obj, old).problems,
+            *self._scale(obj),
         ]
+
+
+def _scaled_wrong(obj: JSON, steps: tuple[str, ...]) -> list[Problem]:
+    found: Any = obj
+    for step in steps:
+        found = found.get(step) if isinstance(found, dict) else None
+    if not isinstance(found, int) or isinstance(found, bool) or 0 <= found <= _MOST_REPLICAS:
+        return []  # of another type: the schema has said so
+    limit = "a non-negative integer" if found < 0 else f"less than or equal to {_MOST_REPLICAS}"
+    return [Problem(ProblemKind.INVALID, f".{'.'.join(steps)}", found, f"should be {limit}")]
+
+
+def _unqualified(new: JSON, old: JSON) -> list[str]:
+    """Of finalizers that are new and that another controller could choose as well."""
+    added = {*new.get("finalizers", ())} - {*old.get("finalizers", ()), "orphan", "foregroundDeletion"}
+    return [
+        f"metadata.finalizers: {quoted(name)}: prefer a domain-qualified finalizer name "
+        "to avoid accidental conflicts with other finalizer writers"
+        for name in sorted(added)
+        if "/" not in name
+    ]

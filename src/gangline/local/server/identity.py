@@ -7,7 +7,9 @@ from collections.abc import Callable
 from gangline.api.meta import JSON, Key
 from gangline.local.server import refusals
 from gangline.local.server.catalog import Entry
+from gangline.local.server.refused import Refused
 from gangline.local.server.traits import needs_version
+from gangline.schema.gotext import quoted
 from gangline.schema.problems import Problem, ProblemKind
 
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -64,10 +66,21 @@ def identify(metadata: JSON, now: str, taken: Callable[[str], bool]) -> None:
     metadata["creationTimestamp"] = now
 
 
+def pinned_version(metadata: JSON) -> str:
+    """The resourceVersion that an object must have to be changed; empty for any. Raises `Refused` (500).
+
+    `0` is any, as for the real server, which reads a number.
+    """
+    version = str(metadata.get("resourceVersion") or "")
+    if version and not (version.isascii() and version.isdecimal()):
+        raise Refused(500, f"strconv.ParseUint: parsing {quoted(version)}: invalid syntax")
+    return version.lstrip("0")
+
+
 def same_object(entry: Entry, name: str, old: JSON, new: JSON, *, put: bool) -> None:
     """Fill in what a change may leave out, and keep what it may not touch. Raises `Refused`."""
     metadata, was = new["metadata"], old["metadata"]
-    version = metadata.get("resourceVersion")
+    version = pinned_version(metadata)
     if not version and put and needs_version(entry):
         problem = Problem(
             ProblemKind.INVALID, "metadata.resourceVersion", 0, "must be specified for an update"

@@ -9,6 +9,7 @@ from gangline.api.meta import JSON
 from gangline.local.server import refusals
 from gangline.local.server.bodies import check_kind, told
 from gangline.local.server.catalog import Entry
+from gangline.local.server.custommeta import metadata_findings
 from gangline.local.server.patch import json_patch, merge_patch
 from gangline.local.server.registry import Transform
 from gangline.local.server.strategic import strategic_merge
@@ -60,7 +61,12 @@ def _patched(entry: Entry, media: str, patch: Any, old: JSON) -> Any:
         case "application/merge-patch+json":
             return merge_patch(old, patch)
         case _:
-            return strategic_merge(old, patch, entry.type)
+            # The real server reads the result into the type that the URL names, whatever it says it is.
+            merged = strategic_merge(old, patch, entry.type)
+            for name, value in (("kind", entry.kind), ("apiVersion", entry.api_version)):
+                if isinstance(merged.get(name, ""), str):
+                    merged[name] = value
+            return merged
 
 
 def _check_result(entry: Entry, new: Any, validation: str, warn: Warn) -> None:
@@ -71,12 +77,10 @@ def _check_result(entry: Entry, new: Any, validation: str, warn: Warn) -> None:
         raise refusals.invalid_patch(shown, f"json: cannot unmarshal into Go value of type {entry.kind}")
     if entry.decoder is None:
         check_kind(entry, new)
-        return
-    kind, version = new.get("kind"), new.get("apiVersion")
-    if (kind, version) != (entry.kind, entry.api_version):
-        why = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
-        raise refusals.invalid_patch(shown, why)
-    found = entry.decoder.findings(encoded, new)
+        found = metadata_findings(new)
+    else:
+        _check_same_kind(entry, new, shown)
+        found = entry.decoder.findings(encoded, new)
     if found.error:
         raise refusals.invalid_patch(shown, found.error)
     if found.strict and validation == "Strict":
@@ -84,3 +88,10 @@ def _check_result(entry: Entry, new: Any, validation: str, warn: Warn) -> None:
     if validation != "Ignore":
         for text in found.strict:
             warn(text)
+
+
+def _check_same_kind(entry: Entry, new: JSON, shown: str) -> None:
+    kind, version = new.get("kind"), new.get("apiVersion")
+    if (kind, version) != (entry.kind, entry.api_version):
+        why = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
+        raise refusals.invalid_patch(shown, why)

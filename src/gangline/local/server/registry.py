@@ -21,6 +21,7 @@ from gangline.local.server.apply.apply import Applied, ApplyConflict, applied
 from gangline.local.server.apply.managed import same_but_times, scaled, updated
 from gangline.local.server.catalog import Catalog, Entry
 from gangline.local.server.customkind import CustomKind
+from gangline.local.server.custommeta import tidy
 from gangline.local.server.deleting import DeleteOptions, Deletion, deletion, finished
 from gangline.local.server.kinds.kind import Kind
 from gangline.local.server.kinds.namespace import NamespaceKind
@@ -69,6 +70,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 Transform = Callable[[JSON | None], JSON]
 """Makes the new object of the old one, which it may change; None when there is none yet."""
+Merge = Callable[[JSON | None, str], Applied]
+"""What an apply makes of the object that is there, if any, at this time. Raises `ApplyConflict` or `Refused`."""
 
 
 class Registry:
@@ -96,7 +99,7 @@ class Registry:
     ) -> Outcome:
         """Store a new object. The body is ours to change. `managed` says who owns what, where that is known."""
         metadata = identity.metadata_of(body)
-        if metadata.get("resourceVersion"):
+        if identity.pinned_version(metadata):
             raise Refused(500, "resourceVersion should not be set on objects to be created")
         identity.check_namespace(entry, namespace, metadata)
         now = self.stamp()
@@ -168,7 +171,7 @@ class Registry:
                 return await self.create(call, entry, key.namespace, body)
             new = transform(decoded(record, entry))
             identity.check_place(entry, key, new)
-            pinned = bool(new["metadata"].get("resourceVersion")) and call.put
+            pinned = bool(identity.pinned_version(new["metadata"])) and call.put
             try:
                 return await self._change(call, entry, record, new)
             except StaleWrite:
@@ -179,14 +182,23 @@ class Registry:
     async def apply(self, call: Call, entry: Entry, key: Key, config: JSON, *, force: bool) -> Outcome:
         """Server-side apply: the object has what the configuration says, and the manager owns it."""
         owned = entry.owned(call.subresource)
+
+        def merge(old: JSON | None, now: str) -> Applied:
+            result = applied(old, config, owned, manager=call.manager, now=now, force=force)
+            _check_values(entry, key.name, result.object)
+            return result
+
+        return await self.applying(call, entry, key, merge)
+
+    async def applying(self, call: Call, entry: Entry, key: Key, merge: Merge) -> Outcome:
+        """Let `merge` say what an apply makes of the object and who owns it then, and store that."""
         for _ in range(TRIES):
             record = self.store.get(path_of(entry, key))
             old = decoded(record, entry) if record is not None else None
             if old is None and call.subresource:
                 raise refusals.not_found(entry, key.name)
-            now = self.stamp()
             try:
-                result = applied(old, config, owned, manager=call.manager, now=now, force=force)
+                result = merge(old, self.stamp())
             except ApplyConflict as error:
                 raise refusals.apply_conflict(str(error), error.causes) from error
             identity.check_place(entry, key, result.object)
@@ -362,6 +374,7 @@ def prepared(call: Call, entry: Entry, body: JSON) -> list[str]:
         if not isinstance(entry.rules, CustomKind):
             entry.rules.defaults(body)
             return []
+        tidy(body["metadata"])
         dropped = [f'unknown field "{path}"' for path in entry.rules.prepared(body)]
     except (QuantityError, MetadataError) as error:
         raise refusals.bad_request(str(error)) from error
@@ -384,6 +397,21 @@ def _restored(subresource: str, rules: Kind, new: JSON, old: JSON) -> list[Probl
         case _:
             rules.update(new, old)
             return rules.validate_update(new, old)
+
+
+def _check_values(entry: Entry, name: str, made: JSON) -> None:
+    """What apply does not look at: whether amounts, times and bytes can be read. Raises `Refused` (500)."""
+    if entry.decoder is None:
+        return
+    wrong = entry.decoder.findings(msgspec.json.encode(made), made).error
+    if wrong:
+        kind = f"{entry.group}/{entry.served.version}, Kind={entry.kind}"
+        why = f"error decoding from json: {wrong}" if wrong.startswith("illegal base64") else wrong
+        raise Refused(
+            500,
+            f"failed to convert new object (/{name}; {kind}) to proper version: "
+            f"unable to convert unstructured object to {kind}: {why}",
+        )
 
 
 def _owners(call: Call, entry: Entry, old: JSON | None, new: JSON, now: str) -> list[JSON]:

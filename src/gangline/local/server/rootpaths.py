@@ -1,5 +1,6 @@
 """Answers to paths that are no resources: version, health, discovery, OpenAPI."""
 
+import hashlib
 import platform
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -14,7 +15,9 @@ from gangline.local.server.resources import Served, defined, in_order
 from gangline.schema import swagger
 
 CHECKS = ("ping", "log", "etcd")
-JSON_TYPE, TEXT = "application/json", "text/plain"
+JSON_TYPE, TEXT = "application/json", "text/plain; charset=utf-8"
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""As Go calls them, where that is another name."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -49,8 +52,8 @@ class RootPaths:
             case []:
                 return _json(discovery.paths(self._served))
             case ["version"]:
-                machine = f"{platform.system().lower()}/{platform.machine()}"
-                return _json(discovery.version(__version__, machine))
+                machine = _MACHINES.get(platform.machine(), platform.machine())
+                return _json(discovery.version(__version__, f"{platform.system().lower()}/{machine}"))
             case ["healthz" | "livez" | "readyz" as check, *names] if not path.endswith("/"):
                 return _health(check, names, verbose="verbose" in query)
             case ["api"] | ["apis"]:
@@ -76,9 +79,8 @@ class RootPaths:
     def _top(self, *, core: bool, accept: str) -> Answer:
         match discovery.wants_aggregated(accept):
             case True:
-                return Answer(
-                    msgspec.json.encode(discovery.aggregated(self._served, core=core)), discovery.AGGREGATED
-                )
+                body = msgspec.json.encode(discovery.aggregated(self._served, core=core))
+                return Answer(body, discovery.AGGREGATED, headers=_cached(body))
             case _ if core:
                 return _json(discovery.core_versions(self._address))
             case _:
@@ -111,3 +113,9 @@ def _health(check: str, names: Sequence[str], *, verbose: bool) -> Answer:
 
 def _json(value: JSON) -> Answer:
     return Answer(msgspec.json.encode(value))
+
+
+def _cached(body: bytes) -> Mapping[str, str]:
+    """For clients that keep an answer and ask whether it is still good."""
+    tag = hashlib.sha512(body).hexdigest().upper()
+    return {"ETag": f'"{tag}"', "Vary": "Accept", "Cache-Control": "public"}

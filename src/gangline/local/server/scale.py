@@ -1,6 +1,7 @@
 """`scale`: the number of replicas of anything, in one shape."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -10,14 +11,18 @@ from gangline.api.meta import JSON
 from gangline.api.selectors import LabelSelector
 from gangline.local.server import refusals
 from gangline.local.server.api import Asked
-from gangline.local.server.bodies import read_object
+from gangline.local.server.apply.apply import Applied, applied
+from gangline.local.server.apply.managed import owned_as_scale, shown_by_scale
+from gangline.local.server.apply.tracked import Tracked, tracked
+from gangline.local.server.bodies import read_object, read_yaml
 from gangline.local.server.catalog import ScalePaths, Steps
 from gangline.local.server.identity import check_place, metadata_of
 from gangline.local.server.options import check_options
-from gangline.local.server.patch import json_patch, merge_patch
-from gangline.local.server.patching import JSON_PATCH, check_media, decoded_patch
+from gangline.local.server.patch import copied, json_patch, merge_patch
+from gangline.local.server.patching import APPLY_PATCH, JSON_PATCH, check_media, decoded_patch
 from gangline.local.server.registry import Registry, decoded
 from gangline.local.server.requests import Verb
+from gangline.schema.openapi import types_of
 from gangline.schema.problems import Problem, ProblemKind
 
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -42,8 +47,10 @@ class Scales:
             return _answer(scale_of(decoded(record, asked.entry), paths))
         if asked.verb not in (Verb.UPDATE, Verb.PATCH):
             raise refusals.method_not_allowed()
-        check_options(asked.verb, asked.query)
         raw = await asked.raw()
+        if asked.verb is Verb.PATCH and asked.media == APPLY_PATCH:
+            return await self._apply(asked, raw)
+        check_options(asked.verb, asked.query)
 
         def scaled(old: JSON | None) -> JSON:
             assert old is not None
@@ -57,6 +64,35 @@ class Scales:
         call = msgspec.structs.replace(asked.call(), scaled=paths.spec)
         outcome = await self._registry.change(call, asked.entry, key, scaled)
         return _answer(scale_of(msgspec.json.decode(outcome.data), paths))
+
+    async def _apply(self, asked: Asked, raw: bytes) -> web.StreamResponse:
+        """Server-side apply of a Scale: the manager owns the replicas, and others may object."""
+        check_options(asked.verb, asked.query, apply=True)
+        config, call, paths = read_yaml(raw), asked.call(), asked.entry.scale
+        force = asked.query.get("force") in ("true", "1")
+        owner = [f"f:{step}" for step in paths.spec]
+
+        def merge(old: JSON | None, now: str) -> Applied:
+            assert old is not None
+            before = old["metadata"].get("managedFields")
+            live = scale_of(old, paths)
+            live["metadata"]["managedFields"] = shown_by_scale(before, path=owner)
+            result = applied(live, config, _tracked(), manager=call.manager, now=now, force=force)
+            check_place(asked.entry, asked.target.key, result.object)
+            new = copied(old)
+            new["metadata"]["resourceVersion"] = metadata_of(result.object).get("resourceVersion")
+            _put(new, paths.spec, _replicas(asked.target.name, result.object))
+            version = asked.entry.api_version
+            managed = owned_as_scale(before, result.managed, api_version=version, path=owner)
+            return Applied(new, managed, result.changed)
+
+        outcome = await self._registry.applying(call, asked.entry, asked.target.key, merge)
+        return _answer(scale_of(msgspec.json.decode(outcome.data), paths))
+
+
+@cache
+def _tracked() -> Tracked:
+    return tracked("autoscaling/v1", "Scale", types_of("autoscaling/v1", "Scale"), subresource="scale")
 
 
 def scale_of(obj: JSON, paths: ScalePaths) -> JSON:

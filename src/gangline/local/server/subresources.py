@@ -16,6 +16,7 @@ from gangline.local.server.registry import Call, Registry, decoded
 from gangline.local.server.requests import Verb
 from gangline.local.server.scale import Scales
 from gangline.local.store.paths import collection_prefix
+from gangline.schema.gotext import quoted
 
 ANY_SCALE = ("", "", "scale")
 """Of whatever resource has one."""
@@ -61,11 +62,11 @@ class Pods:
             raise refusals.method_not_allowed()
         binding = await _object(asked)
         metadata = binding.get("metadata") or {}
-        name, node = asked.target.name, (binding.get("target") or {}).get("name") or ""
+        target = binding.get("target") or {}
+        name, node = asked.target.name, target.get("name") or ""
         if metadata.get("name") not in (None, "", name):
             raise refusals.bad_request("name in URL does not match name in Binding object")
-        if not node:
-            raise Refused(500, "target.name: Required value")
+        _check_target(target)
 
         def bound(pod: JSON | None) -> JSON:
             assert pod is not None
@@ -163,6 +164,18 @@ def _spent(budget: JSON | None, pod: str, now: str) -> JSON:
     budget["status"]["disruptionsAllowed"] -= 1
     budget["status"].setdefault("disruptedPods", {})[pod] = now
     return budget
+
+
+def _check_target(target: JSON) -> None:
+    wrong = []
+    kind = target.get("kind") or ""
+    if kind not in ("", "Node"):
+        known = 'supported values: "Node", "<empty>"'
+        wrong.append(f"target.kind: Unsupported value: {quoted(kind)}: {known}")
+    if not target.get("name"):
+        wrong.append("target.name: Required value")
+    if wrong:
+        raise Refused(500, wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
 
 
 def _scheduled(pod: JSON, metadata: JSON, now: str) -> None:

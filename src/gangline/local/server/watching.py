@@ -48,6 +48,11 @@ class Watching(msgspec.Struct, frozen=True):
         return said_yes(self.query, "allowWatchBookmarks")
 
     @property
+    def tells_initial(self) -> bool:
+        """Whether what is there counts as news. A client may say that it does not: then only changes do."""
+        return "sendInitialEvents" not in self.query or said_yes(self.query, "sendInitialEvents")
+
+    @property
     def timeout(self) -> timedelta:
         asked = whole_number(self.query, "timeoutSeconds") or 0
         return timedelta(seconds=asked) if asked > 0 else LONGEST
@@ -58,11 +63,11 @@ async def watching(store: Store, asked: Watching, clock: Clock) -> AsyncIterator
     encode = asked.form.events(asked.entry.shown)
     prefix = collection_prefix(asked.entry.stored_group, asked.entry.plural, asked.namespace)
     version = asked.query.get("resourceVersion", "")
-    initial = version in ("", "0") or said_yes(asked.query, "sendInitialEvents")
+    now = version in ("", "0") or said_yes(asked.query, "sendInitialEvents")
     try:
         # The list and the watch in one breath: nothing can happen in between.
-        before = store.range(prefix).records if initial else ()
-        revision = store.revision if initial else wanted_version(version)
+        before = store.range(prefix).records if now and asked.tells_initial else ()
+        revision = store.revision if now else wanted_version(version)
         changes = store.watch(prefix, after=revision)
     except Compacted as error:
         text = f"too old resource version: {error.asked} ({error.oldest})"
@@ -77,7 +82,9 @@ async def watching(store: Store, asked: Watching, clock: Clock) -> AsyncIterator
 
 
 def _says_end(asked: Watching, version: str) -> bool:
-    return asked.bookmarks and (version == "" or said_yes(asked.query, "sendInitialEvents"))
+    if not asked.bookmarks or not asked.tells_initial:
+        return False
+    return version == "" or said_yes(asked.query, "sendInitialEvents")
 
 
 def _first(

@@ -59,6 +59,52 @@ async def test_apply_creates_and_owns(plane: Plane) -> None:
     assert forced.body["data"] == {"k": "w"}
 
 
+@pytest.mark.parametrize(
+    ("config", "status", "told"),
+    [
+        (
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": True},
+            500,
+            "failed to create typed patch object (/; /v1, Kind=ConfigMap): .metadata: expected map, got &{true}",
+        ),
+        (
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "binaryData": {"k": "!!"}},
+            500,
+            (
+                "failed to convert new object (/a; /v1, Kind=ConfigMap) to proper version: unable to convert unstructured "
+                "object to /v1, Kind=ConfigMap: error decoding from json: illegal base64 data at input byte 0"
+            ),
+        ),
+        (
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "binaryData": {"k": False}},
+            500,
+            (
+                "failed to create typed patch object (/a; /v1, Kind=ConfigMap): "
+                ".binaryData.k: expected string, got &value.valueUnstructured{Value:false}"
+            ),
+        ),
+        ({"apiVersion": "v1", "kind": ["x"]}, 400, "invalid object type: /v1, Kind="),
+        ({"apiVersion": 1, "kind": "ConfigMap"}, 400, "invalid object type: /, Kind=ConfigMap"),
+    ],
+)
+async def test_configuration_that_is_no_object_is_not_applied(
+    plane: Plane, config: Any, status: int, told: str
+) -> None:
+    answer = await plane.call("PATCH", f"{MAPS}/a", config, media=APPLY, fieldManager="me")
+    assert (answer.status, answer.body["message"]) == (status, told)
+
+
+async def test_daemon_set_is_owned_with_its_annotation(plane: Plane) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    path = "/apis/apps/v1/namespaces/default/daemonsets"
+    made = (await plane.call("POST", path, {"metadata": {"name": "d"}, "spec": spec})).body["metadata"]
+    name = "deprecated.daemonset.template.generation"
+    assert made["annotations"] == {name: "1"}
+    owned = made["managedFields"][0]["fieldsV1"]["f:metadata"]["f:annotations"]
+    assert owned == {".": {}, f"f:{name}": {}}
+
+
 async def test_unknown_field_is_warned_of_or_refused(plane: Plane) -> None:
     odd = {"metadata": {"name": "a"}, "colour": "red"}
     strict = await plane.call("POST", MAPS, odd, fieldValidation="Strict")
@@ -89,6 +135,9 @@ async def test_patch_that_makes_no_object_of_the_kind_is_refused(plane: Plane) -
             "the server could not find the requested resource",
         ),
         ("GET", f"{MAPS}/a/nope", None, 404, "the server could not find the requested resource"),
+        ("GET", "/api/v1/pods/p", None, 404, "the server could not find the requested resource"),
+        ("POST", "/api/v1/pods", {}, 405, "the server does not allow this method"),
+        ("DELETE", f"{PODS}/p/status", None, 405, "the server does not allow this method"),
         ("DELETE", "/api/v1/namespaces", None, 405, "the server does not allow this method"),
         ("POST", f"{MAPS}/a", {}, 405, "the server does not allow this method"),
         ("PUT", f"{MAPS}/a", {"metadata": {"name": "b"}}, 400, "does not match the name on the URL (a)"),
@@ -148,6 +197,61 @@ async def test_pod_is_bound_once(plane: Plane) -> None:
     assert bound["spec"]["nodeName"] == "one"
     assert bound["status"]["conditions"][0]["type"] == "PodScheduled"
     assert (await plane.call("POST", f"{PODS}/p/binding", binding)).status == 409
+
+
+async def test_pod_is_bound_to_nodes_only(plane: Plane) -> None:
+    await plane.call("POST", PODS, pod())
+    binding = {"metadata": {"name": "p"}, "target": {"kind": "Rack"}}
+    answer = await plane.call("POST", f"{PODS}/p/binding", binding)
+    kind = 'target.kind: Unsupported value: "Rack": supported values: "Node", "<empty>"'
+    assert (answer.status, answer.body["message"]) == (500, f"[{kind}, target.name: Required value]")
+    binding["target"]["name"] = "one"
+    assert (await plane.call("POST", f"{PODS}/p/binding", binding)).body["message"] == kind
+
+
+async def test_version_zero_is_any_version(plane: Plane) -> None:
+    first = {"metadata": {"name": "a", "resourceVersion": "0"}, "data": {"k": "v"}}
+    assert (await plane.call("POST", MAPS, first)).status == 201
+    changed = await plane.call("PUT", f"{MAPS}/a", {**first, "data": {"k": "w"}})
+    assert (changed.status, changed.body["data"]) == (200, {"k": "w"})
+    patch = {"metadata": {"resourceVersion": "0"}, "data": {"k": "x"}}
+    assert (await plane.call("PATCH", f"{MAPS}/a", patch, media=MERGE)).body["data"] == {"k": "x"}
+    stale = {"metadata": {"name": "a", "resourceVersion": "1"}}
+    assert (await plane.call("PUT", f"{MAPS}/a", stale)).status == 409
+    strange = {"metadata": {"name": "a", "resourceVersion": "x"}}
+    told = (await plane.call("PUT", f"{MAPS}/a", strange)).body["message"]
+    assert told == 'strconv.ParseUint: parsing "x": invalid syntax'
+
+
+async def test_kind_in_a_strategic_patch_does_not_count(plane: Plane) -> None:
+    await plane.call("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
+    patch = {"kind": "Secret", "data": {"n": "1"}}
+    answer = await plane.call("PATCH", f"{MAPS}/a", patch, media=STRATEGIC)
+    assert (answer.status, answer.body["kind"], answer.body["data"]) == (
+        200,
+        "ConfigMap",
+        {"k": "v", "n": "1"},
+    )
+    whole = {"$patch": "replace", "metadata": {"name": "a"}, "data": {"only": "1"}}
+    answer = await plane.call("PATCH", f"{MAPS}/a", whole, media=STRATEGIC)
+    assert (answer.status, answer.body["data"]) == (200, {"only": "1"})
+
+
+async def test_selector_may_be_long(plane: Plane) -> None:
+    await plane.call("POST", MAPS, {"metadata": {"name": "a", "labels": {"n": "v4999"}}})
+    values = ",".join(f"v{number}" for number in range(5000))
+    answer = await plane.call("GET", MAPS, labelSelector=f"n in ({values})")
+    assert [item["metadata"]["name"] for item in answer.body["items"]] == ["a"]
+
+
+async def test_answers_are_not_to_be_kept_but_discovery_is(plane: Plane) -> None:
+    async with plane.session.get(MAPS) as response:
+        assert response.headers["Cache-Control"] == "no-cache, private"
+    headers = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
+    async with plane.session.get("/apis", headers=headers) as response:
+        headers["If-None-Match"] = response.headers["ETag"]
+    async with plane.session.get("/apis", headers=headers) as response:
+        assert (response.status, await response.read()) == (304, b"")
 
 
 async def test_collection_is_deleted_by_selector(plane: Plane) -> None:

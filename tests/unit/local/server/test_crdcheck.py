@@ -6,7 +6,7 @@ import pytest
 
 from gangline.api.meta import JSON
 from gangline.local.server.crdkind import CrdKind
-from planes import crd
+from planes import crd, running_plane
 
 
 def told(body: JSON) -> list[str]:
@@ -135,3 +135,43 @@ def test_formats_that_nobody_checks_are_warned_of() -> None:
     }
     body = crd(schema={"openAPIV3Schema": schema})
     assert CrdKind().warnings(body, None) == ['unrecognized format "odd"']
+
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def with_schema(schema: Any) -> JSON:
+    root = {"type": "object", "properties": {"spec": schema}, "unknown": [None]}
+    return crd(schema={"openAPIV3Schema": root})
+
+
+@pytest.mark.parametrize(
+    ("items", "status", "told"),
+    [
+        (7, 422, "items: Required value: must be specified"),
+        ({"type": "object", "properties": "x"}, 400, "cannot unmarshal string into Go struct field"),
+        ({"type": "object", "properties": {"v": False}}, 400, "cannot unmarshal bool into Go struct field"),
+        ({"type": False}, 400, "cannot unmarshal bool into Go struct field"),
+        ({"type": "object", "properties": {"v": None}}, 422, "properties[v].type: Required value"),
+        ({"type": "string"}, 201, ""),
+    ],
+)
+async def test_schema_of_items_is_read_as_closely_as_any(items: Any, status: int, told: str) -> None:
+    async with running_plane() as plane:
+        answer = await plane.call("POST", CRDS, with_schema({"type": "array", "items": items}))
+        assert answer.status == status, answer.body
+        assert told in answer.body.get("message", "")
+
+
+async def test_version_without_a_name_is_told_of() -> None:
+    async with running_plane() as plane:
+        await plane.call("POST", CRDS, crd())
+        made = crd()
+        made["spec"]["versions"] = [{}]
+        path, media = f"{CRDS}/{made['metadata']['name']}", "application/merge-patch+json"
+        answer = await plane.call("PATCH", path, {"spec": made["spec"]}, media=media)
+        assert answer.status == 422
+        assert 'status.storedVersions[0]: Invalid value: "v1": missing' in answer.body["message"]
+        columns = crd("other.org", additionalPrinterColumns=[None])
+        told = (await plane.call("POST", CRDS, columns)).body["message"]
+        assert "spec.additionalPrinterColumns[0].name: Required value" in told

@@ -104,3 +104,11 @@ async def test_watches_end_in_order_when_the_server_does() -> None:
             response = await outside.get(f"{plane.url}{MAPS}", params={"watch": "1"}, headers=headers)
             assert response.status == 200
         assert await response.read() == b""
+
+
+async def test_client_may_want_changes_only(plane: Plane) -> None:
+    await make(plane, "a")
+    query = {"watch": "1", "sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan"}
+    async with plane.session.get(MAPS, params={**query, "allowWatchBookmarks": "true"}) as response:
+        await make(plane, "b")
+        assert await Events(response).told(1) == [("ADDED", "b")]

@@ -38,6 +38,7 @@ BEFORE_FIRST_APPLY = "before-first-apply"
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL = "kubectl"
+_NAMES = ("apiVersion", "kind")
 _MAX_ANNOTATIONS = 256 * 1024
 
 
@@ -111,11 +112,13 @@ def applied(
 
 
 def _check(wanted: JSON, tracked: Tracked) -> None:
-    group, _, version = str(wanted.get("apiVersion") or "").rpartition("/")
-    kind = wanted.get("kind") or ""
-    if (wanted.get("apiVersion"), kind) != (tracked.api_version, tracked.kind):
+    written, kind = (str(wanted[name]) if isinstance(wanted.get(name), str) else "" for name in _NAMES)
+    group, _, version = written.rpartition("/")
+    if (written, kind) != (tracked.api_version, tracked.kind):
         raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
     metadata = wanted.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        metadata = {}  # and so it does not fit
     if metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     wrong = misfits(wanted, tracked.tree)

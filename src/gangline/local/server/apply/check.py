@@ -11,6 +11,7 @@ from gangline.schema.types import FREE, Shape, Type
 
 _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
     "string": ("string", (str,)),
+    "byte": ("string", (str,)),
     "integer": ("numeric (int or float)", (int, float)),
     "number": ("numeric (int or float)", (int, float)),
     "boolean": ("boolean", (bool,)),

@@ -53,6 +53,8 @@ _NEVER_OWNED: Fields = {
     },
 }
 
+_SCALE_REPLICAS = at("f:spec", "f:replicas")
+
 
 class Entry(msgspec.Struct, frozen=True):
     """One manager's share of an object."""
@@ -290,6 +292,32 @@ def scaled(
         if entry.fields:
             rest[identity] = entry
     rest.setdefault(mine.identity, mine)
+    return encoded(rest)
+
+
+def shown_by_scale(managed: Sequence[Any] | None, *, path: Sequence[str]) -> list[JSON]:
+    """Who owns the replicas, at this path of keys, as the object's Scale tells it."""
+    return [
+        msgspec.structs.replace(entry, api_version="autoscaling/v1", fields=_SCALE_REPLICAS).encoded()
+        for entry in entries_of(managed).values()
+        if has(entry.fields, *path)
+    ]
+
+
+def owned_as_scale(
+    managed: Sequence[Any] | None, scale: Sequence[Any], *, api_version: str, path: Sequence[str]
+) -> list[JSON]:
+    """The managedFields of an object whose Scale has these now. Owners of replicas get no time, as in Kubernetes."""
+    field, rest = at(*path), {}
+    for identity, entry in entries_of(managed).items():
+        left = entry.owning(difference(entry.fields, field) if has(entry.fields, *path) else entry.fields)
+        if left.fields:
+            rest[identity] = left
+    for entry in entries_of(scale).values():
+        if has(entry.fields, "f:spec", "f:replicas"):
+            mine = msgspec.structs.replace(entry, api_version=api_version, fields=field, time="")
+            before = rest.get(mine.identity)
+            rest[mine.identity] = before.owning(union(field, before.fields)) if before else mine
     return encoded(rest)
 
 

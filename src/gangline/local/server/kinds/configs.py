@@ -39,7 +39,7 @@ class ConfigMapKind(Kind):
             found += each(f"binaryData[{key}]", key, formats.config_key(key))
         size = sum(len(value.encode()) for value in data.values()) + sum(map(_decoded_size, binary.values()))
         if size > _MOST_BYTES:
-            found.append(too_long("", _MOST_BYTES))
+            found.append(too_long("[]", _MOST_BYTES))
         return found
 
     def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:

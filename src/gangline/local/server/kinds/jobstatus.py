@@ -76,7 +76,7 @@ def _finished(status: JSON) -> list[Problem]:
     if done and status.get("terminating", 0) > 0:
         told = "terminating>0 is invalid for finished job"
         found.append(invalid("status.terminating", status["terminating"], told))
-    if status.get("ready", 0) > status.get("active", 0):
+    if "ready" in status and status["ready"] > status.get("active", 0):
         told = "cannot set more ready pods than active"
         found.append(invalid("status.ready", status["ready"], told))
     met = _is_true(status, "SuccessCriteriaMet")

@@ -311,6 +311,8 @@ class DaemonSetKind(_Workload):
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
+        # Whoever writes the object owns this; the number comes later.
+        obj["metadata"].setdefault("annotations", {}).setdefault(_TEMPLATE_GENERATION, "0")
         spec = obj["spec"]
         strategy = spec["updateStrategy"]
         if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
@@ -393,7 +395,7 @@ def _not_negative(status: JSON, names: str) -> list[Problem]:
 def _within(status: JSON, names: tuple[str, ...]) -> list[Problem]:
     most = status.get("replicas", 0)
     return [
-        invalid(f"status.{name}", status[name], _MORE_THAN_ALL)
+        invalid(f"status.{name}", status.get(name, 0), _MORE_THAN_ALL)
         for name in names
         if status.get(name, 0) > most
     ]

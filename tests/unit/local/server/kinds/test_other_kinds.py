@@ -227,3 +227,30 @@ def test_autoscaler_goes_to_v1_and_back() -> None:
 def test_disruption_budget_is_a_number_or_a_share(value: Any, good: bool) -> None:
     found = fields(kind_of("policy", "PodDisruptionBudget"), {"spec": {"minAvailable": value}})
     assert found == ([] if good else ["spec.minAvailable"])
+
+
+def test_counters_that_are_not_there_are_zero_when_there_are_less_than_none() -> None:
+    old = made(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
+    new = {**copy.deepcopy(old), "status": {"replicas": -1}}
+    found = [problem.field for problem in deployments.validate_status_update(new, old)]
+    assert found == [
+        "status.replicas",
+        "status.updatedReplicas",
+        "status.readyReplicas",
+        "status.availableReplicas",
+    ]
+    old = made(jobs, {"spec": {"template": template(restartPolicy="Never")}})
+    new = {**copy.deepcopy(old), "status": {"active": -1}}
+    found = [problem.field for problem in jobs.validate_status_update(new, old)]
+    assert found == ["status.active"]
+
+
+def test_data_of_a_revision_is_an_object_and_stays() -> None:
+    revisions = kind_of("apps", "ControllerRevision")
+    assert fields(revisions, {"revision": -1}) == ["revision", "data"]
+    assert fields(revisions, {"data": "x"}) == ["data"]
+    old = made(revisions, {"revision": 1, "data": {"a": 1}})
+    new = {**copy.deepcopy(old), "revision": 2}
+    assert revisions.validate_update(new, old) == []
+    new["data"] = {"a": 2}
+    assert [problem.field for problem in revisions.validate_update(new, old)] == ["data"]

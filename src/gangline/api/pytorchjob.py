@@ -25,8 +25,8 @@ class ElasticPolicy(Wire, frozen=True):
     # Deprecated in favour of the job's own.
     nproc_per_node: int | None = msgspec.field(name="nProcPerNode", default=None)
     max_restarts: int | None = None
-    # Of autoscaling/v2; passed on as they are.
-    metrics: tuple[JSON, ...] = ()
+    # Of autoscaling/v2; passed on as they are. None at all but written: what the server scales by then.
+    metrics: tuple[JSON, ...] | None = None
 
 
 class PyTorchJobSpec(Wire, frozen=True):

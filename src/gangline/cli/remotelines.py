@@ -10,6 +10,7 @@ from gangline.api.core import Pod, PodPhase
 from gangline.base.clock import Clock
 from gangline.cli.follow import Said
 from gangline.cli.loglines import Line, Merger, parsed
+from gangline.jobs.gang import training
 from gangline.kube.client import Client
 from gangline.kube.errors import BadRequest, NotFound, ServerError, StreamBroken, Unreachable
 from gangline.kube.pods import Pods
@@ -117,7 +118,7 @@ class RemoteLines:
         while True:
             # In this order: what was said before the end is read after the end was seen.
             source.changed.clear()
-            if not source.started(self._container):
+            if not source.started(training(source.pod, self._container)):
                 await source.changed.wait()
                 continue
             ended = source.ended
@@ -137,8 +138,9 @@ class RemoteLines:
 
     async def _lines_after(self, source: _Source, mark: Mark) -> AsyncGenerator[Line, None]:
         metadata, unread = source.pod.metadata, Unread(mark)
+        container = training(source.pod, self._container)
         found = Pods(self._client).logs(
-            metadata.key, container=self._container, follow=True, timestamps=True, since=mark.since
+            metadata.key, container=container, follow=True, timestamps=True, since=mark.since
         )
         async with aclosing(found) as lines:
             async for raw in lines:

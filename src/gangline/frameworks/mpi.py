@@ -105,6 +105,9 @@ class Mpi(TeamFramework[MPIJob]):
         # Twice the kind: v1 says so, and clients match on it.
         return msgspec.structs.replace(texts.failure(job, kind, count), reason="MPIJobMPIJobFailed")
 
+    def restarting(self, job: MPIJob, kind: str, count: int) -> str:
+        return texts.restarting(job, kind, count)
+
     def _worker(self, job: MPIJob) -> PodEdits:
         volume = config_volume(job, {SCRIPT: _RUNNABLE})
         # Until somebody runs a command in it.

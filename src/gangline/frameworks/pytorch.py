@@ -98,10 +98,10 @@ class PyTorch(TeamFramework[PyTorchJob]):
         return elastic.min_replicas + size(self.replicas(job), MASTER)
 
     def companions(self, job: Any, gang: Gang) -> tuple[Companion, ...]:
-        """The autoscaler of an elastic job that has metrics."""
+        """The autoscaler of an elastic job that says by which metrics, if only that by the server's."""
         assert isinstance(job, PyTorchJob)
         elastic = job.spec.elastic_policy
-        if elastic is None or not elastic.metrics:
+        if elastic is None or elastic.metrics is None:
             return ()
         return (Companion(AUTOSCALERS, _autoscaler(job, elastic), ("spec",), only_active=True),)
 
@@ -178,6 +178,6 @@ def _autoscaler(job: PyTorchJob, elastic: ElasticPolicy) -> JSON:
             "scaleTargetRef": target,
             "minReplicas": elastic.min_replicas,
             "maxReplicas": elastic.max_replicas,
-            "metrics": list(elastic.metrics),
+            **({"metrics": list(elastic.metrics)} if elastic.metrics else {}),
         },
     }

@@ -22,6 +22,11 @@ def failure(job: TrainingJob, kind: str, count: int) -> Told:
     return Told(f"{job.KIND}Failed", message)
 
 
+def restarting(job: TrainingJob, kind: str, count: int) -> str:
+    """That a job restarts, where v1 judges it by its counters alone."""
+    return f"{job.KIND} {job.metadata.name} is restarting because {count} {kind} replica(s) failed."
+
+
 def ran(job: TrainingJob) -> Told:
     """That a job whose leader speaks for all runs."""
     return Told(f"{job.KIND}Running", f"{job.KIND} {job.metadata.name} is running.")

@@ -48,6 +48,9 @@ class XGBoost(TeamFramework[XGBoostJob]):
         """v1 says so at the end of every job, of this kind alone."""
         return texts.ran(job)
 
+    def restarting(self, job: XGBoostJob, kind: str, count: int) -> str:
+        return texts.restarting(job, kind, count)
+
     def _workers(self, job: XGBoostJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
         """What LightGBM wants to know."""
         count = size(self.replicas(job), WORKER)

@@ -4,11 +4,21 @@ from collections.abc import Iterable, Iterator
 
 from gangline.api.core import Pod, PodPhase
 from gangline.jobs.actions import Note
+from gangline.jobs.gang import terminated
 
 
 def abnormal(pods: Iterable[Pod]) -> tuple[Note, ...]:
     """One warning per container that waits for a reason, or ended badly in a pod that goes on; else per pod."""
     return tuple(note for pod in pods for note in _of(pod))
+
+
+def exits(pods: Iterable[Pod], container: str) -> Iterator[Note]:
+    """With what the training containers of pods that are through have ended."""
+    for pod in pods:
+        state = terminated(pod, container)
+        if state is not None:
+            name = f"{pod.metadata.namespace}.{pod.metadata.name}"
+            yield Note("ExitedWithCode", f"Pod: {name} exited with code {state.exit_code}")
 
 
 def _of(pod: Pod) -> Iterator[Note]:

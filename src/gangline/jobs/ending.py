@@ -7,12 +7,14 @@ import msgspec
 
 from gangline.api.core import Pod, PodPhase, Service
 from gangline.api.training import CleanPodPolicy, ConditionType, JobStatus, Phase
+from gangline.jobs.abnormal import exits
 from gangline.jobs.actions import PODS, SERVICES, Action, Delete, DeleteJob, Note, Plan, Refusal
 from gangline.jobs.assess import Failing, Succeeding, Tally, resuming
 from gangline.jobs.current import created, current, said, stamp, unblocked
 from gangline.jobs.fill import left_behind, surplus
 from gangline.jobs.framework import ClearsCounters, Framework, J, RunsFirst
 from gangline.jobs.observed import Observed, owned
+from gangline.jobs.restart import failed
 from gangline.jobs.status import (
     idle_counters,
     lifecycle,
@@ -52,14 +54,16 @@ def end(framework: Framework[J], seen: Observed[J], so_far: Tally, how: Succeedi
         status = said(status, ConditionType.RUNNING, ran.reason, ran.message, now)
     status = said(status, kind, reason, message, now)
     ending = wind_down(framework, seen, status)
+    codes = exits(failed(seen.gang).values(), framework.facts.container)
+    notes = (*notes, note, *codes, *ending.notes)
     if isinstance(how, Failing) and how.clear:
-        return msgspec.structs.replace(ending, notes=(*notes, note, *ending.notes))
+        return msgspec.structs.replace(ending, notes=notes)
     # What the verdict was based on is shown by the companions that stay, too, and what an edit made superfluous goes,
     # whatever the policy. As in v1 not where a limit ended it, and before the verdict: after it nobody could tell any
     # more what they were to show, for pods may be gone by then, nor that replicas were too many while the job ran.
     before = (*(() if seen.problems else surplus(seen)), *left_behind(seen))
     stages = tuple(tuple(action for action in stage if action not in before) for stage in ending.stages)
-    return msgspec.structs.replace(ending, before=before, stages=stages, notes=(*notes, note, *ending.notes))
+    return msgspec.structs.replace(ending, before=before, stages=stages, notes=notes)
 
 
 def left_running(framework: Framework[J], seen: Observed[J]) -> tuple[Note, ...]:

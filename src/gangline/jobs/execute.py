@@ -172,7 +172,8 @@ class Executor:
             for action in creates:
                 if id(action) not in done:
                     self._expectations.observe_created(uid, (action.resource, action.name))
-            self._tell_made(job, made)
+            # In the order of their seats, whichever was made first.
+            self._tell_made(job, [action for action in creates if id(action) in done])
 
     def _tell_made(self, job: TrainingJob, made: list[Create]) -> None:
         """Pods are told, all in one note. What is made for them is not news: only that it could not be made is."""

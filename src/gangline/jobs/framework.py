@@ -199,6 +199,13 @@ class RunsFirst(Protocol):
 
 
 @runtime_checkable
+class CountsRestarting(Protocol):
+    """A framework whose condition Restarting says how many replicas failed, in the words of its kind."""
+
+    def restarting(self, job: Any, kind: str, count: int) -> str: ...
+
+
+@runtime_checkable
 class IgnoresFields(Protocol):
     """A framework whose kind has fields on which nothing acts, as in v1."""
 

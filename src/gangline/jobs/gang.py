@@ -106,8 +106,15 @@ def active(pod: Pod) -> bool:
     return pod.status.phase == PodPhase.RUNNING and pod.metadata.deletion_timestamp is None
 
 
+def training(pod: Pod, container: str) -> str:
+    """The name of the container that trains: the one given, else the first. An MPIJob may call its own as it likes."""
+    names = [found.name for found in pod.spec.containers]
+    return names[0] if names and container not in names else container
+
+
 def terminated(pod: Pod, container: str) -> ContainerStateTerminated | None:
-    """How a container of the pod ended, if it has."""
+    """How the container that trains ended, if it has; `container` is what its kind calls it."""
+    name = training(pod, container)
     return next(
-        (found.state.terminated for found in pod.status.container_statuses if found.name == container), None
+        (found.state.terminated for found in pod.status.container_statuses if found.name == name), None
     )

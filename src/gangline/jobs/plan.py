@@ -8,7 +8,7 @@ import msgspec
 
 from gangline.api.core import Pod
 from gangline.api.training import ConditionType, JobStatus, Phase, RestartScope
-from gangline.jobs.abnormal import abnormal
+from gangline.jobs.abnormal import abnormal, exits
 from gangline.jobs.actions import PODS, Note, Plan
 from gangline.jobs.assess import (
     Active,
@@ -25,7 +25,7 @@ from gangline.jobs.assess import (
 from gangline.jobs.current import current, said, stamp, unblocked
 from gangline.jobs.ending import deletions, end, release, wind_down
 from gangline.jobs.fill import fill
-from gangline.jobs.framework import Framework, J, Outcome
+from gangline.jobs.framework import CountsRestarting, Framework, J, Outcome
 from gangline.jobs.gangs.choice import refusal
 from gangline.jobs.gangstate import overdue
 from gangline.jobs.intake import ignored
@@ -92,7 +92,7 @@ def _restart(
 ) -> Plan:
     """Count what failed, then send it away. Its seat is filled when it is gone."""
     job, ledger = seen.job, status.ledger
-    told = f"job {job.metadata.name} is restarting because {_why(standing)}"
+    told = _why(framework, seen, standing)
     fresh: tuple[Pod, ...] = tuple(pod for pod in standing.replace if pod.metadata.uid not in ledger.replaced)
     which = RestartScope.JOB if standing.team else RestartScope.REPLICA
     if standing.team or fresh:
@@ -101,7 +101,11 @@ def _restart(
         cause = status.first_failure if kept else standing.cause
         ledger = delayed(ledger, which, seen.now)
         status = msgspec.structs.replace(status, first_failure=cause)
-        notes = (*notes, Note(f"{job.KIND}Restarting", told, warning=True), *_exits(framework, fresh))
+        notes = (
+            *notes,
+            Note(f"{job.KIND}Restarting", told, warning=True),
+            *exits(fresh, framework.facts.container),
+        )
     if standing.team:
         number, stranded = ledger.round + 1, standing.stranded
         blameless = standing.renew or stranded is not None
@@ -131,10 +135,15 @@ def _restart(
     return Plan(status, stages, notes, _soonest(wakes))
 
 
-def _why(standing: Active) -> str:
-    if standing.stranded is None:
-        return f"{standing.kind} replica(s) failed."
-    return f"its gang has no room for all of its members: {standing.stranded.message}"
+def _why(framework: Framework[J], seen: Observed[J], standing: Active) -> str:
+    job, kind = seen.job, standing.kind
+    if standing.stranded is not None:
+        why = f"its gang has no room for all of its members: {standing.stranded.message}"
+        return f"job {job.metadata.name} is restarting because {why}"
+    count = seen.gang.counts[kind].failed
+    if isinstance(framework, CountsRestarting) and count:
+        return framework.restarting(job, kind, count)
+    return f"job {job.metadata.name} is restarting because {kind} replica(s) failed."
 
 
 def _pods_told(seen: Observed[J]) -> Iterable[Note]:
@@ -155,15 +164,6 @@ def _waiting(seen: Observed[J], status: JobStatus) -> tuple[JobStatus, tuple[Not
     ledger = msgspec.structs.replace(status.ledger, waited=waits.since)
     note = Note("GangTimeout", f"{waits.told}; it goes on waiting", warning=True)
     return msgspec.structs.replace(status, ledger=ledger), (note,), None
-
-
-def _exits(framework: Framework[J], pods: Iterable[Pod]) -> Iterable[Note]:
-    for pod in pods:
-        for found in pod.status.container_statuses:
-            state = found.state.terminated
-            if found.name == framework.facts.container and state is not None:
-                name = f"{pod.metadata.namespace}.{pod.metadata.name}"
-                yield Note("ExitedWithCode", f"Pod: {name} exited with code {state.exit_code}")
 
 
 def _phase(before: JobStatus, status: JobStatus) -> Phase:

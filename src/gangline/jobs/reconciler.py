@@ -16,6 +16,7 @@ from gangline.jobs.actions import Create, Plan
 from gangline.jobs.ending import refused
 from gangline.jobs.execute import Executor, Refused, refusals
 from gangline.jobs.framework import Framework, J
+from gangline.jobs.gang import training
 from gangline.jobs.observe import Observe
 from gangline.jobs.observed import Observed
 from gangline.jobs.plan import plan
@@ -223,7 +224,8 @@ class JobPass(Generic[J]):
     async def _tail(self, pod: Pod) -> tuple[str, ...]:
         known = self._tails.get(pod.metadata.uid)
         if known is None and self._logs is not None:
-            known = await self._logs.tail(pod.metadata.key, self._framework.facts.container, LOG_LINES)
+            container = training(pod, self._framework.facts.container)
+            known = await self._logs.tail(pod.metadata.key, container, LOG_LINES)
             _note(self._tails, pod.metadata.uid, known)
         return known or ()
 

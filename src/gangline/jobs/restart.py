@@ -17,7 +17,7 @@ from gangline.api.training import (
     RunPolicy,
     TrainingJob,
 )
-from gangline.jobs.gang import Gang, Member, terminated
+from gangline.jobs.gang import Gang, Member, terminated, training
 
 PORT_CLASH = "PortClash"
 """Why a pod of the local plane failed whose port somebody else took: its peers were told that port."""
@@ -146,7 +146,7 @@ def worn_out(gang: Gang, container: str, logs: Mapping[str, tuple[str, ...]]) ->
         (found.restart_count, seat, pod, found.last_state.terminated)
         for seat, pod in gang.pods.items()
         for found in pod.status.container_statuses
-        if found.name == container and found.last_state.terminated is not None
+        if found.name == training(pod, container) and found.last_state.terminated is not None
     ]
     if not tried:
         return None

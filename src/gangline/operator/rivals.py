@@ -19,9 +19,10 @@ import msgspec
 from gangline.api.core import Lease, Pod
 from gangline.api.meta import Key, Object, Selector, Time, Wire
 from gangline.api.scheme import Resource
-from gangline.api.training import JobKind
+from gangline.api.training import JobKind, RunPolicy
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
+from gangline.jobs.intake import ours
 from gangline.kube.client import Client, Kind, T
 from gangline.kube.errors import ApiError, Forbidden, NotFound
 from gangline.operator.settings import KUBEFLOW_LEASE
@@ -164,7 +165,9 @@ def pods(found: Pod, me: Identity) -> Iterator[Rival]:
 
 
 def writers(kind: JobKind, found: "WrittenJob", me: Identity, now: datetime) -> Iterator[Rival]:
-    """A status that somebody else wrote just now."""
+    """A status that somebody else wrote just now, of a job that is ours to run: of others it is theirs to write."""
+    if not ours(RunPolicy(managed_by=found.spec.run_policy.managed_by)):
+        return
     for entry in found.metadata.managed_fields:
         if entry.subresource != "status" or entry.time is None or now - entry.time > FRESH:
             continue
@@ -218,10 +221,19 @@ class WrittenMeta(Wire, frozen=True):
     managed_fields: tuple[ManagedFields, ...] = ()
 
 
+class _Policy(Wire, frozen=True):
+    managed_by: str | None = None
+
+
+class _WrittenSpec(Wire, frozen=True):
+    run_policy: _Policy = _Policy()
+
+
 class WrittenJob(Wire, frozen=True):
-    """A job, as far as who wrote it."""
+    """A job, as far as who wrote it and who runs it."""
 
     metadata: WrittenMeta = WrittenMeta()
+    spec: _WrittenSpec = _WrittenSpec()
 
 
 DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments", Deployment)

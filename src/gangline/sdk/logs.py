@@ -10,6 +10,7 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.api.training import JOB_NAME, JobKind
 from gangline.base.clock import Clock
 from gangline.base.tasks import beside
+from gangline.jobs.gang import training
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
 from gangline.kube.pods import Pods
@@ -75,8 +76,7 @@ def _ended(body: JSON | None, facts: JobKind) -> bool:
 
 
 async def _read(client: Client, pod: Pod, container: str, lines: "asyncio.Queue[Line | None]") -> None:
-    names = [found.name for found in pod.spec.containers]
-    name = container if container in names else names[0]
+    name = training(pod, container)
     try:
         async with aclosing(Pods(client).logs(pod.metadata.key, container=name, follow=True)) as said:
             async for line in said:

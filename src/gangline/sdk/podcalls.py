@@ -10,6 +10,7 @@ from gangline.api.kinds import KINDS
 from gangline.api.meta import JSON, Selector
 from gangline.api.scheme import Resource
 from gangline.api.training import JOB_NAME, JOB_ROLE, REPLICA_INDEX, REPLICA_TYPE, JobKind
+from gangline.jobs.gang import training
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
 from gangline.kube.pods import Pods
@@ -155,8 +156,7 @@ def _type(replica_type: str, job_kind: str | None) -> str:
 
 
 async def _log(client: Client, pod: Pod, container: str) -> str:
-    names = [found.name for found in pod.spec.containers]
-    chosen = container if container in names else names[0]
+    chosen = training(pod, container)
     try:
         async with aclosing(Pods(client).logs(pod.metadata.key, container=chosen)) as lines:
             return "".join([f"{line.decode(errors='replace')}\n" async for line in lines])

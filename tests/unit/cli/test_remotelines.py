@@ -1,9 +1,19 @@
 """A log that is read again where it was left: no line twice, none lost."""
 
-import pytest
+import asyncio
 
+import msgspec
+import pytest
+from aiohttp import web
+
+from gangline.api.core import Pod
+from gangline.base.clock import SystemClock
 from gangline.cli.loglines import Line
-from gangline.cli.remotelines import Mark, Unread
+from gangline.cli.remotelines import Mark, RemoteLines, Unread
+from gangline.kube.client import Client
+from gangline.kube.config import Connection
+from gangline.kube.http import HttpTransport
+from httpservers import serving
 
 
 def line(moment: str, text: str) -> Line:
@@ -42,3 +52,29 @@ def test_a_mark_says_from_when_on_to_read() -> None:
     since = Mark().after(line("05", "x")).since
     assert since is not None
     assert since.isoformat() == "2026-01-02T03:04:05+00:00"
+
+
+async def test_the_container_that_trains_is_read_whatever_it_is_called() -> None:
+    state = {"name": "mine", "state": {"terminated": {"exitCode": 0}}}
+    pod = msgspec.convert(
+        {
+            "metadata": {"name": "job-launcher", "namespace": "default", "uid": "u"},
+            "spec": {"containers": [{"name": "mine"}, {"name": "other"}]},
+            "status": {"phase": "Succeeded", "containerStatuses": [state]},
+        },
+        Pod,
+    )
+    asked: list[str] = []
+
+    async def log(request: web.Request) -> web.Response:
+        asked.append(request.query["container"])
+        return web.Response(body=b"2026-01-02T03:04:05.000000000Z trained\n")
+
+    async with serving(log) as url, HttpTransport(Connection(server=url)) as transport:
+        found = RemoteLines(Client(transport), "mpi", SystemClock())
+        found.seen(pod)
+        reading = asyncio.ensure_future(found.read())
+        await found.rest()
+        reading.cancel()
+        assert [said.text for said in found.lines()] == ["trained"]
+    assert asked == ["mine"]

@@ -193,6 +193,14 @@ def test_an_elastic_job_with_metrics_is_scaled() -> None:
     }
 
 
+def test_an_elastic_job_with_an_empty_list_of_metrics_is_scaled_by_those_of_the_server() -> None:
+    job = job_of(PT, ALONE, "el", elasticPolicy={"maxReplicas": 4, "metrics": []})
+    (scaler,) = PLAIN.companions(job, gang_of(PT, job))
+    # Not an empty list: the server fills it in, and it would be emptied again for ever.
+    assert "metrics" not in scaler.body["spec"]
+    assert scaler.body["spec"]["maxReplicas"] == 4
+
+
 @pytest.mark.parametrize("spec", [{}, {"elasticPolicy": {}}])
 def test_other_jobs_are_not_scaled(spec: dict[str, Any]) -> None:
     job = job_of(PT, ALONE, **spec)

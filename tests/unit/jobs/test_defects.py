@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gangline.api.core import Container
 from gangline.api.kinds import KINDS
 from gangline.api.mpijob import MPIJOB
 from gangline.api.paddlejob import PADDLEJOB
@@ -19,7 +20,7 @@ from gangline.frameworks.paddle import Paddle
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
-from gangline.jobs.actions import Refusal
+from gangline.jobs.actions import Note, Refusal
 from gangline.jobs.ending import refused
 from gangline.jobs.framework import Framework
 from gangline.testing.builders import make_job, make_member
@@ -120,7 +121,7 @@ def test_d4_a_permanent_exit_code_ends_the_job_properly(of: JobKind) -> None:
     assert intent.status.holds(ConditionType.FAILED)
     assert intent.status.completion_time == NOW
     assert intent.wake_after == timedelta(seconds=10)
-    assert [note.reason for note in intent.notes] == [f"{of.kind}Failed"]
+    assert [note.reason for note in intent.notes] == [f"{of.kind}Failed", "ExitedWithCode"]
     assert not intent.status.condition(ConditionType.RESTARTING)
 
 
@@ -151,6 +152,22 @@ def test_d7_an_evicted_launcher_is_made_anew() -> None:
     evicted = make_member("Launcher", of=MPIJOB, phase="Failed", reason="Evicted")
     intent = planned(Mpi(), one_of_each(MPIJOB, restart="OnFailure"), *team(MPIJOB, evicted))
     assert deleted(intent) == ["job-launcher"]
+
+
+@pytest.mark.parametrize(("code", "verdict"), [(1, ConditionType.FAILED), (137, ConditionType.RESTARTING)])
+def test_d7_an_exit_code_counts_whatever_an_mpi_job_calls_its_container(
+    code: int, verdict: ConditionType
+) -> None:
+    of = MPIJOB
+    pod = make_member(
+        "Launcher", of=of, phase="Failed", exit_code=code, finished_at=NOW, container="mpi-launcher"
+    )
+    containers = (Container(name="mpi-launcher"), Container(name="proxy"))
+    pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
+    intent = planned(Mpi(), one_of_each(of, restart="ExitCode"), *team(of, pod))
+    assert intent.status.holds(verdict)
+    assert intent.status.first_failure is not None
+    assert intent.status.first_failure.exit_code == code
 
 
 @every_kind
@@ -292,7 +309,22 @@ def test_d22_suspending_is_told_once(of: JobKind) -> None:
 @every_kind
 def test_d22_a_failure_is_told_as_a_warning(of: JobKind) -> None:
     intent = planned(BY_KIND[of.kind], one_of_each(of, restart="Never"), *team(of, failed(of, 1)))
-    assert [(note.reason, note.warning) for note in intent.notes] == [(f"{of.kind}Failed", True)]
+    assert [(note.reason, note.warning) for note in intent.notes] == [
+        (f"{of.kind}Failed", True),
+        ("ExitedWithCode", False),
+    ]
+
+
+@every_kind
+@pytest.mark.parametrize("policy", [{}, {"backoffLimit": 0}], ids=["for good", "by a limit"])
+def test_d22_the_exit_code_of_a_failure_is_told_once(of: JobKind, policy: dict[str, int]) -> None:
+    framework, wanted = BY_KIND[of.kind], one_of_each(of, restart="Never", policy=policy)
+    pods = team(of, failed(of, 3))
+    first = planned(framework, wanted, *pods)
+    name = next(pod.metadata.name for pod in pods if pod.status.phase == "Failed")
+    told = Note("ExitedWithCode", f"Pod: default.{name} exited with code 3")
+    assert [note for note in first.notes if note.reason == "ExitedWithCode"] == [told]
+    assert planned(framework, having(wanted, first.status), *pods).notes == ()
 
 
 @pytest.mark.parametrize("suspended", [False, True])

@@ -1,5 +1,6 @@
 """Plans become calls."""
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -124,6 +125,27 @@ async def test_many_pods_are_told_in_one_note() -> None:
     world = World()
     await world.act(*(Create("pods", pod(f"p-{n}")) for n in range(3)))
     assert [note.message for note in world.told] == ["Created 3 pods: p-0 to p-2"]
+
+
+class Overtaken(World):
+    """One that answers for the first pod only once the next one is there."""
+
+    async def create(self, kind: Any, body: JSON, *, namespace: str = "") -> Any:
+        if body["metadata"]["name"] == "p-0":
+            await self.next.wait()
+        self.next.set()
+        return await super().create(kind, body, namespace=namespace)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next = asyncio.Event()
+
+
+async def test_many_pods_are_told_from_the_first_seat_to_the_last_whichever_was_made_first() -> None:
+    world = Overtaken()
+    await world.act(*(Create("pods", pod(f"p-{number}")) for number in range(2)))
+    assert [name for verb, name in world.calls if verb == "create"] == ["p-1", "p-0"]
+    assert [note.message for note in world.told] == ["Created 2 pods: p-0 to p-1"]
 
 
 async def test_our_own_pod_that_the_cache_does_not_show_is_no_error() -> None:

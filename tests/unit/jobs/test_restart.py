@@ -7,11 +7,16 @@ import msgspec
 import pytest
 
 from gangline.api.core import ContainerState, ContainerStateTerminated, ContainerStatus
+from gangline.api.mpijob import MPIJOB
 from gangline.api.pytorchjob import PYTORCHJOB
 from gangline.api.tfjob import TFJOB
 from gangline.api.training import ConditionType, JobStatus, Ledger, RestartScope
+from gangline.api.xgboostjob import XGBOOSTJOB
+from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
+from gangline.frameworks.xgboost import XGBoost
+from gangline.jobs.framework import Framework
 from gangline.jobs.gang import Member
 from gangline.jobs.restart import LONGEST_DELAY, blames_peer, delayed, exhausted, failure, first, retryable
 from gangline.testing.builders import make_job, make_member
@@ -63,6 +68,34 @@ def test_a_failed_replica_is_sent_away_and_counted_before_it_goes(policy: str, c
     assert intent.status.restarts == 1
     assert intent.status.ledger.replaced == ("uid-job-worker-1",)
     assert conditions(intent.status) == [("Created", "True"), ("Restarting", "True")]
+
+
+@pytest.mark.parametrize(
+    ("framework", "told"),
+    [
+        (TORCH, "job job is restarting because Worker replica(s) failed."),
+        (TF, "job job is restarting because Worker replica(s) failed."),
+        # v1 judges these by their counters, and says so.
+        (XGBoost(), "XGBoostJob job is restarting because 2 Worker replica(s) failed."),
+        (Mpi(), "MPIJob job is restarting because 2 Worker replica(s) failed."),
+    ],
+    ids=lambda value: value.facts.kind if not isinstance(value, str) else "",
+)
+def test_a_restart_is_told_in_the_words_of_its_kind(framework: Framework[Any], told: str) -> None:
+    of = framework.facts
+    replicas: dict[str, Any] = {"launcher" if of is MPIJOB else "master": 1, "worker": 2}
+    gone = [make_member("Worker", n, of=of, phase="Failed", exit_code=143) for n in range(2)]
+    status = planned(framework, make_job(of, restart="ExitCode", **replicas), *gone).status
+    assert status.conditions[-1].message == told
+
+
+def test_a_lost_pod_is_no_replica_that_failed() -> None:
+    # A team that restarts together because one of it is gone: there is nothing to count.
+    wanted = make_job(XGBOOSTJOB, master=1, worker=1, policy=TOGETHER, restart="OnFailure")
+    pods = [make_member("Master", of=XGBOOSTJOB), make_member("Worker", of=XGBOOSTJOB)]
+    full = planned(XGBoost(), wanted, *pods).status
+    lost = planned(XGBoost(), having(wanted, full), pods[0]).status
+    assert lost.conditions[-1].message == "job job is restarting because Worker replica(s) failed."
 
 
 def test_a_restart_is_counted_once_however_often_it_is_seen() -> None:

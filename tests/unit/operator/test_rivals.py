@@ -125,16 +125,21 @@ def test_with_an_election_our_own_kind_are_no_rivals() -> None:
     assert list(pods(pod("kubeflow-training-operator"), ELECTED))
 
 
-def written(manager: str, *, age: float = 20, subresource: str = "status") -> WrittenJob:
+def written(
+    manager: str, *, age: float = 20, subresource: str = "status", managed_by: str = ""
+) -> WrittenJob:
     at = (NOW - timedelta(seconds=age)).isoformat().replace("+00:00", "Z")
     entry = {"manager": manager, "operation": "Update", "subresource": subresource, "time": at}
     body: JSON = {"metadata": {"namespace": "team", "name": "mnist", "managedFields": [entry]}}
+    if managed_by:
+        body["spec"] = {"runPolicy": {"managedBy": managed_by}}
     return decode(encode(body), WrittenJob)
 
 
 @pytest.mark.parametrize("manager", ["training-operator", "manager", "anything"])
-def test_who_writes_statuses_is_an_operator(manager: str) -> None:
-    (rival,) = writers(KINDS[0], written(manager), ALONE, NOW)
+@pytest.mark.parametrize("managed_by", ["", "kubeflow.org/training-operator"])
+def test_who_writes_statuses_is_an_operator(manager: str, managed_by: str) -> None:
+    (rival,) = writers(KINDS[0], written(manager, managed_by=managed_by), ALONE, NOW)
     assert rival.what == f"{manager} wrote the status of TFJob team/mnist 20 s ago"
 
 
@@ -145,8 +150,10 @@ def test_who_writes_statuses_is_an_operator(manager: str) -> None:
         written("kubectl-edit"),
         written("training-operator", age=600),
         written("kueue", subresource=""),
+        # It runs elsewhere, and who sent it there writes down here how it gets on.
+        written("kueue", managed_by="kueue.x-k8s.io/multikueue"),
     ],
-    ids=["ourselves", "a person", "long ago", "not the status"],
+    ids=["ourselves", "a person", "long ago", "not the status", "not our job"],
 )
 def test_other_writes_are_nothing_to_fear(found: WrittenJob) -> None:
     assert not list(writers(KINDS[0], found, ALONE, NOW))

@@ -32,6 +32,7 @@ NEVER = "Never"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BROKEN = (GroupPhase.RECOVERING.value, GroupPhase.UNSCHEDULABLE.value)
 _FEW = 16
+"""So many who went are always remembered, twice over: only a gang that loses many is looked through."""
 _NOWHERE: frozenset[str] = frozenset()
 
 

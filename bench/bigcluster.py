@@ -18,9 +18,9 @@ from bench.measure import resident
 
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.transport import Request, Response, Stream
+from gangline.kube.transport.api import Request, Response, Stream
 from gangline.runtime.events import Recorder
-from gangline.scheduler.service import SCHEME, Scheduler
+from gangline.scheduler.scheduler import SCHEME, Scheduler
 
 NODES, PODS, GANG = 5000, 50_000, 50
 OFFERS = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "16", "pods": "110"}

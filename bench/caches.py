@@ -19,7 +19,7 @@ import msgspec
 from bench.feed import filled
 from bench.measure import Figures, collector_off, median, resident, seconds, show, size, times
 
-from gangline.runtime.sharing import Sharing
+from gangline.runtime.interning import Sharing
 
 Pages = Iterable[bytes]
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.measure import machine
 
-from realkube import RealServer, find_assets
+from support.servers.real import RealServer, find_assets
 
 MOST = 2.0
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from gangline.api.core import Pod
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.transport import Frames, Request, Response, Stream
+from gangline.kube.transport.api import Frames, Request, Response, Stream
 from gangline.runtime.informer import Informer, Trim
 
 

@@ -19,9 +19,9 @@ from gangline.api.core import Pod
 from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.runtime.informer import Delta, Trim
+from gangline.runtime.interning import Sharing
 from gangline.runtime.limits import default_limiter
 from gangline.runtime.queue import Queue
-from gangline.runtime.sharing import Sharing
 
 CHUNK = 64 * 1024
 """In such pieces a busy connection brings a watch."""

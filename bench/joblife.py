@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 from bench.measure import Figures
 
-from realkube import RealServer
+from support.servers.real import RealServer
 
 NODE = "fake-0"
 AT_ONCE = 32

@@ -20,10 +20,10 @@ from gangline.api.core import ConfigMap, Namespace, Pod
 from gangline.api.meta import Key, Selector
 from gangline.base.tasks import run_all
 from gangline.kube.client import Client
-from gangline.kube.config import load
-from gangline.kube.http import HttpTransport
+from gangline.kube.config.connection import load
 from gangline.kube.options import PatchForm, WriteOptions
-from realkube import RealServer, cache_dir, find_assets
+from gangline.kube.transport.http import HttpTransport
+from support.servers.real import RealServer, cache_dir, find_assets
 
 GO = Path(__file__).with_name("goinformer")
 PYTHON = Path(__file__).with_name("pyinformer.py")

@@ -22,7 +22,7 @@ from bench.load import WATCHED
 from bench.measure import Figures, concluded, machine, median, rate, seconds, show, size, times
 from bench.servers import Gangline, Kubernetes, Server, call, load, memory
 
-from realkube import KUBERNETES_VERSION, find_assets
+from support.servers.real import KUBERNETES_VERSION, find_assets
 
 OURS, THEIRS = "gangline", "kube-apiserver + etcd"
 SIDES: Mapping[str, type[Gangline] | type[Kubernetes]] = {OURS: Gangline, THEIRS: Kubernetes}

@@ -12,8 +12,8 @@ from typing import Any
 from bench.joblife import Namespace, namespace, post_all, session_of
 from bench.measure import Figures, median, seconds, show, times
 
-from operators import Operator, running
-from realkube import RealServer
+from support.cluster.operators import Operator, running
+from support.servers.real import RealServer
 
 KIND = "PyTorchJob"  # of a huge TFJob every pod names all the others: that would measure the disk
 SMALL, PODS, HUGE = 20, 2, 2_000

@@ -26,8 +26,8 @@ from bench.joblife import Namespace, Workload, marks, namespace, post_all, sessi
 from bench.measure import Figures, concluded, cpu_seconds, machine, median, seconds, show, size, times
 from bench.servers import cpu
 
-from operators import FEW_SERVICES, GANGLINE, LIFTED, SHIPPED, Operator, install_crds, running
-from realkube import KUBERNETES_VERSION, Process, RealServer, find_assets
+from support.cluster.operators import FEW_SERVICES, GANGLINE, LIFTED, SHIPPED, Operator, install_crds, running
+from support.servers.real import KUBERNETES_VERSION, Process, RealServer, find_assets
 
 RAW = "raw client, 32 in flight"
 SIDES: Mapping[str, Operator] = {one.name: one for one in (GANGLINE, FEW_SERVICES, LIFTED, SHIPPED)}

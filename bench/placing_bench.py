@@ -20,14 +20,14 @@ import msgspec
 from bench.measure import Figures, machine, median, resident
 
 from gangline.api.meta import Key
-from gangline.api.placing import Node, Pod
+from gangline.api.scheduler_views import Node, Pod
 from gangline.api.scheduling import Topology
-from gangline.scheduler.cluster import Cluster
-from gangline.scheduler.model import Ask, Need, Placement, Policy, Wait
-from gangline.scheduler.reading import shape_of
-from gangline.scheduler.schedule import schedule
-from gangline.scheduler.shape import Shape
-from gangline.scheduler.shapes import Shapes
+from gangline.scheduler.cache.nodes import Cluster
+from gangline.scheduler.cycle.cycle import schedule
+from gangline.scheduler.pods.decode import shape_of
+from gangline.scheduler.pods.shape import Shape
+from gangline.scheduler.pods.shapes import Shapes
+from gangline.scheduler.types.cycle import Ask, Need, Placement, Policy, Wait
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"

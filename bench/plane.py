@@ -5,10 +5,10 @@ import signal
 import sys
 from pathlib import Path
 
+from gangline.apiserver.store.sqlite import Durability, SqliteJournal
+from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.local.plane import PlaneSettings, api_plane
-from gangline.local.store.sqlite import Durability, SqliteJournal
-from gangline.local.store.store import Store
 
 
 async def serve(folder: Path, port: int, token: str) -> None:

@@ -233,7 +233,7 @@ def changes(total: int) -> Iterator[bytes]:
 
 def _record() -> None:
     """Let a real server store the first pod, and keep what it gives back."""
-    from realkube import RealServer
+    from support.servers.real import RealServer
 
     with RealServer() as server:
         server.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})

@@ -19,12 +19,12 @@ from gangline.api.core import ConfigMap, Pod
 from gangline.api.meta import EVERYTHING, Key, ListMeta, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config import load
-from gangline.kube.http import HttpTransport
+from gangline.kube.config.connection import load
 from gangline.kube.pages import Page
+from gangline.kube.transport.http import HttpTransport
 from gangline.kube.watch import WatchEvent
 from gangline.runtime.informer import Delta, Informer
-from gangline.runtime.sharing import Sharing
+from gangline.runtime.interning import Sharing
 
 
 class Since:

@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.measure import Figures, concluded, machine, median, rate, seconds, show, size
 from bench.schedulers import GANGLINE, GPUS, LIMIT, Load, Side, Stage, idle, kube_scheduler, stage
 
-from operators import GANGLINE as OPERATOR
-from operators import install_crds
-from realkube import KUBERNETES_VERSION, RealServer, find_assets
+from support.cluster.operators import GANGLINE as OPERATOR
+from support.cluster.operators import install_crds
+from support.servers.real import KUBERNETES_VERSION, RealServer, find_assets
 
 LOADS = ("10x100", "1x1000", "200x4")
 NODES = (500, 2000)

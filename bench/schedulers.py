@@ -22,7 +22,7 @@ import msgspec
 import psutil
 from bench.measure import Figures
 
-from realkube import HOST, Process, RealServer, RealServerError, free_ports
+from support.servers.real import HOST, Process, RealServer, RealServerError, free_ports
 
 T = TypeVar("T")
 

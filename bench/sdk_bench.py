@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.measure import machine
 
-from operators import GANGLINE, install_crds
-from realclients import LocalPlane, beside_ours, find_kubeflow
-from realkube import RealServer, find_assets
+from support.cluster.clients import LocalPlane, beside_ours, find_kubeflow
+from support.cluster.operators import GANGLINE, install_crds
+from support.servers.real import RealServer, find_assets
 
 SDKS = {"Kubeflow": "kubeflow.training", "gangline": "gangline"}
 MOST = 1.1  # as fast, and a tenth for noise

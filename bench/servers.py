@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 from bench.measure import Figures
 
-from realkube import HOST, Process, RealServer, free_ports
+from support.servers.real import HOST, Process, RealServer, free_ports
 
 PLANE, LOAD = Path(__file__).with_name("plane.py"), Path(__file__).with_name("load.py")
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -18,10 +18,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.measure import Figures, machine, rate, seconds, show
 
 from gangline.api.meta import JSON
-from gangline.local.store.paths import collection_prefix, object_path
-from gangline.local.store.records import Write
-from gangline.local.store.sqlite import Durability, SqliteJournal
-from gangline.local.store.store import Store
+from gangline.apiserver.store.paths import collection_prefix, object_path
+from gangline.apiserver.store.records import Write
+from gangline.apiserver.store.sqlite import Durability, SqliteJournal
+from gangline.apiserver.store.store import Store
 
 PODS = collection_prefix("", "pods")
 SIZE = 4096

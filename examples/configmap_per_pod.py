@@ -10,8 +10,8 @@ from gangline.api.core import ConfigMap, Pod
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client, Writer
-from gangline.kube.config import load
-from gangline.kube.http import HttpTransport
+from gangline.kube.config.connection import load
+from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.cache import Cache
 from gangline.runtime.leader import Leader, LeaseSettings, unique_identity
 from gangline.runtime.manager import Manager

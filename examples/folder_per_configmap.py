@@ -11,8 +11,8 @@ from gangline.api.core import ConfigMap, Secret
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client, Writer
-from gangline.kube.config import Connection, load
-from gangline.kube.http import HttpTransport
+from gangline.kube.config.connection import Connection, load
+from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.cache import Cache
 from gangline.runtime.leader import Leader, unique_identity
 from gangline.runtime.manager import Manager

@@ -1,12 +1,12 @@
-"""Writes manifests/crds from the code: `python hack/crds.py`. tests/unit/schema/test_crds.py fails when they differ."""
+"""Writes manifests/crds from the code: `python hack/crds.py`. tests/unit/schema/crds/test_job_crds.py fails when they differ."""
 
 from pathlib import Path
 
-from gangline.api.kinds import KINDS
-from gangline.api.training import GROUP
-from gangline.cli.crds import as_yaml
-from gangline.schema.crds import crd
-from gangline.schema.gangcrds import GANG_RESOURCES, gang_crd
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.training import GROUP
+from gangline.cli.authoring.crds import as_yaml
+from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd
+from gangline.schema.crds.job_crds import crd
 
 FOLDER = Path(__file__).parent.parent / "manifests" / "crds"
 HEADER = "# Made by hack/crds.py from the types in gangline.api: do not edit.\n"

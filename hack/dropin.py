@@ -1,7 +1,7 @@
 """Plays drop-in scenarios (tests/data/drop-in) against an operator on a real API server of its own.
 
-    python hack/dropin.py check [NAME...] [--operator gangline|peer|lifted]   print every difference; exit 1 if there is one
-    python hack/dropin.py record NAME...                                      write what the peer makes of them
+    python hack/kubeflow.py check [NAME...] [--operator gangline|peer|lifted]   print every difference; exit 1 if there is one
+    python hack/kubeflow.py record NAME...                                      write what the peer makes of them
 
 hack/kubernetes.sh and hack/peer.sh build what it needs. The peer is slow, so few are played at once with it.
 """
@@ -15,12 +15,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import dropin
-from dropin import Scenario
-from dropinplay import CHECKING, RECORDING, Patience, player_of
 from gangline.base.clock import SystemClock
-from operators import GANGLINE, LIFTED, SHIPPED, Operator, running
-from realkube import RealServer
+from support.cases import kubeflow
+from support.cases.kubeflow import Scenario
+from support.cases.kubeflow_play import CHECKING, RECORDING, Patience, player_of
+from support.cluster.operators import GANGLINE, LIFTED, SHIPPED, Operator, running
+from support.servers.real import RealServer
 
 OPERATORS = {"gangline": GANGLINE, "peer": SHIPPED, "lifted": LIFTED}
 SLOW = Patience(quiet=1.5)
@@ -28,7 +28,7 @@ SLOW = Patience(quiet=1.5)
 
 def main() -> int:
     asked = _arguments()
-    chosen = [one for one in dropin.scenarios() if not asked.names or one.name in asked.names]
+    chosen = [one for one in kubeflow.scenarios() if not asked.names or one.name in asked.names]
     operator: Operator = OPERATORS[asked.operator]
     missing = operator.missing()
     if missing:
@@ -43,9 +43,9 @@ def main() -> int:
     print(f"played {len(found)} in {time.perf_counter() - began:.0f} s")
     if asked.what == "record":
         for name, shots in found.items():
-            dropin.save_golden(name, shots, asked.golden)
+            kubeflow.save_golden(name, shots, asked.golden)
         return 0
-    return report(found, asked.golden, dropin.known() if operator is GANGLINE else [])
+    return report(found, asked.golden, kubeflow.known() if operator is GANGLINE else [])
 
 
 def _arguments() -> argparse.Namespace:
@@ -54,7 +54,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--operator", choices=OPERATORS)
     parser.add_argument("--at-once", type=int, help="how many are played at once (64; with the peer 6)")
-    parser.add_argument("--golden", type=Path, default=dropin.DATA / "golden", help="where recordings are")
+    parser.add_argument("--golden", type=Path, default=kubeflow.DATA / "golden", help="where recordings are")
     parser.add_argument("--log", type=Path, help="keep the operator's log there")
     asked = parser.parse_args()
     if asked.what == "record" and asked.operator == "gangline":
@@ -69,8 +69,8 @@ def play(
 ) -> dict[str, list[object]]:
     record = asked.what == "record"
     patience = RECORDING if record else CHECKING if operator is GANGLINE else SLOW
-    known = dropin.known() if operator is GANGLINE else []
-    cases = [(one, None if record else dropin.golden(one.name, asked.golden)) for one in chosen]
+    known = kubeflow.known() if operator is GANGLINE else []
+    cases = [(one, None if record else kubeflow.golden(one.name, asked.golden)) for one in chosen]
 
     async def all_of_them() -> dict[str, list[object]]:
         async with player_of(server, SystemClock(), known) as player:
@@ -84,11 +84,11 @@ def play(
         return asyncio.run(all_of_them())
 
 
-def report(found: dict[str, list[object]], golden: Path, meant: list[dropin.Known]) -> int:
+def report(found: dict[str, list[object]], golden: Path, meant: list[kubeflow.Known]) -> int:
     same = 0
     for name, shots in sorted(found.items()):
-        places = dropin.differences(name, dropin.golden(name, golden), shots)
-        unmeant = dropin.unknown(places, meant)
+        places = kubeflow.differences(name, kubeflow.golden(name, golden), shots)
+        unmeant = kubeflow.unknown(places, meant)
         same += not unmeant
         for place in unmeant:
             print(place)

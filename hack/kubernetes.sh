@@ -8,7 +8,7 @@
 # ten minutes on two cores. Set KUBEBUILDER_ASSETS to use binaries you already have.
 #
 #   GANGLINE_CACHE      where they are kept         (default: ~/.cache/gangline)
-#   KUBERNETES_VERSION  what is built               (default: 1.34.4; tests/realkube.py must agree)
+#   KUBERNETES_VERSION  what is built               (default: 1.34.4; tests/support/servers/real.py must agree)
 #
 # Tests of Kubernetes' own gang scheduling take newer ones, 1.36.3 and 1.37.1, and are skipped without them:
 #

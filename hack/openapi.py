@@ -28,7 +28,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import realkube  # noqa: E402
+from support.servers import real  # noqa: E402
 
 DATA = ROOT / "src" / "gangline" / "schema" / "data"
 VECTORS = ROOT / "tests" / "data"
@@ -63,7 +63,7 @@ GROUP, VERSION, KIND, PLURAL = "sentinelgroup.test", "v777", "Sentinelkind", "se
 
 
 def main() -> None:
-    with realkube.RealServer() as server:
+    with real.RealServer() as server:
         documents = {name: narrowed(name, fetch(server, f"/openapi/v3/{name}")) for name in SERVED}
         for root in ("api", "apis", "version", *sorted({"/".join(n.split("/")[:2]) for n in SERVED[1:]})):
             documents[root] = fetch(server, f"/openapi/v3/{root}")
@@ -87,7 +87,7 @@ def main() -> None:
     write(DATA / "documents.json.xz", lzma.compress(contents, preset=9 | lzma.PRESET_EXTREME))
 
 
-def fetch(server: realkube.RealServer, path: str, accept: str = "application/json") -> Any:
+def fetch(server: real.RealServer, path: str, accept: str = "application/json") -> Any:
     headers = {"Authorization": f"Bearer {server.token}", "Accept": accept}
     request = urllib.request.Request(server.url + path, headers=headers)
     secure = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=server.ca))
@@ -214,7 +214,7 @@ def bare(schema: Any) -> Any:
 # Custom resources
 
 
-def template(server: realkube.RealServer, scope: str) -> Any:
+def template(server: real.RealServer, scope: str) -> Any:
     """The document of a group with one custom resource that has every subresource."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     definition = {
@@ -247,7 +247,7 @@ def template(server: realkube.RealServer, scope: str) -> Any:
     return document
 
 
-def wait(server: realkube.RealServer, path: str, status: int) -> None:
+def wait(server: real.RealServer, path: str, status: int) -> None:
     deadline = time.monotonic() + 60
     while server.call("GET", path).status != status:
         if time.monotonic() > deadline:

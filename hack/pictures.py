@@ -304,7 +304,7 @@ def terminal(source: str) -> str:
 def record() -> str:
     """Run the demo on a terminal; what is on its screen at the end."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from terminals import Terminal
+    from support.terminal import Terminal
 
     with Terminal([sys.executable, "-m", "gangline", "demo"], cwd=ROOT, size=(40, 100)) as terminal:
         if terminal.finish() != 0:

@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gangline.api.kinds import KINDS
+from gangline.api.kubeflow.kinds import KINDS
 from gangline.api.scheduling import PODGROUPS, QUEUES
-from gangline.schema.crds import schema
-from gangline.schema.gangcrds import gang_crd
+from gangline.schema.crds.gang_crds import gang_crd
+from gangline.schema.crds.job_crds import schema
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -206,7 +206,7 @@ def _short(name: str, found: Any) -> str:
 
 def _clean(written: str) -> str:
     for start in (
-        "gangline.api.training.",
+        "gangline.api.kubeflow.training.",
         "gangline.api.meta.",
         "gangline.jobs.framework.",
         "collections.abc.",

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 import hypothesis
 import pytest
 
-from realkube import RealServer, find_assets
+from support.servers.real import RealServer, find_assets
 
 # Some machines forbid bytecode. But these tests start Python hundreds of times, and without it every start compiles
 # hundreds of modules: most of what many tests would take.

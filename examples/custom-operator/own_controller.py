@@ -15,8 +15,8 @@ from gangline.base.clock import Clock, SystemClock
 from gangline.jobs.gangs.podgroup import GangScheduler
 from gangline.jobs.gangs.volcano import Volcano
 from gangline.kube.client import Client
-from gangline.kube.config import Connection, load
-from gangline.kube.http import HttpTransport
+from gangline.kube.config.connection import Connection, load
+from gangline.kube.transport.http import HttpTransport
 from gangline.operator import JobReconciler, scheme_of
 from gangline.runtime.cache import Cache
 from gangline.runtime.events import EventType, Recorder

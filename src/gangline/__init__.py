@@ -5,13 +5,13 @@
 Names are looked up when first used: importing this package imports next to nothing.
 """
 
-from gangline.base.lazily import looked_up
+from gangline.base.lazy_exports import looked_up
 
 __version__ = "0.1.0"
 
 _NAMES = {
-    "gangline.sdk.aio": ("AsyncTrainingClient",),
-    "gangline.sdk.builders": (
+    "gangline.sdk.async_client": ("AsyncTrainingClient",),
+    "gangline.sdk.build.jobs": (
         "Replica",
         "jax_job",
         "mpi_job",

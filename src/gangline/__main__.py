@@ -15,9 +15,9 @@ def main() -> int:
         import gc
 
         gc.disable()
-        from gangline.cli import quick
+        from gangline.cli import fastpath
 
-        code = quick.run(sys.argv[2:])
+        code = fastpath.run(sys.argv[2:])
         if code is not None:
             return code
         gc.enable()

@@ -8,17 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fakekubelet import fakekubelet, find_fakekubelet
 from gangline.api.core import Namespace
+from gangline.apiserver.http.authentication import User
+from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config import Connection, load
-from gangline.kube.credentials import StaticToken
-from gangline.kube.http import HttpTransport
+from gangline.kube.config.connection import Connection, load
+from gangline.kube.config.credentials import StaticToken
+from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import PlaneSettings, api_plane
-from gangline.local.server.auth import User
-from gangline.local.store.store import Store
-from realkube import RealServer
+from support.cluster.kubelet import fakekubelet, find_fakekubelet
+from support.servers.real import RealServer
 
 REAL = pytest.param("real", marks=[pytest.mark.real, pytest.mark.xdist_group("real")])
 

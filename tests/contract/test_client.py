@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from gangline.api.codec import to_json
+from gangline.api.codec.codec import to_json
 from gangline.api.core import ConfigMap, Event, Lease, LeaseSpec, Namespace, Pod
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.kube.client import Client
-from gangline.kube.config import Connection, Impersonation
-from gangline.kube.credentials import StaticToken
+from gangline.kube.config.connection import Connection, Impersonation
+from gangline.kube.config.credentials import StaticToken
 from gangline.kube.discovery import resources, served, version
 from gangline.kube.errors import (
     AlreadyExists,
@@ -27,10 +27,19 @@ from gangline.kube.errors import (
     NotFound,
     Unauthorized,
 )
-from gangline.kube.http import HttpTransport
 from gangline.kube.options import FieldValidation, PatchForm, Propagation, WriteOptions
+from gangline.kube.transport.http import HttpTransport
 from gangline.kube.watch import Change, ChangeType
-from kubeobjects import DEPLOYMENTS, WIDGETS, config_map, defined, deployment, eventually, pod, unique
+from support.builders.objects import (
+    DEPLOYMENTS,
+    WIDGETS,
+    config_map,
+    defined,
+    deployment,
+    eventually,
+    pod,
+    unique,
+)
 
 REVIEWS = Resource(
     "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", dict, namespaced=False

@@ -17,10 +17,10 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.jobs.gangs.volcano import Volcano
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
+from gangline.kube.config.connection import Connection
 from gangline.kube.errors import NotFound
-from gangline.kube.http import HttpTransport
 from gangline.kube.options import PatchForm
+from gangline.kube.transport.http import HttpTransport
 from gangline.operator import scheme_of
 from gangline.operator.definitions import CRDS, define
 from gangline.operator.engine import Engine

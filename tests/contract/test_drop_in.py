@@ -1,6 +1,6 @@
 """`gangline operator` makes of every job what the Kubeflow training operator made of it, on a real API server.
 
-tests/data/drop-in has the scenarios and the recordings; hack/dropin.py plays some of them by hand and records more.
+tests/data/drop-in has the scenarios and the recordings; hack/kubeflow.py plays some of them by hand and records more.
 """
 
 import asyncio
@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-import dropin
-from dropin import Difference
-from dropinplay import player_of
 from gangline.base.clock import SystemClock
-from operators import GANGLINE, running
-from realkube import RealServer, find_assets
+from support.cases import kubeflow
+from support.cases.kubeflow import Difference
+from support.cases.kubeflow_play import player_of
+from support.cluster.operators import GANGLINE, running
+from support.servers.real import RealServer, find_assets
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("drop-in"), pytest.mark.timeout(600)]
 
-NAMES = [scenario.name for scenario in dropin.scenarios()]
-KNOWN = dropin.known()
+NAMES = [scenario.name for scenario in kubeflow.scenarios()]
+KNOWN = kubeflow.known()
 DEFECT = re.compile(r"D([1-9]|[12][0-9]|3[0-4]): \S+")
 
 
@@ -32,10 +32,10 @@ def different(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Dif
     if assets is None or not (assets / "kube-controller-manager").exists():
         give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
         give_up("real kube-apiserver and kube-controller-manager not found: run hack/kubernetes.sh")
-    recorded = {name: dropin.golden(name) for name in NAMES}
+    recorded = {name: kubeflow.golden(name) for name in NAMES}
 
     async def play() -> dict[str, list[Any]]:
-        cases = [(scenario, recorded[scenario.name]) for scenario in dropin.scenarios()]
+        cases = [(scenario, recorded[scenario.name]) for scenario in kubeflow.scenarios()]
         async with player_of(server, SystemClock(), KNOWN) as player:
             return await player.play_all(cases)
 
@@ -45,12 +45,12 @@ def different(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Dif
     ):
         server.start_controller_manager()  # now that it can see the jobs
         found = asyncio.run(play())
-    return {name: dropin.differences(name, recorded[name], shots) for name, shots in found.items()}
+    return {name: kubeflow.differences(name, recorded[name], shots) for name, shots in found.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_job_is_served_as_before(different: Mapping[str, list[Difference]], name: str) -> None:
-    unmeant = dropin.unknown(different[name], KNOWN)
+    unmeant = kubeflow.unknown(different[name], KNOWN)
     assert not unmeant, "\n".join(map(str, unmeant))
 
 
@@ -60,6 +60,6 @@ def test_every_known_difference_is_still_there(different: Mapping[str, list[Diff
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda one: one.prefix)
-def test_a_known_difference_names_the_defect_it_does_without(known: dropin.Known) -> None:
+def test_a_known_difference_names_the_defect_it_does_without(known: kubeflow.Known) -> None:
     assert DEFECT.match(known.why), known
     assert known.prefix.partition("[")[0] in NAMES

@@ -8,10 +8,10 @@ import pytest
 from gangline.api.core import ConfigMap
 from gangline.api.meta import Key, Selector
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
+from gangline.kube.config.connection import Connection
 from gangline.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, ServerError
-from gangline.kube.express import express
-from gangline.kube.http import HttpTransport
+from gangline.kube.transport.http import HttpTransport
+from gangline.kube.transport.raw.pool import express
 from gangline.kube.watch import Change
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from faults import FaultyProxy
 from gangline.api.core import ConfigMap, ServiceAccount
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config import Connection, load
-from gangline.kube.credentials import StaticToken, TokenFile
-from gangline.kube.http import HttpTransport
+from gangline.kube.config.connection import Connection, load
+from gangline.kube.config.credentials import StaticToken, TokenFile
+from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.informer import Informer
-from realkube import RealServer
+from support.servers.proxy import FaultyProxy
+from support.servers.real import RealServer
 
 PATIENCE = 90.0  # seconds; a busy machine, a server that starts and a back-off
 

@@ -4,14 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gangline.api.documents import Document, documents
+from gangline.api.codec.documents import Document, documents
+from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import Key
 from gangline.api.scheduling import Queue
-from gangline.api.training import JobKind
-from gangline.cli.findings import kind_of
-from gangline.cli.fit import fits
-from gangline.kube.config import Connection
-from gangtown import TOWN, Town, town_on
+from gangline.cli.manifests.lint import kind_of
+from gangline.cli.plan.fit import fits
+from gangline.kube.config.connection import Connection
+from support.cluster.scheduler_env import TOWN, Town, town_on
 
 JOB = """\
 apiVersion: kubeflow.org/v1

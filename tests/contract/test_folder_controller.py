@@ -10,7 +10,7 @@ from gangline.api.core import ConfigMap, Lease, Secret
 from gangline.api.meta import Key
 from gangline.base.tasks import beside
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
+from gangline.kube.config.connection import Connection
 from gangline.kube.errors import NotFound
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "folder_per_configmap.py"

@@ -16,7 +16,7 @@ from gangline.kube.discovery import resources, served
 from gangline.kube.errors import AlreadyExists, Invalid
 from gangline.kube.options import FieldValidation, WriteOptions
 from gangline.operator.definitions import CRDS
-from gangline.schema.gangcrds import GANG_RESOURCES, gang_crd, gang_crds
+from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd, gang_crds
 
 CLOCK = SystemClock()
 

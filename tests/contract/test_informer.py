@@ -15,11 +15,11 @@ from gangline.api.meta import JSON, Key, Object, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config import load
-from gangline.kube.http import HttpTransport
+from gangline.kube.config.connection import load
+from gangline.kube.transport.http import HttpTransport
 from gangline.kube.watch import Bookmark, Change, ChangeType
 from gangline.runtime.informer import Delta, Informer
-from realkube import RealServer
+from support.servers.real import RealServer
 
 PATIENCE = 60.0
 

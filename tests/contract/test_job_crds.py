@@ -11,25 +11,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangline.api.codec import to_json
-from gangline.api.jaxjob import JAXJOB
-from gangline.api.kinds import KINDS
+from gangline.api.codec.codec import to_json
+from gangline.api.kubeflow.jaxjob import JAXJOB
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.mpijob import MPIJOB
+from gangline.api.kubeflow.paddlejob import PADDLEJOB
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.training import MULTIKUEUE, OURS, JobKind, JobStatus
 from gangline.api.meta import JSON, Key
-from gangline.api.mpijob import MPIJOB
-from gangline.api.paddlejob import PADDLEJOB
-from gangline.api.pytorchjob import PYTORCHJOB
 from gangline.api.scheme import Resource
-from gangline.api.tfjob import TFJOB
-from gangline.api.training import MULTIKUEUE, OURS, JobKind, JobStatus
+from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, BadRequest, Invalid, NotFound
 from gangline.kube.options import FieldValidation, WriteOptions
-from gangline.local.store.store import Store
 from gangline.operator.definitions import CRDS
-from gangline.schema.crds import crd
-from jobrefusals import REFUSED, containers, edited, job, spec, template, with_replicas
-from jobshapes import accepted, filled
+from gangline.schema.crds.job_crds import crd
+from support.builders.job_shapes import accepted, filled
+from support.cases.invalid_jobs import REFUSED, containers, edited, job, spec, template, with_replicas
 
 GROUP = "jobs.contract.example.com"
 POLL = timedelta(milliseconds=20)

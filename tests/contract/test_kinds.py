@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kindcases import (
+from support.cases.kinds import (
     RESOURCES,
     Outcome,
     load,
@@ -22,7 +22,7 @@ from kindcases import (
     placed,
     told,
 )
-from realkube import RealServer
+from support.servers.real import RealServer
 
 JSON = dict[str, Any]
 NOT_OURS = {400, 403, 409, 500}

@@ -12,7 +12,7 @@ import pytest
 
 from gangline.api.meta import Key
 from gangline.kube.client import Client
-from gangline.kube.config import Connection, load
+from gangline.kube.config.connection import Connection, load
 from gangline.kube.errors import (
     BadRequest,
     Forbidden,
@@ -21,14 +21,14 @@ from gangline.kube.errors import (
     ServerError,
     StreamBroken,
 )
-from gangline.kube.exec import V4, Channel, Completed, ExecSession
-from gangline.kube.http import HttpTransport
 from gangline.kube.paths import item
 from gangline.kube.pods import PODS, Pods
-from gangline.kube.transport import Request
-from httpservers import speaking
-from kubeobjects import node, pod, running, unique
-from realkube import RealServer
+from gangline.kube.streams import V4, Channel, Completed, ExecSession
+from gangline.kube.transport.api import Request
+from gangline.kube.transport.http import HttpTransport
+from support.builders.objects import node, pod, running, unique
+from support.servers.http import speaking
+from support.servers.real import RealServer
 
 OTHER_UID = "00000000-0000-0000-0000-000000000000"
 

@@ -12,13 +12,13 @@ from gangline.api.core import Lease, ObjectReference
 from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config import Connection, load
+from gangline.kube.config.connection import Connection, load
 from gangline.kube.errors import Unreachable
-from gangline.kube.http import HttpTransport
-from gangline.kube.transport import Request, Response
+from gangline.kube.transport.api import Request, Response
+from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.events import EventType, Recorder
 from gangline.runtime.leader import Leader, LeaseSettings, LostLeadership
-from realkube import RealServer
+from support.servers.real import RealServer
 
 CLOCK = SystemClock()
 QUICK = LeaseSettings(

@@ -3,7 +3,7 @@
 from gangline.api.core import ConfigMap
 from gangline.api.meta import Key, Selector
 from gangline.kube.client import Client
-from kubeobjects import config_map
+from support.builders.objects import config_map
 
 
 async def test_list_of_megabytes_arrives_whole(client: Client, namespace: str) -> None:

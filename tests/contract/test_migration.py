@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kinds import KINDS
-from moving import DEPLOYMENTS, ROOT, TEAM, US, Cluster, Job
-from operators import SHIPPED, install_crds, peer_crds, shipped_folder
-from realkube import HOST, USERS, RealServer, find_assets
+from gangline.api.kubeflow.kinds import KINDS
+from support.cluster.migration import DEPLOYMENTS, ROOT, TEAM, US, Cluster, Job
+from support.cluster.operators import SHIPPED, install_crds, peer_crds, shipped_folder
+from support.servers.real import HOST, USERS, RealServer, find_assets
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("operator"), pytest.mark.timeout(300)]
 

@@ -20,14 +20,14 @@ import yaml
 
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config import load
-from gangline.kube.http import HttpTransport
-from gangline.why.case import Patience
+from gangline.kube.config.connection import load
+from gangline.kube.transport.http import HttpTransport
 from gangline.why.collect import collect
 from gangline.why.diagnose import diagnose
-from gangline.why.report import Cause
-from operators import GANGLINE, install_crds
-from realkube import HOST, USERS, Process, RealServer, cache_dir, free_ports
+from gangline.why.model.case import Patience
+from gangline.why.model.report import Cause
+from support.cluster.operators import GANGLINE, install_crds
+from support.servers.real import HOST, USERS, Process, RealServer, cache_dir, free_ports
 
 NEEDED = ("kube-apiserver", "etcd", "kube-scheduler")
 KEEPER = "kube-controller-manager"

@@ -10,9 +10,9 @@ from gangline.api.core import Lease, Node, Pod
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.local.node import node as nodes
-from gangline.local.node.plan import Backoff
-from gangline.local.node.settings import NodeSettings
+from gangline.node import kubelet as nodes
+from gangline.node.pods.plan import Backoff
+from gangline.node.settings import NodeSettings
 from gangline.runtime.informer import Informer
 
 

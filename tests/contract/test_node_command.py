@@ -12,11 +12,11 @@ from gangline.api.core import Node, Pod
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config import load
-from gangline.kube.http import HttpTransport
+from gangline.kube.config.connection import load
 from gangline.kube.pods import Pods
+from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.informer import Informer
-from realkube import RealServer
+from support.servers.real import RealServer
 
 
 @contextmanager

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gangline.api.kinds import KINDS
-from gangline.api.training import JobKind
-from operators import GANGLINE, install_crds
-from realkube import HOST, USERS, Process, RealServer, find_assets, free_ports
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.training import JobKind
+from support.cluster.operators import GANGLINE, install_crds
+from support.servers.real import HOST, USERS, Process, RealServer, find_assets, free_ports
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("operator")]
 

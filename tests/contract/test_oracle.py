@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.local.plane import PlaneSettings, api_plane
-from gangline.local.store.store import Store
-from oracle import Oracle, Player, session_of
+from support.cases.apiserver import Oracle, Player, session_of
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT.parent / "shared" / "api-oracle"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from operators import GANGLINE, running
-from realclients import CLIENTS, find_kubeflow, find_tfjob
-from realkube import Process, RealServer
+from support.cluster.clients import CLIENTS, find_kubeflow, find_tfjob
+from support.cluster.operators import GANGLINE, running
+from support.servers.real import Process, RealServer
 
 PATIENCE = 110.0
 NAMESPACE = NODE = "other-sdks"

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.local.server.apply.apply import LAST_APPLIED, Applied, ApplyConflict, applied
-from gangline.local.server.apply.managed import updated
-from gangline.local.server.apply.tracked import Tracked, tracked
-from gangline.local.server.patch import copied, json_patch, merge_patch
-from gangline.local.server.refused import Refused
-from gangline.local.server.strategic import strategic_merge
-from gangline.schema.openapi import types_of, types_of_crd
-from realkube import Answer, RealServer
+from gangline.apiserver.apply.apply import LAST_APPLIED, Applied, ApplyConflict, applied
+from gangline.apiserver.apply.managed import updated
+from gangline.apiserver.apply.tracked import Tracked, tracked
+from gangline.apiserver.errors import Refused
+from gangline.apiserver.patch.json_patch import copied, json_patch, merge_patch
+from gangline.apiserver.patch.strategic import strategic_merge
+from gangline.schema.typed.openapi import types_of, types_of_crd
+from support.servers.real import Answer, RealServer
 
 ROUNDS = int(os.environ.get("GANGLINE_FUZZ_ROUNDS", "6"))
 STEPS = 14

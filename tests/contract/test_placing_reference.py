@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from gangline.api.codec import encode
+from gangline.api.codec.codec import encode
 from gangline.api.meta import JSON, Key, Selector
-from gangline.api.placing import PLACING, Claim, CSINode, Namespace, Node, PersistentVolume, Pod
+from gangline.api.scheduler_views import PLACING, Claim, CSINode, Namespace, Node, PersistentVolume, Pod
 from gangline.base.tasks import for_each
 from gangline.kube.client import Client
-from gangline.kube.config import load
-from gangline.kube.http import HttpTransport
-from gangline.scheduler.cluster import Cluster
-from gangline.scheduler.model import Placement
-from gangline.scheduler.reading import resident_of, shape_of
-from gangs import make_ask
-from kubeobjects import eventually
-from placingcases import CASE, NOT_READY, PROBE, Case, cases
-from realkube import Process, RealServer, find_assets
+from gangline.kube.config.connection import load
+from gangline.kube.transport.http import HttpTransport
+from gangline.scheduler.cache.nodes import Cluster
+from gangline.scheduler.pods.decode import resident_of, shape_of
+from gangline.scheduler.types.cycle import Placement
+from support.builders.objects import eventually
+from support.builders.scheduler_inputs import make_ask
+from support.cases.placing import CASE, NOT_READY, PROBE, Case, cases
+from support.servers.real import Process, RealServer, find_assets
 
 SCHEDULER = "reference"
 CLUSTERS = int(os.environ.get("GANGLINE_PLACING_CASES", "25"))

@@ -8,7 +8,7 @@ from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
 from gangline.kube.client import Client
 from gangline.kube.errors import Invalid
-from podcases import BAD, FINE, GOOD
+from support.cases.pods import BAD, FINE, GOOD
 
 PODS = Resource("", "v1", "Pod", "pods", dict[str, Any])
 

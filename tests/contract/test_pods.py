@@ -14,7 +14,7 @@ from gangline.kube.errors import (
 )
 from gangline.kube.options import WriteOptions
 from gangline.kube.pods import Pods
-from kubeobjects import BUDGETS, node, pod, running, unique
+from support.builders.objects import BUDGETS, node, pod, running, unique
 
 OTHER_UID = "00000000-0000-0000-0000-000000000000"
 

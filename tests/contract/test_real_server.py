@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from realkube import RealServer, cache_dir, find_assets
+from support.servers.real import RealServer, cache_dir, find_assets
 
 KUBERNETES_SH = Path(__file__).parents[2] / "hack" / "kubernetes.sh"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from operators import GANGLINE, running
-from realkube import RealServer
+from support.cluster.operators import GANGLINE, running
+from support.servers.real import RealServer
 
 TRAIN = """\
 import json, os

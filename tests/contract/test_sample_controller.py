@@ -16,11 +16,11 @@ from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.base.tasks import run_all
 from gangline.kube.client import Client
-from gangline.kube.config import load
+from gangline.kube.config.connection import load
 from gangline.kube.errors import NotFound
-from gangline.kube.http import HttpTransport
+from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.informer import Delta, Informer
-from realkube import RealServer
+from support.servers.real import RealServer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "configmap_per_pod.py"
 LABEL = "example.dev/notes"

@@ -8,17 +8,17 @@ import msgspec
 import pytest
 
 from gangline.api.meta import Key
-from gangline.api.placing import Node, Pod
+from gangline.api.scheduler_views import Node, Pod
 from gangline.api.scheduling import PodGroup, Queue
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
+from gangline.kube.config.connection import Connection
 from gangline.kube.errors import Unreachable
-from gangline.kube.http import HttpTransport
 from gangline.kube.pods import Pods
-from gangline.kube.transport import Request, Response
-from gangline.scheduler.model import Policy
-from gangline.scheduler.service import SCHEME
-from gangtown import PATIENCE, Meddled, Town, is_binding, refused, town_on
+from gangline.kube.transport.api import Request, Response
+from gangline.kube.transport.http import HttpTransport
+from gangline.scheduler.scheduler import SCHEME
+from gangline.scheduler.types.cycle import Policy
+from support.cluster.scheduler_env import PATIENCE, Meddled, Town, is_binding, refused, town_on
 
 
 @pytest.fixture

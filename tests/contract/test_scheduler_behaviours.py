@@ -11,24 +11,24 @@ import msgspec
 import pytest
 
 from gangline.api.meta import JSON, Key, Object
-from gangline.api.placing import Pod
+from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import PodGroup, Queue
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
+from gangline.kube.config.connection import Connection
 from gangline.kube.errors import NotFound
 from gangline.kube.options import PatchForm
 from gangline.kube.pods import Pods
-from gangline.kube.transport import Request, Response
+from gangline.kube.transport.api import Request, Response
 from gangline.runtime.events import Recorder
-from gangline.scheduler.commit import HOSTNAME
-from gangline.scheduler.meters import Uncounted
-from gangline.scheduler.model import Policy
-from gangline.scheduler.service import SCHEME, Scheduler
+from gangline.scheduler.binding.binder import HOSTNAME
+from gangline.scheduler.metrics import Uncounted
+from gangline.scheduler.scheduler import SCHEME, Scheduler
 from gangline.scheduler.settings import SchedulerSettings
+from gangline.scheduler.types.cycle import Policy
 from gangline.testing.clock import FakeClock
-from gangtown import PATIENCE, QUICK, Meddled, Town, is_binding, refused, town_on
-from realkube import Process, RealServer, find_assets
+from support.cluster.scheduler_env import PATIENCE, QUICK, Meddled, Town, is_binding, refused, town_on
+from support.servers.real import Process, RealServer, find_assets
 
 T = TypeVar("T", bound=Object)
 SECOND = timedelta(seconds=1)

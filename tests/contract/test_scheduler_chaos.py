@@ -16,28 +16,28 @@ from typing import Any
 import pytest
 
 from gangline.api.core import Lease
+from gangline.api.kubeflow.tfjob import TFJOB, TFJob
 from gangline.api.meta import JSON, Selector
-from gangline.api.placing import Node, Pod
+from gangline.api.scheduler_views import Node, Pod
 from gangline.api.scheduling import PodGroup
-from gangline.api.tfjob import TFJOB, TFJob
 from gangline.base.clock import SystemClock
 from gangline.jobs.gangs.gangline import Gangline
-from gangline.jobs.site import Site
+from gangline.jobs.pods.addressing import Site
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
+from gangline.kube.config.connection import Connection
 from gangline.kube.errors import KubeError, NotFound, Unreachable
-from gangline.kube.http import HttpTransport
-from gangline.kube.transport import Request, Response
+from gangline.kube.transport.api import Request, Response
+from gangline.kube.transport.http import HttpTransport
 from gangline.operator.definitions import CRDS, Definitions, install
 from gangline.operator.engine import frameworks, scheme_of
-from gangline.operator.scheduling import SchedulerProcess
+from gangline.operator.scheduler_process import SchedulerProcess
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wire import operate
+from gangline.operator.wiring import operate
 from gangline.runtime.leader import LeaseSettings, LostLeadership
 from gangline.runtime.metrics import Metrics
-from gangline.scheduler.service import SCHEME
+from gangline.scheduler.scheduler import SCHEME
 from gangline.scheduler.settings import ProcessSettings, SchedulerSettings
-from gangtown import QUICK, TOWN, Town, is_binding, town_on
+from support.cluster.scheduler_env import QUICK, TOWN, Town, is_binding, town_on
 
 SECONDS = float(os.environ.get("GANGLINE_CHAOS_SECONDS", "8"))
 SEED = int(os.environ.get("GANGLINE_CHAOS_SEED", "7"))

@@ -18,31 +18,31 @@ import pytest
 import yaml
 
 from gangline.api.core import Lease
+from gangline.api.kubeflow.mpijob import MPIJOB, MPIJob
 from gangline.api.meta import JSON, Key, Selector
-from gangline.api.mpijob import MPIJOB, MPIJob
-from gangline.api.placing import Pod
+from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import PodGroup
 from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
 from gangline.jobs.gangs.gangline import Gangline
-from gangline.jobs.site import Site
+from gangline.jobs.pods.addressing import Site
 from gangline.kube.client import Client
-from gangline.kube.config import Connection, Impersonation, load
+from gangline.kube.config.connection import Connection, Impersonation, load
 from gangline.kube.errors import KubeError
-from gangline.kube.http import HttpTransport
-from gangline.kube.transport import Request, Response
+from gangline.kube.transport.api import Request, Response
+from gangline.kube.transport.http import HttpTransport
 from gangline.operator.definitions import CRDS, install
 from gangline.operator.engine import frameworks, scheme_of
-from gangline.operator.scheduling import SchedulerProcess
+from gangline.operator.scheduler_process import SchedulerProcess
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wire import operate
+from gangline.operator.wiring import operate
 from gangline.runtime.leader import LeaseSettings
 from gangline.runtime.metrics import Metrics
-from gangline.scheduler.service import SCHEME
+from gangline.scheduler.scheduler import SCHEME
 from gangline.scheduler.settings import ProcessSettings, SchedulerSettings
-from gangtown import PATIENCE, QUICK, TOWN, Meddled, Town, is_binding, town_on
-from realkube import HOST, RealServer, free_ports
-from realkube import Process as Program
+from support.cluster.scheduler_env import PATIENCE, QUICK, TOWN, Meddled, Town, is_binding, town_on
+from support.servers.real import HOST, RealServer, free_ports
+from support.servers.real import Process as Program
 
 MANIFEST = Path(__file__).parents[2] / "manifests" / "scheduler.yaml"
 LEASE = LeaseSettings(

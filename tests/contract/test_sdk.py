@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from gangline import AsyncTrainingClient, Replica, TrainingError, pytorch_job
-from gangline.api.kinds import JOBS
+from gangline.api.kubeflow.kinds import JOBS
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB, PyTorchJob
 from gangline.api.meta import Key, Selector
-from gangline.api.pytorchjob import PYTORCHJOB, PyTorchJob
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config import load
-from gangline.kube.http import HttpTransport
+from gangline.kube.config.connection import load
+from gangline.kube.transport.http import HttpTransport
 from gangline.operator.definitions import define
-from gangline.sdk.sending import CONFIG_MAPS
-from realkube import RealServer
+from gangline.sdk.ship.upload import CONFIG_MAPS
+from support.servers.real import RealServer
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]
 

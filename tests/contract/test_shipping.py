@@ -7,14 +7,14 @@ from random import Random
 import pytest
 
 from gangline.api.core import Pod
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB, PyTorchJob, PyTorchJobSpec
 from gangline.api.meta import JSON, Key, ObjectMeta, Selector
-from gangline.api.pytorchjob import PYTORCHJOB, PyTorchJob, PyTorchJobSpec
 from gangline.kube.client import Client
 from gangline.kube.options import WriteOptions
-from gangline.sdk.parcel import parcel
-from gangline.sdk.sending import CLAIMS, CONFIG_MAPS, Order, ShippingFailed, sent
-from gangline.sdk.shipping import Form, ready
-from gangline.sdk.templates import pod_specs
+from gangline.sdk.build.pod_templates import pod_specs
+from gangline.sdk.ship.archive import parcel
+from gangline.sdk.ship.manifests import Form, ready
+from gangline.sdk.ship.upload import CLAIMS, CONFIG_MAPS, Order, ShippingFailed, sent
 from gangline.testing.clock import FakeClock
 
 JOB = {

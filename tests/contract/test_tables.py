@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from gangline.local.server.columns import COLUMNS
-from gangline.local.server.forms import ObjectKind, negotiate
-from gangline.local.server.printers import printer
-from gangline.local.server.tables import GENERIC, Printer, custom
-from realkube import RealServer
+from gangline.apiserver.http.negotiation import ObjectKind, negotiate
+from gangline.apiserver.tables.columns import COLUMNS
+from gangline.apiserver.tables.rows import printer
+from gangline.apiserver.tables.table import GENERIC, Printer, custom
+from support.servers.real import RealServer
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 

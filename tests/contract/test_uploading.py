@@ -8,12 +8,12 @@ import pytest
 
 from gangline.api.meta import Key
 from gangline.kube.client import Client
-from gangline.kube.config import Connection, load
-from gangline.sdk.parcel import parcel
-from gangline.sdk.sending import ShippingFailed, upload
-from gangline.sdk.shipping import Shipment, ready
-from kubeobjects import node, pod, running, unique
-from realkube import RealServer
+from gangline.kube.config.connection import Connection, load
+from gangline.sdk.ship.archive import parcel
+from gangline.sdk.ship.manifests import Shipment, ready
+from gangline.sdk.ship.upload import ShippingFailed, upload
+from support.builders.objects import node, pod, running, unique
+from support.servers.real import RealServer
 
 
 @pytest.fixture

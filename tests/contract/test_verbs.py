@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kinds import KINDS
-from gangline.schema.crds import crd
-from realclients import Kubectl, give_up
-from realkube import RealServer, find_assets
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.schema.crds.job_crds import crd
+from support.cluster.clients import Kubectl, give_up
+from support.servers.real import RealServer, find_assets
 
 WORDS = (
     ("get", "pods"),

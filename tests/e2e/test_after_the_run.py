@@ -12,8 +12,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from gangline.cli.connect.archived_runs import REFUSAL
 from gangline.cli.main import run
-from gangline.cli.memory import REFUSAL
 
 WAIT = 60.0  # seconds
 BROKEN = """

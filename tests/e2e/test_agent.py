@@ -19,8 +19,8 @@ from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.pods import Pods
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
-from gangline.local.node.native import agent_script
 from gangline.local.plane import PlaneSettings
+from gangline.node.runtime.process_runtime import agent_script
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
 

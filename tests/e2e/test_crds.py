@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gangline.api.kinds import KINDS
-from gangline.api.tfjob import TFJOB
-from gangline.schema.gangcrds import GANG_RESOURCES
-from jobrefusals import job, spec
-from realclients import Kubectl, LocalPlane, find_kubectl, gangline
-from realkube import RealServer
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.schema.crds.gang_crds import GANG_RESOURCES
+from support.cases.invalid_jobs import job, spec
+from support.cluster.clients import Kubectl, LocalPlane, find_kubectl, gangline
+from support.servers.real import RealServer
 
 DEFINED = (*KINDS, *GANG_RESOURCES)
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "crds"

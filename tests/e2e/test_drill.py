@@ -16,25 +16,25 @@ import msgspec
 import pytest
 import yaml
 
+from gangline.api.drill import Fault, Order
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
-from gangline.cli.drill import Drill
-from gangline.cli.drillstory import mark, report, runs
-from gangline.cli.jobrows import progress_text
-from gangline.cli.replicas import replicas
-from gangline.cli.resources import FoundJob, find_job
-from gangline.cli.verdicts import FAILED, SUCCEEDED
-from gangline.cli.why import screen
+from gangline.cli.drill.command import Drill
+from gangline.cli.drill.timeline import mark, report, runs
+from gangline.cli.exit_codes import FAILED, SUCCEEDED
+from gangline.cli.jobs.why import screen
+from gangline.cli.output.job_rows import progress_text
+from gangline.cli.resources.lookup import FoundJob, find_job
+from gangline.cli.resources.replicas import replicas
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalSettings
-from gangline.local.drill import Fault, Order
-from gangline.local.node.settings import NodeSettings
-from gangline.operator.wire import embedded
+from gangline.node.settings import NodeSettings
+from gangline.operator.wiring import embedded
 from gangline.why.collect import collect
 from gangline.why.diagnose import diagnose
-from gangline.why.report import Report
-from whyfaults import job, python
+from gangline.why.model.report import Report
+from support.cases.why_faults import job, python
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("drill")]
 

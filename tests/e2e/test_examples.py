@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gangline.api.kinds import KINDS
+from gangline.api.kubeflow.kinds import KINDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.yaml"))

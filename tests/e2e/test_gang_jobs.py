@@ -12,26 +12,26 @@ from typing import Any
 
 import pytest
 
-from gangline.api.codec import to_json
+from gangline.api.codec.codec import to_json
 from gangline.api.core import Pod
+from gangline.api.kubeflow.mpijob import MPIJOB, MPIJob
+from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE
 from gangline.api.meta import JSON, Key, Selector
-from gangline.api.mpijob import MPIJOB, MPIJob
 from gangline.api.scheduling import QUEUES, PodGroup, PodGroupState
-from gangline.api.training import REPLICA_INDEX, REPLICA_TYPE
+from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.jobs.gangs.gangline import Gangline
-from gangline.jobs.site import Site
+from gangline.jobs.pods.addressing import Site
 from gangline.kube.client import Client
 from gangline.kube.errors import Invalid, NotFound
-from gangline.kube.http import HttpTransport
-from gangline.kube.transport import Request
+from gangline.kube.transport.api import Request
+from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import PlaneSettings, api_plane
-from gangline.local.store.store import Store
 from gangline.operator.definitions import define
 from gangline.operator.engine import frameworks, scheme_of
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wire import operate
-from gangline.scheduler.phase import Attempt, MemberFacts, Probed, Vanished, counted, probe
+from gangline.operator.wiring import operate
+from gangline.scheduler.gangs.phase import Attempt, MemberFacts, Probed, Vanished, counted, probe
 
 CLOCK = SystemClock()
 KEY = Key("default", "job")

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from gangline.api.core import Node, Pod
+from gangline.api.kubeflow.mpijob import MPIJob
+from gangline.api.kubeflow.pytorchjob import PyTorchJob
+from gangline.api.kubeflow.training import TrainingJob
 from gangline.api.meta import JSON, Key
-from gangline.api.mpijob import MPIJob
-from gangline.api.pytorchjob import PyTorchJob
 from gangline.api.scheduling import PodGroup
-from gangline.api.training import TrainingJob
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalSettings
 from gangline.operator.settings import LOCAL_GANGS
-from gangline.operator.wire import embedded
+from gangline.operator.wiring import embedded
 from gangline.runtime.informer import Delta, Informer
 
 CLOCK = SystemClock()

@@ -12,20 +12,20 @@ import psutil
 import pytest
 
 from gangline.api.core import Pod, Service
+from gangline.api.kubeflow.training import ADDRESSES
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import CORE
-from gangline.api.training import ADDRESSES
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.kube.client import Client
 from gangline.kube.pods import Pods
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
-from gangline.local.node.choosing import try_network
-from gangline.local.node.settings import NodeSettings
 from gangline.local.plane import PlaneSettings
+from gangline.node.options import try_network
+from gangline.node.settings import NodeSettings
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
-from realkube import free_ports
+from support.servers.real import free_ports
 
 # Answers every connection with its own host name.
 SERVER = """

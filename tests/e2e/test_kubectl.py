@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from realclients import Kubectl, LocalPlane, find_kubectl
+from support.cluster.clients import Kubectl, LocalPlane, find_kubectl
 
 pytestmark = pytest.mark.xdist_group("kubectl")  # one plane for all of them
 

@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
+from gangline.api.kubeflow.tfjob import TFJob
 from gangline.api.meta import JSON, Key, Object, Selector
 from gangline.api.scheduling import SCHEDULER, PodGroup
-from gangline.api.tfjob import TFJob
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 from gangline.local.cluster import LocalSettings
-from gangline.local.node.choosing import settings as node_settings
+from gangline.node.options import settings as node_settings
 from gangline.operator.settings import LOCAL
-from gangline.operator.wire import embedded
+from gangline.operator.wiring import embedded
 
 T = TypeVar("T", bound=Object)
 PATIENCE = 60.0

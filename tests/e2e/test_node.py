@@ -18,14 +18,14 @@ import pytest
 from gangline.api.core import ConfigMap, Pod, Secret, Service
 from gangline.api.meta import JSON
 from gangline.base.clock import SystemClock
-from gangline.local.node.network import AddressBook, addresses
-from gangline.local.node.settings import NodeSettings
-from gangline.local.node.volumes import CLAIMS
-from gangline.local.ports import bound
+from gangline.node.network.service_ports import AddressBook, addresses
+from gangline.node.ports import bound
+from gangline.node.settings import NodeSettings
+from gangline.node.volumes.volumes import CLAIMS
 from gangline.runtime.informer import Informer
 from gangline.testing.clock import FakeClock
-from nodeapi import NodeApi, key, over_http, pod_body, sh
-from nodes import living, logs, main, node, the_file, there, until, written
+from support.cluster.node import living, logs, main, node, the_file, there, until, written
+from support.servers.node_api import NodeApi, key, over_http, pod_body, sh
 
 
 @pytest.fixture
@@ -285,7 +285,10 @@ async def test_every_container_has_a_folder_for_temporary_files_while_it_runs(
 async def test_a_supervisor_that_was_killed_leaves_no_temporary_files(api: NodeApi, tmp_path: Path) -> None:
     async with over_http(api) as address:
         first = await asyncio.create_subprocess_exec(
-            sys.executable, str(Path(__file__).parents[1] / "noderun.py"), address, str(tmp_path)
+            sys.executable,
+            str(Path(__file__).parents[1] / "support" / "cluster" / "node_process.py"),
+            address,
+            str(tmp_path),
         )
         await api.client().create(Pod, pod_body("p", *sh("echo $TMPDIR; exec sleep 99")))
         await api.phase("p", "Running")
@@ -518,7 +521,7 @@ async def test_a_killed_node_doubles_nothing_and_orphans_nothing(api: NodeApi, t
     async with over_http(api) as address:
 
         async def start() -> asyncio.subprocess.Process:
-            program = str(Path(__file__).parents[1] / "noderun.py")
+            program = str(Path(__file__).parents[1] / "support" / "cluster" / "node_process.py")
             return await asyncio.create_subprocess_exec(sys.executable, program, address, str(tmp_path))
 
         first = await start()
@@ -553,7 +556,7 @@ async def test_a_node_killed_at_any_moment_starts_every_pod_once(api: NodeApi, t
     """Nodes die after a few more milliseconds each, in the middle of starting pods. The last one finishes."""
     names = [f"p{number}" for number in range(8)]
     async with over_http(api) as address:
-        program = str(Path(__file__).parents[1] / "noderun.py")
+        program = str(Path(__file__).parents[1] / "support" / "cluster" / "node_process.py")
         client = api.client()
         for name in names:
             script = f"echo run >> {tmp_path}/{name}.runs; exit 3"

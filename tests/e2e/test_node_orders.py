@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
+from gangline.api.drill import Fault, Order, answered
+from gangline.api.kubeflow.training import DRILL, DRILLED, PROGRESS
 from gangline.api.meta import JSON
-from gangline.api.training import DRILL, DRILLED, PROGRESS
-from gangline.local.drill import Fault, Order, answered
-from nodeapi import NodeApi, key, pod_body, sh
-from nodes import QUICK, main, node, until, written
+from support.cluster.node import QUICK, main, node, until, written
+from support.servers.node_api import NodeApi, key, pod_body, sh
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 
-from realclients import (
+from support.cluster.clients import (
     CLIENTS,
     Kubectl,
     LocalPlane,

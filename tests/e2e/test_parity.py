@@ -11,7 +11,7 @@ import pytest
 
 from gangline import AsyncTrainingClient, TrainingClient
 from gangline.sdk import kubeflow
-from realclients import CLIENTS, find_kubeflow
+from support.cluster.clients import CLIENTS, find_kubeflow
 
 OTHER_DEFAULTS = {
     # Theirs is fixed when the module is imported.

@@ -9,17 +9,17 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod, Service
+from gangline.api.kubeflow.tfjob import TFJob
+from gangline.api.kubeflow.training import ADDRESSES, ConditionType
 from gangline.api.meta import JSON, Key
-from gangline.api.tfjob import TFJob
-from gangline.api.training import ADDRESSES, ConditionType
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.local.cluster import LocalCluster, LocalSettings
-from gangline.local.node.choosing import try_network
-from gangline.local.node.network import addresses
-from gangline.local.node.settings import NodeSettings
-from gangline.local.ports import bound
-from gangline.operator.wire import embedded
+from gangline.node.network.service_ports import addresses
+from gangline.node.options import try_network
+from gangline.node.ports import bound
+from gangline.node.settings import NodeSettings
+from gangline.operator.wiring import embedded
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
 

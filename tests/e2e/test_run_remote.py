@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from realclients import LocalPlane
+from support.cluster.clients import LocalPlane
 
 Done = subprocess.CompletedProcess[str]
 WAIT = 60.0

@@ -14,12 +14,12 @@ from gangline.api.core import ConfigMap, Pod, Secret
 from gangline.api.meta import JSON
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
-from gangline.local.node.choosing import settings
-from gangline.local.node.executing import executing
-from gangline.local.node.node import Node
-from gangline.local.node.settings import NodeSettings
-from nodeapi import NodeApi, key, pod_body, sh
-from nodes import QUICK, logs, main, node, until
+from gangline.node.kubelet import Node
+from gangline.node.options import settings
+from gangline.node.runtime.exec import executing
+from gangline.node.settings import NodeSettings
+from support.cluster.node import QUICK, logs, main, node, until
+from support.servers.node_api import NodeApi, key, pod_body, sh
 
 PODMAN = msgspec.structs.replace(QUICK, runtime="podman")
 
@@ -41,7 +41,7 @@ class StandIn(NamedTuple):
 def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     program = tmp_path / "bin" / "podman"
     program.parent.mkdir()
-    script = Path(__file__).parents[1] / "standinpodman.py"
+    script = Path(__file__).parents[1] / "support" / "cluster" / "podman.py"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{script}" "$@"\n')
     program.chmod(0o755)
     state = tmp_path / "containers"

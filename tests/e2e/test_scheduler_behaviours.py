@@ -15,24 +15,24 @@ import pytest
 from gangline.api.core import Node
 from gangline.api.core import Pod as WholePod
 from gangline.api.meta import Key, Selector
-from gangline.api.placing import Pod
+from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import PodGroup
 from gangline.api.scheme import CORE
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
+from gangline.kube.config.connection import Connection
 from gangline.kube.errors import Unreachable
-from gangline.kube.http import HttpTransport
-from gangline.kube.transport import Request, Response
+from gangline.kube.transport.api import Request, Response
+from gangline.kube.transport.http import HttpTransport
 from gangline.local.cluster import LocalSettings, local_cluster
-from gangline.local.node.choosing import settings as node_settings
-from gangline.operator.scheduling import SchedulerProcess
+from gangline.node.options import settings as node_settings
+from gangline.operator.scheduler_process import SchedulerProcess
 from gangline.runtime.informer import Delta, Informer
 from gangline.runtime.leader import LeaseSettings
 from gangline.runtime.metrics import Metrics
-from gangline.scheduler.service import SCHEME
+from gangline.scheduler.scheduler import SCHEME
 from gangline.scheduler.settings import ProcessSettings, SchedulerSettings
-from gangtown import PATIENCE, QUICK, Meddled, Town, is_binding, refused, town_on
+from support.cluster.scheduler_env import PATIENCE, QUICK, Meddled, Town, is_binding, refused, town_on
 
 CLOCK = SystemClock()
 SLEEP = "exec sleep 600"

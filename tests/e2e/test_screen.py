@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from terminals import Terminal
+from support.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
 GANGLINE = [sys.executable, "-m", "gangline"]

@@ -14,14 +14,14 @@ from gangline.api.core import ConfigMap
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
-from gangline.kube.credentials import StaticToken
+from gangline.kube.config.connection import Connection
+from gangline.kube.config.credentials import StaticToken
+from gangline.kube.config.tls import TLS, Pem
 from gangline.kube.discovery import version
 from gangline.kube.errors import AlreadyExists, KubeError
-from gangline.kube.http import HttpTransport
-from gangline.kube.tls import TLS, Pem
+from gangline.kube.transport.http import HttpTransport
 from gangline.kube.watch import Change
-from realkube import free_ports
+from support.servers.real import free_ports
 
 PLANE = Path(__file__).parents[2] / "bench" / "plane.py"
 KILLS = int(os.environ.get("GANGLINE_KILLS", "3"))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import storewriter
-from gangline.local.store.sqlite import SqliteJournal
-from gangline.local.store.store import Store
+from gangline.apiserver.store.sqlite import SqliteJournal
+from gangline.apiserver.store.store import Store
+from support.property import store_writer
 
 KILLS = int(os.environ.get("GANGLINE_KILLS", "10"))
 
@@ -39,7 +39,7 @@ class Seen:
 
 
 def kill_while_writing(folder: Path, seed: int, lines: int, seen: Seen) -> None:
-    command = [sys.executable, storewriter.__file__, str(folder), str(seed)]
+    command = [sys.executable, store_writer.__file__, str(folder), str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for _ in range(lines):
@@ -50,7 +50,7 @@ def kill_while_writing(folder: Path, seed: int, lines: int, seen: Seen) -> None:
 
 
 async def check(folder: Path, seen: Seen) -> None:
-    async with Store(SqliteJournal(folder), storewriter.KEEP) as store:
+    async with Store(SqliteJournal(folder), store_writer.KEEP) as store:
         assert store.revision >= seen.revision
         there = {
             record.path: (json.loads(record.data)["number"], record.revision)

@@ -19,14 +19,14 @@ from gangline.api.scheme import CORE
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, BadRequest, NotFound, StreamBroken
-from gangline.kube.exec import V4, Channel, Completed, ExecSession
 from gangline.kube.paths import item
 from gangline.kube.pods import PODS, Pods
-from gangline.kube.transport import Request
+from gangline.kube.streams import V4, Channel, Completed, ExecSession
+from gangline.kube.transport.api import Request
 from gangline.kube.watch import Change
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
 from gangline.local.plane import PlaneSettings
-from realkube import find_assets
+from support.servers.real import find_assets
 
 WAIT = 60.0
 TOKEN = "one-of-many"

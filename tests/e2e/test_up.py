@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from gangline.cli.main import run
-from realclients import Kubectl, LocalPlane, gangline
-from realkube import free_ports
+from support.cluster.clients import Kubectl, LocalPlane, gangline
+from support.servers.real import free_ports
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_pods_of_a_plane_are_containers_when_asked(tmp_path: Path, monkeypatch: 
     program, state = tmp_path / "bin" / "podman", tmp_path / "containers"
     program.parent.mkdir()
     state.mkdir()
-    script = Path(__file__).parents[1] / "standinpodman.py"
+    script = Path(__file__).parents[1] / "support" / "cluster" / "podman.py"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{script}" "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")

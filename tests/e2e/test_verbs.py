@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from realclients import Kubectl, LocalPlane
+from support.cluster.clients import Kubectl, LocalPlane
 
 WAIT = 60.0  # seconds
 

@@ -17,23 +17,23 @@ import yaml
 from gangline.api.core import ConfigMap, Pod
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import SystemClock
-from gangline.cli.servers import Place
-from gangline.cli.why import metered, screen
+from gangline.cli.flags.server_options import Place
+from gangline.cli.jobs.why import metered, screen
 from gangline.kube.client import Client
-from gangline.local.access import Access
+from gangline.kube.config.access import Access
 from gangline.local.cluster import LocalCluster, LocalSettings
-from gangline.local.node.settings import NodeSettings
 from gangline.local.plane import PlaneSettings
-from gangline.operator.wire import embedded
+from gangline.node.settings import NodeSettings
+from gangline.operator.wiring import embedded
 from gangline.testing.cluster import local_cluster
-from gangline.why.case import Case, Patience
 from gangline.why.collect import NoSuchJob, collect
 from gangline.why.diagnose import diagnose
 from gangline.why.kinds import BATCH, OWNERS, PODS
-from gangline.why.report import Report
-from gangline.why.rules.going import silent
-from realkube import free_ports
-from whyfaults import FAULTS, Fault, faults, healthy, job, private_mounts
+from gangline.why.model.case import Case, Patience
+from gangline.why.model.report import Report
+from gangline.why.rules.no_progress import silent
+from support.cases.why_faults import FAULTS, Fault, faults, healthy, job, private_mounts
+from support.servers.real import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("why")]
 
@@ -42,9 +42,7 @@ CLOCK = SystemClock()
 PLURALS = {one.resource.kind: one.resource for one in OWNERS if one.facts is not None}
 
 
-COMMAND = (
-    "import sys; from gangline.cli.why import why; sys.exit(why.main(sys.argv[1:], standalone_mode=False))"
-)
+COMMAND = "import sys; from gangline.cli.jobs.why import why; sys.exit(why.main(sys.argv[1:], standalone_mode=False))"
 TOKEN = "of-this-test"
 
 

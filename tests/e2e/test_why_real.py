@@ -13,22 +13,22 @@ import pytest
 from gangline.api.core import Namespace, Node
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import SystemClock
-from gangline.cli.why import screen
+from gangline.cli.jobs.why import screen
 from gangline.kube.client import Client
-from gangline.kube.config import load
-from gangline.kube.http import HttpTransport
+from gangline.kube.config.connection import load
+from gangline.kube.transport.http import HttpTransport
 from gangline.operator.definitions import define
 from gangline.operator.engine import SCHEME, frameworks
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wire import operate
-from gangline.why.case import Case, Patience
+from gangline.operator.wiring import operate
 from gangline.why.collect import collect
 from gangline.why.diagnose import diagnose
 from gangline.why.kinds import OWNERS, PODS, plain
-from gangline.why.report import Report
-from operators import LIFTED, running
-from realkube import RealServer
-from whyfaults import job
+from gangline.why.model.case import Case, Patience
+from gangline.why.model.report import Report
+from support.cases.why_faults import job
+from support.cluster.operators import LIFTED, running
+from support.servers.real import RealServer
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("why-real")]
 

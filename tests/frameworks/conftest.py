@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainings import Frameworks, Jobs
+from support.frameworks import Frameworks, Jobs
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marker and xdist reads the groups

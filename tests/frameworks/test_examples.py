@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from trainings import Frameworks, Jobs
+from support.frameworks import Frameworks, Jobs
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "frameworks"
 

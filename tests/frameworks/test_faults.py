@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from trainings import Frameworks, Jobs
+from support.frameworks import Frameworks, Jobs
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples" / "frameworks"

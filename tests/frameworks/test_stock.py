@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from trainings import Frameworks, Jobs
+from support.frameworks import Frameworks, Jobs
 
 HERE = Path(__file__).parent
 LINEAR = HERE.parents[1] / "examples" / "linear.py"

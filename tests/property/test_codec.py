@@ -12,11 +12,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.api.codec import DecodeError, decode, decode_document, documents, encode, to_json
+from gangline.api.codec.codec import DecodeError, decode, decode_document, documents, encode, to_json
+from gangline.api.codec.errors import Path, render
 from gangline.api.core import ConfigMap, Event, Lease, Node, Pod, Service
-from gangline.api.errors import Path, render
+from gangline.api.kubeflow.tfjob import TFJob
 from gangline.api.meta import MicroTime
-from gangline.api.tfjob import TFJob
 
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=8),

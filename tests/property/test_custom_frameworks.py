@@ -35,7 +35,7 @@ from gangline.operator import (
 from gangline.testing import assert_converges, assert_survives, strategies
 from gangline.testing.converge import Step
 from gangline.testing.happenings import History
-from jobhistories import SITES, histories, manifest, policies
+from support.property.job_histories import SITES, histories, manifest, policies
 
 NAMES = ("Boss", "Hand", "Scribe", "Cook")
 

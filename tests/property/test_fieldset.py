@@ -5,12 +5,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.local.server.apply.apply import applied
-from gangline.local.server.apply.fieldset import decoded, difference, intersection, paths, union, without
-from gangline.local.server.apply.managed import updated
-from gangline.local.server.apply.tracked import tracked
-from gangline.local.server.patch import drop_nulls
-from gangline.schema.openapi import types_of_crd
+from gangline.apiserver.apply.apply import applied
+from gangline.apiserver.apply.fieldset import decoded, difference, intersection, paths, union, without
+from gangline.apiserver.apply.managed import updated
+from gangline.apiserver.apply.tracked import tracked
+from gangline.apiserver.patch.json_patch import drop_nulls
+from gangline.schema.typed.openapi import types_of_crd
 
 KEYS = st.sampled_from(["f:a", "f:b", 'k:{"n":1}', 'v:"x"'])
 SETS: st.SearchStrategy[dict[str, Any]] = st.recursive(

@@ -10,22 +10,22 @@ import msgspec
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from gangline.api.codec import to_json
+from gangline.api.codec.codec import to_json
 from gangline.api.core import ContainerState, ContainerStateTerminated, ContainerStatus, Pod
+from gangline.api.kubeflow.mpijob import MPIJOB
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE, JobKind
 from gangline.api.meta import JSON
-from gangline.api.mpijob import MPIJOB
-from gangline.api.pytorchjob import PYTORCHJOB
 from gangline.api.scheduling import PodGroupState
-from gangline.api.training import REPLICA_INDEX, REPLICA_TYPE, JobKind
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.actions import Change, Create, Delete
 from gangline.jobs.framework import Framework
 from gangline.jobs.gangs.gangline import Gangline
-from gangline.jobs.observed import Children, Observed
-from gangline.jobs.plan import plan
-from gangline.jobs.site import Site
-from gangline.scheduler.phase import Attempt, MemberFacts, Probed, Vanished, counted, probe
+from gangline.jobs.plan.actions import Change, Create, Delete
+from gangline.jobs.plan.observed import Children, Observed
+from gangline.jobs.plan.plan import plan
+from gangline.jobs.pods.addressing import Site
+from gangline.scheduler.gangs.phase import Attempt, MemberFacts, Probed, Vanished, counted, probe
 from gangline.testing.builders import make_job
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ from gangline.api.meta import Key
 from gangline.kube.errors import Unreachable
 from gangline.runtime.informer import Delta, Informer
 from gangline.testing.clock import FakeClock, settle
-from modelserver import THINGS, ModelServer, Thing, broken, gone, line
+from support.servers.flaky_reader import THINGS, ModelServer, Thing, broken, gone, line
 
 Step = Callable[[ModelServer], object]
 

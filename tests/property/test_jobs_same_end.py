@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from gangline.testing.converge import Step, differences, play, run
 from gangline.testing.strategies import stories
-from jobhistories import Team, histories, teams
+from support.property.job_histories import Team, histories, teams
 
 
 @settings(

@@ -23,10 +23,10 @@ from gangline.testing.happenings import (
     Users,
     Waits,
 )
-from gangline.testing.world import World
-from gangline.testing.worldrules import check_quiet
-from gangline.testing.worldserver import owner_of
-from jobhistories import Team, histories, teams
+from gangline.testing.world.invariants import check_quiet
+from gangline.testing.world.server import owner_of
+from gangline.testing.world.world import World
+from support.property.job_histories import Team, histories, teams
 
 
 async def plays(team: Team, history: History) -> World:

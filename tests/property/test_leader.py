@@ -13,7 +13,7 @@ from gangline.api.meta import JSON, Key
 from gangline.kube.errors import ApiError, Unreachable
 from gangline.runtime.leader import Leader, LeaseSettings, LostLeadership
 from gangline.testing.clock import FakeClock
-from memoryserver import Call, MemoryServer
+from support.servers.memory import Call, MemoryServer
 
 LEASE = Key("system", "operator")
 # A candidate that looks often starts counting early, which is what makes it dangerous.

@@ -10,7 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from gangline.api.scheduling import GroupPhase, PodGroupState
-from gangline.scheduler.phase import Attempt, MemberFacts, Probed, Vanished, counted, probe
+from gangline.scheduler.gangs.phase import Attempt, MemberFacts, Probed, Vanished, counted, probe
 
 START = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 ALLOWED = {

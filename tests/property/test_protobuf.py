@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.schema.protobuf import MAGIC, decode
-from gangline.schema.wire import ProtobufError
+from gangline.schema.protobuf.objects import MAGIC, decode
+from gangline.schema.protobuf.wire import ProtobufError
 
 VECTORS = json.loads(lzma.decompress((Path(__file__).parents[1] / "data" / "protobuf.json.xz").read_bytes()))
 MESSAGES = [base64.b64decode(vector["protobuf"]) for vector in VECTORS]

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gangline.scheduler.cluster import Cluster
-from gangline.scheduler.model import Ask, Placement, Shortage
-from gangline.scheduler.reading import shape_of
-from gangline.scheduler.shape import Shape
-from gangs import HOST, make_ask, make_cluster, make_node, make_pod, make_resident
+from gangline.scheduler.cache.nodes import Cluster
+from gangline.scheduler.pods.decode import shape_of
+from gangline.scheduler.pods.shape import Shape
+from gangline.scheduler.types.cycle import Ask, Placement, Shortage
+from support.builders.scheduler_inputs import HOST, make_ask, make_cluster, make_node, make_pod, make_resident
 
 ZONE = "zone"
 

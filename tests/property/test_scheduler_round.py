@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.api.meta import Key, ObjectMeta
-from gangline.api.placing import Node, NodeStatus
-from gangline.scheduler.cluster import Cluster
-from gangline.scheduler.kinds import Kind, Kinds
-from gangline.scheduler.model import (
+from gangline.api.scheduler_views import Node, NodeStatus
+from gangline.scheduler.cache.nodes import Cluster
+from gangline.scheduler.cycle.cycle import schedule
+from gangline.scheduler.pods.shape import Shape
+from gangline.scheduler.types.cycle import (
     Ask,
     Evict,
     Holding,
@@ -23,8 +24,7 @@ from gangline.scheduler.model import (
     Round,
     Shortage,
 )
-from gangline.scheduler.schedule import schedule
-from gangline.scheduler.shape import Shape
+from gangline.scheduler.types.kinds import Kind, Kinds
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 SHAPES = [

@@ -5,11 +5,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.api.placing import Pod
+from gangline.api.scheduler_views import Pod
 from gangline.runtime.informer import Delta
+from gangline.scheduler.cache.cache import World
 from gangline.scheduler.settings import SchedulerSettings
-from gangline.scheduler.world import World
-from gangpods import group, node, pod
+from support.builders.gang_pods import group, node, pod
 
 NODES = ("a", "b")
 MEMBERS = 4

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.api.fields import custom
+from gangline.api.selectable_fields import custom
 from gangline.api.selectors import FieldSelector, LabelSelector, Operator, Requirement
 
 KEYS = st.sampled_from(["a", "b", "in", "notin", "example.com/c"])

@@ -11,12 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gangline.local.store.errors import Compacted, StaleWrite, StoreFailed, TooNew
-from gangline.local.store.records import Record, Retention, Write
-from gangline.local.store.sqlite import Durability, SqliteJournal
-from gangline.local.store.store import Store
-from gangline.local.store.watches import Watch
-from stores import TestableJournal, body, number, version
+from gangline.apiserver.store.errors import Compacted, StaleWrite, StoreFailed, TooNew
+from gangline.apiserver.store.records import Record, Retention, Write
+from gangline.apiserver.store.sqlite import Durability, SqliteJournal
+from gangline.apiserver.store.store import Store
+from gangline.apiserver.store.watches import Watch
+from support.property.stores import TestableJournal, body, number, version
 
 PREFIXES = ("", "/p/", "/p/x/", "/q/")
 paths = st.sampled_from([f"{prefix}{name}" for prefix in ("/p/x/", "/p/y/", "/q/x/") for name in "ab"])

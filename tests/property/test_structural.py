@@ -6,12 +6,12 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gangline.schema.correlate import Pair
-from gangline.schema.crd_rules import check_crd_schema
-from gangline.schema.listtypes import validate_lists
-from gangline.schema.quick import compile_check
-from gangline.schema.structural import Structural
-from gangline.schema.validate import validate
+from gangline.schema.crd_validation.schema_rules import check_crd_schema
+from gangline.schema.structural.correlation import Pair
+from gangline.schema.structural.fast_path import compile_check
+from gangline.schema.structural.list_types import validate_lists
+from gangline.schema.structural.schema import Structural
+from gangline.schema.structural.validation import validate
 
 YES = st.just(value=True)
 NAMES = st.sampled_from("abcd")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gangline.api.codec import decode
+from gangline.api.codec.codec import decode
 from gangline.api.core import Pod
 from gangline.kube.pages import read_page
 

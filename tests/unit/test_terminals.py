@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from terminals import Terminal
+from support.terminal import Terminal
 
 # Three states in one place, as a block that is drawn anew: all of them are there before anybody reads.
 DRAWS = "import sys; sys.stdout.write('failed' + '\\r\\x1b[2Krestarting' + '\\r\\x1b[2Krunning\\n')"

@@ -8,29 +8,50 @@ import click
 
 from gangline import __version__
 from gangline.base.errors import GanglineError
-from gangline.cli.lazy import LazyGroup, complain
+from gangline.cli.flags.commands import LazyGroup, complain
 from gangline.cli.verbs import ALIASES, VERBS
 
 COMMANDS = {
     **VERBS,
-    "convert": ("gangline.cli.convert:convert", "Print jobs as TrainJobs of Kubeflow Trainer v2."),
-    "crd": ("gangline.cli.crd:crd", "Print the definitions of the kinds in a custom operator's file."),
-    "crds": ("gangline.cli.crds:crds", "Print the definitions of the job kinds."),
-    "demo": ("gangline.cli.demo:demo", "See a team train, lose a worker and heal, on this machine."),
-    "down": ("gangline.cli.up:down", "Stop the control plane of this machine. What it stored stays."),
-    "new": ("gangline.cli.new:new", "Begin an operator for a kind of job of your own."),
-    "node": ("gangline.cli.node:node", "Run the pods that a server binds to this machine, as processes."),
+    "convert": ("gangline.cli.authoring.convert:convert", "Print jobs as TrainJobs of Kubeflow Trainer v2."),
+    "crd": (
+        "gangline.cli.authoring.crd:crd",
+        "Print the definitions of the kinds in a custom operator's file.",
+    ),
+    "crds": ("gangline.cli.authoring.crds:crds", "Print the definitions of the job kinds."),
+    "demo": ("gangline.cli.run.demo:demo", "See a team train, lose a worker and heal, on this machine."),
+    "down": (
+        "gangline.cli.services.up:down",
+        "Stop the control plane of this machine. What it stored stays.",
+    ),
+    "new": ("gangline.cli.authoring.new:new", "Begin an operator for a kind of job of your own."),
+    "node": (
+        "gangline.cli.services.node:node",
+        "Run the pods that a server binds to this machine, as processes.",
+    ),
     "operator": ("gangline.cli.operator:operator", "Run the training jobs of a cluster."),
-    "run": ("gangline.cli.run:run_file", "Run jobs here or in a cluster; their verdict is the exit code."),
-    "scheduler": ("gangline.cli.scheduler:scheduler", "Place the gangs of a cluster, whole or not at all."),
+    "run": (
+        "gangline.cli.run.command:run_file",
+        "Run jobs here or in a cluster; their verdict is the exit code.",
+    ),
+    "scheduler": (
+        "gangline.cli.services.scheduler:scheduler",
+        "Place the gangs of a cluster, whole or not at all.",
+    ),
     "simulate": (
-        "gangline.cli.simulate:simulate",
+        "gangline.cli.simulate.command:simulate",
         "See how long gangs wait and how full nodes are, on virtual time.",
     ),
-    "sweep": ("gangline.cli.sweep:sweep", "Try a job with many values on this machine; the best come first."),
-    "up": ("gangline.cli.up:up", "Start a control plane on this machine that stays."),
+    "sweep": (
+        "gangline.cli.sweep.command:sweep",
+        "Try a job with many values on this machine; the best come first.",
+    ),
+    "up": ("gangline.cli.services.up:up", "Start a control plane on this machine that stays."),
     "version": ("gangline.cli.version:version", "The versions of gangline and of a server."),
-    "why": ("gangline.cli.why:why", "Why a job waits or failed: the cause, the evidence, the next step."),
+    "why": (
+        "gangline.cli.jobs.why:why",
+        "Why a job waits or failed: the cause, the evidence, the next step.",
+    ),
 }
 
 INTERRUPTED = 130
@@ -62,7 +83,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code. Bad input is one line on stderr and 1."""
     if os.environ.get("_GANGLINE_COMPLETE", "").startswith("powershell"):
         # A shell asks, of which click has to be told.
-        import gangline.cli.powershell  # noqa: F401
+        import gangline.cli.completion.powershell  # noqa: F401
     try:
         code = cli.main(list(arguments), prog_name="gangline", standalone_mode=False)
     except click.ClickException as error:
@@ -76,7 +97,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        from gangline.cli.telling import system_told
+        from gangline.cli.errors import system_told
 
         return system_told(error)
     return code if isinstance(code, int) else 0

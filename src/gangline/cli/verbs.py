@@ -6,33 +6,39 @@ from collections.abc import Sequence
 import click
 
 from gangline.base.errors import GanglineError
-from gangline.cli.lazy import LazyGroup, complain
+from gangline.cli.flags.commands import LazyGroup, complain
 
 VERBS = {
-    "apply": ("gangline.cli.apply:apply", "Make objects as files say, or change them to that."),
-    "check": ("gangline.cli.check:check", "Find mistakes in files, without a server."),
-    "completion": ("gangline.cli.completion:completion", "Print what makes a shell complete our words."),
-    "create": ("gangline.cli.apply:create", "Create what files hold."),
-    "delete": ("gangline.cli.delete:delete", "Delete jobs or other objects."),
+    "apply": ("gangline.cli.jobs.apply:apply", "Make objects as files say, or change them to that."),
+    "check": ("gangline.cli.authoring.check:check", "Find mistakes in files, without a server."),
+    "completion": (
+        "gangline.cli.completion.command:completion",
+        "Print what makes a shell complete our words.",
+    ),
+    "create": ("gangline.cli.jobs.apply:create", "Create what files hold."),
+    "delete": ("gangline.cli.jobs.delete:delete", "Delete jobs or other objects."),
     "describe": (
-        "gangline.cli.describe:describe",
+        "gangline.cli.jobs.describe:describe",
         "All about one job: replicas, conditions, failure, events.",
     ),
-    "doctor": ("gangline.cli.doctor:doctor", "Look whether everything is in place for jobs to run."),
-    "drill": ("gangline.cli.drill:drill", "Provoke a fault, and see whether the training survives it."),
-    "events": ("gangline.cli.events:events", "What happened to a job and its replicas, oldest first."),
-    "exec": ("gangline.cli.exec:exec_", "Run a command in a replica."),
-    "get": ("gangline.cli.get:get", "Print jobs, or objects of any kind."),
-    "list": ("gangline.cli.aliases:list_", "The same as get jobs."),
-    "logs": ("gangline.cli.logs:logs", "What all replicas of a job say, in order of time."),
-    "plan": ("gangline.cli.plan:plan", "Show what a job in a file would create."),
-    "ps": ("gangline.cli.aliases:ps", "The replicas of jobs: their pods."),
-    "restart": ("gangline.cli.restart:restart", "Start replicas anew: one, a type, or the whole team."),
-    "resume": ("gangline.cli.suspend:resume", "Let a suspended job go on."),
-    "scale": ("gangline.cli.scale:scale", "Change how many replicas of a type a job has."),
-    "suspend": ("gangline.cli.suspend:suspend", "Stop a job's replicas and keep the job."),
-    "top": ("gangline.cli.top:top", "CPU and memory of replicas."),
-    "wait": ("gangline.cli.wait:wait", "Wait for a job, and exit with its verdict."),
+    "doctor": ("gangline.cli.services.doctor:doctor", "Look whether everything is in place for jobs to run."),
+    "drill": (
+        "gangline.cli.drill.command:drill",
+        "Provoke a fault, and see whether the training survives it.",
+    ),
+    "events": ("gangline.cli.jobs.events:events", "What happened to a job and its replicas, oldest first."),
+    "exec": ("gangline.cli.jobs.exec:exec_", "Run a command in a replica."),
+    "get": ("gangline.cli.get.command:get", "Print jobs, or objects of any kind."),
+    "list": ("gangline.cli.get.aliases:list_", "The same as get jobs."),
+    "logs": ("gangline.cli.logs.command:logs", "What all replicas of a job say, in order of time."),
+    "plan": ("gangline.cli.plan.command:plan", "Show what a job in a file would create."),
+    "ps": ("gangline.cli.get.aliases:ps", "The replicas of jobs: their pods."),
+    "restart": ("gangline.cli.jobs.restart:restart", "Start replicas anew: one, a type, or the whole team."),
+    "resume": ("gangline.cli.jobs.suspend:resume", "Let a suspended job go on."),
+    "scale": ("gangline.cli.jobs.scale:scale", "Change how many replicas of a type a job has."),
+    "suspend": ("gangline.cli.jobs.suspend:suspend", "Stop a job's replicas and keep the job."),
+    "top": ("gangline.cli.jobs.top:top", "CPU and memory of replicas."),
+    "wait": ("gangline.cli.jobs.wait:wait", "Wait for a job, and exit with its verdict."),
 }
 ALIASES = {"status": "describe", "cancel": "delete", "submit": "apply", "log": "logs"}
 

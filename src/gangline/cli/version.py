@@ -3,8 +3,8 @@
 import click
 
 from gangline import __version__
-from gangline.cli.servers import Place, ServerOptions, find, server_options, told
-from gangline.cli.verb import verb
+from gangline.cli.flags.server_options import Place, ServerOptions, find, server_options, told
+from gangline.cli.flags.verb import verb
 from gangline.kube.client import Client
 
 
@@ -25,7 +25,7 @@ def version(alone: bool, output: str | None, server: ServerOptions) -> int:
     found = {"gangline": __version__}
     code = 0 if alone else _ask(server, found)
     if output == "json":
-        from gangline.cli.output import as_json
+        from gangline.cli.output.formats import as_json
 
         click.echo(as_json(found), nl=False)
     else:
@@ -36,7 +36,7 @@ def version(alone: bool, output: str | None, server: ServerOptions) -> int:
 
 def _ask(server: ServerOptions, found: dict[str, str]) -> int:
     """Write the server's version down. Where there is no server at all, that is no error."""
-    from gangline.cli.places import NoServer, ask_at
+    from gangline.cli.connect.server import NoServer, ask_at
     from gangline.kube.errors import ConfigError
 
     try:
@@ -51,7 +51,7 @@ def _ask(server: ServerOptions, found: dict[str, str]) -> int:
     async def work(client: Client, place: Place) -> int:
         import msgspec
 
-        from gangline.kube.transport import Request
+        from gangline.kube.transport.api import Request
 
         answer = await client.call(Request("GET", "/version"))
         found["server"] = str(msgspec.json.decode(answer, type=dict[str, str]).get("gitVersion", "unknown"))

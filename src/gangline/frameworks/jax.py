@@ -1,11 +1,11 @@
 """JAX: equal workers around a coordinator, which is worker 0; success by all."""
 
-from gangline.api.jaxjob import JAXJOB, JAXJob
-from gangline.frameworks import texts
-from gangline.frameworks.base import TeamFramework
-from gangline.frameworks.team import MASTER_ROLE, WORKER, all_succeeded, counts, total
+from gangline.api.kubeflow.jaxjob import JAXJOB, JAXJob
+from gangline.frameworks import condition_messages
+from gangline.frameworks.replica_counts import MASTER_ROLE, WORKER, all_succeeded, counts, total
+from gangline.frameworks.team_framework import TeamFramework
 from gangline.jobs.framework import Addresses, Into, PodEdits, Verdict, variables
-from gangline.jobs.gang import Gang, Member
+from gangline.jobs.pods.replicas import Gang, Member
 
 COORDINATOR = Member(WORKER, 0)
 
@@ -28,4 +28,6 @@ class Jax(TeamFramework[JAXJob]):
 
     def verdict(self, job: JAXJob, gang: Gang) -> Verdict:
         succeeded = all_succeeded(self.replicas(job), gang, WORKER)
-        return texts.verdict(job, succeeded=succeeded, running=counts(gang, WORKER).active > 0, led=False)
+        return condition_messages.verdict(
+            job, succeeded=succeeded, running=counts(gang, WORKER).active > 0, led=False
+        )

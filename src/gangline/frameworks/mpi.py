@@ -6,22 +6,22 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import PodPhase
+from gangline.api.kubeflow.mpijob import MPIJOB, MPIJob
 from gangline.api.meta import JSON
-from gangline.api.mpijob import MPIJOB, MPIJob
-from gangline.frameworks import mpihosts, mpiobjects, texts
-from gangline.frameworks.base import TeamFramework
-from gangline.frameworks.mpihosts import DISCOVERY, HOSTS, HYDRA_HOSTS, SCRIPT, in_folder
-from gangline.frameworks.mpiobjects import CONFIG_VOLUME, RBAC, config_volume, launcher_name
-from gangline.frameworks.team import MASTER_ROLE, WORKER, all_succeeded, counts, size
+from gangline.frameworks import condition_messages, mpi_hosts, mpi_objects
+from gangline.frameworks.mpi_hosts import DISCOVERY, HOSTS, HYDRA_HOSTS, SCRIPT, in_folder
+from gangline.frameworks.mpi_objects import CONFIG_VOLUME, RBAC, config_volume, launcher_name
+from gangline.frameworks.replica_counts import MASTER_ROLE, WORKER, all_succeeded, counts, size
+from gangline.frameworks.team_framework import TeamFramework
+from gangline.jobs.defaults import defaulted
 from gangline.jobs.framework import Addresses, Companion, Into, PodEdits, Problem, Told, Verdict, variables
-from gangline.jobs.gang import Gang, Member, active, seat_name
-from gangline.jobs.intake import defaulted
+from gangline.jobs.pods.replicas import Gang, Member, active, seat_name
 
 LAUNCHER = "Launcher"
 CONFIGS, ACCOUNTS, ROLES, BINDINGS = "configmaps", "serviceaccounts", f"roles.{RBAC}", f"rolebindings.{RBAC}"
 KUBECTL_VOLUME = "mpi-job-kubectl"
-_KUBECTL_MOUNT: JSON = {"name": KUBECTL_VOLUME, "mountPath": mpihosts.KUBECTL_FOLDER}
-_CONFIG_MOUNT: JSON = {"name": CONFIG_VOLUME, "mountPath": mpihosts.CONFIG_FOLDER}
+_KUBECTL_MOUNT: JSON = {"name": KUBECTL_VOLUME, "mountPath": mpi_hosts.KUBECTL_FOLDER}
+_CONFIG_MOUNT: JSON = {"name": CONFIG_VOLUME, "mountPath": mpi_hosts.CONFIG_FOLDER}
 _RUNNABLE, _READABLE = 0o555, 0o444
 
 INTEL = {"I_MPI_HYDRA_BOOTSTRAP": "rsh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": in_folder(SCRIPT)}
@@ -88,10 +88,10 @@ class Mpi(TeamFramework[MPIJob]):
         running = [pod.metadata.name for _, pod in gang.of_type(WORKER) if active(pod)]
         files = self._files(job, workers, running)
         return (
-            Companion(ACCOUNTS, mpiobjects.account(job, account), anyones=True),
-            Companion(CONFIGS, mpiobjects.config(job, files), ("data",)),
-            Companion(ROLES, mpiobjects.role(job, workers), ("rules",)),
-            Companion(BINDINGS, mpiobjects.binding(job, account), ("subjects",)),
+            Companion(ACCOUNTS, mpi_objects.account(job, account), anyones=True),
+            Companion(CONFIGS, mpi_objects.config(job, files), ("data",)),
+            Companion(ROLES, mpi_objects.role(job, workers), ("rules",)),
+            Companion(BINDINGS, mpi_objects.binding(job, account), ("subjects",)),
         )
 
     def cleared(self, job: Any, gang: Gang) -> Iterable[str]:
@@ -99,14 +99,18 @@ class Mpi(TeamFramework[MPIJob]):
 
     def verdict(self, job: MPIJob, gang: Gang) -> Verdict:
         succeeded = all_succeeded(self.replicas(job), gang, LAUNCHER)
-        return texts.verdict(job, succeeded=succeeded, running=counts(gang, LAUNCHER).active > 0, led=True)
+        return condition_messages.verdict(
+            job, succeeded=succeeded, running=counts(gang, LAUNCHER).active > 0, led=True
+        )
 
     def failure(self, job: MPIJob, kind: str, count: int) -> Told:
         # Twice the kind: v1 says so, and clients match on it.
-        return msgspec.structs.replace(texts.failure(job, kind, count), reason="MPIJobMPIJobFailed")
+        return msgspec.structs.replace(
+            condition_messages.failure(job, kind, count), reason="MPIJobMPIJobFailed"
+        )
 
     def restarting(self, job: MPIJob, kind: str, count: int) -> str:
-        return texts.restarting(job, kind, count)
+        return condition_messages.restarting(job, kind, count)
 
     def _worker(self, job: MPIJob) -> PodEdits:
         volume = config_volume(job, {SCRIPT: _RUNNABLE})
@@ -147,7 +151,7 @@ class Mpi(TeamFramework[MPIJob]):
             "name": "kubectl-delivery",
             "image": self._delivery_image,
             "imagePullPolicy": "IfNotPresent",
-            "env": list(variables(TARGET_DIR=mpihosts.KUBECTL_FOLDER, NAMESPACE=namespace)),
+            "env": list(variables(TARGET_DIR=mpi_hosts.KUBECTL_FOLDER, NAMESPACE=namespace)),
             "volumeMounts": [_KUBECTL_MOUNT, _CONFIG_MOUNT],
             "resources": {"limits": amounts, "requests": amounts},
         }
@@ -157,13 +161,13 @@ class Mpi(TeamFramework[MPIJob]):
         launcher = launcher_name(job) if _works(_template(job, LAUNCHER)) else ""
         hosts = [launcher, *workers] if launcher else workers
         files = {
-            HOSTS: mpihosts.hostfile(hosts, slots),
-            DISCOVERY: mpihosts.discovery(launcher, running, slots),
+            HOSTS: mpi_hosts.hostfile(hosts, slots),
+            DISCOVERY: mpi_hosts.discovery(launcher, running, slots),
         }
         if self._agent is None:
-            return {**files, SCRIPT: mpihosts.kubectl_script(job.spec.main_container)}
-        script = mpihosts.agent_script(self._agent, job.spec.main_container)
-        return {**files, SCRIPT: script, HYDRA_HOSTS: mpihosts.hydra_hostfile(hosts, slots)}
+            return {**files, SCRIPT: mpi_hosts.kubectl_script(job.spec.main_container)}
+        script = mpi_hosts.agent_script(self._agent, job.spec.main_container)
+        return {**files, SCRIPT: script, HYDRA_HOSTS: mpi_hosts.hydra_hostfile(hosts, slots)}
 
 
 def _over(gang: Gang) -> bool:

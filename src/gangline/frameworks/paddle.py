@@ -5,11 +5,10 @@ from typing import Any
 
 import msgspec
 
+from gangline.api.kubeflow.paddlejob import PADDLEJOB, PaddleJob
 from gangline.api.meta import JSON
-from gangline.api.paddlejob import PADDLEJOB, PaddleJob
-from gangline.frameworks import texts
-from gangline.frameworks.base import TeamFramework
-from gangline.frameworks.team import (
+from gangline.frameworks import condition_messages
+from gangline.frameworks.replica_counts import (
     MASTER,
     MASTER_ROLE,
     WORKER,
@@ -19,9 +18,10 @@ from gangline.frameworks.team import (
     size,
     total,
 )
+from gangline.frameworks.team_framework import TeamFramework
+from gangline.jobs.defaults import defaulted
 from gangline.jobs.framework import Addresses, Into, PodEdits, Problem, Verdict, variables
-from gangline.jobs.gang import Gang, Member
-from gangline.jobs.intake import defaulted
+from gangline.jobs.pods.replicas import Gang, Member
 
 _OWN_ADDRESS = {"name": "POD_IP_DUMMY", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
@@ -62,7 +62,7 @@ class Paddle(TeamFramework[PaddleJob]):
         leader = self._leader(job)
         succeeded = all_succeeded(self.replicas(job), gang, leader)
         running = counts(gang, leader).active > 0
-        return texts.verdict(job, succeeded=succeeded, running=running, led=leader == MASTER)
+        return condition_messages.verdict(job, succeeded=succeeded, running=running, led=leader == MASTER)
 
     def ignored(self, job: Any) -> Iterable[Problem]:
         assert isinstance(job, PaddleJob)

@@ -6,13 +6,12 @@ from typing import Any
 
 import msgspec
 
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB, ElasticPolicy, PyTorchJob
+from gangline.api.kubeflow.training import GROUP, VERSION
 from gangline.api.meta import JSON
-from gangline.api.pytorchjob import PYTORCHJOB, ElasticPolicy, PyTorchJob
-from gangline.api.training import GROUP, VERSION
-from gangline.frameworks import texts
-from gangline.frameworks.base import TeamFramework
-from gangline.frameworks.initcontainer import InitContainers
-from gangline.frameworks.team import (
+from gangline.frameworks import condition_messages
+from gangline.frameworks.init_container import InitContainers
+from gangline.frameworks.replica_counts import (
     MASTER,
     MASTER_ROLE,
     WORKER,
@@ -22,6 +21,8 @@ from gangline.frameworks.team import (
     size,
     total,
 )
+from gangline.frameworks.team_framework import TeamFramework
+from gangline.jobs.defaults import defaulted
 from gangline.jobs.framework import (
     Addresses,
     Companion,
@@ -31,8 +32,7 @@ from gangline.jobs.framework import (
     Verdict,
     variables,
 )
-from gangline.jobs.gang import Gang, Member
-from gangline.jobs.intake import defaulted
+from gangline.jobs.pods.replicas import Gang, Member
 
 LEADER, FIRST_WORKER = Member(MASTER, 0), Member(WORKER, 0)
 AUTOSCALERS = "horizontalpodautoscalers.autoscaling"
@@ -112,7 +112,9 @@ class PyTorch(TeamFramework[PyTorchJob]):
         if job.spec.elastic_policy is not None and not led:
             # The others have nothing left to do once one is through.
             succeeded = counts(gang, WORKER).succeeded > 0
-        return texts.verdict(job, succeeded=succeeded, running=counts(gang, leader).active > 0, led=led)
+        return condition_messages.verdict(
+            job, succeeded=succeeded, running=counts(gang, leader).active > 0, led=led
+        )
 
     def ignored(self, job: Any) -> Iterable[Problem]:
         assert isinstance(job, PyTorchJob)

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import PodPhase
+from gangline.api.kubeflow.tfjob import TFJOB, TFJob
+from gangline.api.kubeflow.training import ReplicaSpec
 from gangline.api.meta import JSON
-from gangline.api.tfjob import TFJOB, TFJob
-from gangline.api.training import ReplicaSpec
-from gangline.frameworks import texts
-from gangline.frameworks.base import TeamFramework
-from gangline.frameworks.memory import Last
-from gangline.frameworks.team import MASTER, MASTER_ROLE, WORKER, all_succeeded, counts, size
+from gangline.frameworks import condition_messages
+from gangline.frameworks.memo import Last
+from gangline.frameworks.replica_counts import MASTER, MASTER_ROLE, WORKER, all_succeeded, counts, size
+from gangline.frameworks.team_framework import TeamFramework
 from gangline.jobs.framework import Addresses, PodEdits, Problem, Told, Verdict, variables
-from gangline.jobs.gang import Gang, Member, terminated
+from gangline.jobs.pods.replicas import Gang, Member, terminated
 
 CHIEF, PS = "Chief", "PS"
 LEADERS = (CHIEF, MASTER)
@@ -53,7 +53,7 @@ class TensorFlow(TeamFramework[TFJob]):
         if not chief and job.spec.success_policy != ALL_WORKERS:
             succeeded = succeeded or self._first_worker_done(gang)
         running = counts(gang, chief or WORKER).active > 0
-        return texts.verdict(job, succeeded=succeeded, running=running, led=False)
+        return condition_messages.verdict(job, succeeded=succeeded, running=running, led=False)
 
     def failure(self, job: TFJob, kind: str, count: int) -> Told:
         name = f"{job.metadata.namespace}/{job.metadata.name}"

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
+from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB, XGBoostJob
 from gangline.api.meta import JSON
-from gangline.api.xgboostjob import XGBOOSTJOB, XGBoostJob
-from gangline.frameworks import texts
-from gangline.frameworks.base import TeamFramework
-from gangline.frameworks.memory import Last
-from gangline.frameworks.team import MASTER, MASTER_ROLE, WORKER, all_succeeded, counts, size, total
+from gangline.frameworks import condition_messages
+from gangline.frameworks.memo import Last
+from gangline.frameworks.replica_counts import MASTER, MASTER_ROLE, WORKER, all_succeeded, counts, size, total
+from gangline.frameworks.team_framework import TeamFramework
 from gangline.jobs.framework import Addresses, Into, PodEdits, Problem, Told, Verdict, variables
-from gangline.jobs.gang import Gang, Member
+from gangline.jobs.pods.replicas import Gang, Member
 
 
 class XGBoost(TeamFramework[XGBoostJob]):
@@ -42,14 +42,16 @@ class XGBoost(TeamFramework[XGBoostJob]):
 
     def verdict(self, job: XGBoostJob, gang: Gang) -> Verdict:
         succeeded = all_succeeded(self.replicas(job), gang, MASTER)
-        return texts.verdict(job, succeeded=succeeded, running=counts(gang, MASTER).active > 0, led=True)
+        return condition_messages.verdict(
+            job, succeeded=succeeded, running=counts(gang, MASTER).active > 0, led=True
+        )
 
     def ran(self, job: XGBoostJob) -> Told:
         """v1 says so at the end of every job, of this kind alone."""
-        return texts.ran(job)
+        return condition_messages.ran(job)
 
     def restarting(self, job: XGBoostJob, kind: str, count: int) -> str:
-        return texts.restarting(job, kind, count)
+        return condition_messages.restarting(job, kind, count)
 
     def _workers(self, job: XGBoostJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
         """What LightGBM wants to know."""

@@ -10,9 +10,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from gangline.api.kubeflow.training import JobKind, ReplicaSpec, RunPolicy, TrainingJob
 from gangline.api.meta import JSON
-from gangline.api.training import JobKind, ReplicaSpec, RunPolicy, TrainingJob
-from gangline.jobs.gang import Gang, Member
+from gangline.jobs.pods.replicas import Gang, Member
 
 J = TypeVar("J", bound=TrainingJob)
 

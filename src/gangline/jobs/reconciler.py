@@ -12,15 +12,15 @@ from gangline.api.core import Pod
 from gangline.api.meta import Key
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import GanglineError
-from gangline.jobs.actions import Create, Plan
-from gangline.jobs.ending import refused
-from gangline.jobs.execute import Executor, Refused, refusals
+from gangline.jobs.executor import Executor, Refused, refusals
 from gangline.jobs.framework import Framework, J
-from gangline.jobs.gang import training
-from gangline.jobs.observe import Observe
-from gangline.jobs.observed import Observed
-from gangline.jobs.plan import plan
-from gangline.jobs.restart import LOG_LINES, failed
+from gangline.jobs.observer import Observe
+from gangline.jobs.plan.actions import Create, Plan
+from gangline.jobs.plan.finish import refused
+from gangline.jobs.plan.observed import Observed
+from gangline.jobs.plan.plan import plan
+from gangline.jobs.plan.restarts import LOG_LINES, failed
+from gangline.jobs.pods.replicas import training
 from gangline.kube.errors import KubeError
 
 log = logging.getLogger(__name__)

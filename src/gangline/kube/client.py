@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from gangline.api.codec import DecodeError, decode
+from gangline.api.codec.codec import DecodeError, decode
 from gangline.api.core import Scale
 from gangline.api.meta import EVERYTHING, JSON, Key, Selector
 from gangline.api.scheme import CORE, Resource, Scheme
@@ -22,7 +22,7 @@ from gangline.kube.errors import ApiError, BadAnswer, ServerError, TooManyReques
 from gangline.kube.options import APPLY, DEFAULT_OPTIONS, DeleteOptions, PatchForm, Propagation, WriteOptions
 from gangline.kube.pages import Page, read_page
 from gangline.kube.paths import collection, home, item, selection
-from gangline.kube.transport import Frames, Query, Request, Stream, Transport, refusal
+from gangline.kube.transport.api import Frames, Query, Request, Stream, Transport, refusal
 from gangline.kube.watch import WatchEvent, changes
 
 T = TypeVar("T")

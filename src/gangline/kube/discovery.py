@@ -15,7 +15,7 @@ from gangline.api.scheme import Resource
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, BadAnswer, NotFound
 from gangline.kube.paths import CORE_GROUP, GROUPS, VERSION, group_version
-from gangline.kube.transport import Request
+from gangline.kube.transport.api import Request
 
 log = logging.getLogger(__name__)
 

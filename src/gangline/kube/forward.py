@@ -1,8 +1,8 @@
 """A connection to a port of a pod, over a WebSocket: one byte of channel, then data."""
 
 from gangline.kube.errors import StreamBroken
-from gangline.kube.exec import CHUNK, V4
-from gangline.kube.transport import Frames
+from gangline.kube.streams import CHUNK, V4
+from gangline.kube.transport.api import Frames
 
 PROTOCOLS = (V4,)
 """The tunnelling protocol of newer servers carries SPDY; this one they all know."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.kube.transport import Query
+from gangline.kube.transport.api import Query
 
 
 class PatchForm(StrEnum):

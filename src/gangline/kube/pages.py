@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from gangline.api.codec import DecodeError, decode
+from gangline.api.codec.codec import DecodeError, decode
 from gangline.api.meta import Key, ListMeta, Wire
 
 T = TypeVar("T")

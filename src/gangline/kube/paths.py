@@ -12,7 +12,7 @@ from urllib.parse import quote
 from gangline.api.meta import Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
-from gangline.kube.transport import Query
+from gangline.kube.transport.api import Query
 
 CORE_GROUP, GROUPS, VERSION = "/api", "/apis", "/version"
 """Where discovery starts, for the group without a name and for all others, and who the server is."""

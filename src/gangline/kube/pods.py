@@ -12,15 +12,15 @@ from gangline.api.core import Pod
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import CORE
 from gangline.base.errors import InputError
-from gangline.kube import exec as execution
 from gangline.kube import forward
+from gangline.kube import streams as execution
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, StreamBroken
-from gangline.kube.exec import Channel, Completed, ExecSession
 from gangline.kube.forward import PortForward
 from gangline.kube.options import DeleteOptions
 from gangline.kube.paths import item
-from gangline.kube.transport import Query, Request, lines
+from gangline.kube.streams import Channel, Completed, ExecSession
+from gangline.kube.transport.api import Query, Request, lines
 
 LONGEST_LINE = 1024 * 1024
 """A line of a log that is longer comes in pieces: progress bars may never end one."""

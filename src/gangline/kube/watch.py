@@ -11,11 +11,11 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from gangline.api.codec import DecodeError, decode
+from gangline.api.codec.codec import DecodeError, decode
 from gangline.api.meta import Wire
 from gangline.kube.errors import Status, StreamBroken, api_error
 from gangline.kube.pages import Unreadable, unread, version_of
-from gangline.kube.transport import lines
+from gangline.kube.transport.api import lines
 
 T = TypeVar("T")
 

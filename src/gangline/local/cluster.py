@@ -11,22 +11,22 @@ from gangline.api import core
 from gangline.api.core import Pod
 from gangline.api.meta import Key
 from gangline.api.scheme import Scheme
+from gangline.apiserver.store.sqlite import SqliteJournal
+from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
-from gangline.kube.http import HttpTransport
-from gangline.local.access import Access
-from gangline.local.binder import Binder, Freed, waiting
-from gangline.local.claims import CLAIMS, ClaimKeeper, waiting_for
-from gangline.local.node.addressing import addressing
-from gangline.local.node.logs import LogReader
-from gangline.local.node.node import NAME, Node
-from gangline.local.node.settings import NodeSettings
-from gangline.local.node.streams import NodeStreams
+from gangline.kube.config.access import Access
+from gangline.kube.config.connection import Connection
+from gangline.kube.podstreams import PodStreams
+from gangline.kube.transport.http import HttpTransport
+from gangline.local.controllers.claims import CLAIMS, ClaimKeeper, waiting_for
+from gangline.local.controllers.default_scheduler import Binder, Freed, waiting
 from gangline.local.plane import PlaneSettings, api_plane
-from gangline.local.store.sqlite import SqliteJournal
-from gangline.local.store.store import Store
-from gangline.local.streams import PodStreams
+from gangline.node.kubelet import NAME, Node
+from gangline.node.logs import LogReader
+from gangline.node.network.setup import addressing
+from gangline.node.settings import NodeSettings
+from gangline.node.streams import NodeStreams
 from gangline.runtime.cache import Cache
 from gangline.runtime.events import Recorder
 from gangline.runtime.manager import ControllerOptions, Manager

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from gangline.apiserver.store.folder_lock import holder, locked
 from gangline.base.errors import InputError
-from gangline.local.access import Access
-from gangline.local.certs import private
-from gangline.local.ports import PLANES, free
-from gangline.local.store.folder import holder, locked
+from gangline.base.files import private
+from gangline.kube.config.access import Access
+from gangline.node.ports import PLANES, free
 
 
 class Home(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def runs(self) -> Path:
-        """What ended runs left; see `gangline.local.runs`."""
+        """What ended runs left; see `gangline.local.archive.runs`."""
         return self.folder / "runs"
 
     @property

@@ -16,27 +16,27 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
+from gangline.apiserver.http.authentication import MASTERS, Authenticator, User
+from gangline.apiserver.http.body import LIMIT
+from gangline.apiserver.http.handler import Api
+from gangline.apiserver.http.nonresource import RootPaths
+from gangline.apiserver.http.subresources import subresources
+from gangline.apiserver.registry.builtin import builtin_catalog
+from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.store.store import Store
+from gangline.apiserver.streaming.endpoints import Nodes, streams
+from gangline.base.certs import Authority, authority
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
-from gangline.kube.config import Connection
-from gangline.kube.credentials import StaticToken
-from gangline.kube.tls import TLS, Pem
-from gangline.local.apiservice import make_api_service
-from gangline.local.binding import Binding, authority_of
-from gangline.local.certs import Authority, authority
-from gangline.local.crds import CustomResources
-from gangline.local.gc import GarbageCollector
-from gangline.local.namespaces import Namespaces
+from gangline.kube.config.connection import Connection
+from gangline.kube.config.credentials import StaticToken
+from gangline.kube.config.tls import TLS, Pem
+from gangline.local.bootstrap import make_api_service
+from gangline.local.controllers.crds import CustomResources
+from gangline.local.controllers.garbage_collector import GarbageCollector
+from gangline.local.controllers.namespaces import Namespaces
+from gangline.local.listen import Binding, authority_of
 from gangline.local.priorities import make_system_classes
-from gangline.local.server.api import Api
-from gangline.local.server.auth import MASTERS, Authenticator, User
-from gangline.local.server.bodies import LIMIT
-from gangline.local.server.builtin import builtin_catalog
-from gangline.local.server.registry import Registry
-from gangline.local.server.rootpaths import RootPaths
-from gangline.local.server.streams import Nodes, streams
-from gangline.local.server.subresources import subresources
-from gangline.local.store.store import Store
 
 ADMIN = User("admin", (MASTERS, "system:authenticated"))
 SHUTDOWN_SECONDS = 0.5

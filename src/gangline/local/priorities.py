@@ -1,8 +1,8 @@
 """The priority classes that every cluster has."""
 
 from gangline.api.meta import JSON
-from gangline.local.server.refused import Refused
-from gangline.local.server.registry import Call, Registry
+from gangline.apiserver.errors import Refused
+from gangline.apiserver.registry.registry import Call, Registry
 
 CALL = Call(manager="kube-apiserver")
 CLASSES: tuple[tuple[str, int, str], ...] = (

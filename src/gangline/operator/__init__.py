@@ -5,11 +5,11 @@
 Names are looked up when first used: importing this package imports nothing else.
 """
 
-from gangline.base.lazily import looked_up
+from gangline.base.lazy_exports import looked_up
 
 _NAMES = {
     "gangline.api.meta": ("JSON", "Key", "Wire"),
-    "gangline.api.training": (
+    "gangline.api.kubeflow.training": (
         "JobKind",
         "JobStatus",
         "Port",
@@ -18,7 +18,7 @@ _NAMES = {
         "RunPolicy",
         "TrainingJob",
     ),
-    "gangline.frameworks.base": ("TeamFramework",),
+    "gangline.frameworks.team_framework": ("TeamFramework",),
     "gangline.jobs.framework": (
         "Address",
         "Addresses",
@@ -32,10 +32,10 @@ _NAMES = {
         "Verdict",
         "variables",
     ),
-    "gangline.jobs.gang": ("Counts", "Gang", "Member"),
+    "gangline.jobs.pods.replicas": ("Counts", "Gang", "Member"),
     "gangline.operator.engine": ("scheme_of",),
-    "gangline.operator.inside": ("JobReconciler",),
+    "gangline.operator.embedding": ("JobReconciler",),
     "gangline.operator.main": ("run",),
-    "gangline.schema.crds": ("crd",),
+    "gangline.schema.crds.job_crds": ("crd",),
 }
 __all__, __getattr__ = looked_up(__name__, _NAMES)

@@ -6,16 +6,16 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
-from gangline.api.kinds import KINDS
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
-from gangline.api.training import JobKind
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.discovery import served
 from gangline.kube.errors import AlreadyExists, KubeError
-from gangline.schema.crds import crd
-from gangline.schema.gangcrds import GANG_RESOURCES, gang_crd
+from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd
+from gangline.schema.crds.job_crds import crd
 
 log = logging.getLogger(__name__)
 

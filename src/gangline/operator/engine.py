@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from gangline.api.core import Pod, Service
-from gangline.api.kinds import JOBS
+from gangline.api.kubeflow.kinds import JOBS
+from gangline.api.kubeflow.training import JOB_NAME, JobKind
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheduling import PODGROUPS, QUEUES
 from gangline.api.scheme import Resource, Scheme
-from gangline.api.training import JOB_NAME, JobKind
 from gangline.base.clock import Clock
 from gangline.frameworks.jax import Jax
 from gangline.frameworks.mpi import Mpi
@@ -19,14 +19,13 @@ from gangline.frameworks.paddle import Paddle
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
-from gangline.jobs.actions import PODS, SERVICES
-from gangline.jobs.execute import Executor, Shares
+from gangline.jobs.events import Notes
+from gangline.jobs.executor import Executor, Shares
 from gangline.jobs.framework import Framework, NeedsCompanions
 from gangline.jobs.gangs.podgroup import GangScheduler
-from gangline.jobs.gangs.schedulerplugins import SchedulerPlugins
+from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.notes import Notes
-from gangline.jobs.observe import (
+from gangline.jobs.observer import (
     ORPHANS,
     OWNER_UID,
     Caches,
@@ -36,6 +35,7 @@ from gangline.jobs.observe import (
     orphaned,
     owner_uid,
 )
+from gangline.jobs.plan.actions import PODS, SERVICES
 from gangline.jobs.reconciler import JobPass
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError

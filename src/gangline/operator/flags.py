@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.kinds import KINDS
+from gangline.api.kubeflow.kinds import KINDS
 from gangline.base.errors import InputError
-from gangline.jobs.site import Services
-from gangline.operator.gangs import named
+from gangline.jobs.pods.addressing import Services
+from gangline.operator.gang_schedulers import named
 from gangline.operator.settings import OperatorSettings, ProcessSettings
 
 TEMPLATE = Path("/etc/config/initContainer.yaml")

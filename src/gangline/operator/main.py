@@ -313,9 +313,9 @@ async def _run(
 
     from gangline.base.clock import SystemClock
     from gangline.base.log import LogFormat, configure
-    from gangline.kube.config import load
+    from gangline.kube.config.connection import load
     from gangline.operator.flags import settings_of
-    from gangline.operator.process import run_operator
+    from gangline.operator.operator_process import run_operator
 
     configure(log_level(flags["level"]), LogFormat(_log_format(flags)))
     if without_effect:

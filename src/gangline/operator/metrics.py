@@ -11,12 +11,12 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter
 
+from gangline.api.kubeflow.training import ConditionType, JobKind, JobStatus
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Scheme
-from gangline.api.training import ConditionType, JobKind, JobStatus
-from gangline.jobs.actions import PODS, SERVICES
-from gangline.jobs.execute import Executor, Shares, Teller
+from gangline.jobs.executor import Executor, Shares, Teller
 from gangline.jobs.framework import J
+from gangline.jobs.plan.actions import PODS, SERVICES
 from gangline.kube.client import Client, Kind, T
 from gangline.kube.errors import AlreadyExists, KubeError
 from gangline.runtime.cache import key_of

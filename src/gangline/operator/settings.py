@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import msgspec
 
-from gangline.api.kinds import KINDS
+from gangline.api.kubeflow.kinds import KINDS
 from gangline.jobs.gangs.gangline import Gangline
-from gangline.jobs.site import Site
+from gangline.jobs.pods.addressing import Site
 
 AGENT = '"$GANGLINE_AGENT"'
 """What the local node offers in place of kubectl: a command that runs another in a pod."""

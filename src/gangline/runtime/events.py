@@ -20,7 +20,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Never, Protocol, TypeVar
 
-from gangline.api.codec import to_json
+from gangline.api.codec.codec import to_json
 from gangline.api.core import Event, EventSeries, ObjectReference
 from gangline.api.meta import JSON, Key, Object, ObjectMeta
 from gangline.api.scheme import CORE, Scheme, UnknownKind
@@ -38,7 +38,7 @@ from gangline.kube.errors import (
     TooManyRequests,
     Unreachable,
 )
-from gangline.runtime.series import Correlator, Noted, Series, truncated
+from gangline.runtime.event_correlator import Correlator, Noted, Series, truncated
 
 log = logging.getLogger(__name__)
 

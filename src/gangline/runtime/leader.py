@@ -28,7 +28,7 @@ from typing import Never, Protocol, TypeVar
 
 import msgspec
 
-from gangline.api.codec import to_json
+from gangline.api.codec.codec import to_json
 from gangline.api.core import Lease, LeaseSpec
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import Clock

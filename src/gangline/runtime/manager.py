@@ -32,10 +32,10 @@ from gangline.runtime.controller import Controller, ControllerMetrics, Reconcile
 from gangline.runtime.events import Recorder
 from gangline.runtime.health import Health
 from gangline.runtime.informer import Informer
+from gangline.runtime.interning import Sharing
 from gangline.runtime.leader import Leader
 from gangline.runtime.limits import CEILING, default_limiter
 from gangline.runtime.queue import Queue, QueueMetrics
-from gangline.runtime.sharing import Sharing
 from gangline.runtime.sources import Source
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from gangline.base.clock import Clock, SystemClock
 from gangline.kube.errors import KubeError
-from gangline.kube.transport import Frames, Request, Response, Stream, Transport
+from gangline.kube.transport.api import Frames, Request, Response, Stream, Transport
 from gangline.runtime.controller import Result
 from gangline.runtime.events import Outcome
 from gangline.runtime.informer import Informer

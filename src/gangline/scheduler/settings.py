@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 
 from gangline.api.scheduling import SCHEDULER
-from gangline.scheduler.model import Policy
+from gangline.scheduler.types.cycle import Policy
 
 LEASE = "gangline-scheduler"
 MANAGER = "gangline-scheduler"

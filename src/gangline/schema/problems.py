@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.schema.gotext import value_text
+from gangline.schema.go_text import value_text
 
 NO_VALUE: Any = object()
 """For problems whose sentence shows no value."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 from cel_expr_python import cel  # type: ignore[import-untyped]
 
 from gangline.base.errors import InputError
-from gangline.schema.gotext import quoted
+from gangline.schema.go_text import quoted
 
 _ENV = cel.NewEnv(variables={"text": cel.Type.STRING, "pattern": cel.Type.STRING})
 _LONGEST_KNOWN = 128

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, Never, Self
 
 from gangline.api.core import Pod
-from gangline.api.training import JobProgress
-from gangline.sdk.aio import AsyncTrainingClient
-from gangline.sdk.background import Background
+from gangline.api.kubeflow.training import JobProgress
+from gangline.sdk.async_client import AsyncTrainingClient
 from gangline.sdk.conditioncalls import SUCCEEDED, WAIT, Callback
-from gangline.sdk.finetune import STORAGE
+from gangline.sdk.connection import TIMEOUT
+from gangline.sdk.event_loop import Background
 from gangline.sdk.job import Job
+from gangline.sdk.kubeflow.finetune import STORAGE
 from gangline.sdk.logs import Line
-from gangline.sdk.opened import TIMEOUT
 
 
 class Absent:

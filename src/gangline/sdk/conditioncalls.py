@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from typing import Any, TypeVar
 
+from gangline.api.kubeflow.training import ConditionType
 from gangline.api.meta import JSON, Selector
-from gangline.api.training import ConditionType
 from gangline.base.tasks import beside
 from gangline.runtime.informer import Delta, Informer
-from gangline.sdk.bodies import body_of
+from gangline.sdk.build.bodies import body_of
+from gangline.sdk.connection import TIMEOUT, Opened, header
 from gangline.sdk.errors import JobFailed, TrainingError
 from gangline.sdk.job import Job
-from gangline.sdk.opened import TIMEOUT, Opened, header
 
 T = TypeVar("T")
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import yaml
 
-from gangline.api.codec import Document, decode_document
-from gangline.api.kinds import KINDS
+from gangline.api.codec.codec import Document, decode_document
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.training import ConditionType, JobKind, JobStatus, TrainingJob
 from gangline.api.meta import JSON, ObjectMeta
-from gangline.api.training import ConditionType, JobKind, JobStatus, TrainingJob
 
 _BY_KIND = {kind.kind: kind for kind in KINDS}
 
@@ -94,6 +94,6 @@ class Job:
         return f"<{self.kind} {where}{self.metadata.name}: {self.state}>"
 
     def _repr_html_(self) -> str:
-        from gangline.sdk.notebook import drawn
+        from gangline.sdk.job_html import drawn
 
         return drawn(self)

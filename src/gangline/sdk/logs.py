@@ -6,11 +6,11 @@ from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from gangline.api.core import Pod, PodPhase
+from gangline.api.kubeflow.training import JOB_NAME, JobKind
 from gangline.api.meta import JSON, Key, Selector
-from gangline.api.training import JOB_NAME, JobKind
 from gangline.base.clock import Clock
 from gangline.base.tasks import beside
-from gangline.jobs.gang import training
+from gangline.jobs.pods.replicas import training
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
 from gangline.kube.pods import Pods

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gangline.kube.config import SERVICE_ACCOUNT, Connection, load
-from gangline.kube.credentials import Anonymous, Basic, Credentials, StaticToken
-from gangline.kube.tls import TLS, ClientCertificate, Pem
-from gangline.local.store.folder import holder
-from gangline.local.where import home_folder
+from gangline.apiserver.store.folder_lock import holder
+from gangline.kube.config.connection import SERVICE_ACCOUNT, Connection, load
+from gangline.kube.config.credentials import Anonymous, Basic, Credentials, StaticToken
+from gangline.kube.config.tls import TLS, ClientCertificate, Pem
+from gangline.local.paths import home_folder
 
 
 def found(

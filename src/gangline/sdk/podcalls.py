@@ -6,18 +6,18 @@ from contextlib import aclosing
 from typing import Any
 
 from gangline.api.core import Pod, PodPhase
-from gangline.api.kinds import KINDS
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.training import JOB_NAME, JOB_ROLE, REPLICA_INDEX, REPLICA_TYPE, JobKind
 from gangline.api.meta import JSON, Selector
 from gangline.api.scheme import Resource
-from gangline.api.training import JOB_NAME, JOB_ROLE, REPLICA_INDEX, REPLICA_TYPE, JobKind
-from gangline.jobs.gang import training
+from gangline.jobs.pods.replicas import training
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
 from gangline.kube.pods import Pods
+from gangline.sdk.connection import TIMEOUT, Opened
 from gangline.sdk.errors import told
 from gangline.sdk.job import facts_of
 from gangline.sdk.logs import Line, follow
-from gangline.sdk.opened import TIMEOUT, Opened
 
 EVENTS: Resource[JSON] = Resource("", "v1", "Event", "events", dict[str, Any])
 

@@ -8,20 +8,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
-from gangline.api.jaxjob import JAXJOB
-from gangline.api.paddlejob import PADDLEJOB
-from gangline.api.pytorchjob import PYTORCHJOB
-from gangline.api.tfjob import TFJOB
-from gangline.api.training import JobKind
-from gangline.api.xgboostjob import XGBOOSTJOB
-from gangline.sdk.builders import Replica, job, team
+from gangline.api.kubeflow.jaxjob import JAXJOB
+from gangline.api.kubeflow.paddlejob import PADDLEJOB
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.training import JobKind
+from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB
+from gangline.sdk.build.function_source import RESULT, command_of, source_of
+from gangline.sdk.build.jobs import Replica, job, team
+from gangline.sdk.build.pod_templates import literal
 from gangline.sdk.client import TrainingClient
 from gangline.sdk.errors import JobFailed, TrainingError
 from gangline.sdk.job import Job
 from gangline.sdk.logs import Line
-from gangline.sdk.showing import showing
-from gangline.sdk.source import RESULT, command_of, source_of
-from gangline.sdk.templates import literal
+from gangline.sdk.progress_display import showing
 
 FRAMEWORKS = {
     "pytorch": PYTORCHJOB,

@@ -3,7 +3,7 @@
 Names are looked up when first used: importing this package imports nothing else.
 """
 
-from gangline.base.lazily import looked_up
+from gangline.base.lazy_exports import looked_up
 
 _NAMES = {
     "gangline.testing.builders": ("make_job", "make_member", "make_pod", "make_template", "make_tfjob"),
@@ -13,7 +13,7 @@ _NAMES = {
     "gangline.testing.converge": ("Step", "assert_converges", "assert_survives", "random_story"),
     "gangline.testing.faults": ("Died", "Fault", "Faults", "FaultyTransport"),
     "gangline.testing.threaded": ("ThreadedCluster", "threaded_cluster"),
-    "gangline.testing.world": ("World",),
-    "gangline.testing.worldkubelet": ("Kubelet",),
+    "gangline.testing.world.world": ("World",),
+    "gangline.testing.world.kubelet": ("Kubelet",),
 }
 __all__, __getattr__ = looked_up(__name__, _NAMES)

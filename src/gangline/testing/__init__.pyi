@@ -19,5 +19,5 @@ from gangline.testing.faults import Faults as Faults
 from gangline.testing.faults import FaultyTransport as FaultyTransport
 from gangline.testing.threaded import ThreadedCluster as ThreadedCluster
 from gangline.testing.threaded import threaded_cluster as threaded_cluster
-from gangline.testing.world import World as World
-from gangline.testing.worldkubelet import Kubelet as Kubelet
+from gangline.testing.world.kubelet import Kubelet as Kubelet
+from gangline.testing.world.world import World as World

@@ -14,9 +14,8 @@ from gangline.api.core import (
     PodSpec,
     PodStatus,
 )
-from gangline.api.meta import JSON, ObjectMeta
-from gangline.api.tfjob import TFJOB, TFJob
-from gangline.api.training import (
+from gangline.api.kubeflow.tfjob import TFJOB, TFJob
+from gangline.api.kubeflow.training import (
     JOB_NAME,
     OPERATOR_NAME,
     REPLICA_INDEX,
@@ -24,6 +23,7 @@ from gangline.api.training import (
     ROUND,
     JobKind,
 )
+from gangline.api.meta import JSON, ObjectMeta
 
 
 def make_pod(

@@ -18,7 +18,7 @@ from gangline.kube.pods import Pods
 from gangline.local import cluster
 from gangline.local.cluster import LocalCluster, LocalSettings
 from gangline.operator.settings import LOCAL
-from gangline.operator.wire import embedded
+from gangline.operator.wiring import embedded
 from gangline.runtime.informer import Informer
 
 

@@ -9,7 +9,7 @@ from gangline.base.clock import SystemClock
 from gangline.base.errors import GanglineError
 from gangline.base.tasks import beside, unwrapped
 from gangline.kube.client import Client
-from gangline.kube.transport import Transport
+from gangline.kube.transport.api import Transport
 from gangline.testing.cluster import local_cluster
 from gangline.testing.faults import Died, Fault, Faults, FaultyTransport
 

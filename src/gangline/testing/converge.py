@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from gangline.api.kubeflow.training import ROUND, ConditionType, RestartPolicy
 from gangline.api.meta import JSON
-from gangline.api.training import ROUND, ConditionType, RestartPolicy
+from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Framework, J
-from gangline.jobs.intake import problems
-from gangline.jobs.site import Site
+from gangline.jobs.pods.addressing import Site
 from gangline.testing.faults import Fault
 from gangline.testing.happenings import (
     EDITS,
@@ -37,10 +37,10 @@ from gangline.testing.happenings import (
     Users,
     Waits,
 )
-from gangline.testing.world import World
-from gangline.testing.worldkubelet import Kubelet
-from gangline.testing.worldrules import Rules, check_count, check_quiet
-from gangline.testing.worldserver import owner_of
+from gangline.testing.world.invariants import Rules, check_count, check_quiet
+from gangline.testing.world.kubelet import Kubelet
+from gangline.testing.world.server import owner_of
+from gangline.testing.world.world import World
 
 T = TypeVar("T")
 

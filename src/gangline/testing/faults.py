@@ -15,7 +15,7 @@ import msgspec
 
 from gangline.base.clock import Clock, SystemClock
 from gangline.kube.errors import Status, StreamBroken, Unreachable
-from gangline.kube.transport import Frames, Request, Response, Stream, Transport
+from gangline.kube.transport.api import Frames, Request, Response, Stream, Transport
 
 TROUBLES: tuple[int | str, ...] = ("unreachable", "lost", "slow", "dies", "dies after", 409, 429, 500, 503)
 """What a seed chooses from."""

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from gangline.api.kubeflow.training import JOB_NAME, REPLICA_INDEX
 from gangline.api.meta import JSON
-from gangline.api.training import JOB_NAME, REPLICA_INDEX
-from gangline.jobs.gang import seat_name
+from gangline.jobs.pods.replicas import seat_name
 from gangline.testing.faults import Fault
-from gangline.testing.world import World
-from gangline.testing.worldkubelet import Kubelet
-from gangline.testing.worldrules import seats
+from gangline.testing.world.invariants import seats
+from gangline.testing.world.kubelet import Kubelet
+from gangline.testing.world.world import World
 
 
 class Kubelets(NamedTuple):

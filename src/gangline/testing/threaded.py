@@ -12,7 +12,7 @@ import msgspec
 
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.operator.wire import embedded
+from gangline.operator.wiring import embedded
 from gangline.testing.cluster import plane_settings
 
 T = TypeVar("T")

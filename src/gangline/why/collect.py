@@ -25,10 +25,10 @@ from gangline.jobs.framework import Framework
 from gangline.kube.client import Client, Kind
 from gangline.kube.errors import BadRequest, Forbidden, KubeError, NotFound
 from gangline.kube.pods import Pods
-from gangline.why import subjects
-from gangline.why.case import Case, Claim, Gang, Operator, Patience, Replica, Told
 from gangline.why.custom import custom_kinds, custom_owner
 from gangline.why.kinds import CLAIMS, EVENTS, METRICS, OWNERS, POD_GROUPS, PODS, QUEUES, Owner, owner, value
+from gangline.why.model import decode
+from gangline.why.model.case import Case, Claim, Gang, Operator, Patience, Replica, Told
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class Collector:
         self._client, self._owner, self._body = client, kind, body
         self._now, self._patience = clock.now(), patience
         framework = next((one for one in FRAMEWORKS if one.facts.kind == kind.resource.kind), None)
-        self._job = subjects.job(kind, body, framework if kind.facts is not None else None)
+        self._job = decode.job(kind, body, framework if kind.facts is not None else None)
         # Of what is over, the last moment counts: nothing has changed since, and nothing is late.
         self._now = self._job.recorded or self._now
         self._unread: list[str] = []
@@ -201,7 +201,7 @@ class Collector:
                 references = value(body, "metadata", "ownerReferences") or ()
                 if not references or any(ref.get("uid") in owners for ref in references):
                     found[value(body, "metadata", "name") or ""] = body
-        made = (subjects.replica(self._owner, self._job.name, found[name]) for name in sorted(found))
+        made = (decode.replica(self._owner, self._job.name, found[name]) for name in sorted(found))
         return [one for one in made if one is not None]
 
     async def _events(self) -> dict[str, list[Told]]:
@@ -209,7 +209,7 @@ class Collector:
         about: dict[str, list[Told]] = {}
         for body in await self._list(EVENTS, "events", Selector(namespace=self._job.namespace)) or ():
             regarding = body.get("regarding") or {}
-            event = subjects.told(body)
+            event = decode.told(body)
             about.setdefault(regarding.get("uid") or "", []).append(event)
             if regarding.get("kind") == "PersistentVolumeClaim":
                 about.setdefault(f"claim/{regarding.get('name')}", []).append(event)
@@ -223,9 +223,9 @@ class Collector:
         for name in sorted(wanted):
             try:
                 body: JSON = await self._client.get(CLAIMS, Key(self._job.namespace, name))
-                found[name] = subjects.claim(name, body)
+                found[name] = decode.claim(name, body)
             except NotFound:
-                found[name] = subjects.claim(name, None)
+                found[name] = decode.claim(name, None)
             except KubeError as error:
                 self._unread.append(f"claim {name}: {_short(error)}")
         return found
@@ -277,7 +277,7 @@ class Collector:
             where = Selector(namespace=self._job.namespace)
             for body in await self._list(kind, kind.name, where, needed=False) or ():
                 if value(body, "metadata", "name") in names:
-                    return subjects.gang(body)
+                    return decode.gang(body)
         return None
 
     async def _queues(self, gang: Gang | None) -> tuple[str, ...] | None:
@@ -359,7 +359,7 @@ class Collector:
             logs[status.name] = tuple(text for _, text in map(_split, stamped))
             if state.running is not None and status.last_state.terminated is not None:
                 earlier[status.name] = await self._tail(replica.pod.metadata.key, status.name, previous=True)
-        return subjects.with_logs(replica, logs, earlier, last)
+        return decode.with_logs(replica, logs, earlier, last)
 
     async def _tail(
         self,
@@ -412,7 +412,7 @@ def _measured(body: JSON) -> tuple[Quantity | None, Quantity | None]:
 
 def _split(line: str) -> tuple[datetime | None, str]:
     stamp, _, text = line.partition(" ")
-    at = subjects.moment(stamp) if stamp[:2].isdigit() else None
+    at = decode.moment(stamp) if stamp[:2].isdigit() else None
     return (at, text) if at is not None else (None, line)
 
 

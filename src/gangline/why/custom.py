@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
+from gangline.api.kubeflow.training import CATEGORY, JOB_NAME, REPLICA_TYPE, JobKind, TrainingJob
 from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
-from gangline.api.training import CATEGORY, JOB_NAME, REPLICA_TYPE, JobKind, TrainingJob
 from gangline.kube.client import Client
 from gangline.kube.discovery import resources
 from gangline.kube.errors import ApiError

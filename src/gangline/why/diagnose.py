@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from gangline.jobs.restart import BLAMES_PEER
-from gangline.why.case import Case
-from gangline.why.report import Cause, Match, Report, Rule, Scene
-from gangline.why.rules.saying import quoted
+from gangline.jobs.plan.restarts import BLAMES_PEER
+from gangline.why.model.case import Case
+from gangline.why.model.failures import Team, team
+from gangline.why.model.report import Cause, Match, Report, Rule, Scene
+from gangline.why.model.wording import count, lasting, names, times
+from gangline.why.rules.evidence import quoted
 from gangline.why.rules.table import RULES
-from gangline.why.team import Team, team
-from gangline.why.words import count, lasting, names, times
 
 MOST_CAUSES = 5
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.kinds import KINDS
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.training import JOB_NAME, REPLICA_TYPE, JobKind
 from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
-from gangline.api.training import JOB_NAME, REPLICA_TYPE, JobKind
 from gangline.base.errors import InputError
 
 

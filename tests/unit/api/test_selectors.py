@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.api.fields import custom, selectable
+from gangline.api.selectable_fields import custom, selectable
 from gangline.api.selectors import FieldSelector, LabelSelector, SelectorError
 
 NAME_RULE = (

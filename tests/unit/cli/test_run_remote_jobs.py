@@ -6,11 +6,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.training import JobStatus
 from gangline.api.meta import Condition
-from gangline.api.tfjob import TFJOB
-from gangline.api.training import JobStatus
-from gangline.cli.follow import Team
-from gangline.cli.remotejobs import UNSEEN, doubt
+from gangline.cli.follow.follower import Team
+from gangline.cli.run.remote_jobs import UNSEEN, doubt
 from gangline.testing.builders import make_job
 from gangline.testing.clock import FakeClock
 

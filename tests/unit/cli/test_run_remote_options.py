@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gangline.cli.flags.server_options import ServerOptions
 from gangline.cli.main import run
-from gangline.cli.remote import where
-from gangline.cli.script import scripted
-from gangline.cli.servers import ServerOptions
+from gangline.cli.manifests.from_command import scripted
+from gangline.cli.run.remote import where
 
 HERE = ("run", "--nproc", "1")
 THERE = ("run", "--context", "c", "--image", "i", "--nproc", "1")

@@ -36,11 +36,13 @@ def test_get_needs_neither_click_nor_an_event_loop_nor_the_extensions_of_typing(
 
 
 def test_who_wants_the_extensions_of_typing_after_get_still_finds_them() -> None:
-    code = "from gangline.cli import quick; assert quick.run(['tfjobs', '--kubeconfig', 'nowhere']) == 1"
+    code = (
+        "from gangline.cli import fastpath; assert fastpath.run(['tfjobs', '--kubeconfig', 'nowhere']) == 1"
+    )
     assert "typing_extensions" in imported(f"{code}\nimport typing_extensions")
 
 
 def test_a_run_needs_no_cryptography_because_its_plane_has_no_certificates() -> None:
-    found = imported("import gangline.cli.running")
+    found = imported("import gangline.cli.run.local")
     assert "aiohttp" in found
     assert "cryptography" not in found

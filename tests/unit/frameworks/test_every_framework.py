@@ -2,16 +2,16 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kinds import KINDS
+from gangline.api.kubeflow.kinds import KINDS
 from gangline.frameworks.jax import Jax
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.paddle import Paddle
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
+from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Addresses, Framework, Outcome
-from gangline.jobs.intake import problems
-from teams import gang_of, in_cluster, job_of, on_one_machine, seats
+from support.builders.teams import gang_of, in_cluster, job_of, on_one_machine, seats
 
 FRAMEWORKS: tuple[Framework[Any], ...] = (TensorFlow(), PyTorch(), XGBoost(), Mpi(), Paddle(), Jax())
 each = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda found: found.facts.kind)

@@ -3,10 +3,11 @@ from typing import Any
 
 import pytest
 
+from gangline.api.kubeflow.mpijob import MPIJob
+from gangline.api.kubeflow.training import JOB_ROLE
 from gangline.api.meta import JSON
-from gangline.api.mpijob import MPIJob
-from gangline.api.training import JOB_ROLE
 from gangline.frameworks.mpi import Mpi
+from gangline.jobs.defaults import problems
 from gangline.jobs.framework import (
     Addresses,
     ClearsCounters,
@@ -17,9 +18,8 @@ from gangline.jobs.framework import (
     PodEdits,
     Told,
 )
-from gangline.jobs.gang import Member
-from gangline.jobs.intake import problems
-from teams import env, gang_of, job_of, template
+from gangline.jobs.pods.replicas import Member
+from support.builders.teams import env, gang_of, job_of, template
 
 CLUSTER, LOCAL = Mpi(), Mpi(agent="python -m agent")
 MPI: Framework[MPIJob] = CLUSTER

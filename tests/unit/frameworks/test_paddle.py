@@ -1,12 +1,12 @@
 import pytest
 
-from gangline.api.paddlejob import PaddleJob
-from gangline.api.training import JOB_ROLE
+from gangline.api.kubeflow.paddlejob import PaddleJob
+from gangline.api.kubeflow.training import JOB_ROLE
 from gangline.frameworks.paddle import Paddle
+from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Framework, Into, Told
-from gangline.jobs.gang import Member
-from gangline.jobs.intake import problems
-from teams import env, gang_of, job_of, on_one_machine, wired
+from gangline.jobs.pods.replicas import Member
+from support.builders.teams import env, gang_of, job_of, on_one_machine, wired
 
 PADDLE: Framework[PaddleJob] = Paddle()
 OWN = {"fieldRef": {"fieldPath": "status.podIP"}}

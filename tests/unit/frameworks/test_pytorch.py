@@ -2,13 +2,13 @@ from typing import Any
 
 import pytest
 
-from gangline.api.pytorchjob import PyTorchJob
-from gangline.api.training import JOB_ROLE
+from gangline.api.kubeflow.pytorchjob import PyTorchJob
+from gangline.api.kubeflow.training import JOB_ROLE
 from gangline.frameworks.pytorch import PyTorch
+from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Framework, Into, NeedsCompanions, Told
-from gangline.jobs.gang import Member
-from gangline.jobs.intake import problems
-from teams import gang_of, job_of, on_one_machine, wired, words
+from gangline.jobs.pods.replicas import Member
+from support.builders.teams import gang_of, job_of, on_one_machine, wired, words
 
 PLAIN = PyTorch()
 PT: Framework[PyTorchJob] = PLAIN

@@ -1,12 +1,12 @@
 import pytest
 
-from gangline.api.tfjob import TFJob
-from gangline.api.training import JOB_ROLE
+from gangline.api.kubeflow.tfjob import TFJob
+from gangline.api.kubeflow.training import JOB_ROLE
 from gangline.frameworks.tensorflow import TensorFlow
+from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Framework, Into, PodEdits, Told
-from gangline.jobs.gang import Member
-from gangline.jobs.intake import problems
-from teams import env, gang_of, in_cluster, job_of, on_one_machine, wired
+from gangline.jobs.pods.replicas import Member
+from support.builders.teams import env, gang_of, in_cluster, job_of, on_one_machine, wired
 
 TF: Framework[TFJob] = TensorFlow()
 

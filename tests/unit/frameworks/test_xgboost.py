@@ -1,12 +1,12 @@
 import pytest
 
-from gangline.api.training import JOB_ROLE
-from gangline.api.xgboostjob import XGBoostJob
+from gangline.api.kubeflow.training import JOB_ROLE
+from gangline.api.kubeflow.xgboostjob import XGBoostJob
 from gangline.frameworks.xgboost import XGBoost
+from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Framework, Into, Told
-from gangline.jobs.gang import Member
-from gangline.jobs.intake import problems
-from teams import gang_of, job_of, on_one_machine, wired, words
+from gangline.jobs.pods.replicas import Member
+from support.builders.teams import gang_of, job_of, on_one_machine, wired, words
 
 XGB: Framework[XGBoostJob] = XGBoost()
 

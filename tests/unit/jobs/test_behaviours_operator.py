@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from gangline.api.mpijob import MPIJOB
+from gangline.api.kubeflow.mpijob import MPIJOB
+from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.training import REPLICA_TYPE
 from gangline.api.scheduling import GROUP_NAME, PODGROUPS
-from gangline.api.tfjob import TFJOB
-from gangline.api.training import REPLICA_TYPE
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.tensorflow import TensorFlow
-from gangline.jobs.actions import Create
 from gangline.jobs.gangs.gangline import Gangline
-from gangline.jobs.observed import Children, Observed
-from gangline.jobs.plan import plan
-from gangline.jobs.site import Site
+from gangline.jobs.plan.actions import Create
+from gangline.jobs.plan.observed import Children, Observed
+from gangline.jobs.plan.plan import plan
+from gangline.jobs.pods.addressing import Site
 from gangline.testing.builders import make_job
-from jobviews import NOW, actions, services_of
+from support.builders.observed_jobs import NOW, actions, services_of
 
 JOBS = (
     (TensorFlow(), make_job(TFJOB, chief=1, ps=2, worker=3, evaluator=1), 7),

@@ -7,24 +7,34 @@ import msgspec
 import pytest
 
 from gangline.api.core import Container
-from gangline.api.kinds import KINDS
-from gangline.api.mpijob import MPIJOB
-from gangline.api.paddlejob import PADDLEJOB
-from gangline.api.pytorchjob import PYTORCHJOB
-from gangline.api.tfjob import TFJOB
-from gangline.api.training import ConditionType, JobKind, JobStatus
-from gangline.api.xgboostjob import XGBOOSTJOB
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.mpijob import MPIJOB
+from gangline.api.kubeflow.paddlejob import PADDLEJOB
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.training import ConditionType, JobKind, JobStatus
+from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB
 from gangline.frameworks.jax import Jax
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.paddle import Paddle
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
-from gangline.jobs.actions import Note, Refusal
-from gangline.jobs.ending import refused
 from gangline.jobs.framework import Framework
+from gangline.jobs.plan.actions import Note, Refusal
+from gangline.jobs.plan.finish import refused
 from gangline.testing.builders import make_job, make_member
-from jobviews import NOW, actions, body, conditions, created, deleted, having, planned, seen
+from support.builders.observed_jobs import (
+    NOW,
+    actions,
+    body,
+    conditions,
+    created,
+    deleted,
+    having,
+    planned,
+    seen,
+)
 
 BY_KIND: dict[str, Framework[Any]] = {
     "TFJob": TensorFlow(),
@@ -338,8 +348,8 @@ def test_d25_the_autoscaler_goes_with_the_work(suspended: bool) -> None:
         policy={"suspend": suspended},
     )
     autoscaler = {"metadata": {"name": "job", "uid": "hpa", "ownerReferences": [{"uid": "uid-job"}]}}
-    from gangline.jobs.observed import Children, Observed
-    from gangline.jobs.plan import plan
+    from gangline.jobs.plan.observed import Children, Observed
+    from gangline.jobs.plan.plan import plan
 
     pods = () if suspended else (make_member("Worker", 0, of=PYTORCHJOB, phase="Succeeded"),)
     view = Observed.of(torch, wanted, NOW, Children(pods=pods), find=lambda resource, name: autoscaler)

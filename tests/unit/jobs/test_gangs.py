@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from gangline.api.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.actions import Change, Create, Delete, Plan
 from gangline.jobs.gangs.podgroup import GangScheduler, groups_of
-from gangline.jobs.gangs.schedulerplugins import SchedulerPlugins
+from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.observed import Children, Observed
-from gangline.jobs.plan import plan
-from gangline.jobs.site import Site
+from gangline.jobs.plan.actions import Change, Create, Delete, Plan
+from gangline.jobs.plan.observed import Children, Observed
+from gangline.jobs.plan.plan import plan
+from gangline.jobs.pods.addressing import Site
 from gangline.testing.builders import make_job, make_member
-from jobviews import NOW, actions, body, conditions, created, having
+from support.builders.observed_jobs import NOW, actions, body, conditions, created, having
 
 TORCH = PyTorch()
 VOLCANO, PLUGINS = Volcano(), SchedulerPlugins("scheduler-plugins-scheduler")

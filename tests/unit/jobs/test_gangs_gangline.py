@@ -6,26 +6,26 @@ from typing import Any
 import msgspec
 import pytest
 
+from gangline.api.kubeflow.mpijob import MPIJOB
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.training import RESTART_SCOPE
 from gangline.api.meta import JSON, Condition
-from gangline.api.mpijob import MPIJOB
-from gangline.api.pytorchjob import PYTORCHJOB
 from gangline.api.scheduling import COMMIT, GANG_SCHEDULER, GATE, ON_TIMEOUT, PODGROUPS, PodGroupState
-from gangline.api.tfjob import TFJOB
-from gangline.api.training import RESTART_SCOPE
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
-from gangline.jobs.actions import Change, Create, Delete, Plan
 from gangline.jobs.framework import Framework
 from gangline.jobs.gangs.autoscalers import STAYS
 from gangline.jobs.gangs.gangline import Gangline
-from gangline.jobs.gangs.schedulerplugins import SchedulerPlugins
+from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.observed import Children, Observed
-from gangline.jobs.plan import plan
-from gangline.jobs.site import Site
+from gangline.jobs.plan.actions import Change, Create, Delete, Plan
+from gangline.jobs.plan.observed import Children, Observed
+from gangline.jobs.plan.plan import plan
+from gangline.jobs.pods.addressing import Site
 from gangline.testing.builders import make_job, make_member
-from jobviews import NOW, actions, body, conditions, created, having, services_of
+from support.builders.observed_jobs import NOW, actions, body, conditions, created, having, services_of
 
 TORCH, MPI, TF = PyTorch(), Mpi(), TensorFlow()
 GROUPS = PODGROUPS.name

@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
+from gangline.api.kubeflow.mpijob import MPIJOB
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.api.meta import JSON
-from gangline.api.mpijob import MPIJOB
-from gangline.api.pytorchjob import PYTORCHJOB
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.actions import Change, Create, Delete, Plan
 from gangline.jobs.gangs.autoscalers import STAYS
 from gangline.jobs.gangs.kubernetes import VERSIONS, Kubernetes
-from gangline.jobs.observed import Children, Observed
-from gangline.jobs.plan import plan
-from gangline.jobs.site import Site
+from gangline.jobs.plan.actions import Change, Create, Delete, Plan
+from gangline.jobs.plan.observed import Children, Observed
+from gangline.jobs.plan.plan import plan
+from gangline.jobs.pods.addressing import Site
 from gangline.testing.builders import make_job, make_member
-from jobviews import NOW, actions, body, created, services_of
+from support.builders.observed_jobs import NOW, actions, body, created, services_of
 
 TORCH = PyTorch()
 WORKLOADS, GROUPS = "workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io"

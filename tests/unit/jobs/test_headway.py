@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
-from gangline.api.pytorchjob import PYTORCHJOB
-from gangline.api.tfjob import TFJOB
-from gangline.api.training import PROGRESS, JobProgress, JobStatus, ReplicaSpec
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.training import PROGRESS, JobProgress, JobStatus, ReplicaSpec
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.gang import Gang
-from gangline.jobs.status import headway
+from gangline.jobs.plan.status import headway
+from gangline.jobs.pods.replicas import Gang
 from gangline.testing.builders import make_job, make_member
-from jobviews import having, planned
+from support.builders.observed_jobs import having, planned
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)

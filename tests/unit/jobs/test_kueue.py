@@ -7,18 +7,18 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.training import MULTIKUEUE
 from gangline.api.meta import JSON
-from gangline.api.pytorchjob import PYTORCHJOB
 from gangline.api.scheduling import PODGROUPS
-from gangline.api.training import MULTIKUEUE
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.actions import Delete, DeleteJob, Plan
 from gangline.jobs.gangs.gangline import Gangline
-from gangline.jobs.observed import Children, Observed
-from gangline.jobs.plan import plan
-from gangline.jobs.site import Site
+from gangline.jobs.plan.actions import Delete, DeleteJob, Plan
+from gangline.jobs.plan.observed import Children, Observed
+from gangline.jobs.plan.plan import plan
+from gangline.jobs.pods.addressing import Site
 from gangline.testing.builders import make_job, make_member
-from jobviews import NOW, actions, body, conditions, created, having, services_of
+from support.builders.observed_jobs import NOW, actions, body, conditions, created, having, services_of
 
 TORCH = PyTorch()
 GROUP: JSON = {"metadata": {"name": "job", "uid": "g", "ownerReferences": [{"uid": "uid-job"}]}, "spec": {}}

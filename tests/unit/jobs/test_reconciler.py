@@ -6,20 +6,20 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import Pod, Service
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.training import PROGRESS, JobStatus
 from gangline.api.meta import Key
-from gangline.api.pytorchjob import PYTORCHJOB
-from gangline.api.training import PROGRESS, JobStatus
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.actions import Note, Plan
-from gangline.jobs.execute import Shares
-from gangline.jobs.observe import ORPHANS, OWNER_UID, Caches, Observe
+from gangline.jobs.executor import Shares
+from gangline.jobs.observer import ORPHANS, OWNER_UID, Caches, Observe
+from gangline.jobs.plan.actions import Note, Plan
+from gangline.jobs.pods.addressing import Site
 from gangline.jobs.reconciler import PACE, QUIET, JobPass
-from gangline.jobs.site import Site
 from gangline.runtime.cache import Cache
 from gangline.runtime.expectations import Expectations
 from gangline.testing.builders import make_job, make_member
 from gangline.testing.clock import FakeClock
-from jobviews import having, services_of
+from support.builders.observed_jobs import having, services_of
 
 TORCH = PyTorch()
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 import yaml
 
-from gangline.api.codec import decode
+from gangline.api.codec.codec import decode
+from gangline.api.kubeflow.pytorchjob import PyTorchJob
 from gangline.api.meta import JSON
-from gangline.api.pytorchjob import PyTorchJob
 from gangline.api.scheduling import (
     COMMIT,
     GANG_SCHEDULER,
@@ -30,15 +30,15 @@ from gangline.jobs.gangs.autoscalers import STAYS
 from gangline.jobs.gangs.gangline import Gangline
 from gangline.jobs.gangs.kubernetes import Kubernetes
 from gangline.jobs.gangs.podgroup import groups_of
-from gangline.jobs.gangs.schedulerplugins import SchedulerPlugins
+from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.observed import Observed
-from gangline.jobs.plan import plan
-from gangline.jobs.site import Site
-from gangline.schema.gangcrds import GANG_RESOURCES, gang_schema
-from gangline.schema.node import Node
-from gangline.schema.validate import validate
-from jobviews import NOW, body
+from gangline.jobs.plan.observed import Observed
+from gangline.jobs.plan.plan import plan
+from gangline.jobs.pods.addressing import Site
+from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_schema
+from gangline.schema.structural.nodes import Node
+from gangline.schema.structural.validation import validate
+from support.builders.observed_jobs import NOW, body
 
 PAGE = (Path(__file__).parents[3] / "docs" / "scheduling.md").read_text()
 WRITTEN: dict[str, Any] = {

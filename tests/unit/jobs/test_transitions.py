@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.jobs.status import newest
+from gangline.jobs.plan.status import newest
 from gangline.testing.happenings import AllStart, AllSucceed, Happening, Kubelets, Troubles, Users
-from gangline.testing.world import World
-from gangline.testing.worldkubelet import Kubelet
-from gangline.testing.worldrules import Rules
-from gangline.testing.worldserver import Write
-from jobhistories import FRAMEWORKS, SITES, manifest
+from gangline.testing.world.invariants import Rules
+from gangline.testing.world.kubelet import Kubelet
+from gangline.testing.world.server import Write
+from gangline.testing.world.world import World
+from support.property.job_histories import FRAMEWORKS, SITES, manifest
 
 PAGE = Path(__file__).parents[3] / "docs" / "jobs.md"
 BEGIN, END = "<!-- transitions: tests/unit/jobs/test_transitions.py -->", "<!-- end of transitions -->"

@@ -7,23 +7,23 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod, Service
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.training import ConditionType, JobStatus, TrainingJob
 from gangline.api.meta import Key
-from gangline.api.pytorchjob import PYTORCHJOB
-from gangline.api.training import ConditionType, JobStatus, TrainingJob
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.actions import Create, Note, Plan, Refusal
-from gangline.jobs.current import said
-from gangline.jobs.execute import Refused
-from gangline.jobs.observe import ORPHANS, OWNER_UID, Caches, Observe, orphaned, owner_uid
+from gangline.jobs.executor import Refused
+from gangline.jobs.observer import ORPHANS, OWNER_UID, Caches, Observe, orphaned, owner_uid
+from gangline.jobs.plan.actions import Create, Note, Plan, Refusal
+from gangline.jobs.plan.conditions import said
+from gangline.jobs.pods.addressing import Site
+from gangline.jobs.pods.render import owner_reference
 from gangline.jobs.reconciler import FEW, LOOK_AGAIN, Blocked, JobPass
-from gangline.jobs.render import owner_reference
-from gangline.jobs.site import Site
 from gangline.kube.errors import Conflict, Status
 from gangline.runtime.cache import Cache
 from gangline.runtime.expectations import Expectations
 from gangline.testing.builders import make_job
 from gangline.testing.clock import FakeClock
-from jobviews import having
+from support.builders.observed_jobs import having
 
 TORCH = PyTorch()
 

@@ -28,7 +28,7 @@ from gangline.kube.errors import (
     Unreachable,
 )
 from gangline.kube.options import FieldValidation, PatchForm, Propagation, WriteOptions
-from gangline.kube.transport import Frames, Request, Response, Stream
+from gangline.kube.transport.api import Frames, Request, Response, Stream
 from gangline.testing.clock import FakeClock, settle
 
 WIDGETS = Resource("example.com", "v1", "Widget", "widgets", dict[str, Any])

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gangline.kube.config import in_cluster, load
+from gangline.kube.config.connection import in_cluster, load
 from gangline.kube.errors import ConfigError
-from kubeconfigs import connect, document, write
+from support.builders.kubeconfigs import connect, document, write
 
 del yaml  # imported here so that a test without rights need not read the package
 

@@ -9,11 +9,11 @@ from aiohttp import web
 
 from gangline.api.scheme import Resource
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
+from gangline.kube.config.connection import Connection
 from gangline.kube.discovery import Found, resources, served, version
 from gangline.kube.errors import NotFound, ServerError
-from gangline.kube.http import HttpTransport
-from httpservers import serving
+from gangline.kube.transport.http import HttpTransport
+from support.servers.http import serving
 
 JOBS = Resource("example.com", "v1", "Job", "jobs", dict)
 

@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangline.api.codec import DecodeError
+from gangline.api.codec.codec import DecodeError
 from gangline.api.core import Pod
 from gangline.api.meta import JSON, Key
 from gangline.kube.pages import read_page, version_of

@@ -12,13 +12,13 @@ from aiohttp import WSMsgType, web
 from gangline.api.meta import Key
 from gangline.base.errors import InputError
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
+from gangline.kube.config.connection import Connection
 from gangline.kube.errors import KubeError, NotFound, ServerError, StreamBroken, TooManyRequests
-from gangline.kube.exec import Channel, Completed, ExecSession
-from gangline.kube.http import HttpTransport
 from gangline.kube.options import WriteOptions
 from gangline.kube.pods import Pods
-from httpservers import Handler, serving
+from gangline.kube.streams import Channel, Completed, ExecSession
+from gangline.kube.transport.http import HttpTransport
+from support.servers.http import Handler, serving
 
 KEY = Key("team", "one")
 SUCCESS = {"metadata": {}, "status": "Success"}

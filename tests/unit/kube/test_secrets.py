@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.kube.config import load
-from gangline.kube.tls import ssl_context
+from gangline.kube.config.connection import load
+from gangline.kube.config.tls import ssl_context
 from gangline.testing.clock import FakeClock
-from kubeconfigs import document, encoded, write
+from support.builders.kubeconfigs import document, encoded, write
 
 SECRET = "s3cr3tMARKER"
 BASE64 = encoded(SECRET.encode())

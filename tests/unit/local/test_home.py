@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.kube.config import load
+from gangline.kube.config.connection import load
 from gangline.local.home import Home
 
 

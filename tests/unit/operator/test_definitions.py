@@ -9,13 +9,13 @@ from datetime import timedelta
 
 import pytest
 
-from gangline.api.kinds import KINDS
+from gangline.api.kubeflow.kinds import KINDS
 from gangline.api.meta import JSON, Key
 from gangline.kube.client import Client
 from gangline.kube.errors import ServerError
-from gangline.kube.transport import Frames, Request, Response, Stream
+from gangline.kube.transport.api import Frames, Request, Response, Stream
+from gangline.operator.conflicting_operators import Identity, check
 from gangline.operator.definitions import LOOK, Definitions
-from gangline.operator.rivals import Identity, check
 from gangline.testing.clock import FakeClock, settle
 
 Answer = Callable[[Request], Response]
@@ -114,7 +114,7 @@ async def test_signs_of_another_operator_that_the_server_does_not_know_are_passe
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     wire, me = Answering(failing(404, "NotFound")), Identity(Key("ours", "us"), "gangline")
-    with caplog.at_level(logging.DEBUG, "gangline.operator.rivals"):
+    with caplog.at_level(logging.DEBUG, "gangline.operator.conflicting_operators"):
         await check(Client(wire), KINDS, "", me, FakeClock())
     # Leases, Deployments, pods, and jobs of six kinds.
     assert len(wire.asked) == len(caplog.records) == 9

@@ -7,23 +7,23 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from gangline.api.core import Event
-from gangline.api.jaxjob import JAXJOB, JAXJob
+from gangline.api.kubeflow.jaxjob import JAXJOB, JAXJob
 from gangline.api.meta import JSON
+from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.base.tasks import beside, unwrapped
 from gangline.frameworks.jax import Jax
 from gangline.kube.client import Client
-from gangline.kube.http import HttpTransport
-from gangline.kube.transport import Request, Response, Transport
+from gangline.kube.transport.api import Request, Response, Transport
+from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import PlaneSettings, api_plane
-from gangline.local.store.store import Store
 from gangline.operator.definitions import define
 from gangline.operator.engine import LATER, SCHEME
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wire import operate
+from gangline.operator.wiring import operate
 from gangline.runtime.events import LATEST, LOOK
 from gangline.testing.clock import FakeClock
-from scripted import Passing
+from support.servers.scripted import Passing
 
 GIVE_UP = 60.0  # seconds: only a test that fails takes so long
 WORKERS = 2

@@ -9,7 +9,7 @@ import pytest
 
 from gangline.base.errors import InputError
 from gangline.cli.main import run
-from gangline.jobs.site import Services, Site
+from gangline.jobs.pods.addressing import Services, Site
 from gangline.operator.flags import settings_of
 from gangline.operator.main import IGNORED, log_level, operator
 from gangline.operator.settings import LOCAL, LOCAL_GANGS, OperatorSettings, ProcessSettings

@@ -47,7 +47,7 @@ def test_importing_the_packages_imports_nothing_else() -> None:
     assert set(done.stdout.split()) == {
         "gangline",
         "gangline.base",
-        "gangline.base.lazily",
+        "gangline.base.lazy_exports",
         "gangline.operator",
         "gangline.testing",
     }

@@ -5,12 +5,12 @@ from typing import Any
 
 import yaml
 
-from gangline.api.kinds import KINDS
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.training import GROUP
 from gangline.api.scheduling import GROUP as SCHEDULING
-from gangline.api.training import GROUP
+from gangline.operator.conflicting_operators import GANGLINE, ROLE
 from gangline.operator.main import operator
-from gangline.operator.rivals import GANGLINE, ROLE
-from gangline.schema.gangcrds import GANG_RESOURCES
+from gangline.schema.crds.gang_crds import GANG_RESOURCES
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 PLURALS = [kind.plural for kind in KINDS]

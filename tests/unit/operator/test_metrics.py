@@ -2,9 +2,9 @@
 
 from prometheus_client import CollectorRegistry
 
-from gangline.api.kinds import KINDS
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.training import JobStatus
 from gangline.api.meta import Condition
-from gangline.api.training import JobStatus
 from gangline.operator.metrics import JobMetrics, transitions
 
 

@@ -12,25 +12,25 @@ from datetime import timedelta
 import pytest
 
 from gangline.api.core import Namespace, Pod
-from gangline.api.jaxjob import JAXJOB, JAXJob
+from gangline.api.kubeflow.jaxjob import JAXJOB, JAXJob
+from gangline.api.kubeflow.training import ConditionType
 from gangline.api.meta import JSON, Key
-from gangline.api.training import ConditionType
+from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.base.tasks import beside, unwrapped
 from gangline.frameworks.jax import Jax
-from gangline.jobs.site import Services, Site
+from gangline.jobs.pods.addressing import Services, Site
 from gangline.kube.client import Client
-from gangline.kube.http import HttpTransport
-from gangline.kube.transport import Request, Response, Transport
+from gangline.kube.transport.api import Request, Response, Transport
+from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import PlaneSettings, api_plane
-from gangline.local.store.store import Store
 from gangline.operator.definitions import define
 from gangline.operator.engine import SCHEME
-from gangline.operator.gate import AT_ONCE, Gate
+from gangline.operator.request_gate import AT_ONCE, Gate
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wire import operate
+from gangline.operator.wiring import operate
 from gangline.runtime.informer import Informer
-from scripted import Passing, refusal
+from support.servers.scripted import Passing, refusal
 
 TROUBLED, CALM = "troubled", "calm"
 HUGE = 2_000

@@ -14,7 +14,7 @@ from gangline.runtime.controller import Controller, Result
 from gangline.runtime.limits import Exponential
 from gangline.runtime.queue import Queue
 from gangline.testing.clock import FakeClock, settle
-from memoryserver import failure
+from support.servers.memory import failure
 
 SECOND, MILLISECOND = timedelta(seconds=1), timedelta(milliseconds=1)
 JOB = Key("research", "mnist")

@@ -7,10 +7,10 @@ import pytest
 from gangline.api.core import ObjectReference, Pod
 from gangline.api.meta import JSON, Key, Object, ObjectMeta
 from gangline.kube.errors import Unreachable
+from gangline.runtime.event_correlator import event_name, truncated
 from gangline.runtime.events import LATEST, EventType, Outcome, Recorder
-from gangline.runtime.series import event_name, truncated
 from gangline.testing.clock import FakeClock, settle
-from memoryserver import Call, MemoryServer, failure
+from support.servers.memory import Call, MemoryServer, failure
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 JOB = ObjectReference(

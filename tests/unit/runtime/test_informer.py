@@ -13,7 +13,7 @@ from gangline.api.scheme import Resource
 from gangline.kube.errors import ConfigError, Forbidden, NotFound, Status, TooManyRequests, Unreachable
 from gangline.runtime.informer import Delta, Informer
 from gangline.testing.clock import FakeClock, settle
-from modelserver import PLAIN, THINGS, ModelServer, Thing, broken, gone, line
+from support.servers.flaky_reader import PLAIN, THINGS, ModelServer, Thing, broken, gone, line
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

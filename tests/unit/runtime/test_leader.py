@@ -8,7 +8,7 @@ from gangline.api.meta import JSON, Key
 from gangline.kube.errors import Unreachable
 from gangline.runtime.leader import Leader, LeaseSettings, LostLeadership, unique_identity
 from gangline.testing.clock import FakeClock, settle
-from memoryserver import Call, MemoryServer, Wire, failure, perfect
+from support.servers.memory import Call, MemoryServer, Wire, failure, perfect
 
 SECOND = timedelta(seconds=1)
 LEASE = Key("system", "operator")

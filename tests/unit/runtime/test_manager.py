@@ -22,7 +22,7 @@ from gangline.runtime.manager import ControllerOptions, Manager
 from gangline.runtime.metrics import Metrics
 from gangline.runtime.sources import Changes, itself
 from gangline.testing.clock import FakeClock, settle
-from memoryserver import Call, MemoryServer
+from support.servers.memory import Call, MemoryServer
 
 SECOND = timedelta(seconds=1)
 LEASE = Key("system", "operator")

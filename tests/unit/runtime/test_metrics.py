@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from gangline.kube.errors import StreamBroken, Unreachable
-from gangline.kube.transport import Frames, Request, Response, Stream, Transport
+from gangline.kube.transport.api import Frames, Request, Response, Stream, Transport
 from gangline.runtime.controller import Result
 from gangline.runtime.events import Outcome
 from gangline.runtime.limits import default_limiter

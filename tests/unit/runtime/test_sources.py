@@ -7,7 +7,7 @@ from gangline.api.meta import JSON, Key, ObjectMeta, OwnerReference
 from gangline.runtime.informer import Delta, Informer
 from gangline.runtime.sources import Changes, itself, owner
 from gangline.testing.clock import FakeClock
-from modelserver import ModelServer
+from support.servers.flaky_reader import ModelServer
 
 
 def pod(name: str, *, node: str = "", owners: tuple[OwnerReference, ...] = ()) -> Pod:

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangline.api.placing import Pod
+from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import PodGroup
-from gangline.scheduler.gang import Gang
-from gangline.scheduler.groups import Gangs
-from gangline.scheduler.model import Cause, Wait
-from gangline.scheduler.overdue import half_bound, undo_at
-from gangline.scheduler.phase import Attempt, probe
-from gangline.scheduler.reading import shape_of
-from gangpods import START, group, pod
+from gangline.scheduler.gangs.gang import Gang
+from gangline.scheduler.gangs.phase import Attempt, probe
+from gangline.scheduler.gangs.registry import Gangs
+from gangline.scheduler.gangs.timeouts import half_bound, undo_at
+from gangline.scheduler.pods.decode import shape_of
+from gangline.scheduler.types.cycle import Cause, Wait
+from support.builders.gang_pods import START, group, pod
 
 MINUTE = timedelta(minutes=1)
 LATER = START + timedelta(hours=1)

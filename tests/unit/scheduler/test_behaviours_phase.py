@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from gangline.api.scheduling import GroupPhase, PodGroupState
-from gangline.scheduler.phase import Attempt, MemberFacts, Probed, Vanished, counted, probe
-from gangpods import START
+from gangline.scheduler.gangs.phase import Attempt, MemberFacts, Probed, Vanished, counted, probe
+from support.builders.gang_pods import START
 
 NO_ROOM = Attempt(failed=True, message="0/3 nodes: 3 lack cpu")
 LATER = START + timedelta(minutes=1)

@@ -3,9 +3,19 @@
 import msgspec
 
 from gangline.api.scheduling import Topology
-from gangline.scheduler.model import Need, Place, Placement, Policy, Shortage
-from gangline.scheduler.schedule import schedule
-from gangs import NOON, make_ask, make_cluster, make_node, make_pod, make_resident, make_shape, placed, places
+from gangline.scheduler.cycle.cycle import schedule
+from gangline.scheduler.types.cycle import Need, Place, Placement, Policy, Shortage
+from support.builders.scheduler_inputs import (
+    NOON,
+    make_ask,
+    make_cluster,
+    make_node,
+    make_pod,
+    make_resident,
+    make_shape,
+    placed,
+    places,
+)
 
 RACK = "rack"
 

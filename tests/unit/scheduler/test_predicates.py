@@ -4,10 +4,19 @@ from typing import Any
 
 import pytest
 
-from gangline.scheduler.cluster import Cluster
-from gangline.scheduler.model import Placement
-from gangline.scheduler.shape import Shape
-from gangs import make_ask, make_cluster, make_node, make_pod, make_resident, make_shape, placed, shortage
+from gangline.scheduler.cache.nodes import Cluster
+from gangline.scheduler.pods.shape import Shape
+from gangline.scheduler.types.cycle import Placement
+from support.builders.scheduler_inputs import (
+    make_ask,
+    make_cluster,
+    make_node,
+    make_pod,
+    make_resident,
+    make_shape,
+    placed,
+    shortage,
+)
 
 TAINT = {"key": "dedicated", "value": "training", "effect": "NoSchedule"}
 PORT = {"containers": [{"name": "main", "ports": [{"hostPort": 80}]}]}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gangline.schema.cel.rules import Outcome, rules_of
-from gangline.schema.correlate import Pair
-from gangline.schema.node import Node
+from gangline.schema.structural.correlation import Pair
+from gangline.schema.structural.nodes import Node
 
 TEXT: dict[str, Any] = {"type": "string"}
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
-from gangline.api.kinds import KINDS
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
-from gangline.api.training import JobKind
-from gangline.schema.crds import crd
-from realclients import give_up
-from realkube import cache_dir
+from gangline.schema.crds.job_crds import crd
+from support.cluster.clients import give_up
+from support.servers.real import cache_dir
 
 V1 = cache_dir().parents[1] / "training-operator-1.9.0" / "crds"  # as hack/peer.sh has it
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)

@@ -17,10 +17,10 @@ from gangline.schema.cel.declare import declared, with_meta
 from gangline.schema.cel.evaluate import Program
 from gangline.schema.cel.syntax import ExpressionError
 from gangline.schema.cel.values import CelError, view
-from gangline.schema.crd_rules import check_crd_schema
-from gangline.schema.node import Node
+from gangline.schema.crd_validation.schema_rules import check_crd_schema
 from gangline.schema.problems import Problem
-from gangline.schema.structural import Structural
+from gangline.schema.structural.nodes import Node
+from gangline.schema.structural.schema import Structural
 
 FOLDER = Path(__file__).parent / "golden"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-import kubeconfigs
 from gangline.kube.errors import ConfigError
 from gangline.sdk.place import configured, found
+from support.builders import kubeconfigs
 
 
 def test_nothing_configured_is_no_server(tmp_path: Path) -> None:

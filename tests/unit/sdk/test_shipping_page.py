@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from gangline.cli.run import DAY, Asked
-from gangline.sdk.parcel import NEVER
-from gangline.sdk.shipping import FEW, PARCEL, SMALL, WORK, Form, unpacking
+from gangline.cli.run.command import DAY, Asked
+from gangline.sdk.ship.archive import NEVER
+from gangline.sdk.ship.manifests import FEW, PARCEL, SMALL, WORK, Form, unpacking
 
 PAGE = (Path(__file__).parents[3] / "docs" / "run-in-a-cluster.md").read_text()
 

@@ -62,7 +62,7 @@ def test_who_asks_for_no_fixture_imports_nothing_of_ours(tmp_path: Path) -> None
         "import sys\n"
         "def test_theirs():\n"
         "    ours = {name for name in sys.modules if name.startswith('gangline')}\n"
-        "    assert ours == {'gangline', 'gangline.base', 'gangline.base.lazily', 'gangline.testing',"
+        "    assert ours == {'gangline', 'gangline.base', 'gangline.base.lazy_exports', 'gangline.testing',"
         " 'gangline.testing.plugin'}\n"
         "    assert 'asyncio' not in sys.modules and 'aiohttp' not in sys.modules\n"
     )

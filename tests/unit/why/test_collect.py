@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.why import screen
+from gangline.cli.jobs.why import screen
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, Status, Unreachable, api_error
-from gangline.kube.transport import Frames, Request, Response, Stream
+from gangline.kube.transport.api import Frames, Request, Response, Stream
 from gangline.testing.clock import FakeClock
-from gangline.why.case import Patience
 from gangline.why.collect import NoSuchJob, collect
 from gangline.why.diagnose import diagnose
+from gangline.why.model.case import Patience
 
 JOB = {
     "apiVersion": "kubeflow.org/v1",

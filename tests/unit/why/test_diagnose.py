@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from gangline.api.kubeflow.training import Failure
 from gangline.api.meta import Condition
 from gangline.api.quantity import parse_resources
-from gangline.api.training import Failure
-from gangline.why import subjects
-from gangline.why.case import Gang, Told
 from gangline.why.diagnose import agreed, diagnose, sentence
-from gangline.why.report import Report
+from gangline.why.model import decode
+from gangline.why.model.case import Gang, Told
+from gangline.why.model.report import Report
 from gangline.why.rules.table import RULES
-from whycases import (
+from support.cases.why import (
     HEALTHY,
     RECORDED,
     RESET,
@@ -32,7 +32,7 @@ from whycases import (
     unplaced,
     waiting,
 )
-from whyfaults import FAULTS_BY_RULE
+from support.cases.why_faults import FAULTS_BY_RULE
 
 
 @pytest.mark.parametrize("rule", RECORDED)
@@ -377,7 +377,7 @@ def gang_report(*, phase: str, reason: str, message: str) -> Report:
         type="PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes: 3 lack cpu"
     )
     waiting = [replica(index, "Pending", node="", age=12, conditions=(refused,)) for index in range(2)]
-    return diagnose(case(job("Created"), *waiting, gang=subjects.gang(group)))
+    return diagnose(case(job("Created"), *waiting, gang=decode.gang(group)))
 
 
 @pytest.mark.parametrize(("phase", "word"), [("Pending", "start"), ("Unschedulable", "stay")])
@@ -431,7 +431,7 @@ def test_what_is_more_than_there_is_is_not_to_be_waited_for(
     waits = [replica(index, "Pending", node="", age=12, requests={"cpu": each}) for index in range(2)]
     there = tuple(node(f"n{number}", cpu=size) for number, size in enumerate(nodes))
     taken = {one.metadata.name: parse_resources(one.status.allocatable) for one in there}
-    report = diagnose(case(job("Created"), *waits, gang=subjects.gang(group), nodes=there, taken=taken))
+    report = diagnose(case(job("Created"), *waits, gang=decode.gang(group), nodes=there, taken=taken))
     assert report.cause.endswith(far)
     assert report.next[0].startswith(step)
 
@@ -463,7 +463,7 @@ def test_what_our_scheduler_says_is_told_from_the_first_moment(reason: str, said
         },
     }
     waiting = [replica(index, "Pending", node="", age=0.02) for index in range(2)]
-    report = diagnose(case(job("Created", created=ago(0.02)), *waiting, gang=subjects.gang(group)))
+    report = diagnose(case(job("Created", created=ago(0.02)), *waiting, gang=decode.gang(group)))
     assert [cause.rule for cause in report.causes] == [rule]
 
 
@@ -498,7 +498,7 @@ def native_gang(message: str, age: float) -> Report:
         replica(index, "Pending", node="", age=age, conditions=(refused,), events=(told,))
         for index in range(2)
     ]
-    return diagnose(case(job("Created", created=ago(age)), *members, gang=subjects.gang(group)))
+    return diagnose(case(job("Created", created=ago(age)), *members, gang=decode.gang(group)))
 
 
 @pytest.mark.parametrize(
@@ -556,7 +556,7 @@ def queue_report(queue: str, queues: tuple[str, ...] | None, *, attempt: str = "
     }
     waiting = [replica(index, "Pending", node="", age=0.05) for index in range(2)]
     young = {"created": ago(0.05), **about}
-    return diagnose(case(job("Created", **young), *waiting, gang=subjects.gang(group), queues=queues))
+    return diagnose(case(job("Created", **young), *waiting, gang=decode.gang(group), queues=queues))
 
 
 def test_a_queue_that_does_not_exist_is_named_at_once_with_what_to_type() -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from gangline.cli.why import screen, why
+from gangline.cli.jobs.why import screen, why
 from gangline.why.diagnose import diagnose
 from gangline.why.rules.table import markdown
-from whycases import EXAMPLE, HEALTHY
+from support.cases.why import EXAMPLE, HEALTHY
 
 PAGE = (Path(__file__).parents[3] / "docs" / "why.md").read_text()
 

@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangline.cli.why import as_json, screen
-from gangline.why.case import Case, Claim, Gang, Operator, Replica, Volume
+from gangline.cli.jobs.why import as_json, screen
 from gangline.why.diagnose import diagnose
-from gangline.why.report import Report
-from whycases import (
+from gangline.why.model.case import Case, Claim, Gang, Operator, Replica, Volume
+from gangline.why.model.report import Report
+from support.cases.why import (
     BACK_OFF,
     FORBIDDEN,
     NCCL,

@@ -2,10 +2,10 @@
 
 import msgspec
 
+from gangline.api.kubeflow.training import TrainingJob
 from gangline.api.scheduling import GANG_SCHEDULER
-from gangline.api.training import TrainingJob
 from gangline.jobs.gangs.podgroup import GangScheduler
-from gangline.jobs.site import Site
+from gangline.jobs.pods.addressing import Site
 
 NONE = "none"
 """Asked for by this name: nobody in particular, pod by pod."""

@@ -21,10 +21,10 @@ from gangline.api.scheduling import (
 )
 from gangline.api.scheme import Resource
 from gangline.jobs.framework import Companion
-from gangline.jobs.gang import Member
 from gangline.jobs.gangs.autoscalers import STAYS
 from gangline.jobs.gangs.podgroup import Marks, Team, members, resources
-from gangline.jobs.render import job_labels
+from gangline.jobs.pods.render import job_labels
+from gangline.jobs.pods.replicas import Member
 
 # Of these any few may do; of every other type all are needed, whoever else is there.
 _WORKERS = ("Worker", "Evaluator")

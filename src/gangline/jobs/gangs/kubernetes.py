@@ -2,13 +2,13 @@
 
 from typing import Any
 
+from gangline.api.kubeflow.training import ReplicaSpec, TrainingJob
 from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
-from gangline.api.training import ReplicaSpec, TrainingJob
 from gangline.jobs.framework import Companion
-from gangline.jobs.gang import Member
 from gangline.jobs.gangs.autoscalers import STAYS
 from gangline.jobs.gangs.podgroup import Marks, Team, members
+from gangline.jobs.pods.replicas import Member
 
 GROUP = "scheduling.k8s.io"
 VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")

@@ -5,13 +5,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from gangline.api.kubeflow.training import ReplicaSpec, SchedulingPolicy, TrainingJob
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity, add, parse_resources
 from gangline.api.scheduling import PodGroupState
 from gangline.api.scheme import Resource
-from gangline.api.training import ReplicaSpec, SchedulingPolicy, TrainingJob
 from gangline.jobs.framework import Companion
-from gangline.jobs.gang import Member
+from gangline.jobs.pods.replicas import Member
 
 
 class Team(msgspec.Struct, frozen=True):

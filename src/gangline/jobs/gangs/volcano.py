@@ -6,8 +6,8 @@ from gangline.api.meta import JSON
 from gangline.api.scheduling import GROUP_NAME
 from gangline.api.scheme import Resource
 from gangline.jobs.framework import Companion
-from gangline.jobs.gang import Member
 from gangline.jobs.gangs.podgroup import Marks, Team, companion, members, resources
+from gangline.jobs.pods.replicas import Member
 
 PODGROUPS: Resource[Any] = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", dict)
 

@@ -18,7 +18,7 @@ from gangline.schema.cel.types import (
     list_of,
     map_of,
 )
-from gangline.schema.node import Node
+from gangline.schema.structural.nodes import Node
 
 LARGEST_REQUEST = 3 * 1024 * 1024
 _RESERVED_WORDS = (

@@ -10,8 +10,8 @@ from gangline.api import names
 from gangline.api.quantity import Quantity, QuantityError
 from gangline.schema import formats
 from gangline.schema.cel.values import NOTHING, CelError, Optional
-from gangline.schema.gotext import quoted
-from gangline.schema.naming import dns1035_label, dns_label, prefix_of_name
+from gangline.schema.go_text import quoted
+from gangline.schema.names import dns1035_label, dns_label, prefix_of_name
 
 
 class Ordered:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from gangline.schema.cel import kubernetes, texts
+from gangline.schema.cel import kubernetes, strings
 from gangline.schema.cel.values import (
     NO_OVERLOAD,
     NOTHING,
@@ -355,7 +355,7 @@ def _either(name: str) -> Callable[..., Any]:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **texts.FUNCTIONS,
+    **strings.FUNCTIONS,
     **kubernetes.FUNCTIONS,
     "_+_": _add,
     "_-_": _subtract,
@@ -399,8 +399,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": _extreme("min", -1),
     "max": _extreme("max", 1),
     "sum": _sum,
-    "indexOf": _on_lists_or_texts(_index_of, texts.index_of),
-    "lastIndexOf": _on_lists_or_texts(_last_index_of, texts.last_index_of),
+    "indexOf": _on_lists_or_texts(_index_of, strings.index_of),
+    "lastIndexOf": _on_lists_or_texts(_last_index_of, strings.last_index_of),
     "isGreaterThan": _either("is_greater_than"),
     "isLessThan": _either("is_less_than"),
     "compareTo": _either("compared_to"),

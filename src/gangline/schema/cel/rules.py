@@ -8,13 +8,13 @@ import msgspec
 from gangline.schema.cel.check import Checked, NotRunnable, check
 from gangline.schema.cel.declare import Declared, declared, with_meta
 from gangline.schema.cel.evaluate import Failed, Program, TooExpensive
-from gangline.schema.cel.fieldpath import FieldPathError, field_path
+from gangline.schema.cel.field_path import FieldPathError, field_path
 from gangline.schema.cel.syntax import ExpressionError
 from gangline.schema.cel.types import Type, optional_of
 from gangline.schema.cel.values import NO_OVERLOAD, NOTHING, CelError, Optional, view
-from gangline.schema.correlate import Pair, key_of, keyed
-from gangline.schema.node import Node
 from gangline.schema.problems import Problem, ProblemKind
+from gangline.schema.structural.correlation import Pair, key_of, keyed
+from gangline.schema.structural.nodes import Node
 
 CALL_LIMIT = 1_000_000
 BUDGET = 10_000_000

@@ -13,8 +13,8 @@ from typing import Any
 from gangline.base.errors import InputError
 from gangline.schema import formats
 from gangline.schema.cel.declare import escaped, unescaped, with_meta
-from gangline.schema.correlate import same
-from gangline.schema.node import Node
+from gangline.schema.structural.correlation import same
+from gangline.schema.structural.nodes import Node
 
 NO_OVERLOAD = "no such overload"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,21 +1,29 @@
 """All rules, in the order of likelihood in which they are asked."""
 
-from gangline.why.report import Rule
-from gangline.why.rules import creating, ending, going, job, placing, signs, starting
+from gangline.why.model.report import Rule
+from gangline.why.rules import (
+    container_exits,
+    job_state,
+    log_patterns,
+    no_progress,
+    not_created,
+    not_started,
+    unscheduled,
+)
 
 RULES: tuple[Rule, ...] = (
-    *job.RULES,
-    *creating.RULES,
-    *ending.RULES,
-    *starting.RULES,
-    *signs.RULES,
-    *placing.RULES,
-    *signs.PEERS,
-    *ending.CODES,
-    *ending.LOOPS,
-    *going.RULES,
-    *starting.SLOW,
-    *job.LAST,
+    *job_state.RULES,
+    *not_created.RULES,
+    *container_exits.RULES,
+    *not_started.RULES,
+    *log_patterns.RULES,
+    *unscheduled.RULES,
+    *log_patterns.PEERS,
+    *container_exits.CODES,
+    *container_exits.LOOPS,
+    *no_progress.RULES,
+    *not_started.SLOW,
+    *job_state.LAST,
 )
 
 

@@ -1,0 +1,124 @@
+"""JSON and YAML ↔ structs, with errors that name the very field and line.
+
+What fits its type is decoded by msgspec in one pass and pays for nothing else. What does not is walked again
+(`gangline.api.codec.type_errors`) to forgive what Kubernetes forgives, or to say exactly what is wrong.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cache, partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from gangline.api.codec.documents import Document, documents
+from gangline.api.codec.errors import DecodeError, shown
+from gangline.api.codec.type_errors import decode_hook, encode_hook, fault, mend, moment, stamp
+from gangline.api.meta import JSON
+from gangline.api.scheme import Scheme, UnknownKind
+
+__all__ = ["DecodeError", "Document", "decode", "decode_document", "documents", "encode", "load", "to_json"]
+
+T = TypeVar("T")
+
+_POSITION = re.compile(r" \(byte (\d+)\)$")
+
+# Building a decoder takes far longer than using it.
+_decoder: Callable[[Any], msgspec.json.Decoder[Any]] = cache(
+    partial(msgspec.json.Decoder, dec_hook=decode_hook)
+)
+_ENCODER = msgspec.json.Encoder(enc_hook=encode_hook, order="deterministic")
+
+
+def decode(data: bytes, model: type[T]) -> T:
+    """The value of a JSON text. Null members count as left out. Raises `DecodeError` with the exact path."""
+    try:
+        fitting: T = _decoder(model).decode(data)
+    except msgspec.ValidationError:
+        pass
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _malformed(data, error) from error
+    else:
+        return fitting
+    try:
+        body = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _malformed(data, error) from error
+    return decode_document(Document(body, {}), model)
+
+
+def decode_document(document: Document, model: type[T]) -> T:
+    """The value of a document. Raises `DecodeError` with file, line and path."""
+    try:
+        return msgspec.convert(document.body, model, dec_hook=decode_hook)
+    except msgspec.ValidationError:
+        body = mend(document.body, model)
+    try:
+        return msgspec.convert(body, model, dec_hook=decode_hook)
+    except msgspec.ValidationError as error:
+        found = fault(body, model)
+        if found is None:
+            raise document.error(str(error)) from error
+        raise document.error(found.problem, found.path, found=found.found, expected=found.expected) from error
+
+
+def load(text: str, scheme: Scheme, *, file: str | None = None) -> list[Any]:
+    """Every object of a YAML or JSON text, each as the type the scheme has for its kind. Raises `DecodeError`."""
+    return [_loaded(document, scheme) for document in documents(text, file=file)]
+
+
+def encode(value: object) -> bytes:
+    """The JSON of a value. Equal values give equal bytes: maps are sorted by key."""
+    return _ENCODER.encode(_plain(value))
+
+
+def to_json(value: msgspec.Struct | Mapping[str, Any]) -> JSON:
+    """A struct as JSON: dictionaries, lists, text and numbers; defaults left out, times as their fields want them.
+
+    Plain JSON is copied; structs and times inside it are written too.
+    """
+    plain = _plain(value)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        # There and back is faster than any walk, and the only pass that turns tuples into lists.
+        return stamp(msgspec.json.decode(_ENCODER.encode(value)), type(value))
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return moment(value) if isinstance(value, datetime) else value
+
+
+def _loaded(document: Document, scheme: Scheme) -> Any:
+    api_version, kind = _named(document, "apiVersion"), _named(document, "kind")
+    try:
+        model = scheme.kind(api_version, kind).model
+    except UnknownKind as error:
+        raise document.error(str(error), ("kind",), found=kind) from error
+    return decode_document(document, model)
+
+
+def _named(document: Document, field: str) -> str:
+    value = document.body.get(field)
+    if value is None or value == "":
+        raise document.error("required field is missing", (field,))
+    if not isinstance(value, str):
+        found = shown(value)
+        raise document.error(f"expected string, got {found}", (field,), found=found, expected="string")
+    return value
+
+
+def _malformed(data: bytes, error: Exception) -> DecodeError:
+    if isinstance(error, RecursionError):
+        return DecodeError("JSON is nested too deep")
+    if isinstance(error, UnicodeDecodeError):
+        return DecodeError("JSON is malformed: text that is not UTF-8")
+    text = str(error).partition(" - at `")[0].removeprefix("JSON is malformed: ")
+    at = _POSITION.search(text)
+    line = data.count(b"\n", 0, int(at[1])) + 1 if at else None
+    return DecodeError(f"JSON is malformed: {text[:1].lower()}{text[1:]}", line=line)

@@ -1,0 +1,354 @@
+"""YAML files as JSON documents that know their lines.
+
+The YAML is Kubernetes' own dialect, as `kubectl` reads it: `yes`, `on` and `y` are booleans, `0644` is octal, `1:30`
+and dates stay text, `2.0` is 2, keys become text, anchors and merge keys work. Unlike there, a key written twice is
+an error. Files are not trusted: tags that make objects are refused, and depth and expansion are bounded.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+import yaml
+
+from gangline.api.codec.errors import DecodeError, Path, render, shown
+from gangline.api.meta import JSON
+
+_Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# Kubernetes' deepest real files are schemas, some thirty levels down.
+_DEEPEST = 200
+# Values that aliases may add to those a text spells out: many for a file by hand, few for an attack.
+_MOST_ALIASED = 100_000
+
+_TAG = "tag:yaml.org,2002:"
+_INTEGER = re.compile(
+    r"[+-]?(?:(0[0-7]*|0[oO][0-7]+)|(0[xX][0-9a-fA-F]+)|(0[bB][01]+)|([1-9][0-9]*))", re.ASCII
+)
+_FLOAT = re.compile(r"[+-]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_LONGEST_NUMBER = 300
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE", "yes", "Yes", "YES", "y", "Y", "on", "On", "ON"), True),
+    **dict.fromkeys(("false", "False", "FALSE", "no", "No", "NO", "n", "N", "off", "Off", "OFF"), False),
+}
+_NOT_JSON = frozenset(sign + name for sign in ("", "+", "-") for name in (".inf", ".Inf", ".INF")) | {
+    ".nan",
+    ".NaN",
+    ".NAN",
+}
+_PLAINER = {
+    "mapping values are not allowed in this context": "a colon where none can be: quote the text, or check the indentation",
+    "could not find expected ':'": "a key without a colon after it",
+    "did not find expected key": "a line that is not indented like its neighbours",
+    "did not find expected '-' indicator": "a line that is not indented like the list it is in",
+    "did not find expected ',' or ']'": "a list that is not closed with ]",
+    "did not find expected ',' or '}'": "an object that is not closed with }",
+    "found unexpected end of stream": "a quote that is not closed",
+}
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One object of a file: its JSON, and the line of every value by path."""
+
+    # An object, once `documents` has looked at it.
+    body: JSON
+    lines: Mapping[Path, int]
+    file: str | None = None
+    index: int = 1
+    """Which document of the file, from 1. The items of a List share it."""
+
+    def line(self, path: Path = ()) -> int | None:
+        """The line of a value, or of the nearest thing around it that is there."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.lines:
+                return self.lines[path[:end]]
+        return None
+
+    def error(self, problem: str, path: Path = (), *, found: str = "", expected: str = "") -> DecodeError:
+        """What is wrong with a value of this document."""
+        return DecodeError(
+            problem, path=render(path), line=self.line(path), file=self.file, found=found, expected=expected
+        )
+
+
+def documents(text: str, *, file: str | None = None) -> list[Document]:
+    """The objects of a YAML or JSON text, in order; empty documents are skipped and Lists taken apart.
+
+    Raises `DecodeError` with the line for anything that is not an object, or not YAML.
+    """
+    text = text.removeprefix("\ufeff")
+    if text.lstrip().startswith("{") and (document := _json_document(text, file)):
+        return list(_objects(document))
+    found: list[Document] = []
+    for index, node in enumerate(_Composer(text, file).documents(), 1):
+        lines: dict[Path, int] = {}
+        body = _Builder(file, lines, len(text)).value(node, ())
+        if body is not None:
+            found.extend(_objects(Document(body, lines, file, index)))
+    return found
+
+
+def _json_document(text: str, file: str | None) -> Document | None:
+    """The document of a JSON text: read as JSON, for YAML knows not all of it; its lines are YAML's."""
+    try:
+        body = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    lines: dict[Path, int] = {}
+    with contextlib.suppress(DecodeError):
+        # Between the tokens of JSON a tab is a space; inside there is none.
+        for node in _Composer(text.replace("\t", " "), file).documents():
+            _Builder(file, lines, len(text)).value(node, ())
+    return Document(body, lines, file)
+
+
+def _objects(document: Document) -> Iterator[Document]:
+    body: Any = document.body
+    if not isinstance(body, dict):
+        kind = shown(body)
+        hint = "; put --- between objects instead" if isinstance(body, list) and body else ""
+        raise document.error(
+            f"expected an object with apiVersion and kind, got {kind}{hint}", found=kind, expected="object"
+        )
+    if not _is_list(body):
+        yield document
+        return
+    items = body.get("items")
+    if items is None:
+        return
+    if not isinstance(items, list):
+        raise document.error(
+            f"expected array, got {shown(items)}", ("items",), found=shown(items), expected="array"
+        )
+    lines, typed = _item_lines(document.lines), _item_type(body)
+    for number, item in enumerate(items):
+        item = {**typed, **item} if isinstance(item, dict) else item
+        yield from _objects(Document(item, lines.get(number, {}), document.file, document.index))
+
+
+def _is_list(body: JSON) -> bool:
+    """A List, or what a server gives for a kind: a TFJobList."""
+    kind = body.get("kind")
+    if (body.get("apiVersion"), kind) == ("v1", "List"):
+        return True
+    return isinstance(kind, str) and kind.endswith("List") and "items" in body and "spec" not in body
+
+
+def _item_type(body: JSON) -> JSON:
+    """What the items of a list need not say: a server leaves it out."""
+    kind: str = body["kind"].removesuffix("List")
+    return {"apiVersion": body.get("apiVersion"), "kind": kind} if kind else {}
+
+
+def _item_lines(lines: Mapping[Path, int]) -> dict[str | int, dict[Path, int]]:
+    split: dict[str | int, dict[Path, int]] = {}
+    for path, line in lines.items():
+        if path[:1] == ("items",) and len(path) > 1:
+            split.setdefault(path[1], {})[path[2:]] = line
+    return split
+
+
+class _Scalar(NamedTuple):
+    line: int
+    text: str
+    plain: bool
+    tag: str | None
+
+
+class _List(NamedTuple):
+    line: int
+    items: "list[_Node]"
+
+
+class _Map(NamedTuple):
+    line: int
+    pairs: "list[tuple[_Node, _Node]]"
+
+
+_Node = _Scalar | _List | _Map
+
+
+class _Composer:
+    """Parser events as a graph of nodes, aliases shared. Not yaml.compose: nested deep enough, it crashes."""
+
+    def __init__(self, text: str, file: str | None) -> None:
+        self._text = text
+        self._file = file
+        self._anchors: dict[str, _Node] = {}
+
+    def documents(self) -> Iterator[_Node]:
+        try:
+            self._events = yaml.parse(self._text, Loader=_Loader)
+            for event in self._events:
+                if isinstance(event, yaml.DocumentStartEvent):
+                    self._anchors = {}
+                    yield self._node(next(self._events), 0)
+        except yaml.MarkedYAMLError as error:
+            self._refuse_syntax(error)
+        except yaml.reader.ReaderError as error:
+            line = self._text.count("\n", 0, error.position) + 1
+            self._refuse("a control character, which YAML does not allow", line, error)
+        except UnicodeEncodeError as error:
+            self._refuse("the text is not Unicode", self._text.count("\n", 0, error.start) + 1, error)
+
+    def _node(self, event: Any, depth: int) -> _Node:
+        line = event.start_mark.line + 1
+        if depth > _DEEPEST:
+            self._refuse(f"nested more than {_DEEPEST} levels deep", line)
+        if isinstance(event, yaml.AliasEvent):
+            return self._aliased(event.anchor, line)
+        node: _Node
+        if isinstance(event, yaml.ScalarEvent):
+            node = _Scalar(line, event.value, event.implicit[0], event.tag)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            self._check_tag(event.tag, "seq", line)
+            node = _List(line, list(self._nodes(yaml.SequenceEndEvent, depth + 1)))
+        else:
+            self._check_tag(event.tag, "map", line)
+            inside = self._nodes(yaml.MappingEndEvent, depth + 1)
+            node = _Map(line, list(zip(inside, inside, strict=True)))
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _nodes(self, end: type[Any], depth: int) -> Iterator[_Node]:
+        for event in self._events:
+            if isinstance(event, end):
+                return
+            yield self._node(event, depth)
+
+    def _aliased(self, anchor: str | None, line: int) -> _Node:
+        # An anchor is known once its value is complete, so no value can contain itself.
+        if anchor is None or anchor not in self._anchors:
+            self._refuse(f"*{anchor} is used here, but there is no &{anchor} before it", line)
+        return self._anchors[anchor]
+
+    def _check_tag(self, tag: str | None, allowed: str, line: int) -> None:
+        if tag not in (None, "!", _TAG + allowed):
+            self._refuse(f"the tag {_short(tag)} is not allowed", line)
+
+    def _refuse_syntax(self, error: yaml.MarkedYAMLError) -> NoReturn:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        text = self._text.splitlines()[line - 1 : line]
+        if text and "\t" in text[0][: len(text[0]) - len(text[0].lstrip())]:
+            self._refuse("a tab in the indentation: YAML wants spaces", line, error)
+        problem = error.problem or error.context or "it does not parse"
+        if mark and text and "cannot start any token" in problem:
+            problem = f"a value that starts with {text[0][mark.column : mark.column + 1]} must be quoted"
+        self._refuse(f"not YAML: {_PLAINER.get(problem, problem)}", line, error)
+
+    def _refuse(self, problem: str, line: int, cause: Exception | None = None) -> NoReturn:
+        raise DecodeError(problem, line=line, file=self._file) from cause
+
+
+class _Builder:
+    """Nodes as JSON, noting the line of every value."""
+
+    def __init__(self, file: str | None, lines: dict[Path, int], length: int) -> None:
+        self._file = file
+        self._lines = lines
+        # A value takes a character at least, so a text cannot spell out more than its length.
+        self._left = length + _MOST_ALIASED
+
+    def value(self, node: _Node, path: Path, line: int = 0) -> Any:
+        """The JSON of a node. A container counts from the line of its key, a scalar from its own."""
+        self._count(node, path)
+        if isinstance(node, _Scalar):
+            self._lines[path] = node.line
+            return self._scalar(node, path)
+        self._lines[path] = line or node.line
+        if isinstance(node, _List):
+            return [self.value(item, (*path, index)) for index, item in enumerate(node.items)]
+        return {
+            key: self.value(item, (*path, key), at) for key, (at, item) in self._members(node, path).items()
+        }
+
+    def _members(self, node: _Map, path: Path) -> dict[str, tuple[int, _Node]]:
+        own: dict[str, tuple[int, _Node]] = {}
+        merged: dict[str, tuple[int, _Node]] = {}
+        for key_node, item in node.pairs:
+            if isinstance(key_node, _Scalar) and key_node.plain and key_node.text == "<<":
+                # The first to say something wins.
+                merged = {**self._merged(item, path), **merged}
+                continue
+            key = self._key(key_node, path)
+            if key in own:
+                twice = f"written twice, on lines {own[key][0]} and {key_node.line}"
+                self._refuse(twice, key_node.line, (*path, key))
+            own[key] = (key_node.line, item)
+        return {**merged, **own} if merged else own
+
+    def _merged(self, node: _Node, path: Path) -> dict[str, tuple[int, _Node]]:
+        self._count(node, path)
+        if isinstance(node, _Map):
+            return self._members(node, path)
+        if not isinstance(node, _List) or not all(isinstance(item, _Map) for item in node.items):
+            self._refuse("<< takes an object, or a list of objects", node.line, path)
+        members: dict[str, tuple[int, _Node]] = {}
+        for item in node.items:
+            members = {**self._merged(item, path), **members}
+        return members
+
+    def _key(self, node: _Node, path: Path) -> str:
+        key = self._scalar(node, path) if isinstance(node, _Scalar) else None
+        if key is None:
+            self._refuse("a key must be text", node.line, path)
+        return key if isinstance(key, str) else shown(key)
+
+    def _scalar(self, node: _Scalar, path: Path) -> Any:
+        match node.tag:
+            case None:
+                value = _resolved(node.text) if node.plain else node.text
+            case "!" | "tag:yaml.org,2002:str" | "tag:yaml.org,2002:timestamp":
+                value = node.text
+            case "tag:yaml.org,2002:int" | "tag:yaml.org,2002:float":
+                value = self._tagged(node, path, int | float)
+            case "tag:yaml.org,2002:bool":
+                value = self._tagged(node, path, bool)
+            case "tag:yaml.org,2002:null":
+                value = self._tagged(node, path, type(None))
+            case _:
+                self._refuse(f"the tag {_short(node.tag)} is not allowed", node.line, path)
+        if node.plain and value is node.text and node.text in _NOT_JSON:
+            self._refuse(f"{node.text} is not a number in JSON: quote it if it is text", node.line, path)
+        return value
+
+    def _tagged(self, node: _Scalar, path: Path, kind: Any) -> Any:
+        value = _resolved(node.text)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            self._refuse(f"{shown(node.text)} is not what its tag {_short(node.tag)} says", node.line, path)
+        return value
+
+    def _count(self, node: _Node, path: Path) -> None:
+        self._left -= 1
+        if self._left < 0:
+            self._refuse(f"aliases add more than {_MOST_ALIASED:,} values", node.line, path[:1])
+
+    def _refuse(self, problem: str, line: int, path: Path) -> NoReturn:
+        raise DecodeError(problem, path=render(path), line=line, file=self._file)
+
+
+def _resolved(text: str) -> Any:
+    """What unquoted text stands for."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if not text or text[0] not in "+-.0123456789" or len(text) > _LONGEST_NUMBER:
+        return text
+    digits = text.replace("_", "") if text[0] != "." else text
+    if found := _INTEGER.fullmatch(digits):
+        base = (8, 16, 2, 10)[(found.lastindex or 4) - 1]
+        return int(digits.lower().replace("0o", "0"), base)
+    if not _FLOAT.fullmatch(digits):
+        return text
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):
+        return text
+    # JSON has one kind of number: 2.0 is 2.
+    return int(number) if number.is_integer() and abs(number) < 1e21 else number
+
+
+def _short(tag: str | None) -> str:
+    return (tag or "").replace(_TAG, "!!")

@@ -1,0 +1,1 @@
+"""The job kinds of `kubeflow.org/v1`."""

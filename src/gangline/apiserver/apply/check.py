@@ -1,0 +1,116 @@
+"""Whether an applied object fits its type: known fields, the right kind of value, no element twice."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gangline.api.meta import JSON
+from gangline.apiserver.apply.fieldset import shown
+from gangline.apiserver.apply.walker import ListWalker, walker_of
+from gangline.schema.go_text import number, quoted
+from gangline.schema.typed.types import FREE, Shape, Type
+
+_SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "string": ("string", (str,)),
+    "byte": ("string", (str,)),
+    "integer": ("numeric (int or float)", (int, float)),
+    "number": ("numeric (int or float)", (int, float)),
+    "boolean": ("boolean", (bool,)),
+}
+
+
+def misfits(applied: JSON, tree: Type) -> str:
+    """What is wrong, in structured-merge-diff's words; empty when all is well."""
+    found = list(_misfits(applied, tree, ""))
+    if len(found) > 1:
+        return "\n".join(["errors:", *(f"  {line}" for line in found)])
+    return found[0] if found else ""
+
+
+def _misfits(value: Any, tree: Type, path: str) -> Iterator[str]:
+    if value is None or tree.shape is Shape.ANY:
+        return
+    if tree.shape is Shape.SCALAR:
+        yield from _wrong_scalar(value, tree, path)
+    elif tree.shape is Shape.LIST:
+        yield from _in_list(value, tree, path)
+    elif not isinstance(value, dict):
+        yield f"{path}: expected map, got {_go(value)}"
+    else:
+        for name, item in value.items():
+            below = tree.of(name)
+            if below is None and tree.fields:
+                yield f"{path}.{name}: field not declared in schema"
+                return  # the first one ends it, as in Kubernetes
+            yield from _misfits(item, below or FREE, f"{path}.{name}")
+
+
+def _in_list(value: Any, tree: Type, path: str) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield f"{path}: expected list, got {_go(value)}"
+        return
+    walker = walker_of(tree)
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        step = f"[{index}]"
+        if isinstance(walker, ListWalker):
+            try:
+                label = walker.label(item)
+            except ValueError as error:
+                yield f"{path}: element {index}: {error}"
+                return
+            step = shown(label)
+            if label in seen:
+                yield f"{path}: duplicate entries for key {step}"
+            seen.add(label)
+        yield from _misfits(item, tree.element, path + step)
+
+
+def _wrong_scalar(value: Any, tree: Type, path: str) -> Iterator[str]:
+    wanted, classes = _SCALARS.get(tree.scalar, ("any scalar", (str, int, float, bool)))
+    if isinstance(value, classes) and (bool in classes or not isinstance(value, bool)):
+        return
+    if wanted == "string":
+        yield f"{path}: expected string, got &value.valueUnstructured{{Value:{_go_syntax(value)}}}"
+    elif wanted.startswith("numeric"):
+        yield f"{path}: expected numeric (int or float), got {_go_type(value)}"
+    else:
+        yield f"{path}: expected {wanted}, got {_go(value)}"
+
+
+def _go(value: Any) -> str:
+    """How Go prints a wrapped value."""
+    return f"&{{{_go_plain(value)}}}"
+
+
+def _go_plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{_go_plain(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(_go_plain, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return number(value)
+    return "<nil>" if value is None else str(value)
+
+
+def _go_syntax(value: Any) -> str:
+    """A value as Go source."""
+    if isinstance(value, dict):
+        told = ", ".join(f'"{key}":{_go_syntax(value[key])}' for key in sorted(value))
+        return f"map[string]interface {{}}{{{told}}}"
+    if isinstance(value, list):
+        return f"[]interface {{}}{{{', '.join(map(_go_syntax, value))}}}"
+    if value is None:
+        return "interface {}(nil)"
+    return quoted(value) if isinstance(value, str) else _go_plain(value)
+
+
+def _go_type(value: Any) -> str:
+    names: dict[type, str] = {
+        str: "string",
+        bool: "bool",
+        dict: "map[string]interface {}",
+        list: "[]interface {}",
+    }
+    return names.get(type(value), "float64")

@@ -1,0 +1,335 @@
+"""`metadata.managedFields`: who wrote which field last, kept up to date on every write.
+
+An entry belongs to a manager, an operation (Update, Apply), a version of the API (for updates) and a subresource.
+Updates own what they change; appliers own what they apply. This module reads, writes and caps entries and follows
+updates; server-side apply is in `apply.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gangline.api.meta import JSON
+from gangline.apiserver.apply.fieldset import (
+    Fields,
+    at,
+    decoded,
+    difference,
+    has,
+    intersection,
+    union,
+    without,
+)
+from gangline.apiserver.apply.tracked import Tracked
+from gangline.apiserver.apply.walker import Comparison, compared, equal
+
+APPLY, UPDATE = "Apply", "Update"
+MAX_UPDATERS = 10
+ANCIENT = "ancient-changes"
+"""The manager that gets the fields of the eleventh and further updaters, oldest first."""
+MAX_NAME = 128
+"""Bytes of a manager's name."""
+
+_NEVER_OWNED: Fields = {
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {
+        ".": {},
+        **{
+            f"f:{name}": {}
+            for name in (
+                "name",
+                "namespace",
+                "creationTimestamp",
+                "selfLink",
+                "uid",
+                "clusterName",
+                "generation",
+                "managedFields",
+                "resourceVersion",
+            )
+        },
+    },
+}
+
+_SCALE_REPLICAS = at("f:spec", "f:replicas")
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One manager's share of an object."""
+
+    manager: str
+    operation: str
+    api_version: str
+    fields: Fields
+    time: str = ""
+    """As on the wire, to the second; empty for a manager that came to own without changing anything."""
+    subresource: str = ""
+
+    @property
+    def identity(self) -> str:
+        """What tells entries apart. An applier is the same in every version of the API."""
+        told = {"manager": self.manager, "operation": self.operation}
+        if self.operation == UPDATE:
+            told["apiVersion"] = self.api_version
+        if self.subresource:
+            told["subresource"] = self.subresource
+        return msgspec.json.encode(told).decode()
+
+    def owning(self, fields: Fields) -> "Entry":
+        return msgspec.structs.replace(self, fields=fields)
+
+    def encoded(self) -> JSON:
+        entry: JSON = {"manager": self.manager} if self.manager else {}
+        entry |= {"operation": self.operation, "apiVersion": self.api_version}
+        if self.time:
+            entry["time"] = self.time
+        entry |= {"fieldsType": "FieldsV1", "fieldsV1": self.fields}
+        if self.subresource:
+            entry["subresource"] = self.subresource
+        return entry
+
+
+Entries = dict[str, Entry]
+"""Entries by identity."""
+
+
+def entries_of(managed: Sequence[Any] | None) -> Entries:
+    """Entries as stored: they were checked on their way in, and are taken as they are."""
+    found: Entries = {}
+    for raw in managed or ():
+        entry = _entry(raw, raw.get("fieldsV1") or {})
+        found[entry.identity] = entry
+    return found
+
+
+def checked_entries(managed: Sequence[Any]) -> Entries:
+    """Entries that a client sent. Raises ValueError with kube-apiserver's sentence for one that cannot be."""
+    found: Entries = {}
+    for index, raw in enumerate(managed):
+        _check(raw, index)
+        entry = _entry(raw, decoded(raw.get("fieldsV1")))
+        found[entry.identity] = entry
+    return found
+
+
+def _check(raw: Any, index: int) -> None:
+    if not isinstance(raw, dict) or raw.get("operation") not in (APPLY, UPDATE):
+        raise ValueError("operation must be `Apply` or `Update`")
+    if not raw.get("apiVersion"):
+        raise ValueError("apiVersion must not be empty")
+    kind = raw.get("fieldsType", "")
+    if not kind:
+        raise ValueError(f"missing fieldsType in managed fields entry {index}")
+    if kind != "FieldsV1":
+        raise ValueError(f'invalid fieldsType "{kind}" in managed fields entry {index}')
+
+
+def _entry(raw: JSON, fields: Fields) -> Entry:
+    return Entry(
+        manager=raw.get("manager") or "",
+        operation=raw["operation"],
+        api_version=raw["apiVersion"],
+        fields=fields,
+        time=raw.get("time") or "",
+        subresource=raw.get("subresource") or "",
+    )
+
+
+def encoded(entries: Mapping[str, Entry]) -> list[JSON]:
+    """Entries as on the wire: appliers first, then by age, name, version and subresource."""
+    ordered = sorted(
+        entries.values(),
+        key=lambda each: (each.operation, each.time, each.manager, each.api_version, each.subresource),
+    )
+    return [each.encoded() for each in ordered]
+
+
+def manager_name(asked: str, user_agent: str) -> str:
+    """Who writes: what the request names (`fieldManager`), else the User-Agent up to its first slash, else `unknown`.
+
+    Of a User-Agent only printable characters count, and as many of them as fit into 128 bytes.
+    """
+    if asked:
+        return asked
+    name, size = [], 0
+    for character in user_agent.split("/", 1)[0]:
+        if character.isprintable():
+            size += len(character.encode("utf-8", "replace"))
+            if size > MAX_NAME:
+                break
+            name.append(character)
+    return "".join(name) or "unknown"
+
+
+def updated(old: JSON | None, new: JSON, tracked: Tracked, *, manager: str, now: str) -> list[JSON]:
+    """The managedFields of `new`, written by create, update or a patch other than apply. Empty: it must have none.
+
+    `old` is what is stored, None on create; `new` is what the client wants, defaulted and otherwise in the form it is
+    stored in, but before admission and before anything the server adds of its own accord: nobody owns that.
+    What `new` says in `metadata.managedFields` is taken for the client's wish: `[{}]` (and, but for custom kinds,
+    `[]`) resets ownership, a valid list replaces it, anything else is as if absent. Changes neither argument.
+    """
+    entries = _starting(old, new, tracked)
+    if old is not None and not entries:
+        return []  # nobody tracks this object, until somebody applies
+    return encoded(capped(taken(entries, old, new, tracked, manager=manager, now=now)))
+
+
+def _starting(old: JSON | None, new: JSON, tracked: Tracked) -> Entries:
+    """The entries that hold before the write."""
+    stored = ((old or {}).get("metadata") or {}).get("managedFields")
+    if not tracked.subresource:
+        wished = (new.get("metadata") or {}).get("managedFields")
+        if wished == [{}] or (wished == [] and not tracked.custom):
+            return {}
+        if wished and wished != stored:
+            try:
+                return checked_entries(wished)
+            except ValueError:
+                return entries_of(stored)
+    return entries_of(stored)
+
+
+def taken(
+    entries: Entries, old: JSON | None, new: JSON, tracked: Tracked, *, manager: str, now: str
+) -> Entries:
+    """The entries after an update: what changed is lost by all and gained by its manager, at this time.
+
+    A write that changes nothing of note changes no entry.
+    """
+    difference_made = differing(old if old is not None else tracked.blank, new, tracked)
+    rest = reduced(entries, difference_made)
+    gained = difference(difference_made.changed, _NEVER_OWNED)
+    if gained:
+        mine = Entry(manager or "unknown", UPDATE, tracked.api_version, gained, now, tracked.subresource)
+        before = rest.get(mine.identity)
+        rest[mine.identity] = mine.owning(union(gained, before.fields)) if before else mine
+    return rest
+
+
+def differing(old: JSON, new: JSON, tracked: Tracked) -> Comparison:
+    """What differs and can be changed by writes here. `metadata.managedFields` themselves do not count."""
+    found = compared(_unmanaged(old), _unmanaged(new), tracked.walker)
+    return Comparison(without(found.changed, tracked.reset), without(found.removed, tracked.reset))
+
+
+def _unmanaged(document: JSON) -> JSON:
+    metadata = document.get("metadata")
+    if not metadata or "managedFields" not in metadata:
+        return document
+    return {**document, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
+
+
+def reduced(entries: Entries, made: Comparison, *, but: str = "") -> Entries:
+    """The entries less what changed or went, but for one; those left with nothing are gone."""
+    rest: Entries = {}
+    for identity, entry in entries.items():
+        if identity != but:
+            fields = difference(difference(entry.fields, made.changed), made.removed)
+            entry = entry.owning(fields)
+        if entry.fields:
+            rest[identity] = entry
+    return rest
+
+
+def conflicting(entries: Entries, made: Comparison, *, but: str) -> dict[str, Fields]:
+    """By identity: the fields that others own and that would change."""
+    found = {}
+    for identity, entry in entries.items():
+        shared = intersection(entry.fields, made.changed) if identity != but else {}
+        if shared:
+            found[identity] = shared
+    return found
+
+
+def owned_by(entry: Entry) -> Entry | None:
+    """The entry less what nobody owns; None when that is all."""
+    fields = difference(entry.fields, _NEVER_OWNED)
+    return entry.owning(fields) if fields else None
+
+
+def capped(entries: Entries) -> Entries:
+    """At most ten updaters: the oldest are merged, by version of the API, until there are no more."""
+    updaters = [identity for identity, entry in entries.items() if entry.operation == UPDATE]
+    excess = len(updaters) - MAX_UPDATERS
+    if excess <= 0:
+        return entries
+    rest = dict(entries)
+    first: dict[str, str] = {}
+    for identity in sorted(updaters, key=lambda each: (entries[each].time, each)):
+        if not excess:
+            break
+        entry = rest[identity]
+        if entry.api_version not in first:
+            first[entry.api_version] = identity
+            continue
+        bucket = Entry(ANCIENT, UPDATE, entry.api_version, {}, entry.time)
+        before = rest.get(bucket.identity) or rest.pop(first[entry.api_version])
+        del rest[identity]
+        rest[bucket.identity] = bucket.owning(union(entry.fields, before.fields))
+        excess -= 1
+    return rest
+
+
+def scaled(
+    managed: Sequence[Any] | None, *, manager: str, api_version: str, path: Sequence[str], changed: bool
+) -> list[JSON]:
+    """The managedFields of an object whose replicas, at this path of keys, a manager has set through `/scale`.
+
+    All others lose the field; the new owner gets no time, as in Kubernetes.
+    """
+    entries = entries_of(managed)
+    if not changed or not entries:
+        return encoded(entries)
+    field = at(*path)
+    mine = Entry(manager or "unknown", UPDATE, api_version, field, subresource="scale")
+    rest: Entries = {}
+    for identity, entry in entries.items():
+        if identity != mine.identity and has(entry.fields, *path):
+            entry = entry.owning(difference(entry.fields, field))
+        if entry.fields:
+            rest[identity] = entry
+    rest.setdefault(mine.identity, mine)
+    return encoded(rest)
+
+
+def shown_by_scale(managed: Sequence[Any] | None, *, path: Sequence[str]) -> list[JSON]:
+    """Who owns the replicas, at this path of keys, as the object's Scale tells it."""
+    return [
+        msgspec.structs.replace(entry, api_version="autoscaling/v1", fields=_SCALE_REPLICAS).encoded()
+        for entry in entries_of(managed).values()
+        if has(entry.fields, *path)
+    ]
+
+
+def owned_as_scale(
+    managed: Sequence[Any] | None, scale: Sequence[Any], *, api_version: str, path: Sequence[str]
+) -> list[JSON]:
+    """The managedFields of an object whose Scale has these now. Owners of replicas get no time, as in Kubernetes."""
+    field, rest = at(*path), {}
+    for identity, entry in entries_of(managed).items():
+        left = entry.owning(difference(entry.fields, field) if has(entry.fields, *path) else entry.fields)
+        if left.fields:
+            rest[identity] = left
+    for entry in entries_of(scale).values():
+        if has(entry.fields, "f:spec", "f:replicas"):
+            mine = msgspec.structs.replace(entry, api_version=api_version, fields=field, time="")
+            before = rest.get(mine.identity)
+            rest[mine.identity] = before.owning(union(field, before.fields)) if before else mine
+    return encoded(rest)
+
+
+def same_but_times(old: JSON, new: JSON) -> bool:
+    """Whether two objects differ in nothing but the times of managedFields: such a write is none."""
+    return equal(_timeless(old), _timeless(new))
+
+
+def _timeless(document: JSON) -> JSON:
+    metadata = document.get("metadata") or {}
+    managed = [
+        {key: value for key, value in entry.items() if key != "time"}
+        for entry in metadata.get("managedFields") or ()
+    ]
+    return {**document, "metadata": {**metadata, "managedFields": managed}}

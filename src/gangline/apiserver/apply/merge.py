@@ -1,0 +1,125 @@
+"""The two halves of apply that work on values: laying one object over another, and taking fields out again.
+
+Both return new objects that may share parts with those given; nothing given is changed.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gangline.apiserver.apply.fieldset import Fields, is_member
+from gangline.apiserver.apply.walker import ListWalker, MapWalker, Walker
+
+
+def merged(live: Any, applied: Any, walker: Walker) -> Any:
+    """The live value with the applied one laid over it. Null and empty change nothing where something granular is."""
+    if isinstance(walker, MapWalker):
+        if isinstance(live, dict) and live and (applied is None or isinstance(applied, dict)):
+            return _merged_map(live, applied or {}, walker)
+    elif isinstance(walker, ListWalker) and isinstance(live, list) and live and not (applied or applied == 0):
+        return live
+    elif isinstance(walker, ListWalker) and isinstance(live, list) and live and isinstance(applied, list):
+        return _merged_list(live, applied, walker)
+    return applied
+
+
+def _merged_map(live: dict[str, Any], applied: dict[str, Any], walker: MapWalker) -> dict[str, Any]:
+    result = dict(live)
+    for name, value in applied.items():
+        result[name] = merged(live[name], value, walker.entry(name)[1]) if name in live else value
+    return result
+
+
+def _merged_list(live: Sequence[Any], applied: Sequence[Any], walker: ListWalker) -> list[Any]:
+    """Elements in the applied order; those only in the live list stay between the neighbours they had, if they can."""
+    wanted = {walker.label(item): item for item in applied}
+    labels = walker.labels(live)
+    there: dict[str, Any] = {}
+    for label, item in zip(labels, live, strict=True):
+        there[label] = None if label in there else item  # what is there twice is not merged with
+    shared = [label for label in wanted if label in there]
+    return [
+        _element(label, item, there, wanted, walker)
+        for label, item in _woven(list(zip(labels, live, strict=True)), list(wanted.items()), shared)
+    ]
+
+
+def _element(label: str, item: Any, there: dict[str, Any], wanted: dict[str, Any], walker: ListWalker) -> Any:
+    if label not in wanted:
+        return item
+    before = there.get(label)
+    return wanted[label] if before is None else merged(before, wanted[label], walker.element)
+
+
+_Row = list[tuple[str, Any]]
+
+
+def _woven(live: _Row, applied: _Row, shared: list[str]) -> _Row:
+    """Both lists as one, each element once.
+
+    `shared` are the labels in both, in the applied order: the anchors. Live elements of their own are taken as they
+    come; a shared one that is not the next anchor is passed over, it comes when the applied list has it.
+    """
+    names = {label for label, _ in applied}
+    done: set[str] = set()
+    result: _Row = []
+    anchors = iter(shared)
+    anchor = next(anchors, None)
+    left = right = 0
+    while left < len(live) or right < len(applied):
+        label = live[left][0] if left < len(live) else None
+        if label is not None and right < len(applied):
+            if label == applied[right][0]:
+                result.append(applied[right])
+                done.add(label)
+                left, right = left + 1, right + 1
+                anchor = next(anchors, None)
+                continue
+            if label in names and anchor is not None and anchor != label:
+                left += 1
+                continue
+        if label is not None:
+            if label not in names:
+                result.append(live[left])
+                left += 1
+                continue
+            if label in done:
+                left += 1
+        if right < len(applied):
+            result.append(applied[right])
+            done.add(applied[right][0])
+            if anchor == applied[right][0]:
+                anchor = next(anchors, None)
+            right += 1
+    return result
+
+
+def removed(value: Any, fields: Fields, walker: Walker) -> Any:
+    """The value without these fields. What loses all it had becomes null."""
+    if isinstance(walker, MapWalker):
+        return _removed_from_map(value, fields, walker) if isinstance(value, dict) else None
+    if isinstance(walker, ListWalker):
+        return _removed_from_list(value, fields, walker) if isinstance(value, list) else None
+    return value if not isinstance(value, dict | list) else None
+
+
+def _removed_from_map(value: dict[str, Any], fields: Fields, walker: MapWalker) -> dict[str, Any] | None:
+    result = {}
+    for name, item in value.items():
+        label, below = walker.entry(name)
+        node = fields.get(label)
+        if node is None:
+            result[name] = item
+        elif not is_member(node):
+            result[name] = removed(item, node, below)
+    return result or None
+
+
+def _removed_from_list(value: Sequence[Any], fields: Fields, walker: ListWalker) -> list[Any] | None:
+    result = []
+    for label, item in zip(walker.labels(value), value, strict=True):
+        node = fields.get(label)
+        if node is None:
+            result.append(item)
+        elif not is_member(node):
+            result.append(removed(item, node, walker.element))
+    return result or None

@@ -1,0 +1,97 @@
+"""Who asks, and whether they may.
+
+Tokens and client certificates are checked here. In this part of the plane there are two kinds of people: members of
+`system:masters`, who may do everything, and everybody else, who may ask for versions and health only.
+"""
+
+import hmac
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gangline.api.meta import JSON
+from gangline.apiserver.http.routes import Target
+from gangline.apiserver.refusals import Refused, unauthorized
+
+MASTERS = "system:masters"
+PUBLIC = frozenset({"/version", "/version/", "/healthz", "/livez", "/readyz"})
+
+
+class User(msgspec.Struct, frozen=True):
+    """Somebody, as the authenticator knows them."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+    @property
+    def master(self) -> bool:
+        return MASTERS in self.groups
+
+
+ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+
+
+class Authenticator:
+    """Knows tokens; believes client certificates that TLS has already verified."""
+
+    def __init__(self, tokens: Mapping[str, User]) -> None:
+        self._tokens = dict(tokens)
+
+    def user(self, authorization: str | None, peer: Mapping[str, Any] | None) -> User:
+        """Who asks. No credentials: anonymous. Raises `Refused` (401) for a token that is none of ours."""
+        if peer:
+            return _certified(peer)
+        if not authorization:
+            return ANONYMOUS
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return ANONYMOUS
+        given = token.strip().encode()
+        for known, user in self._tokens.items():
+            # In constant time, so that nobody learns a token by measuring.
+            if hmac.compare_digest(known.encode(), given):
+                return user
+        raise unauthorized()
+
+
+def _certified(peer: Mapping[str, Any]) -> User:
+    subject = [pair for part in peer.get("subject", ()) for pair in part]
+    name = next((value for key, value in subject if key == "commonName"), "")
+    groups = tuple(value for key, value in subject if key == "organizationName")
+    return User(name, (*groups, "system:authenticated"))
+
+
+def authorize_path(user: User, method: str, path: str) -> None:
+    """May they ask for a path that is no resource? Raises `Refused`."""
+    if user.master or path in PUBLIC:
+        return
+    raise Refused(
+        403,
+        f'forbidden: User "{user.name}" cannot {method.lower()} path "{path}"',
+        reason="Forbidden",
+        details={},
+    )
+
+
+def authorize(user: User, verb: str, target: Target) -> None:
+    """May they do this to a resource? Verbs are those of `requests`, and `impersonate`. Raises `Refused`."""
+    if user.master:
+        return
+    resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
+    shown = f"{target.plural}.{target.group}" if target.group else target.plural
+    if target.name:
+        shown = f'{shown} "{target.name}"'
+    where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
+    text = (
+        f'{shown} is forbidden: User "{user.name}" cannot {verb} resource "{resource}" '
+        f'in API group "{target.group}" {where}'
+    )
+    details: JSON = {"kind": target.plural}
+    if target.group:
+        details["group"] = target.group
+    if target.name:
+        details["name"] = target.name
+    raise Refused(403, text, reason="Forbidden", details=details)

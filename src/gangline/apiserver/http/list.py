@@ -1,0 +1,112 @@
+"""Lists: selected, in pages, at the version that was asked for."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+
+import msgspec
+
+from gangline.api.meta import JSON
+from gangline.apiserver import refusals
+from gangline.apiserver.http.query import check_list_options, whole_number
+from gangline.apiserver.registry.catalog import Entry
+from gangline.apiserver.registry.selection import Selection
+from gangline.apiserver.store.errors import Compacted, TooNew
+from gangline.apiserver.store.paths import collection_prefix
+from gangline.apiserver.store.records import Record, Snapshot
+from gangline.apiserver.store.store import Store
+
+OLD_PAGE = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+    "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+    "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+    "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+)
+OLD_VERSION = "The resourceVersion for the provided list is too old."
+
+
+class _Token(msgspec.Struct, frozen=True):
+    """Where the next page begins. Clients must not look inside."""
+
+    rv: int
+    start: str
+    v: str = "meta.k8s.io/v1"
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """One page: its objects and the list's metadata."""
+
+    records: tuple[Record, ...]
+    metadata: JSON
+
+
+def listing(
+    store: Store, entry: Entry, namespace: str, query: Mapping[str, str], chosen: Selection
+) -> Listing:
+    """The page that a query asks for. Raises `Refused`."""
+    prefix = collection_prefix(entry.stored_group, entry.plural, namespace)
+    check_list_options(query, watch=False)
+    limit = max(0, whole_number(query, "limit") or 0)
+    token = query.get("continue", "")
+    at, start = _from_token(token, query) if token else (_asked(store, query, limit), "")
+    snapshot = _read(store, prefix, start, at, limit if not chosen else 0, token=bool(token))
+    records, more, remaining = snapshot.records, snapshot.more, snapshot.remaining
+    if chosen:
+        found = [record for record in records if chosen.takes(record)]
+        more = bool(limit) and len(found) > limit
+        records = tuple(found[:limit] if limit else found)
+    metadata: JSON = {"resourceVersion": str(snapshot.revision)}
+    if more:
+        metadata["continue"] = _token(snapshot.revision, records[-1].path)
+        if not chosen:
+            metadata["remainingItemCount"] = remaining
+    return Listing(records, metadata)
+
+
+def _read(store: Store, prefix: str, start: str, at: int | None, limit: int, *, token: bool) -> Snapshot:
+    try:
+        return store.range(prefix, start_after=start, limit=limit, at=at)
+    except Compacted:
+        raise refusals.expired(OLD_PAGE if token else OLD_VERSION) from None
+    except TooNew as error:
+        raise refusals.too_large_version(error.asked, error.current) from error
+
+
+def _asked(store: Store, query: Mapping[str, str], limit: int) -> int | None:
+    """The revision to read at; None for the newest."""
+    version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+    if not version or version == "0":
+        return None
+    try:
+        wanted = wanted_version(version)
+    except refusals.Refused as refusal:
+        raise refusals.bad_request(f"invalid resource version: {refusal.message}") from refusal
+    if wanted > store.revision:
+        raise refusals.too_large_version(wanted, store.revision)
+    exact = match == "Exact" or (not match and limit > 0)
+    return wanted if exact else None
+
+
+def wanted_version(text: str) -> int:
+    """A resourceVersion that somebody sent. Raises `Refused`: 500, which a list makes 400."""
+    if not text.isdecimal():
+        told = (
+            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
+        raise refusals.Refused(500, told)
+    return int(text)
+
+
+def _from_token(token: str, query: Mapping[str, str]) -> tuple[int, str]:
+    try:
+        raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        found = msgspec.json.decode(raw, type=_Token)
+    except (binascii.Error, ValueError, msgspec.DecodeError) as error:
+        raise refusals.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+    if query.get("resourceVersion", "") not in ("", "0"):
+        raise refusals.bad_request("specifying resource version is not allowed when using continue")
+    return found.rv, found.start
+
+
+def _token(revision: int, last: str) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(_Token(revision, last))).decode().rstrip("=")

@@ -1,0 +1,1 @@
+"""Strategies of `apps/v1`."""

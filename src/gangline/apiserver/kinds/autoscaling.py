@@ -1,0 +1,236 @@
+"""HorizontalPodAutoscalers: stored as `autoscaling/v2`, also served as `v1`."""
+
+import json
+from typing import Any, ClassVar
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.machinery import formats
+from gangline.apiserver.kinds.machinery.canonical import shape
+from gangline.apiserver.kinds.machinery.problems import (
+    each,
+    forbidden,
+    invalid,
+    negative,
+    required,
+    unsupported,
+)
+from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.schema.problems import Problem
+
+_SOURCES = {
+    "Object": "object",
+    "External": "external",
+    "Pods": "pods",
+    "Resource": "resource",
+    "ContainerResource": "containerResource",
+}
+_METRICS_ANNOTATION = "autoscaling.alpha.kubernetes.io/metrics"
+_BEHAVIOR_ANNOTATION = "autoscaling.alpha.kubernetes.io/behavior"
+
+
+class AutoscalerKind(Kind):
+    """`autoscaling/v2`."""
+
+    struct = "autoscaling.v2.HorizontalPodAutoscaler"
+    has_status = True
+
+    def set_defaults(self, obj: JSON) -> None:
+        spec = obj["spec"]
+        spec.setdefault("minReplicas", 1)
+        if not spec.get("metrics"):
+            target = {"type": "Utilization", "averageUtilization": 80}
+            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+        behavior = spec.get("behavior")
+        if behavior is not None:
+            up = [_policy("Pods", 4), _policy("Percent", 100)]
+            first = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": up}
+            behavior["scaleUp"] = {**first, **behavior.get("scaleUp", {})}
+            first = {"selectPolicy": "Max", "policies": [_policy("Percent", 100)]}
+            behavior["scaleDown"] = {**first, **behavior.get("scaleDown", {})}
+
+    def check(self, obj: JSON) -> list[Problem]:
+        spec = obj["spec"]
+        low, high = spec["minReplicas"], spec["maxReplicas"]
+        found: list[Problem] = []
+        if low < 1:
+            found.append(invalid("spec.minReplicas", low, "must be greater than or equal to 1"))
+        if high < 1:
+            found.append(invalid("spec.maxReplicas", high, "must be greater than 0"))
+        if high < low:
+            found.append(invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
+        found += _reference(spec["scaleTargetRef"], "spec.scaleTargetRef")
+        for index, metric in enumerate(spec.get("metrics", ())):
+            found += _metric(metric, f"spec.metrics[{index}]")
+        kinds = {metric.get("type") for metric in spec.get("metrics", ())}
+        if low == 0 and not kinds & {"Object", "External"}:
+            told = "must specify at least one Object or External metric to support scaling to zero replicas"
+            found.append(forbidden("spec.metrics", told))
+        for name in ("scaleUp", "scaleDown") if "behavior" in spec else ():
+            found += _rules(spec["behavior"][name], f"spec.behavior.{name}")
+        return found
+
+    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
+        found = negative("status.currentReplicas", obj["status"].get("currentReplicas", 0))
+        return found + negative("status.desiredReplicas", obj["status"].get("desiredReplicas", 0))
+
+
+class AutoscalerV1Kind(AutoscalerKind):
+    """`autoscaling/v1`, on its own shape."""
+
+    struct: ClassVar[str] = "autoscaling.v1.HorizontalPodAutoscaler"
+
+    def set_defaults(self, obj: JSON) -> None:
+        obj["spec"].setdefault("minReplicas", 1)
+
+    def check(self, obj: JSON) -> list[Problem]:
+        return super().check(to_v2(obj))
+
+
+def _policy(kind: str, value: int) -> JSON:
+    return {"type": kind, "value": value, "periodSeconds": 15}
+
+
+def _reference(reference: JSON, path: str) -> list[Problem]:
+    found: list[Problem] = []
+    for name in ("kind", "name"):
+        value = reference.get(name, "")
+        where = f"{path}.{name}"
+        found += each(where, value, formats.path_segment(value)) if value else [required(where)]
+    version = reference.get("apiVersion", "")
+    if "/" not in version:
+        found.append(invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))
+    return found
+
+
+def _metric(metric: JSON, path: str) -> list[Problem]:
+    kind, found = metric.get("type", ""), []
+    if not kind:
+        found.append(required(f"{path}.type", "must specify a metric source type"))
+    known = sorted(_SOURCES)
+    if kind not in _SOURCES:
+        found.append(unsupported(f"{path}.type", kind, known))
+    present = [name for name in _SOURCES.values() if name in metric]
+    if present:
+        found += _source(present[0], metric[present[0]], f"{path}.{present[0]}")
+    if kind not in _SOURCES:
+        found.append(unsupported(f"{path}.type", kind, known))
+    elif _SOURCES[kind] not in present:
+        told = "must populate information for the given metric source"
+        found.append(required(f"{path}.{_SOURCES[kind]}", told))
+    if len(present) != 1:
+        told = "must populate the given metric source only"
+        found += [forbidden(f"{path}.{name}", told) for name in present if name != _SOURCES.get(kind)]
+    return found
+
+
+def _source(name: str, source: JSON, path: str) -> list[Problem]:
+    if name not in {"resource", "containerResource"}:
+        return []
+    found: list[Problem] = []
+    if not source.get("name"):
+        found.append(required(f"{path}.name", "must specify a resource name"))
+    target = source.get("target", {})
+    kind, known = target.get("type", ""), ("AverageValue", "Utilization", "Value")
+    if not kind:
+        found.append(required(f"{path}.target.type", "must specify a metric target type"))
+    if kind not in known:
+        here = f"{path}.target.type"
+        found.append(invalid(here, kind, "must be either Utilization, Value, or AverageValue"))
+    utilization = target.get("averageUtilization")
+    if utilization is not None and utilization < 1:
+        told = "must be greater than 0"
+        found.append(invalid(f"{path}.target.averageUtilization", utilization, told))
+    if utilization is None and "averageValue" not in target:
+        told = "must set either a target raw value or a target utilization"
+        found.append(required(f"{path}.target.averageUtilization", told))
+    if utilization is not None and "averageValue" in target:
+        told = "may not set both a target raw value and a target utilization"
+        found.append(forbidden(f"{path}.target.averageValue", told))
+    return found
+
+
+def _rules(rules: JSON, path: str) -> list[Problem]:
+    found: list[Problem] = []
+    seconds = rules.get("stabilizationWindowSeconds", 0)
+    if seconds < 0:
+        told = "must be greater than or equal to zero"
+        found.append(invalid(f"{path}.stabilizationWindowSeconds", seconds, told))
+    if seconds > 3600:
+        told = "must be less than or equal to 3600"
+        found.append(invalid(f"{path}.stabilizationWindowSeconds", seconds, told))
+    chosen, known = rules.get("selectPolicy", "Max"), ("Disabled", "Max", "Min")
+    if chosen not in known:
+        found.append(unsupported(f"{path}.selectPolicy", chosen, known))
+    if not rules.get("policies"):
+        found.append(required(f"{path}.policies", "must specify at least one Policy"))
+    for index, policy in enumerate(rules.get("policies", ())):
+        found += _scaling_policy(policy, f"{path}.policies[{index}]")
+    return found
+
+
+def _scaling_policy(policy: JSON, path: str) -> list[Problem]:
+    found: list[Problem] = []
+    if policy["type"] not in {"Percent", "Pods"}:
+        found.append(unsupported(f"{path}.type", policy["type"], ("Percent", "Pods")))
+    found += [
+        invalid(f"{path}.{name}", policy[name], "must be greater than zero")
+        for name in ("value", "periodSeconds")
+        if policy[name] <= 0
+    ]
+    if policy["periodSeconds"] > 1800:
+        told = "must be less than or equal to 1800"
+        found.append(invalid(f"{path}.periodSeconds", policy["periodSeconds"], told))
+    return found
+
+
+def to_v1(obj: JSON) -> JSON:
+    """A stored autoscaler as `autoscaling/v1`; what that has no field for becomes an annotation."""
+    spec, status = dict(obj["spec"]), dict(obj.get("status", {}))
+    meta = dict(obj["metadata"])
+    annotations = dict(meta.get("annotations", {}))
+    others: list[Any] = []
+    for metric in spec.pop("metrics", ()):
+        resource = metric.get("resource", {})
+        percent = resource.get("target", {}).get("averageUtilization")
+        if resource.get("name") == "cpu" and percent is not None:
+            spec["targetCPUUtilizationPercentage"] = percent
+        else:
+            others.append(metric)
+    if others:
+        annotations[_METRICS_ANNOTATION] = json.dumps(others, separators=(",", ":"))
+    behavior = spec.pop("behavior", None)
+    if behavior is not None:
+        annotations[_BEHAVIOR_ANNOTATION] = json.dumps(behavior, separators=(",", ":"))
+    if annotations:
+        meta["annotations"] = annotations
+    converted = {**obj, "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status}
+    shape("autoscaling.v1.HorizontalPodAutoscaler").fit(converted)
+    return converted
+
+
+def to_v2(obj: JSON) -> JSON:
+    """An `autoscaling/v1` autoscaler as it is stored; the inverse of `to_v1`."""
+    spec, meta = dict(obj["spec"]), dict(obj["metadata"])
+    annotations = dict(meta.get("annotations", {}))
+    metrics = json.loads(annotations.pop(_METRICS_ANNOTATION, "[]"))
+    percent = spec.pop("targetCPUUtilizationPercentage", None)
+    if percent is not None:
+        target = {"type": "Utilization", "averageUtilization": percent}
+        metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+    if metrics:
+        spec["metrics"] = metrics
+    behavior = annotations.pop(_BEHAVIOR_ANNOTATION, None)
+    if behavior is not None:
+        spec["behavior"] = json.loads(behavior)
+    meta.pop("annotations", None)
+    if annotations:
+        meta["annotations"] = annotations
+    converted = {
+        **obj,
+        "apiVersion": "autoscaling/v2",
+        "metadata": meta,
+        "spec": spec,
+        "status": dict(obj.get("status", {})),
+    }
+    shape("autoscaling.v2.HorizontalPodAutoscaler").fit(converted)
+    return converted

@@ -1,0 +1,161 @@
+"""CronJobs and their schedules."""
+
+import re
+import zoneinfo
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.batch import job as batch_job
+from gangline.apiserver.kinds.machinery.problems import invalid, negative, required, unsupported
+from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.apiserver.kinds.pod import strategy, templates
+from gangline.schema.problems import Problem
+
+
+class CronJobKind(Kind):
+    struct = "batch.v1.CronJob"
+    has_status = True
+    generation = True
+
+    def set_defaults(self, obj: JSON) -> None:
+        spec = obj["spec"]
+        job = spec["jobTemplate"]["spec"]
+        templates.set_template_defaults(job["template"])
+        batch_job.set_policy_defaults(job)
+        spec.setdefault("concurrencyPolicy", "Allow")
+        spec.setdefault("suspend", False)
+        spec.setdefault("successfulJobsHistoryLimit", 3)
+        spec.setdefault("failedJobsHistoryLimit", 1)
+
+    def create(self, obj: JSON, now: str) -> None:
+        super().create(obj, now)
+        strategy.drop_disabled(obj["spec"]["jobTemplate"]["spec"]["template"]["spec"])
+
+    def validate_status_change(self, obj: JSON, old: JSON) -> list[Problem]:
+        return []
+
+    def validate(self, obj: JSON) -> list[Problem]:
+        found = super().validate(obj)
+        name = obj["metadata"].get("name", "")
+        if len(name) > 52:
+            found.append(invalid("metadata.name", name, "must be no more than 52 characters"))
+        return found
+
+    def check(self, obj: JSON) -> list[Problem]:
+        spec = obj["spec"]
+        found = _schedule(spec)
+        found += negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds", 0))
+        if "timeZone" in spec:
+            found += _time_zone(spec["timeZone"], "spec.timeZone")
+        known = ("Allow", "Forbid", "Replace")
+        if spec["concurrencyPolicy"] not in known:
+            found.append(unsupported("spec.concurrencyPolicy", spec["concurrencyPolicy"], known))
+        found += _job_template(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
+        found += negative("spec.successfulJobsHistoryLimit", spec["successfulJobsHistoryLimit"])
+        return found + negative("spec.failedJobsHistoryLimit", spec["failedJobsHistoryLimit"])
+
+    def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
+        told: list[str] = []
+        if old is None:
+            told += templates.name_warnings(obj["metadata"].get("name", ""))
+        elif obj["metadata"].get("generation") == old["metadata"].get("generation"):
+            return told
+        return told + batch_job.job_warnings(obj["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec")
+
+
+def _job_template(spec: JSON, path: str) -> list[Problem]:
+    found = batch_job.job_spec(spec, path)
+    if "selector" in spec:
+        told = "`selector` will be auto-generated"
+        found.append(invalid(f"{path}.selector", spec["selector"], told))
+    if spec.get("manualSelector"):
+        found.append(unsupported(f"{path}.manualSelector", spec["manualSelector"], ("nil", "false")))
+    return found
+
+
+_DESCRIPTORS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_FIELDS = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 6, _DAYS))
+
+
+def _schedule(spec: JSON) -> list[Problem]:
+    schedule, path = spec.get("schedule", ""), "spec.schedule"
+    if not schedule:
+        return [required(path)]
+    found: list[Problem] = []
+    if told := _schedule_problem(schedule):
+        found.append(invalid(path, schedule, told))
+    if "TZ" in schedule:
+        told = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        found.append(invalid(path, schedule, told))
+    return found
+
+
+def _schedule_problem(schedule: str) -> str:
+    text = re.sub(r"^(CRON_)?TZ=\S*\s+", "", schedule)
+    if text.startswith("@"):
+        if text in _DESCRIPTORS or re.fullmatch(r"@every ([0-9.]+(ns|us|ms|s|m|h))+", text):
+            return ""
+        return f"unrecognized descriptor: {text}"
+    fields = text.split()
+    if len(fields) != len(_FIELDS):
+        return f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
+    for field, (low, high, names) in zip(fields, _FIELDS, strict=True):
+        for part in field.split(","):
+            if told := _part_problem(part, low, high, names):
+                return told
+    return ""
+
+
+def _part_problem(part: str, low: int, high: int, names: tuple[str, ...]) -> str:
+    span, slash, step = part.partition("/")
+    if slash and (not step.isdigit() or int(step) == 0):
+        return (
+            f"failed to parse int from {step}"
+            if not step.isdigit()
+            else f"step of range should be a positive number: {part}"
+        )
+    if span in {"*", "?"}:
+        return ""
+    first, dash, last = span.partition("-")
+    numbers: list[int] = []
+    for text in (first, last) if dash else (first,):
+        if text.lower() in names:
+            numbers.append(names.index(text.lower()) + low)
+        elif text.isdigit():
+            numbers.append(int(text))
+        else:
+            return f'failed to parse int from {text}: strconv.Atoi: parsing "{text}": invalid syntax'
+    if numbers[0] < low:
+        return f"beginning of range ({numbers[0]}) below minimum ({low}): {part}"
+    if numbers[-1] > high:
+        return f"end of range ({numbers[-1]}) above maximum ({high}): {part}"
+    if numbers[0] > numbers[-1]:
+        return f"beginning of range ({numbers[0]}) beyond end of range ({numbers[-1]}): {part}"
+    return ""
+
+
+def _time_zone(zone: str, path: str) -> list[Problem]:
+    if not zone:
+        return [invalid(path, zone, "timeZone must be nil or non-empty string")]
+    parts = zone.split("/")
+    if any(
+        part in {".", ".."} or part.startswith("-") or not re.fullmatch(r"[A-Za-z.\-_0-9+]{1,14}", part)
+        for part in parts
+    ):
+        return [invalid(path, zone, f"unknown time zone {zone}")]
+    found: list[Problem] = []
+    if zone.lower() == "local":
+        told = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        found.append(invalid(path, zone, told))
+    elif not _known_zone(zone):
+        found.append(invalid(path, zone, f"unknown time zone {zone}"))
+    return found
+
+
+def _known_zone(zone: str) -> bool:
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        return False
+    return True

@@ -1,0 +1,312 @@
+"""Jobs."""
+
+import re
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.batch import job_policies
+from gangline.apiserver.kinds.batch.job_status import job_status
+from gangline.apiserver.kinds.machinery import formats, gostruct, metadata, selectors
+from gangline.apiserver.kinds.machinery.problems import (
+    each,
+    invalid,
+    negative,
+    required,
+    too_long,
+    unsupported,
+)
+from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.apiserver.kinds.pod import strategy, templates
+from gangline.schema.problems import Problem
+
+_UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
+_NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
+_MOST_PARALLEL = 100_000
+_LARGEST = 2**31 - 1
+_DOMAIN_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+
+
+def set_job_spec_defaults(spec: JSON) -> None:
+    """Of a Job; a CronJob's template gets only the defaults of its pods."""
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+    spec.setdefault("backoffLimit", _LARGEST if "backoffLimitPerIndex" in spec else 6)
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
+    spec.setdefault("manualSelector", False)
+
+
+def set_policy_defaults(spec: JSON) -> None:
+    """Of the rules about failed pods, in a Job or the template of one."""
+    for rule in spec.get("podFailurePolicy", {}).get("rules") or ():
+        for pattern in rule.get("onPodConditions", ()):
+            if not pattern.get("status"):
+                pattern["status"] = "True"
+
+
+class JobKind(Kind):
+    """Its selector is generated, so that it owns its own pods only."""
+
+    struct = "batch.v1.Job"
+    has_status = True
+    generation = True
+
+    def set_defaults(self, obj: JSON) -> None:
+        spec, meta = obj["spec"], obj["metadata"]
+        templates.set_template_defaults(spec["template"])
+        set_policy_defaults(spec)
+        set_job_spec_defaults(spec)
+        labels = spec["template"]["metadata"].get("labels")
+        if labels and not meta.get("labels"):
+            meta["labels"] = labels  # the same ones: the real server adds to both when it adds its own
+
+    def create(self, obj: JSON, now: str) -> None:
+        super().create(obj, now)
+        strategy.drop_disabled(obj["spec"]["template"]["spec"])
+        if not obj["spec"]["manualSelector"]:
+            _select_own_pods(obj)
+        labels, own = obj["spec"]["template"]["metadata"].get("labels"), obj["metadata"].get("labels")
+        if labels and (own is labels or not own):
+            obj["metadata"]["labels"] = dict(labels)
+
+    def update(self, obj: JSON, old: JSON) -> None:
+        strategy.drop_disabled(obj["spec"]["template"]["spec"])
+        super().update(obj, old)
+
+    def validate_metadata(self, obj: JSON) -> list[Problem]:
+        labels = obj["metadata"].get("labels", {})
+        if labels and labels.keys() <= {
+            *_UID_LABELS,
+            *_NAME_LABELS,
+        }:  # they came from the template, not from a person
+            rest = {name: value for name, value in obj["metadata"].items() if name != "labels"}
+            return super().validate_metadata({**obj, "metadata": rest})
+        return super().validate_metadata(obj)
+
+    def check(self, obj: JSON) -> list[Problem]:
+        found = _generated_selector(obj)
+        found += _whole_spec(obj["spec"])
+        spec, name = obj["spec"], obj["metadata"].get("name", "")
+        if spec["completionMode"] == "Indexed" and spec.get("completions", 0) > 0:
+            last = f"{name}-{spec['completions'] - 1}"
+            if formats.dns_label(last):
+                told = f"will not able to create pod with invalid DNS label: {last}"
+                found.append(invalid("metadata.name", name, told))
+        return found
+
+    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+        # The real server validates the new job, and its spec once more as part of the change.
+        new, before = obj["spec"], old["spec"]
+        found = [*self.validate(obj), *self.validate_metadata_update(obj, old), *_whole_spec(new)]
+        found += _completions(new, before)
+        found += templates.selector_change(new, before)
+        found += _template_change(new["template"], old)
+        for name in (
+            "completionMode",
+            "podFailurePolicy",
+            "backoffLimitPerIndex",
+            "managedBy",
+            "successPolicy",
+        ):
+            found += metadata.immutable(new.get(name), before.get(name), f"spec.{name}")
+        return found
+
+    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
+        return job_status(obj, old)
+
+    def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
+        told: list[str] = []
+        if old is None:
+            told += templates.name_warnings(obj["metadata"].get("name", ""))
+        elif obj["metadata"].get("generation") == old["metadata"].get("generation"):
+            return told
+        told += job_warnings(obj["spec"], "spec")
+        return told
+
+
+def job_warnings(spec: JSON, path: str) -> list[str]:
+    """Of a job's spec, at `path`."""
+    told: list[str] = []
+    many = spec.get("completions", 0) > 100_000 and spec.get("parallelism", 0) > 10_000
+    if many and spec.get("completionMode") == "Indexed":
+        told.append(
+            f"{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than "
+            "10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+        )
+    return [*told, *templates.template_warnings(spec["template"], f"{path}.template.")]
+
+
+def _select_own_pods(obj: JSON) -> None:
+    meta, spec = obj["metadata"], obj["spec"]
+    labels = spec["template"]["metadata"].setdefault("labels", {})
+    for name in _NAME_LABELS:
+        labels.setdefault(name, meta.get("name", ""))
+    for name in _UID_LABELS:
+        labels.setdefault(name, meta.get("uid", ""))
+    selector = spec.setdefault("selector", {})
+    selector.setdefault("matchLabels", {}).setdefault(_UID_LABELS[1], meta.get("uid", ""))
+
+
+def _generated_selector(obj: JSON) -> list[Problem]:
+    spec, meta = obj["spec"], obj["metadata"]
+    selector = spec.get("selector")
+    if spec["manualSelector"] or selector is None:
+        return []
+    expected = {name: meta.get("uid", "") for name in _UID_LABELS}
+    expected |= {name: meta.get("name", "") for name in _NAME_LABELS}
+    labels = spec["template"]["metadata"].get("labels", {})
+    found: list[Problem] = []
+    for name in (_UID_LABELS[0], _NAME_LABELS[0], _UID_LABELS[1], _NAME_LABELS[1]):
+        found += _has_label(labels, name, expected[name])
+    if not selectors.selector(selector, "") and not selectors.matches(selector, expected):
+        shown = gostruct.ordered(selector, gostruct.SELECTOR)
+        found.append(invalid("spec.selector", shown, "`selector` not auto-generated"))
+    return found
+
+
+def _has_label(labels: dict[str, str], name: str, value: str) -> list[Problem]:
+    path = "spec.template.metadata.labels"
+    if name not in labels:
+        return [required(f"{path}[{name}]", f"must be '{value}'")]
+    if labels[name] != value:
+        return [invalid(f"{path}[{name}]", labels, f"must be '{value}'")]
+    return []
+
+
+def _whole_spec(spec: JSON) -> list[Problem]:
+    found = job_spec(spec, "spec")
+    selector = spec.get("selector")
+    if selector is None:
+        found.append(required("spec.selector"))
+    wrong = selectors.selector(selector, "spec.selector")
+    found += wrong
+    labels = spec["template"]["metadata"].get("labels", {})
+    if not wrong and (selector is None or not selectors.matches(selector, labels)):
+        found.append(templates.unmatched(spec["template"]))
+    return found
+
+
+def job_spec(spec: JSON, path: str) -> list[Problem]:
+    """A job's spec, of its own or in a CronJob, at `path`."""
+    found: list[Problem] = []
+    for name in (
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ):
+        found += negative(f"{path}.{name}", spec.get(name, 0))
+    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
+        found.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+    if "managedBy" in spec:
+        found += _managed_by(spec["managedBy"], f"{path}.managedBy")
+    found += _completion_mode(spec, path)
+    if "podFailurePolicy" in spec:
+        found += job_policies.failure_policy(spec, f"{path}.podFailurePolicy")
+    if "successPolicy" in spec:
+        found += job_policies.success_policy(spec, f"{path}.successPolicy")
+    found += _replacement(spec, f"{path}.podReplacementPolicy")
+    found += templates.template(spec["template"], f"{path}.template")
+    return found + _restart_policy(spec, f"{path}.template.spec.restartPolicy")
+
+
+def _managed_by(name: str, path: str) -> list[Problem]:
+    host, slash, rest = name.partition("/")
+    if not name:
+        return [required(path)]
+    if not host or not slash or not rest:
+        return [invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")')]
+    found = each(path, host, formats.dns_subdomain(host))
+    if not re.fullmatch(_DOMAIN_PATH, rest):
+        found.append(invalid(path, rest, f"Invalid path (regex used for validation is '{_DOMAIN_PATH}')"))
+    if len(name) > 63:
+        found.append(too_long(path, 63))
+    return found
+
+
+def _completion_mode(spec: JSON, path: str) -> list[Problem]:
+    found: list[Problem] = []
+    mode = spec.get("completionMode", "NonIndexed")
+    if mode not in {"NonIndexed", "Indexed"}:
+        found.append(unsupported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
+    if mode == "NonIndexed":
+        return found + [
+            invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
+            for name in ("backoffLimitPerIndex", "maxFailedIndexes")
+            if name in spec
+        ]
+    if mode != "Indexed":
+        return found
+    if "completions" not in spec:
+        found.append(required(f"{path}.completions", "when completion mode is Indexed"))
+    if spec.get("parallelism", 0) > _MOST_PARALLEL:
+        told = f"must be less than or equal to {_MOST_PARALLEL} when completion mode is Indexed"
+        found.append(invalid(f"{path}.parallelism", spec["parallelism"], told))
+    failed = spec.get("maxFailedIndexes", 0)
+    if "completions" in spec and failed > spec["completions"]:
+        told = "must be less than or equal to completions"
+        found.append(invalid(f"{path}.maxFailedIndexes", failed, told))
+    if failed > _MOST_PARALLEL:
+        told = f"must be less than or equal to {_MOST_PARALLEL}"
+        found.append(invalid(f"{path}.maxFailedIndexes", failed, told))
+    return found
+
+
+def _restart_policy(spec: JSON, path: str) -> list[Problem]:
+    policy = spec["template"]["spec"]["restartPolicy"]
+    if policy == "Always":
+        return [required(path, 'valid values: "OnFailure", "Never"')]
+    if policy not in {"OnFailure", "Never"}:
+        return [unsupported(path, policy, ("OnFailure", "Never"))]
+    if "podFailurePolicy" in spec and policy != "Never":
+        return [invalid(path, policy, 'only "Never" is supported when podFailurePolicy is specified')]
+    return []
+
+
+def _replacement(spec: JSON, path: str) -> list[Problem]:
+    policy = spec.get("podReplacementPolicy")
+    known = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
+    return [] if policy is None or policy in known else [unsupported(path, policy, known)]
+
+
+def _completions(new: JSON, old: JSON) -> list[Problem]:
+    now, before = new.get("completions"), old.get("completions")
+    if new["completionMode"] != "Indexed":
+        return metadata.immutable(now, before, "spec.completions")
+    if now is None or now == before or now == new["parallelism"]:
+        return []
+    return [invalid("spec.completions", now, "can only be modified in tandem with spec.parallelism")]
+
+
+def _template_change(new: JSON, old: JSON) -> list[Problem]:
+    before = old["spec"]["template"]
+    if new == before:
+        return []
+    if (
+        old["spec"].get("suspend")
+        and "startTime" not in old.get("status", {})
+        and _only_placement(new, before)
+    ):
+        return []
+    return [invalid("spec.template", new, metadata.IMMUTABLE)]
+
+
+def _only_placement(new: JSON, old: JSON) -> bool:
+    """Whether only what decides where pods run changed, which a job that never started may."""
+
+    def rest(template: JSON) -> JSON:
+        free = ("nodeSelector", "tolerations", "schedulingGates")
+        spec = {name: value for name, value in template["spec"].items() if name not in free}
+        affinity = {name: value for name, value in spec.pop("affinity", {}).items() if name != "nodeAffinity"}
+        meta = {
+            name: value
+            for name, value in template["metadata"].items()
+            if name not in {"labels", "annotations"}
+        }
+        return {"spec": spec, "affinity": affinity, "metadata": meta}
+
+    return rest(new) == rest(old)

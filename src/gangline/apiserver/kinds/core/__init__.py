@@ -1,0 +1,1 @@
+"""Strategies of `v1`, except pods."""

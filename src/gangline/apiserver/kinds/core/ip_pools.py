@@ -1,0 +1,94 @@
+"""What services are given: cluster addresses and node ports.
+
+Pools hold what is taken; the registry fills them from the stored services when it starts.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+
+from gangline.apiserver.kinds.core.service_ips import HEADLESS
+from gangline.apiserver.kinds.machinery.problems import invalid
+from gangline.schema.problems import Problem
+
+NODE_PORTS = range(30000, 32768)
+
+
+class AddressPool:
+    """Cluster addresses of one range, the first and the last address left out."""
+
+    def __init__(self, cidr: str, taken: Iterable[str] = ()) -> None:
+        self._range = ipaddress.IPv4Network(cidr)
+        self._taken = {
+            int(ipaddress.IPv4Address(address)) for address in taken if address and address != HEADLESS
+        }
+        self._first = int(self._range.network_address) + 1
+        self._last = int(self._range.broadcast_address) - 1
+        self._next = self._first
+
+    def take(self) -> str | None:
+        """A free address, taken now; None when there is none."""
+        for step in range(self._last - self._first + 1):
+            number = self._first + (self._next - self._first + step) % (self._last - self._first + 1)
+            if number not in self._taken:
+                self._taken.add(number)
+                self._next = number + 1 if number < self._last else self._first
+                return str(ipaddress.IPv4Address(number))
+        return None
+
+    def take_this(self, addresses: list[str]) -> list[Problem]:
+        """Take the address a service asks for, or say why not."""
+        address = addresses[0]
+        number = int(ipaddress.IPv4Address(address))
+        told = ""
+        if not self._first <= number <= self._last:
+            told = (
+                "the provided network does not match the current range"
+                if number == int(self._range.network_address)
+                else f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {self._range}"
+            )
+        elif number in self._taken:
+            told = "provided IP is already allocated"
+        if told:
+            return [invalid("spec.clusterIPs", addresses, f"failed to allocate IP {address}: {told}")]
+        self._taken.add(number)
+        return []
+
+    def release(self, address: str) -> None:
+        """Idempotent; addresses of headless services are fine."""
+        if address and address != HEADLESS:
+            self._taken.discard(int(ipaddress.IPv4Address(address)))
+
+
+class PortPool:
+    """Node ports. One number serves one service, whatever the protocol."""
+
+    def __init__(self, taken: Iterable[int] = ()) -> None:
+        self._taken = set(taken)
+        self._next = NODE_PORTS.start
+
+    def take(self) -> int | None:
+        """A free port, taken now; None when there is none."""
+        size = len(NODE_PORTS)
+        for step in range(size):
+            number = NODE_PORTS.start + (self._next - NODE_PORTS.start + step) % size
+            if number not in self._taken:
+                self._taken.add(number)
+                self._next = number + 1
+                return number
+        return None
+
+    def take_this(self, number: int, path: str) -> list[Problem]:
+        """Take the port a service asks for, or say why not. `path` is that of its `nodePort`."""
+        if number not in NODE_PORTS:
+            first, last = NODE_PORTS.start, NODE_PORTS.stop - 1
+            told = f"provided port is not in the valid range. The range of valid ports is {first}-{last}"
+        elif number in self._taken:
+            told = "provided port is already allocated"
+        else:
+            self._taken.add(number)
+            return []
+        return [invalid(path, number, told)]
+
+    def release(self, number: int) -> None:
+        """Idempotent."""
+        self._taken.discard(number)

@@ -1,0 +1,269 @@
+"""Volumes, claims on them and their classes."""
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.machinery import formats, quantities
+from gangline.apiserver.kinds.machinery.metadata import immutable
+from gangline.apiserver.kinds.machinery.problems import (
+    each,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+    unsupported,
+)
+from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.apiserver.kinds.pod import claims, placement, volumes
+from gangline.apiserver.kinds.pod import update as pod_update
+from gangline.schema.problems import Problem
+
+_RECLAIM = ("Delete", "Recycle", "Retain")
+_NOT_SOURCES = frozenset(
+    [
+        "capacity",
+        "accessModes",
+        "claimRef",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "mountOptions",
+        "volumeMode",
+        "nodeAffinity",
+        "volumeAttributesClassName",
+    ]
+)
+
+
+class ClaimKind(Kind):
+    struct = "core.v1.PersistentVolumeClaim"
+    has_status = True
+
+    def set_defaults(self, obj: JSON) -> None:
+        obj["spec"].setdefault("volumeMode", "Filesystem")
+        obj["status"].setdefault("phase", "Pending")
+
+    def create(self, obj: JSON, now: str) -> None:
+        obj["status"] = {"phase": "Pending"}
+        _protect(obj["metadata"], "kubernetes.io/pvc-protection")
+        _align_sources(obj["spec"])
+
+    def update(self, obj: JSON, old: JSON) -> None:
+        super().update(obj, old)
+        _align_sources(obj["spec"])
+
+    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+        return [
+            *self.validate(obj),
+            *self.validate_metadata_update(obj, old),
+            *self.validate(obj),
+            *self.check_update(obj, old),
+        ]
+
+    def check(self, obj: JSON) -> list[Problem]:
+        return claims.claim_spec(obj["spec"], "spec")
+
+    def check_update(self, obj: JSON, old: JSON) -> list[Problem]:
+        new, before = {**obj["spec"]}, {**old["spec"]}
+        bound = obj["status"].get("phase") == "Bound"
+        if not before.get("volumeName"):
+            new.pop("volumeName", None)
+            before.pop("volumeName", None)
+        if bound:
+            new["resources"], before["resources"] = _without_size(new), _without_size(before)
+            for spec in (new, before):
+                spec.pop("volumeAttributesClassName", None)
+        found: list[Problem] = []
+        if new != before:
+            told = (
+                "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+                f"\n{pod_update.differences(before, new)}"
+            )
+            found.append(forbidden("spec", told))
+        found += _size_change(obj, old)
+        return found + immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
+
+    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
+        return [
+            invalid(
+                f"status.capacity[{name}]",
+                quantities.parsed(text).value(),
+                "must be a valid resource quantity",
+            )
+            for name, text in obj["status"].get("capacity", {}).items()
+            if quantities.parsed(text).nanos < 0
+        ]
+
+
+def _protect(meta: JSON, finalizer: str) -> None:
+    """What is in use is not deleted."""
+    if finalizer not in meta.get("finalizers", ()):
+        meta["finalizers"] = [*meta.get("finalizers", ()), finalizer]
+
+
+def _align_sources(spec: JSON) -> None:
+    """`dataSource` and `dataSourceRef` are the same thing, old and new. The old one took claims and snapshots only."""
+    old, new = spec.get("dataSource"), spec.get("dataSourceRef")
+    if old is not None and new is None:
+        known = {("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")}
+        if (old.get("apiGroup") or "", old.get("kind")) in known:
+            spec["dataSourceRef"] = {**old}
+        else:
+            del spec["dataSource"]
+    elif new is not None and old is None and not new.get("namespace"):
+        spec["dataSource"] = {name: value for name, value in new.items() if name != "namespace"}
+
+
+def _without_size(spec: JSON) -> JSON:
+    requests = {
+        name: text for name, text in spec["resources"].get("requests", {}).items() if name != "storage"
+    }
+    return {**spec["resources"], "requests": requests}
+
+
+def _size_change(obj: JSON, old: JSON) -> list[Problem]:
+    def size(found: JSON) -> int:
+        text = found.get("storage")
+        return quantities.parsed(text).nanos if text else 0
+
+    new = size(obj["spec"]["resources"].get("requests", {}))
+    if new >= size(old["spec"]["resources"].get("requests", {})):
+        return []
+    if new > size(old.get("status", {}).get("capacity", {})):
+        return []
+    return [forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")]
+
+
+class VolumeKind(Kind):
+    struct = "core.v1.PersistentVolume"
+    namespaced = False
+    has_status = True
+
+    def set_defaults(self, obj: JSON) -> None:
+        obj["status"].setdefault("phase", "Pending")
+        spec = obj["spec"]
+        spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+        spec.setdefault("volumeMode", "Filesystem")
+        if "hostPath" in spec:
+            spec["hostPath"].setdefault("type", "")
+
+    def create(self, obj: JSON, now: str) -> None:
+        obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": now}
+        _protect(obj["metadata"], "kubernetes.io/pv-protection")
+
+    def check(self, obj: JSON) -> list[Problem]:
+        spec = obj["spec"]
+        modes = spec.get("accessModes", ())
+        found = [] if modes else [required("spec.accessModes")]
+        found += claims.access_modes(modes, "spec.accessModes")
+        found += _capacity(spec.get("capacity", {}))
+        policy = spec["persistentVolumeReclaimPolicy"]
+        if policy not in _RECLAIM:
+            found.append(unsupported("spec.persistentVolumeReclaimPolicy", policy, _RECLAIM))
+        found += _node_affinity(spec)
+        found += _source(spec)
+        name = spec.get("storageClassName")
+        if name:
+            found += each("spec.storageClassName", name, formats.dns_subdomain(name))
+        if spec["volumeMode"] not in claims.VOLUME_MODES:
+            found.append(unsupported("spec.volumeMode", spec["volumeMode"], claims.VOLUME_MODES))
+        return found
+
+    def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
+        if obj["spec"]["persistentVolumeReclaimPolicy"] != "Recycle":
+            return []
+        told = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning."
+        return [f"spec.persistentVolumeReclaimPolicy: {told}"]
+
+    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+        new, before = _sources(obj["spec"]), _sources(old["spec"])
+        found = [*self.validate(obj), *self.validate(obj)]  # once for the kind and once for the change
+        if new != before:
+            told = f"spec.persistentvolumesource is immutable after creation\n{pod_update.differences(before, new)}"
+            found.append(forbidden("spec.persistentvolumesource", told))
+        return found + immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
+
+
+def _sources(spec: JSON) -> JSON:
+    return {name: value for name, value in spec.items() if name not in _NOT_SOURCES}
+
+
+def _capacity(capacity: JSON) -> list[Problem]:
+    found = [] if capacity else [required("spec.capacity")]
+    if set(capacity) != {"storage"}:
+        found.append(unsupported("spec.capacity", capacity or None, ("storage",)))
+    for name, text in capacity.items():
+        amount = quantities.parsed(text)
+        if amount.nanos < 0:
+            told = "must be a valid resource quantity"
+            found.append(invalid(f"spec.capacity[{name}]", amount.value(), told))
+        if amount.nanos <= 0:
+            found.append(invalid(f"spec.capacity[{name}]", text, "must be greater than zero"))
+    return found
+
+
+def _node_affinity(spec: JSON) -> list[Problem]:
+    if "nodeAffinity" not in spec:
+        return []
+    chosen = spec["nodeAffinity"].get("required")
+    if chosen is None:
+        return [required("spec.nodeAffinity.required", "must specify required node constraints")]
+    return placement.node_selector(chosen, "spec.nodeAffinity.required")
+
+
+def _source(spec: JSON) -> list[Problem]:
+    sources = _sources(spec)
+    if not sources:
+        return [required("spec", "must specify a volume type")]
+    first, *others = sources
+    told = "may not specify more than 1 volume type"
+    found = [forbidden(f"spec.{name}", told) for name in others]
+    match first:
+        case "hostPath" | "nfs":
+            found += volumes.source_problems(first, spec[first], f"spec.{first}")
+        case "local":
+            if not spec["local"].get("path"):
+                found.append(required("spec.local.path"))
+            if "nodeAffinity" not in spec:
+                found.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
+        case "csi":
+            found += volumes.driver_name(spec["csi"].get("driver", ""), "spec.csi.driver")
+            if not spec["csi"].get("volumeHandle"):
+                found.append(required("spec.csi.volumeHandle"))
+    return found
+
+
+class StorageClassKind(Kind):
+    struct = "storage.v1.StorageClass"
+    namespaced = False
+
+    def set_defaults(self, obj: JSON) -> None:
+        obj.setdefault("reclaimPolicy", "Delete")
+        obj.setdefault("volumeBindingMode", "Immediate")
+
+    def validate(self, obj: JSON) -> list[Problem]:
+        found = self.validate_metadata(obj)
+        name = obj["provisioner"]
+        found += (
+            each("provisioner", name.lower(), formats.qualified_name(name.lower()))
+            if name
+            else [required("provisioner")]
+        )
+        parameters = obj.get("parameters", {})
+        if len(parameters) > 512:
+            found.append(too_long("parameters", 512))
+        elif sum(len(key) + len(value) for key, value in parameters.items()) > 256 * 1024:
+            found.append(too_long("parameters", 256 * 1024))
+        for field, known in (
+            ("reclaimPolicy", ("Delete", "Retain")),
+            ("volumeBindingMode", ("Immediate", "WaitForFirstConsumer")),
+        ):
+            if obj[field] not in known and (obj[field] or field != "reclaimPolicy"):
+                found.append(unsupported(field, obj[field], known))
+        return found
+
+    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+        found = [*self.validate(obj), *self.validate_metadata_update(obj, old)]
+        found += [
+            forbidden(name, f"updates to {name} are forbidden.")
+            for name in ("parameters", "provisioner", "reclaimPolicy")
+            if obj.get(name) != old.get(name)
+        ]
+        return found + immutable(obj["volumeBindingMode"], old["volumeBindingMode"], "volumeBindingMode")

@@ -1,0 +1,1 @@
+"""Strategies of CustomResourceDefinitions and of custom resources."""

@@ -1,0 +1,99 @@
+"""The rules of CustomResourceDefinitions themselves."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.crd.decoding import shape
+from gangline.apiserver.kinds.crd.validation import crd_changes, crd_problems
+from gangline.apiserver.kinds.machinery import metadata
+from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.schema.formats import check_of
+from gangline.schema.problems import Problem
+
+
+class CrdKind(Kind):
+    """Defaults and checks of a CRD."""
+
+    namespaced = False
+    has_status = True
+    generation = True
+
+    def set_defaults(self, obj: JSON) -> None:
+        spec = obj.get("spec")
+        if not isinstance(spec, dict):
+            spec = obj["spec"] = {}
+        shape(spec)
+        names = spec.setdefault("names", {})
+        if names.get("kind"):
+            names.setdefault("listKind", f"{names['kind']}List")
+            names.setdefault("singular", names["kind"].lower())
+        spec.setdefault("conversion", {"strategy": "None"})
+
+    def create(self, obj: JSON, now: str) -> None:
+        super().create(obj, now)
+        storage = [v["name"] for v in obj["spec"].get("versions") or () if v.get("storage")]
+        obj["status"] = {
+            "conditions": None,
+            "acceptedNames": {"plural": "", "kind": ""},
+            "storedVersions": storage[:1] or None,
+        }
+
+    def update(self, obj: JSON, old: JSON) -> None:
+        super().update(obj, old)
+        stored = (obj.get("status") or {}).get("storedVersions") or []
+        storage = [v["name"] for v in obj["spec"].get("versions") or () if v.get("storage")]
+        missing = [name for name in storage[:1] if name not in stored]
+        if missing:
+            obj["status"] = {**obj["status"], "storedVersions": [*stored, *missing]}
+
+    def validate_metadata(self, obj: JSON) -> list[Problem]:
+        # Unlike with core kinds, any qualified name is fine for a finalizer.
+        return metadata.validate(obj["metadata"], self.name_check, namespaced=False)
+
+    def validate_metadata_update(self, obj: JSON, old: JSON) -> list[Problem]:
+        return metadata.validate_update(obj["metadata"], old["metadata"])
+
+    def check(self, obj: JSON) -> list[Problem]:
+        return crd_problems(obj)
+
+    def validate_update(self, obj: JSON, old: JSON) -> list[Problem]:
+        changed = obj["spec"] != old["spec"]
+        problems = crd_problems(obj) if changed else []
+        moved = crd_changes(obj, old) if changed else []
+        # A changed group or plural no longer fits the name; that is told once, as the change it is.
+        fits = [problem for problem in problems if not (moved and problem.field == "metadata.name")]
+        return [*self.validate_metadata_update(obj, old), *fits, *moved]
+
+    def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
+        versions = obj["spec"].get("versions") or ()
+        found: dict[str, None] = {}
+        for version in versions:
+            found |= dict.fromkeys(_formats((version.get("schema") or {}).get("openAPIV3Schema")))
+        return [f'unrecognized format "{name}"' for name in found]
+
+
+def _formats(schema: Any) -> Iterator[str]:
+    """Formats that the schema asks for and nobody checks, in the order of the schema."""
+    # A loop, because definitions are large: a pod template alone has some 1,400 schemas.
+    todo = [schema]
+    while todo:
+        part = todo.pop()
+        if not isinstance(part, dict):
+            continue
+        name = part.get("format")
+        if name and part.get("type") == "string" and check_of(name) is None:
+            yield name
+        if not _NESTING.isdisjoint(part):
+            todo += reversed(list(_parts(part)))
+
+
+_NESTING = frozenset({"items", "additionalProperties", "not", "allOf", "anyOf", "oneOf", "properties"})
+
+
+def _parts(schema: JSON) -> Iterator[Any]:
+    for name in ("items", "additionalProperties", "not"):
+        yield schema.get(name)
+    for name in ("allOf", "anyOf", "oneOf"):
+        yield from schema.get(name) or ()
+    yield from (schema.get("properties") or {}).values()

@@ -1,0 +1,341 @@
+"""What is wrong with a CustomResourceDefinition, in kube-apiserver's words and order.
+
+It thinks in an older form of CRDs: what all versions have in common is told of as if it stood once, right under
+`spec`, and only what differs under `spec.versions[i]`.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.machinery import formats
+from gangline.apiserver.kinds.machinery.metadata import IMMUTABLE
+from gangline.apiserver.kinds.machinery.problems import (
+    duplicate,
+    each,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
+from gangline.schema.crd_validation.schema_rules import ONE_SCHEMA, check_crd_schema
+from gangline.schema.problems import Problem
+
+APPROVAL = "api-approved.kubernetes.io"
+COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+_PROTECTED = re.compile(r"(^|\.)(k8s|kubernetes)\.io$").search
+_PRESERVING = (
+    "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+)
+_SIMPLE_PATH = "must be a simple json path starting with ."
+_MIXED = "may have mixed case, but should otherwise match: "
+_SELECTABLE = (
+    "must point to a field of type string, boolean or integer. "
+    "Enum string fields and strings with formats are allowed."
+)
+
+
+class _Version(msgspec.Struct, frozen=True):
+    """A version as Go prints it, without what all versions have in common."""
+
+    Name: str
+    Served: bool
+    Storage: bool
+    Deprecated: bool = False
+    DeprecationWarning: str | None = None
+    Schema: None = None
+    Subresources: None = None
+    AdditionalPrinterColumns: None = None
+    SelectableFields: None = None
+
+
+def crd_problems(crd: JSON) -> list[Problem]:
+    """Everything but metadata in general."""
+    spec, name = crd["spec"], crd["metadata"].get("name") or ""
+    found: list[Problem] = []
+    names = spec.get("names") or {}
+    if name and name != f"{names.get('plural', '')}.{spec.get('group', '')}":
+        found.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    found += _spec(spec)
+    found += _stored(spec, (crd.get("status") or {}).get("storedVersions"))
+    return [*found, *_approval(crd)]
+
+
+def crd_changes(new: JSON, old: JSON) -> list[Problem]:
+    """What may not change: group and plural ever, scope and kind once the CRD serves."""
+    fields = [("spec.group", ("group",)), ("spec.names.plural", ("names", "plural"))]
+    conditions = (old.get("status") or {}).get("conditions") or ()
+    if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+        fields = [("spec.scope", ("scope",)), ("spec.names.kind", ("names", "kind")), *fields]
+    return [
+        invalid(path, _at(new["spec"], steps), IMMUTABLE)
+        for path, steps in fields
+        if _at(new["spec"], steps) != _at(old["spec"], steps)
+    ]
+
+
+def _at(value: Any, steps: tuple[str, ...]) -> Any:
+    for step in steps:
+        value = (value or {}).get(step)
+    return value or ""
+
+
+def _spec(spec: JSON) -> list[Problem]:
+    versions = spec.get("versions") or []
+    found = [*_group(spec.get("group") or ""), *_scope(spec.get("scope") or "")]
+    if spec.get("preserveUnknownFields"):
+        found.append(invalid("spec.preserveUnknownFields", value=True, detail=_PRESERVING))
+    found += [
+        required(f"spec.versions[{index}].schema.openAPIV3Schema")
+        for index, version in enumerate(versions)
+        if not _schema(version)
+    ]
+    for index, version in enumerate(versions):
+        path = f"spec.versions[{index}]"
+        found += each(
+            f"{path}.name", version.get("name", ""), formats.dns_1035_label(version.get("name", ""))
+        )
+        found += _deprecation(version, path)
+    found += _parts(versions, shared=False)
+    found += _storage(spec.get("versions"))
+    if versions and versions[0].get("name"):
+        found += each("spec.version", versions[0]["name"], formats.dns_1035_label(versions[0]["name"]))
+    found += _names(spec.get("names") or {})
+    found += _parts(versions, shared=True)
+    return [*found, *_conversion(spec.get("conversion") or {})]
+
+
+def _group(group: str) -> list[Problem]:
+    if not group:
+        return [required("spec.group")]
+    if said := formats.dns_subdomain(group):
+        return each("spec.group", group, said)
+    return [] if "." in group else [invalid("spec.group", group, "should be a domain with at least one dot")]
+
+
+def _scope(scope: str) -> list[Problem]:
+    if not scope:
+        return [required("spec.scope")]
+    known = ("Cluster", "Namespaced")
+    return [] if scope in known else [unsupported("spec.scope", scope, known)]
+
+
+def _storage(given: list[JSON] | None) -> Iterator[Problem]:
+    versions = given or []
+    names = [version.get("name", "") for version in versions]
+    shown = None if given is None else [_shown(version) for version in versions]
+    if len(set(names)) < len(names):
+        yield invalid("spec.versions", shown, "must contain unique version names")
+    if sum(bool(version.get("storage")) for version in versions) != 1:
+        yield invalid("spec.versions", shown, "must have exactly one version marked as storage version")
+
+
+def _shown(version: JSON) -> _Version:
+    return _Version(
+        version.get("name", ""),
+        bool(version.get("served")),
+        bool(version.get("storage")),
+        bool(version.get("deprecated")),
+        version.get("deprecationWarning"),
+    )
+
+
+def _stored(spec: JSON, stored: list[str] | None) -> Iterator[Problem]:
+    path = "status.storedVersions"
+    if not stored:
+        yield invalid(path, None, "must have at least one stored version")
+        return
+    versions = spec.get("versions") or []
+    storage = [version["name"] for version in versions if version.get("storage")]
+    if storage and storage[-1] not in stored:
+        yield invalid(path, stored, f"must have the storage version {storage[-1]}")
+    known = {version["name"] for version in versions}
+    for index, name in enumerate(stored):
+        if name not in known:
+            yield invalid(
+                f"{path}[{index}]",
+                name,
+                "missing from spec.versions; v1 was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in v1 and removes v1 from status.storedVersions".replace(
+                    "v1", name
+                ),
+            )
+
+
+def _approval(crd: JSON) -> list[Problem]:
+    if not _PROTECTED(crd["spec"].get("group") or "") or (crd["metadata"].get("annotations") or {}).get(
+        APPROVAL
+    ):
+        return []
+    told = (
+        f'protected groups must have approval annotation "{APPROVAL}", '
+        "see https://github.com/kubernetes/enhancements/pull/1111"
+    )
+    return [required(f"metadata.annotations[{APPROVAL}]", told)]
+
+
+# Names
+
+
+def _names(names: JSON) -> list[Problem]:
+    found: list[Problem] = []
+    for field in ("plural", "singular", "kind", "listKind"):
+        found += _name(field, names.get(field) or "")
+    for field in ("shortNames", "categories"):
+        for index, name in enumerate(names.get(field) or ()):
+            found += each(f"spec.names.{field}[{index}]", name, formats.dns_1035_label(name))
+    if names.get("kind") and names.get("kind") == names.get("listKind"):
+        found.append(
+            invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same")
+        )
+    return found
+
+
+def _name(field: str, name: str) -> list[Problem]:
+    path = f"spec.names.{field}"
+    if not name:
+        return [required(path)]
+    if field in ("plural", "singular"):
+        return each(path, name, formats.dns_1035_label(name))
+    return each(path, name, [_MIXED + said for said in formats.dns_1035_label(name.lower())])
+
+
+# What versions may have in common
+
+
+def _parts(versions: list[JSON], *, shared: bool) -> list[Problem]:
+    """Schemas, subresources, columns and selectable fields: those that all versions share, or those that differ."""
+    found: list[Problem] = []
+    for part, check in (
+        ("schema", _check_schema),
+        ("subresources", _check_subresources),
+        ("additionalPrinterColumns", _check_columns),
+        ("selectableFields", _check_selectable),
+    ):
+        same = all(version.get(part) == versions[0].get(part) for version in versions)
+        if same is not shared:
+            continue
+        for index, version in enumerate(versions[:1] if shared else versions):
+            if version.get(part):
+                found += check(version, "spec" if shared else f"spec.versions[{index}]")
+    return found
+
+
+def _schema(version: JSON) -> JSON | None:
+    found: JSON | None = (version.get("schema") or {}).get("openAPIV3Schema")
+    return found
+
+
+def _check_schema(version: JSON, path: str) -> list[Problem]:
+    schema = _schema(version)
+    if not schema:
+        return []
+    status = "status" in (version.get("subresources") or {})
+    where = ONE_SCHEMA if path == "spec" else f"{path}.schema.openAPIV3Schema"
+    return check_crd_schema(schema, where, status=status)
+
+
+def _check_subresources(version: JSON, path: str) -> list[Problem]:
+    scale = version["subresources"].get("scale")
+    if scale is None:
+        return []
+    found: list[Problem] = []
+    for field, roots in (
+        ("specReplicasPath", (".spec",)),
+        ("statusReplicasPath", (".status",)),
+        ("labelSelectorPath", (".spec", ".status")),
+    ):
+        given = scale.get(field) or ""
+        if given or field != "labelSelectorPath":
+            found += _replicas_path(given, f"{path}.subresources.scale.{field}", roots)
+    return found
+
+
+def _replicas_path(given: str, path: str, roots: tuple[str, ...]) -> list[Problem]:
+    if not given:
+        return [required(path)]
+    if not given.startswith(".") or given == ".":
+        return [invalid(path, given, _SIMPLE_PATH)]
+    if not any(given.startswith(f"{root}.") for root in roots):
+        under = roots[0] if len(roots) == 1 else "either .spec or .status"
+        return [invalid(path, given, f"should be a json path under {under}")]
+    return []
+
+
+def _check_columns(version: JSON, path: str) -> list[Problem]:
+    found: list[Problem] = []
+    for index, column in enumerate(version["additionalPrinterColumns"]):
+        found += _column(column, f"{path}.additionalPrinterColumns[{index}]")
+    return found
+
+
+def _column(column: JSON, path: str) -> Iterator[Problem]:
+    if not column.get("name"):
+        yield required(f"{path}.name")
+    kind, form, where = column.get("type"), column.get("format"), column.get("jsonPath") or ""
+    if not kind:
+        yield required(f"{path}.type", f"must be one of {','.join(COLUMN_TYPES)}")
+    elif kind not in COLUMN_TYPES:
+        yield invalid(f"{path}.type", kind, f"must be one of {','.join(COLUMN_TYPES)}")
+    if form and form not in COLUMN_FORMATS:
+        yield invalid(f"{path}.format", form, f"must be one of {','.join(COLUMN_FORMATS)}")
+    if not where:
+        yield required(f"{path}.JSONPath")
+    elif not where.startswith("."):
+        yield invalid(f"{path}.JSONPath", where, _SIMPLE_PATH)
+
+
+def _check_selectable(version: JSON, path: str) -> list[Problem]:
+    found: list[Problem] = []
+    seen: set[str] = set()
+    for index, field in enumerate(version["selectableFields"]):
+        here, given = f"{path}.selectableFields[{index}].jsonPath", field.get("jsonPath") or ""
+        if said := _unselectable(given, _schema(version) or {}):
+            found.append(invalid(here, given, said))
+        elif given in seen:
+            found.append(duplicate(here, given))
+        seen.add(given)
+    return found
+
+
+def _unselectable(path: str, schema: JSON) -> str:
+    if not path.startswith((".", "[")):
+        return f"is an invalid path: expected [ or . but got: {path}"
+    found: JSON | None = schema
+    for step in path.split(".")[1:]:
+        found = ((found or {}).get("properties") or {}).get(step)
+    if found is None or path.startswith(".metadata"):
+        return "is an invalid path: does not refer to a valid field"
+    return "" if found.get("type") in ("string", "boolean", "integer") else _SELECTABLE
+
+
+def _deprecation(version: JSON, path: str) -> Iterator[Problem]:
+    told = version.get("deprecationWarning")
+    if told is None:
+        return
+    if not version.get("deprecated"):
+        yield invalid(f"{path}.deprecationWarning", told, "can only be set for deprecated versions")
+    elif not told:
+        yield invalid(f"{path}.deprecationWarning", told, "must not be an empty string")
+
+
+def _conversion(conversion: JSON) -> Iterator[Problem]:
+    strategy, hook = conversion.get("strategy") or "", conversion.get("webhook") or {}
+    client, reviews = hook.get("clientConfig"), hook.get("conversionReviewVersions")
+    path, known = "spec.conversion", ("None", "Webhook")
+    if strategy not in known:
+        yield unsupported(f"{path}.strategy", strategy, known)
+    if strategy == "Webhook":
+        if not client:
+            yield required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook")
+        if not reviews:
+            yield required(f"{path}.conversionReviewVersions")
+        return
+    told = "should not be set when strategy is not set to Webhook"
+    if client:
+        yield forbidden(f"{path}.webhookClientConfig", told)
+    if reviews:
+        yield forbidden(f"{path}.conversionReviewVersions", told)

@@ -1,0 +1,1 @@
+"""Validation and defaulting that several kinds share."""

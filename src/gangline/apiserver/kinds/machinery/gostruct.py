@@ -1,0 +1,54 @@
+"""Structures as Kubernetes shows them in sentences: fields in the order of their declaration.
+
+Some are shown with the names they have on the wire, some with the names they have inside the real server, where a
+field nobody set is null.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from gangline.api.meta import JSON
+from gangline.schema.go_text import json_text
+
+_FIELD = re.compile(r"(\w+)(?:\(([^()]*)\))?")
+OWNER = "apiVersion kind name uid controller blockOwnerDeletion"
+SELECTOR = "matchLabels matchExpressions"
+CLAIM = "Name ResourceClaimName ResourceClaimTemplateName"
+SECCOMP = "Type LocalhostProfile"
+SECURITY = (
+    "Capabilities(Add Drop) Privileged SELinuxOptions WindowsOptions RunAsUser RunAsGroup RunAsNonRoot "
+    "ReadOnlyRootFilesystem AllowPrivilegeEscalation ProcMount SeccompProfile(Type LocalhostProfile) "
+    "AppArmorProfile(Type LocalhostProfile)"
+)
+SUCCESS_RULE = "SucceededIndexes SucceededCount"
+
+
+def ordered(value: JSON | None, names: str) -> Any:
+    """With the names of the wire; absent fields stay absent. None stays None."""
+    if value is None:
+        return None
+    parts = (f'"{name}":{json_text(value[name])}' for name in names.split() if name in value)
+    return msgspec.Raw(f"{{{','.join(parts)}}}".encode())
+
+
+def internal(value: JSON, names: str) -> Any:
+    """With the names of the real server's own structs, all of them."""
+    parts: list[str] = []
+    for name, inner in _FIELD.findall(names):
+        found = value.get(_wire_name(name))
+        text = internal(found, inner) if inner and found is not None else found
+        shown = bytes(text).decode() if isinstance(text, msgspec.Raw) else json_text(text)
+        parts.append(f'"{name}":{shown}')
+    return msgspec.Raw(f"{{{','.join(parts)}}}".encode())
+
+
+def _wire_name(name: str) -> str:
+    capitals = re.match("[A-Z]+", name)
+    length = len(capitals[0]) if capitals else 0
+    if length == len(name):
+        return name.lower()
+    if name.startswith("SEL"):
+        return f"se{name[2:]}"
+    return name[: max(1, length - 1)].lower() + name[max(1, length - 1) :]

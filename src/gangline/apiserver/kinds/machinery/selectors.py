@@ -1,0 +1,58 @@
+"""Validation of label selectors."""
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.machinery import formats, metadata
+from gangline.apiserver.kinds.machinery.problems import each, forbidden, invalid, required
+from gangline.schema.problems import Problem
+
+
+def selector(found_selector: JSON | None, path: str) -> list[Problem]:
+    """A `LabelSelector`; none is fine."""
+    if not found_selector:
+        return []
+    found = metadata.labels(found_selector.get("matchLabels", {}), f"{path}.matchLabels")
+    for index, one in enumerate(found_selector.get("matchExpressions", ())):
+        found += requirement(one, f"{path}.matchExpressions[{index}]")
+    return found
+
+
+def requirement(one: JSON, path: str) -> list[Problem]:
+    """One of `matchExpressions`."""
+    key, values = one.get("key", ""), one.get("values", ())
+    found = operator(one.get("operator", ""), values, path)
+    found += each(f"{path}.key", key, formats.qualified_name(key))
+    for index, value in enumerate(values):
+        found += each(f"{path}.values[{index}]", value, formats.label_value(value))
+    return found
+
+
+def operator(name: str, values: list[str] | tuple[()], path: str) -> list[Problem]:
+    """Whether an operator goes with the number of its values."""
+    if name in {"In", "NotIn"}:
+        told = "must be specified when `operator` is 'In' or 'NotIn'"
+        return [] if values else [required(f"{path}.values", told)]
+    if name in {"Exists", "DoesNotExist"}:
+        told = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        return [forbidden(f"{path}.values", told)] if values else []
+    return [invalid(f"{path}.operator", name, "not a valid selector operator")]
+
+
+def matches(found_selector: JSON, found_labels: dict[str, str]) -> bool:
+    """Whether a valid selector selects these labels."""
+    for key, value in found_selector.get("matchLabels", {}).items():
+        if found_labels.get(key) != value:
+            return False
+    return all(_meets(one, found_labels) for one in found_selector.get("matchExpressions", ()))
+
+
+def _meets(one: JSON, found_labels: dict[str, str]) -> bool:
+    key, values = one.get("key", ""), one.get("values", ())
+    match one.get("operator"):
+        case "In":
+            return found_labels.get(key) in values and key in found_labels
+        case "NotIn":
+            return found_labels.get(key) not in values
+        case "Exists":
+            return key in found_labels
+        case _:
+            return key not in found_labels

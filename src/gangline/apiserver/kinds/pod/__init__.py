@@ -1,0 +1,1 @@
+"""The strategy of pods and of pod templates."""

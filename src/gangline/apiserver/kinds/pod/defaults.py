@@ -1,0 +1,182 @@
+"""Defaults of pod specs, in pods and in the templates of workloads."""
+
+import re
+from functools import lru_cache
+
+from gangline.api.meta import JSON
+from gangline.api.quantity import ZERO, Quantity, add
+from gangline.apiserver.kinds.machinery import quantities
+
+_DEFAULT_MODE = 420  # 0644
+_TAGGED = re.compile(r":(?P<tag>[\w][\w.-]{0,127})$", re.ASCII)
+_HOST = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(rf"(?:{_HOST}(?:\.{_HOST})*(?::[0-9]+)?/)?{_PART}(?:/{_PART})*").fullmatch
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_MODED = ("secret", "configMap", "downwardAPI", "projected")
+
+
+def set_spec_defaults(spec: JSON) -> None:
+    """What every pod spec gets, in place. The spec has its shape."""
+    get = spec.setdefault
+    get("dnsPolicy", "ClusterFirst")
+    get("restartPolicy", "Always")
+    get("securityContext", {})
+    get("terminationGracePeriodSeconds", 30)
+    get("schedulerName", "default-scheduler")
+    # The deprecated alias follows its successor, whichever was given.
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    if account:
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
+    for container in spec["containers"] or ():
+        set_container_defaults(container)
+    for container in spec.get("initContainers", ()):
+        set_container_defaults(container)
+    for container in spec.get("ephemeralContainers", ()):
+        set_container_defaults(container)
+    for volume in spec.get("volumes", ()):
+        _set_volume_defaults(volume)
+
+
+def set_pod_defaults(spec: JSON) -> None:
+    """What only pods get on top, not templates."""
+    for container in spec["containers"] or ():
+        _set_requests(container["resources"])
+    for container in spec.get("initContainers", ()):
+        _set_requests(container["resources"])
+    if "resources" in spec:
+        _set_pod_requests(spec)
+    spec.setdefault("enableServiceLinks", True)
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    if spec.get("hostNetwork"):
+        for container in [*(spec["containers"] or ()), *spec.get("initContainers", ())]:
+            for port in container.get("ports", ()):
+                if port.get("containerPort"):
+                    port.setdefault("hostPort", port["containerPort"])
+
+
+def _set_requests(resources: JSON) -> None:
+    limits = resources.get("limits")
+    if limits:
+        resources["requests"] = {**limits, **resources.get("requests", {})}
+
+
+def _set_pod_requests(spec: JSON) -> None:
+    """A pod limited as a whole requests what its containers do, or else its limits."""
+    resources = spec["resources"]
+    if not resources.get("limits"):
+        return
+    requests = dict(resources.get("requests", {}))
+    for name, amount in _container_requests(spec).items():
+        if name in {"cpu", "memory"}:
+            requests.setdefault(name, str(amount))
+    for name, text in resources["limits"].items():
+        if name in {"cpu", "memory"} or name.startswith(quantities.HUGE_PAGES):
+            requests.setdefault(name, text)
+    if requests:
+        resources["requests"] = requests
+
+
+def _container_requests(spec: JSON) -> dict[str, Quantity]:
+    """The sum of the containers and sidecars, or what one init container needs beside the sidecars before it."""
+
+    def asked(container: JSON) -> dict[str, Quantity]:
+        return {
+            name: quantities.parsed(text) for name, text in container["resources"].get("requests", {}).items()
+        }
+
+    total: dict[str, Quantity] = {}
+    for container in spec["containers"] or ():
+        total = add(total, asked(container))
+    beside: dict[str, Quantity] = {}
+    most: dict[str, Quantity] = {}
+    for container in spec.get("initContainers", ()):
+        if container.get("restartPolicy") == "Always":
+            total, beside = add(total, asked(container)), add(beside, asked(container))
+            need = beside
+        else:
+            need = add(beside, asked(container))
+        most = {name: max(most.get(name, ZERO), need.get(name, ZERO)) for name in {*most, *need}}
+    return {name: max(total.get(name, ZERO), most.get(name, ZERO)) for name in {*total, *most}}
+
+
+def set_container_defaults(container: JSON) -> None:
+    """Of a container of any of the three lists."""
+    if "imagePullPolicy" not in container:
+        container["imagePullPolicy"] = pull_policy(container.get("image", ""))
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
+    for port in container.get("ports", ()):
+        port.setdefault("protocol", "TCP")
+    for variable in container.get("env", ()):
+        if "valueFrom" in variable:
+            _set_source_defaults(variable["valueFrom"])
+    for name in _PROBES:
+        if name in container:
+            _set_probe_defaults(container[name])
+    for handler in container.get("lifecycle", {}).values():
+        if isinstance(handler, dict) and "httpGet" in handler:
+            _set_http_defaults(handler["httpGet"])
+
+
+@lru_cache(1024)
+def pull_policy(image: str) -> str:
+    """`Always` for the latest image, tagged so or not tagged; nothing to refresh with any other tag or digest."""
+    name, at, _ = image.partition("@")
+    found = _TAGGED.search(name.rpartition("/")[2])
+    if found is None:
+        return "IfNotPresent" if at or not _is_image(name) else "Always"
+    return "Always" if found["tag"] == "latest" and _is_image(name[: -len(found[0])]) else "IfNotPresent"
+
+
+def _is_image(name: str) -> bool:
+    """Whether a reference can be read at all; what cannot has no tag."""
+    return _IMAGE(name) is not None
+
+
+def _set_source_defaults(source: JSON) -> None:
+    if "fieldRef" in source:
+        source["fieldRef"].setdefault("apiVersion", "v1")
+
+
+def _set_probe_defaults(probe: JSON) -> None:
+    probe.setdefault("timeoutSeconds", 1)
+    probe.setdefault("periodSeconds", 10)
+    probe.setdefault("successThreshold", 1)
+    probe.setdefault("failureThreshold", 3)
+    if "httpGet" in probe:
+        _set_http_defaults(probe["httpGet"])
+    if "grpc" in probe and probe["grpc"]["service"] is None:
+        probe["grpc"]["service"] = ""
+
+
+def _set_http_defaults(action: JSON) -> None:
+    action.setdefault("path", "/")
+    action.setdefault("scheme", "HTTP")
+
+
+def _set_volume_defaults(volume: JSON) -> None:
+    if len(volume) == 1:
+        volume["emptyDir"] = {}
+        return
+    for name in _MODED:
+        if name in volume:
+            volume[name].setdefault("defaultMode", _DEFAULT_MODE)
+            _set_items_defaults(volume[name])
+    if "hostPath" in volume:
+        volume["hostPath"].setdefault("type", "")
+    if "ephemeral" in volume and "volumeClaimTemplate" in volume["ephemeral"]:
+        volume["ephemeral"]["volumeClaimTemplate"]["spec"].setdefault("volumeMode", "Filesystem")
+    if "image" in volume and "pullPolicy" not in volume["image"]:
+        volume["image"]["pullPolicy"] = pull_policy(volume["image"].get("reference", ""))
+
+
+def _set_items_defaults(source: JSON) -> None:
+    for item in source.get("items", ()):
+        _set_source_defaults(item)
+    for projection in source.get("sources") or ():
+        if "serviceAccountToken" in projection:
+            projection["serviceAccountToken"].setdefault("expirationSeconds", 3600)
+        for item in projection.get("downwardAPI", {}).get("items", ()):
+            _set_source_defaults(item)

@@ -1,0 +1,288 @@
+"""Pods."""
+
+import re
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.machinery import quantities
+from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, required, unsupported
+from gangline.apiserver.kinds.machinery.strategy import Kind, take
+from gangline.apiserver.kinds.pod import containers, defaults, validation
+from gangline.apiserver.kinds.pod import update as pod_update
+from gangline.apiserver.kinds.pod import warnings as pod_warnings
+from gangline.apiserver.kinds.pod.placement import merge_label_keys
+from gangline.schema.problems import Problem
+
+_NO_EXECUTE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_MIRROR = "kubernetes.io/config.mirror"
+_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_WHOLE = re.compile(r"-\d+|0|[1-9]\d*", re.ASCII).fullmatch
+_GROUPS = ("containers", "initContainers", "ephemeralContainers")
+_QOS_RESOURCES = ("cpu", "memory")
+
+
+class PodKind(Kind):
+    """The hot path: everything here is written to do nothing quickly."""
+
+    struct = "core.v1.Pod"
+    has_status = True
+    generation = True
+    validated_whole = True
+
+    def set_defaults(self, obj: JSON) -> None:
+        defaults.set_spec_defaults(obj["spec"])
+        defaults.set_pod_defaults(obj["spec"])
+        status = obj["status"]
+        if "podIP" in status or "podIPs" in status:
+            _align_addresses(status)
+
+    def create(self, obj: JSON, now: str) -> None:
+        spec = obj["spec"]
+        obj["metadata"]["generation"] = 1
+        add_tolerations(spec)
+        drop_disabled(spec)
+        obj["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
+        if spec.get("schedulingGates"):
+            obj["status"]["conditions"] = [_gated(now)]
+        if "affinity" in spec or "topologySpreadConstraints" in spec:
+            _merge_label_keys(spec, obj["metadata"].get("labels", {}))
+
+    def update(self, obj: JSON, old: JSON) -> None:
+        add_tolerations(obj["spec"])
+        drop_disabled(obj["spec"])
+        super().update(obj, old)
+
+    def update_status(self, obj: JSON, old: JSON) -> None:
+        super().update_status(obj, old)
+        obj["metadata"].pop("deletionTimestamp", None)
+        take(obj["metadata"], old["metadata"], "deletionTimestamp")
+        take(obj["metadata"], old["metadata"], "ownerReferences")
+        status, before = obj["status"], old.get("status", {})
+        if "qosClass" not in status and "qosClass" in before:
+            status["qosClass"] = before["qosClass"]
+        _keep_observed(status, before)
+
+    def check(self, obj: JSON) -> list[Problem]:
+        return check_pod(obj)
+
+    def validate(self, obj: JSON) -> list[Problem]:
+        found = super().validate(obj)
+        spec = obj["spec"]
+        if "ephemeralContainers" in spec:
+            found.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+        if spec.get("nodeName") and spec.get("schedulingGates"):
+            told = "cannot be set until all schedulingGates have been cleared"
+            found.append(forbidden("spec.nodeName", told))
+        return found
+
+    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+        return [
+            *self.validate_metadata_update(obj, old),
+            *self.validate_metadata(obj),
+            *check_pod(obj),
+            *_annotation_changes(obj, old),
+            *pod_update.spec_change(obj["spec"], old["spec"]),
+        ]
+
+    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
+        return [*_annotation_changes(obj, old), *pod_update.status_change(obj, old)]
+
+    def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
+        if old is not None:  # updates of pods are frequent and not made by people
+            return []
+        meta = obj["metadata"]
+        return [
+            *pod_warnings.name_warnings(meta.get("name", "")),
+            *pod_warnings.pod_warnings(meta, obj["spec"]),
+        ]
+
+
+def check_pod(obj: JSON) -> list[Problem]:
+    """A pod's spec and annotations, whether new or changed."""
+    meta, spec = obj["metadata"], obj["spec"]
+    found = _annotations(meta["annotations"], spec) if "annotations" in meta else []
+    found += validation.pod_spec(spec, meta.get("name", ""), "spec", of_pod=True)
+    if "volumes" in spec and not spec.get("serviceAccountName"):
+        found += _tokens_without_account(spec["volumes"])
+    for group in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(group) or ()):
+            found += containers.image_padding(container, f"spec.{group}[{index}]")
+    return found
+
+
+def _tokens_without_account(volumes: list[JSON]) -> list[Problem]:
+    return [
+        forbidden(
+            f"spec.volumes[{index}].projected.sources[{number}].serviceAccountToken",
+            "must not be specified when serviceAccountName is not set",
+        )
+        for index, volume in enumerate(volumes)
+        for number, source in enumerate(volume.get("projected", {}).get("sources") or ())
+        if "serviceAccountToken" in source
+    ]
+
+
+def _annotations(annotations: dict[str, str], spec: JSON) -> list[Problem]:
+    found: list[Problem] = []
+    if _MIRROR in annotations and not spec.get("nodeName"):
+        told = "must set spec.nodeName if mirror pod annotation is set"
+        found.append(invalid(f"metadata.annotations[{_MIRROR}]", annotations[_MIRROR], told))
+    cost = annotations.get(_DELETION_COST)
+    if cost is not None and not (_WHOLE(cost) and -(2**31) <= int(cost) < 2**31):
+        found.append(invalid(f"metadata.annotations[{_DELETION_COST}]", cost, "must be a 32bit integer"))
+    return found
+
+
+def _annotation_changes(obj: JSON, old: JSON) -> list[Problem]:
+    new, before = obj["metadata"].get("annotations", {}), old["metadata"].get("annotations", {})
+    found: list[Problem] = []
+    if new.get(_MIRROR) != before.get(_MIRROR):
+        verb = "remove or update" if _MIRROR in before else "add"
+        found.append(forbidden(f"metadata.annotations[{_MIRROR}]", f"may not {verb} mirror pod annotation"))
+    return found + _annotations(new, obj["spec"])
+
+
+def add_tolerations(spec: JSON) -> None:
+    """Let a pod stay five minutes on a node that went away, unless it says otherwise."""
+    missing = [key for key in _NO_EXECUTE if not _tolerates(spec.get("tolerations", ()), key)]
+    if missing:
+        added = [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+            for key in missing
+        ]
+        spec["tolerations"] = [*spec.get("tolerations", ()), *added]
+
+
+def _tolerates(tolerations: list[JSON], key: str) -> bool:
+    return any(
+        one.get("key", "") in {key, ""} and one.get("effect", "") in {"NoExecute", ""} for one in tolerations
+    )
+
+
+def drop_disabled(spec: JSON) -> None:
+    """Remove fields of features that are off in this version of Kubernetes."""
+    spec.pop("hostnameOverride", None)
+    gone = {volume.get("name") for volume in spec.get("volumes", ()) if "image" in volume}
+    if gone:
+        spec["volumes"] = [volume for volume in spec["volumes"] if "image" not in volume]
+    for group in _GROUPS:
+        for container in spec.get(group) or ():
+            _drop_disabled_of_container(container, sidecar=group == "initContainers")
+            if gone and "volumeMounts" in container:
+                kept = [mount for mount in container["volumeMounts"] if mount.get("name") not in gone]
+                container["volumeMounts"] = kept
+                if not kept:
+                    del container["volumeMounts"]
+
+
+def _drop_disabled_of_container(container: JSON, *, sidecar: bool) -> None:
+    if "restartPolicy" in container and not (sidecar and container["restartPolicy"] == "Always"):
+        del container["restartPolicy"]
+    container.pop("restartPolicyRules", None)
+    if "lifecycle" in container:
+        signal = container["lifecycle"].pop("stopSignal", None)
+        if signal is not None and not container["lifecycle"]:
+            del container["lifecycle"]
+    for variable in container.get("env", ()):
+        if "valueFrom" in variable:
+            variable["valueFrom"].pop("fileKeyRef", None)
+
+
+def qos_class(spec: JSON) -> str:
+    """`Guaranteed`, `Burstable` or `BestEffort`, by what the containers ask for."""
+    if "resources" in spec:
+        asked = [spec["resources"]]
+    else:
+        asked = [one["resources"] for one in [*(spec["containers"] or ()), *spec.get("initContainers", ())]]
+    if not any(asked):
+        return "BestEffort"
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    guaranteed = True
+    for resources in asked:
+        _sum(requests, resources.get("requests", {}))
+        guaranteed = guaranteed and _sum(limits, resources.get("limits", {})) == len(_QOS_RESOURCES)
+    if not requests and not limits:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed and requests == limits else "Burstable"
+
+
+def _sum(total: dict[str, int], amount: JSON) -> int:
+    """Add what counts for the class; how many of the resources were there."""
+    found = 0
+    for name in _QOS_RESOURCES:
+        nanos = quantities.parsed(amount[name]).nanos if name in amount else 0
+        if nanos > 0:
+            total[name] = total.get(name, 0) + nanos
+            found += 1
+    return found
+
+
+def _gated(now: str) -> JSON:
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    }
+
+
+def _merge_label_keys(spec: JSON, labels: dict[str, str]) -> None:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        pods = spec.get("affinity", {}).get(kind, {})
+        for weighted in pods.get("preferredDuringSchedulingIgnoredDuringExecution", ()):
+            merge_label_keys(weighted["podAffinityTerm"], labels)
+        for term in pods.get("requiredDuringSchedulingIgnoredDuringExecution", ()):
+            merge_label_keys(term, labels)
+    for constraint in spec.get("topologySpreadConstraints", ()):
+        merge_label_keys(constraint, labels)
+
+
+def _align_addresses(status: JSON) -> None:
+    """`podIP` is the first of `podIPs`; where they differ the single one wins."""
+    single, listed = status.get("podIP", ""), status.get("podIPs", [])
+    if single and (not listed or listed[0].get("ip", "") != single):
+        status["podIPs"] = [{"ip": single}]
+    elif listed:
+        status["podIP"] = listed[0].get("ip", "")
+
+
+def _keep_observed(status: JSON, before: JSON) -> None:
+    """A client that knows no observedGeneration does not erase it."""
+    if "observedGeneration" not in status and "observedGeneration" in before:
+        status["observedGeneration"] = before["observedGeneration"]
+    earlier: dict[str, list[int]] = {}
+    for condition in before.get("conditions", ()):
+        earlier.setdefault(condition.get("type", ""), []).append(condition.get("observedGeneration", 0))
+    for condition in status.get("conditions", ()):
+        known = earlier.get(condition.get("type", ""), [])
+        observed = known.pop(0) if known else 0
+        if observed and "observedGeneration" not in condition:
+            condition["observedGeneration"] = observed
+
+
+def validate_binding(binding: JSON) -> list[Problem]:
+    """The body of `pods/binding`."""
+    target = binding.get("target", {})
+    found: list[Problem] = []
+    if target.get("kind", "") not in {"", "Node"}:
+        found.append(unsupported("target.kind", target["kind"], ("Node", "<empty>")))
+    if not target.get("name"):
+        found.append(required("target.name"))
+    return found
+
+
+def validate_ephemeral_update(kind: PodKind, obj: JSON, old: JSON) -> list[Problem]:
+    """An update of `pods/ephemeralcontainers`: containers may only be added."""
+    found = [*kind.validate_metadata_update(obj, old), *kind.validate_metadata(obj), *check_pod(obj)]
+    now = {one["name"]: one for one in obj["spec"].get("ephemeralContainers", ())}
+    for before in old["spec"].get("ephemeralContainers", ()):
+        name, path = before["name"], "spec.ephemeralContainers"
+        if name not in now:
+            told = f'existing ephemeral containers "{name}" may not be removed\n'
+            found.append(forbidden(path, told))
+        elif now[name] != before:
+            told = f'existing ephemeral containers "{name}" may not be changed\n'
+            found.append(forbidden(path, told + pod_update.differences(before, now[name])))
+    return found

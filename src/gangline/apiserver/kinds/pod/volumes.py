@@ -1,0 +1,337 @@
+"""Validation of a pod's volumes."""
+
+from collections.abc import Callable
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.machinery import formats
+from gangline.apiserver.kinds.machinery.problems import (
+    duplicate,
+    each,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+    unsupported,
+)
+from gangline.apiserver.kinds.pod import claims, downward_api
+from gangline.schema.problems import Problem
+
+_ORDER = [
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "configMap",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+    "image",
+]
+# Two paths are misspelt in Kubernetes.
+_SHOWN = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
+_HOST_PATHS = (
+    "",
+    "BlockDevice",
+    "CharDevice",
+    "Directory",
+    "DirectoryOrCreate",
+    "File",
+    "FileOrCreate",
+    "Socket",
+)
+_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
+# Old kinds of volumes, of which only the presence of fields is checked.
+_NEEDED = {
+    "glusterfs": ("endpoints", "path"),
+    "gcePersistentDisk": ("pdName",),
+    "awsElasticBlockStore": ("volumeID",),
+    "rbd": ("monitors", "image"),
+    "cinder": ("volumeID",),
+    "cephfs": ("monitors",),
+    "flexVolume": ("driver",),
+    "azureFile": ("secretName", "shareName"),
+    "azureDisk": ("diskName", "diskURI"),
+    "vsphereVolume": ("volumePath",),
+    "photonPersistentDisk": ("pdID",),
+    "portworxVolume": ("volumeID",),
+    "scaleIO": ("gateway", "system", "volumeName"),
+    "iscsi": ("targetPortal", "iqn"),
+}
+
+
+def volumes(listed: list[JSON], pod_name: str, path: str) -> tuple[dict[str, JSON], list[Problem]]:
+    """The good volumes by name, and the problems of the others."""
+    good: dict[str, JSON] = {}
+    found: list[Problem] = []
+    claimed = {f"{pod_name}-{one.get('name', '')}" for one in listed if "ephemeral" in one and pod_name}
+    for index, volume in enumerate(listed):
+        here, name = f"{path}[{index}]", volume.get("name", "")
+        wrong = _source(volume, here, name, pod_name)
+        if not name:
+            wrong.append(required(f"{here}.name"))
+        elif said := formats.dns_label(name):
+            wrong += each(f"{here}.name", name, said)
+        if name in good:
+            wrong.append(duplicate(f"{here}.name", name))
+        if wrong:
+            found += wrong
+        else:
+            good[name] = volume
+        claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
+        if claim and claim in claimed:
+            told = "must not reference a PVC that gets created for an ephemeral volume"
+            found.append(invalid(f"{here}.persistentVolumeClaim.claimName", claim, told))
+    return good, found
+
+
+def _source(volume: JSON, path: str, name: str, pod_name: str) -> list[Problem]:
+    if len(volume) == 2 and "emptyDir" in volume and not volume["emptyDir"]:
+        return []
+    chosen = [kind for kind in _ORDER if kind in volume]
+    if not chosen:
+        return [required(path, "must specify a volume type")]
+    first = chosen[0]
+    check = _CHECKS.get(first)
+    found = check(volume[first], f"{path}.{first}") if check else _present(first, volume[first], path)
+    if first == "ephemeral" and pod_name and name:
+        claim = f"{pod_name}-{name}"
+        told = [f'PVC name "{claim}": {message}' for message in formats.dns_subdomain(claim)]
+        found += each(f"{path}.name", name, told)
+    found += [
+        forbidden(f"{path}.{_SHOWN.get(kind, kind)}", "may not specify more than 1 volume type")
+        for kind in chosen[1:]
+    ]
+    return found
+
+
+def _present(kind: str, source: JSON, path: str) -> list[Problem]:
+    # A disk of GCE is told of under another name.
+    here = f"{path}.{'persistentDisk' if kind == 'gcePersistentDisk' else kind}"
+    return [required(f"{here}.{name}") for name in _NEEDED.get(kind, ()) if not source.get(name)]
+
+
+def _empty_dir(source: JSON, path: str) -> list[Problem]:
+    if str(source.get("sizeLimit", "")).startswith("-"):
+        return [forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")]
+    return []
+
+
+def _host_path(source: JSON, path: str) -> list[Problem]:
+    if not source.get("path"):
+        return [required(f"{path}.path")]
+    found = _no_way_up(source["path"], f"{path}.path")
+    if source["type"] not in _HOST_PATHS:
+        found.append(unsupported(f"{path}.type", source["type"], _HOST_PATHS))
+    return found
+
+
+def _git_repo(source: JSON, path: str) -> list[Problem]:
+    found = [] if source.get("repository") else [required(f"{path}.repository")]
+    return found + descending(source.get("directory", ""), f"{path}.directory")
+
+
+def _secret(source: JSON, path: str) -> list[Problem]:
+    found = [] if source.get("secretName") else [required(f"{path}.secretName")]
+    return found + _files(source, path)
+
+
+def _config_map(source: JSON, path: str) -> list[Problem]:
+    found = [] if source.get("name") else [required(f"{path}.name")]
+    return found + _files(source, path)
+
+
+def _files(source: JSON, path: str) -> list[Problem]:
+    found = _mode(source.get("defaultMode"), f"{path}.defaultMode")
+    for index, item in enumerate(source.get("items", ())):
+        found += _key_to_path(item, f"{path}.items[{index}]")
+    return found
+
+
+def _mode(mode: int | None, path: str) -> list[Problem]:
+    return [] if mode is None or 0 <= mode <= 0o777 else [invalid(path, mode, _MODE)]
+
+
+def _key_to_path(item: JSON, path: str) -> list[Problem]:
+    found = [required(f"{path}.{name}") for name in ("key", "path") if not item.get(name)]
+    found += _free_path(item.get("path", ""), f"{path}.path")
+    return found + _mode(item.get("mode"), f"{path}.mode")
+
+
+def _nfs(source: JSON, path: str) -> list[Problem]:
+    found = [required(f"{path}.{name}") for name in ("server", "path") if not source.get(name)]
+    if not source.get("path", "").startswith("/"):
+        found.append(invalid(f"{path}.path", source.get("path", ""), "must be an absolute path"))
+    return found
+
+
+def _claim(source: JSON, path: str) -> list[Problem]:
+    return [] if source.get("claimName") else [required(f"{path}.claimName")]
+
+
+def _csi(source: JSON, path: str) -> list[Problem]:
+    found = driver_name(source.get("driver", ""), f"{path}.driver")
+    if "nodePublishSecretRef" in source:
+        name = source["nodePublishSecretRef"].get("name", "")
+        if not name:
+            found.append(required(f"{path}.nodePublishSecretRef.name"))
+        else:
+            found += each(f"{path}.name", name, formats.dns_subdomain(name))
+    return found
+
+
+def driver_name(name: str, path: str) -> list[Problem]:
+    """Of a CSI driver."""
+    found = [] if name else [required(path)]
+    if len(name) > 63:
+        found.append(too_long(path, 63))
+    return found + each(path, name, formats.dns_subdomain(name.lower()))
+
+
+def _ephemeral(source: JSON, path: str) -> list[Problem]:
+    if "volumeClaimTemplate" not in source:
+        return [required(f"{path}.volumeClaimTemplate")]
+    return claims.template(source["volumeClaimTemplate"], f"{path}.volumeClaimTemplate")
+
+
+def _image(source: JSON, path: str) -> list[Problem]:
+    found = [] if source.get("reference") else [required(f"{path}.reference")]
+    return found + pull_policy(source.get("pullPolicy", ""), f"{path}.pullPolicy")
+
+
+def pull_policy(policy: str, path: str) -> list[Problem]:
+    """Of an image, of a container or a volume."""
+    known = ("Always", "IfNotPresent", "Never")
+    if policy in known:
+        return []
+    return [unsupported(path, policy, known)] if policy else [required(path)]
+
+
+def _downward(source: JSON, path: str) -> list[Problem]:
+    found = _mode(source.get("defaultMode"), f"{path}.defaultMode")
+    for item in source.get("items", ()):
+        found += _downward_file(item, path)
+    return found
+
+
+def _downward_file(item: JSON, path: str) -> list[Problem]:
+    found = [] if item.get("path") else [required(f"{path}.path")]
+    found += _free_path(item.get("path", ""), f"{path}.path")
+    if "fieldRef" in item:
+        found += downward_api.field_reference(item["fieldRef"], downward_api.FOR_VOLUMES, f"{path}.fieldRef")
+        if "resourceFieldRef" in item:
+            told = "fieldRef and resourceFieldRef can not be specified simultaneously"
+            found.append(invalid(path, "resource", told))
+    elif "resourceFieldRef" in item:
+        reference = item["resourceFieldRef"]
+        found += downward_api.resource_reference(reference, f"{path}.resourceFieldRef", of_volume=True)
+    else:
+        found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
+    return found + _mode(item.get("mode"), f"{path}.mode")
+
+
+def _projected(source: JSON, path: str) -> list[Problem]:
+    found = _mode(source.get("defaultMode"), f"{path}.defaultMode")
+    taken: set[str] = set()
+    for index, projection in enumerate(source.get("sources") or ()):
+        here = f"{path}.sources[{index}]"
+        for name in ("secret", "configMap"):
+            if name in projection:
+                found += _projected_keys(projection[name], f"{here}.{name}", path, taken)
+        if "downwardAPI" in projection:
+            for item in projection["downwardAPI"].get("items", ()):
+                found += _downward_file(item, f"{here}.downwardAPI")
+                found += _once(item.get("path", ""), item.get("path", ""), path, taken)
+        if "serviceAccountToken" in projection:
+            found += _token(projection["serviceAccountToken"], f"{here}.serviceAccountToken", path)
+        if len(projection) > 1:
+            found.append(forbidden(here, "may not specify more than 1 volume type per source"))
+    return found
+
+
+def _projected_keys(source: JSON, here: str, volume: str, taken: set[str]) -> list[Problem]:
+    found = [] if source.get("name") else [required(f"{here}.name")]
+    for index, item in enumerate(source.get("items", ())):
+        found += _key_to_path(item, f"{here}.items[{index}]")
+        found += _once(item.get("path", ""), source.get("name", ""), volume, taken)
+    return found
+
+
+def _once(place: str, shown: str, path: str, taken: set[str]) -> list[Problem]:
+    if place in taken:
+        return [invalid(path, shown, "conflicting duplicate paths")]
+    if place:
+        taken.add(place)
+    return []
+
+
+def _token(token: JSON, here: str, volume: str) -> list[Problem]:
+    found: list[Problem] = []
+    seconds = token.get("expirationSeconds", 0)
+    if seconds < 600:
+        told = "may not specify a duration less than 10 minutes"
+        found.append(invalid(f"{here}.expirationSeconds", seconds, told))
+    if seconds > 1 << 32:
+        told = "may not specify a duration larger than 2^32 seconds"
+        found.append(invalid(f"{here}.expirationSeconds", seconds, told))
+    if not token.get("path"):
+        return [*found, required(f"{volume}.path")]
+    return found + _free_path(token["path"], f"{volume}.path")
+
+
+def _free_path(place: str, path: str) -> list[Problem]:
+    found = descending(place, path)
+    if place.startswith("..") and not place.startswith("../"):
+        found.append(invalid(path, place, "must not start with '..'"))
+    return found
+
+
+def descending(place: str, path: str) -> list[Problem]:
+    """A relative path that does not lead up."""
+    found = [invalid(path, place, "must be a relative path")] if place.startswith("/") else []
+    return found + _no_way_up(place, path)
+
+
+def _no_way_up(place: str, path: str) -> list[Problem]:
+    return [invalid(path, place, "must not contain '..'")] if ".." in place.split("/") else []
+
+
+_CHECKS: dict[str, Callable[[JSON, str], list[Problem]]] = {
+    "emptyDir": _empty_dir,
+    "hostPath": _host_path,
+    "gitRepo": _git_repo,
+    "secret": _secret,
+    "configMap": _config_map,
+    "nfs": _nfs,
+    "persistentVolumeClaim": _claim,
+    "downwardAPI": _downward,
+    "projected": _projected,
+    "csi": _csi,
+    "ephemeral": _ephemeral,
+    "image": _image,
+}
+
+
+def source_problems(kind: str, source: JSON, path: str) -> list[Problem]:
+    """Of one source, for volumes that are not a pod's own."""
+    return _CHECKS[kind](source, path)

@@ -1,0 +1,264 @@
+"""Warnings about pods and pod templates: what is accepted and does not do what it seems to."""
+
+from collections.abc import Iterator
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.machinery import formats, quantities
+from gangline.schema.problems import shown
+
+_ANNOTATIONS = {
+    "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
+    "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
+    "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
+}
+_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+_SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod"
+_SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
+_NODE_LABELS = {
+    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
+    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
+    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
+}
+_VOLUMES = (
+    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+    ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+)
+_GROUPS = ("initContainers", "containers", "ephemeralContainers")
+_NO_SELECTOR = "a null labelSelector results in matching no pod"
+
+
+def name_warnings(name: str) -> Iterator[str]:
+    """A pod's name becomes its host name."""
+    if said := formats.dns_label(name):
+        yield (
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is "
+            f"recommended: [{' '.join(said)}]"
+        )
+
+
+def pod_warnings(meta: JSON, spec: JSON, prefix: str = "") -> Iterator[str]:
+    """Of a pod, or of a template at `prefix` (`spec.template.`)."""
+    path = f"{prefix}spec"
+    if not spec.keys().isdisjoint({"nodeSelector", "affinity", "topologySpreadConstraints"}):
+        yield from _placement(spec, path)
+    annotations = meta.get("annotations", {})
+    for key, told in _ANNOTATIONS.items():
+        if key in annotations:
+            yield f"{prefix}metadata.annotations[{key}]: {told}"
+    if "volumes" in spec:
+        yield from _volumes(spec["volumes"], f"{path}.volumes")
+    yield from _repeated(spec, path)
+    if _SECCOMP_POD in annotations and "seccompProfile" not in spec.get("securityContext", {}):
+        yield f"{prefix}metadata.annotations[{_SECCOMP_POD}]: {_SECCOMP}"
+    for where, container in _containers(spec, path):
+        key = _SECCOMP_CONTAINER + container["name"]
+        if key in annotations and "seccompProfile" not in container.get("securityContext", {}):
+            yield f"{prefix}metadata.annotations[{key}]: {_SECCOMP}"
+        yield from _container(container, where)
+    yield from _ports(spec, path)
+    if spec.get("terminationGracePeriodSeconds", 0) < 0:
+        yield (
+            f"{path}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
+        )
+    if "affinity" in spec:
+        yield from _affinity_terms(spec["affinity"], f"{path}.affinity")
+
+
+def _containers(spec: JSON, path: str) -> Iterator[tuple[str, JSON]]:
+    for group in _GROUPS:
+        for index, container in enumerate(spec.get(group) or ()):
+            yield f"{path}.{group}[{index}]", container
+
+
+def _placement(spec: JSON, path: str) -> Iterator[str]:
+    for key in spec.get("nodeSelector", ()):
+        if key in _NODE_LABELS:
+            yield f"{path}.nodeSelector[{key}]: {_NODE_LABELS[key]}"
+    yield from _node_affinity(
+        spec.get("affinity", {}).get("nodeAffinity", {}), f"{path}.affinity.nodeAffinity"
+    )
+    for index, one in enumerate(spec.get("topologySpreadConstraints", ())):
+        here, key = f"{path}.topologySpreadConstraints[{index}]", one.get("topologyKey", "")
+        if key in _NODE_LABELS:
+            yield f"{here}.topologyKey: {key} is {_NODE_LABELS[key]}"
+        if "labelSelector" not in one:
+            yield f"{here}.labelSelector: {_NO_SELECTOR}"
+
+
+def _node_affinity(node: JSON, path: str) -> Iterator[str]:
+    required, preferred = (
+        f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("required", "preferred")
+    )
+    terms = node.get(required, {}).get("nodeSelectorTerms") or ()
+    for index, term in enumerate(terms):
+        yield from _node_term(term, f"{path}.{required}.nodeSelectorTerms[{index}]")
+    for index, weighted in enumerate(node.get(preferred, ())):
+        yield from _node_term(weighted.get("preference", {}), f"{path}.{preferred}[{index}].preference")
+
+
+def _node_term(term: JSON, path: str) -> Iterator[str]:
+    for index, one in enumerate(term.get("matchExpressions", ())):
+        key = one.get("key", "")
+        if key in _NODE_LABELS:
+            yield f"{path}.matchExpressions[{index}].key: {key} is {_NODE_LABELS[key]}"
+
+
+def _affinity_terms(affinity: JSON, path: str) -> Iterator[str]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        pods = affinity.get(kind, {})
+        name = "requiredDuringSchedulingIgnoredDuringExecution"
+        for index, term in enumerate(pods.get(name, ())):
+            if "labelSelector" not in term:
+                yield f"{path}.{kind}.{name}[{index}].labelSelector: {_NO_SELECTOR}"
+        name = "preferredDuringSchedulingIgnoredDuringExecution"
+        for index, weighted in enumerate(pods.get(name, ())):
+            if "labelSelector" not in weighted.get("podAffinityTerm", {}):
+                yield f"{path}.{kind}.{name}[{index}].podAffinityTerm.labelSelector: {_NO_SELECTOR}"
+
+
+def _volumes(volumes: list[JSON], path: str) -> Iterator[str]:
+    for index, volume in enumerate(volumes):
+        for name, shown_name, told in _VOLUMES:
+            if name in volume:
+                yield f"{path}[{index}].{shown_name}: {told}"
+    for volume in volumes:
+        yield from _overlaps(volume)
+
+
+def _overlaps(volume: JSON) -> Iterator[str]:
+    """Files of one volume that hide each other."""
+    for kind, name_field, shown_kind in _FILES:
+        source = volume.get(kind, {})
+        if "items" in source:
+            called = f"{shown_kind} {shown(source.get(name_field, ''))}" if name_field else shown_kind
+            yield from _clashes(volume, called, [(item.get("path", ""), "") for item in source["items"]])
+    if "projected" not in volume:
+        return
+    placed: list[tuple[str, str]] = []
+    for source in volume["projected"].get("sources") or ():
+        if not source:
+            yield f"volume {shown(volume.get('name', ''))} (Projected) has no sources provided"
+        placed += _projected(source)
+    yield from _clashes(volume, "Projected", placed)
+
+
+_FILES = (
+    ("configMap", "name", "ConfigMap"),
+    ("secret", "secretName", "Secret"),
+    ("downwardAPI", "", "DownwardAPI"),
+)
+
+
+def _projected(source: JSON) -> list[tuple[str, str]]:
+    for kind, name_field, shown_kind in _FILES:
+        if "items" in source.get(kind, {}):
+            called = f"{shown_kind} {shown(source[kind].get('name', ''))}" if name_field else shown_kind
+            return [(item.get("path", ""), called) for item in source[kind]["items"]]
+    if "serviceAccountToken" in source:
+        return [(source["serviceAccountToken"].get("path", ""), "ServiceAccountToken")]
+    return []
+
+
+def _clashes(volume: JSON, called: str, placed: list[tuple[str, str]]) -> Iterator[str]:
+    def text(place: str, source: str) -> str:
+        return f"{shown(place)} ({source})" if source else shown(place)
+
+    seen: list[tuple[str, str]] = []
+    for path, source in placed:
+        place = path.rstrip("/")
+        for other, origin in seen:
+            if (
+                place
+                and other
+                and (f"{other}/".startswith(f"{place}/") or f"{place}/".startswith(f"{other}/"))
+            ):
+                told = f"{text(place, source)} with {text(other, origin)}"
+                yield f"volume {shown(volume.get('name', ''))} ({called}): overlapping paths: {told}"
+        seen.append((place, source))
+
+
+def _repeated(spec: JSON, path: str) -> Iterator[str]:
+    for group, field in (("hostAliases", "ip"), ("imagePullSecrets", "name")):
+        seen: set[str] = set()
+        for index, one in enumerate(spec.get(group, ())):
+            value = one.get(field, "")
+            if value in seen:
+                yield f"{path}.{group}[{index}].{field}: duplicate {field} {shown(value)}"
+            seen.add(value)
+    for index, one in enumerate(spec.get("imagePullSecrets", ())):
+        if not one.get("name"):
+            yield f'{path}.imagePullSecrets[{index}].name: invalid empty name ""'
+
+
+def _container(container: JSON, path: str) -> Iterator[str]:
+    resources = container["resources"]
+    for name in ("memory", "ephemeral-storage") if resources else ():
+        for kind in ("limits", "requests"):
+            text = resources.get(kind, {}).get(name)
+            if text is not None and text.endswith("m") and quantities.parsed(text).milli() % 1000:
+                yield (
+                    f"{path}.resources.{kind}[{name}]: fractional byte value {shown(text)} is invalid, must be an "
+                    "integer"
+                )
+    variables = container.get("env", ())
+    if len(variables) > 1 and len({one["name"] for one in variables}) < len(variables):
+        yield from _hidden(variables, path)
+
+
+def _hidden(variables: list[JSON], path: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for index, one in enumerate(variables):
+        name, value = one["name"], one.get("value", "")
+        reference = f"$({name})"
+        if name in seen and ("valueFrom" in one or value == reference or reference not in value):
+            yield (
+                f"{path}.env[{index}]: hides previous definition of {shown(name)}, which may be dropped when using apply"
+            )
+        seen.add(name)
+
+
+def _ports(spec: JSON, path: str) -> Iterator[str]:
+    listed = [
+        (f"{where}.ports[{index}]", port)
+        for where, container in _containers(spec, path)
+        for index, port in enumerate(container.get("ports", ()))
+    ]
+    if len(listed) < 2:
+        return
+    seen: dict[tuple[int, str], list[tuple[str, JSON]]] = {}
+    for where, port in listed:
+        others = seen.setdefault((port["containerPort"], port["protocol"]), [])
+        for other, before in others:
+            if told := _conflict(port, before):
+                yield f"{where}: {told} port definition with {other}"
+        others.append((where, port))
+    names: dict[str, str] = {}
+    for where, port in listed:
+        name = port.get("name")
+        if name in names:
+            first = names[name]
+            yield (
+                f"{where}: duplicate port name {shown(name)} with {first}, services and probes that select ports by name "
+                f"will use {first}"
+            )
+        elif name:
+            names[name] = where
+
+
+def _conflict(port: JSON, other: JSON) -> str:
+    number, before = port.get("hostPort", 0), other.get("hostPort", 0)
+    address, earlier = port.get("hostIP", ""), other.get("hostIP", "")
+    if address == earlier and number == before:
+        return "duplicate"
+    if not number or not before:
+        return "overlapping"
+    return "dangerously ambiguous" if number == before and bool(address) != bool(earlier) else ""

@@ -1,0 +1,337 @@
+"""Leases, priority classes, disruption budgets, quotas and limits: small kinds that govern others."""
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.machinery import formats, metadata, quantities, selectors
+from gangline.apiserver.kinds.machinery.problems import (
+    duplicate,
+    each,
+    forbidden,
+    invalid,
+    negative,
+    required,
+    unsupported,
+)
+from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.apiserver.kinds.pod import templates, validation
+from gangline.schema.problems import Problem
+
+_HIGHEST_PRIORITY = 1_000_000_000
+_SYSTEM = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+_SCOPES = frozenset(
+    [
+        "Terminating",
+        "NotTerminating",
+        "BestEffort",
+        "NotBestEffort",
+        "PriorityClass",
+        "CrossNamespacePodAffinity",
+        "VolumeAttributesClass",
+    ]
+)
+
+
+class LeaseKind(Kind):
+    struct = "coordination.v1.Lease"
+    created_by_update = True
+    updated_blindly = False
+
+    def create(self, obj: JSON, now: str) -> None:
+        _drop_candidates(obj["spec"])
+
+    def update(self, obj: JSON, old: JSON) -> None:
+        _drop_candidates(obj["spec"])
+
+    def check(self, obj: JSON) -> list[Problem]:
+        spec = obj["spec"]
+        found: list[Problem] = []
+        seconds, transitions = spec.get("leaseDurationSeconds", 1), spec.get("leaseTransitions", 0)
+        if seconds <= 0:
+            found.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+        if transitions < 0:
+            found.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+        return found
+
+
+def _drop_candidates(spec: JSON) -> None:
+    """Coordinated elections are off in this version of Kubernetes."""
+    spec.pop("strategy", None)
+    spec.pop("preferredHolder", None)
+
+
+class PriorityClassKind(Kind):
+    struct = "scheduling.v1.PriorityClass"
+    namespaced = False
+    generation = True
+
+    def set_defaults(self, obj: JSON) -> None:
+        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+    def update(self, obj: JSON, old: JSON) -> None:
+        obj["metadata"]["generation"] = old["metadata"].get("generation", 1)
+
+    def validate(self, obj: JSON) -> list[Problem]:
+        found = super().validate(obj)
+        name, value = obj["metadata"].get("name", ""), obj["value"]
+        if name.startswith("system-"):
+            found += _system_class(name, value, obj)
+        elif value > _HIGHEST_PRIORITY:
+            told = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
+            found.append(forbidden("value", told))
+        return found + validation.preemption(obj["preemptionPolicy"], "preemptionPolicy")
+
+    def check_update(self, obj: JSON, old: JSON) -> list[Problem]:
+        found: list[Problem] = []
+        if obj["value"] != old["value"]:
+            found.append(forbidden("value", "may not be changed in an update."))
+        return found + metadata.immutable(
+            obj["preemptionPolicy"], old["preemptionPolicy"], "preemptionPolicy"
+        )
+
+
+def _system_class(name: str, value: int, obj: JSON) -> list[Problem]:
+    if name not in _SYSTEM:
+        told = f"{name} is not a known system priority class"
+    elif value != _SYSTEM[name]:
+        told = f"value of {name} PriorityClass must be {_SYSTEM[name]}"
+    elif obj.get("globalDefault"):
+        told = f"globalDefault of {name} PriorityClass must be false"
+    else:
+        return []
+    reserved = "priority class names with 'system-' prefix are reserved for system use only. error: "
+    return [forbidden("metadata.name", reserved + told)]
+
+
+class DisruptionBudgetKind(Kind):
+    struct = "policy.v1.PodDisruptionBudget"
+    has_status = True
+    generation = True
+    updated_blindly = False
+
+    def validate(self, obj: JSON) -> list[Problem]:
+        meta = obj["metadata"]
+        return self.check(obj) or metadata.validate(meta, formats.path_segment, namespaced=True)
+
+    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+        return self.check(obj)
+
+    def validate_status_change(self, obj: JSON, old: JSON) -> list[Problem]:
+        return self.check_status(obj, old)
+
+    def check(self, obj: JSON) -> list[Problem]:
+        spec = obj["spec"]
+        found: list[Problem] = []
+        if "minAvailable" in spec and "maxUnavailable" in spec:
+            found.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+        for name in ("minAvailable", "maxUnavailable"):
+            if name in spec:
+                found += templates.count_or_percent(spec[name], f"spec.{name}")
+                found += templates.at_most_all(spec[name], f"spec.{name}")
+        found += selectors.selector(spec.get("selector"), "spec.selector")
+        known = ("AlwaysAllow", "IfHealthyBudget")
+        policy = spec.get("unhealthyPodEvictionPolicy")
+        if policy is not None and policy not in known:
+            found.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, known))
+        return found
+
+    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
+        found: list[Problem] = []
+        for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
+            found += negative(f"status.{name}", obj["status"].get(name, 0))
+        return found
+
+
+class ResourceQuotaKind(Kind):
+    struct = "core.v1.ResourceQuota"
+    has_status = True
+
+    def check(self, obj: JSON) -> list[Problem]:
+        spec = obj["spec"]
+        found = _amounts(spec.get("hard", {}), "spec.hard")
+        scopes = spec.get("scopes", [])
+        for scope in scopes:
+            if scope not in _SCOPES:
+                found.append(invalid("spec.scopes", scopes, "unsupported scope"))
+            found += _scope_of_resources(scope, spec.get("hard", {}), "spec.scopes", scopes)
+        for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
+            if pair <= set(scopes):
+                found.append(invalid("spec.scopes", scopes, "conflicting scopes"))
+        for one in spec.get("scopeSelector", {}).get("matchExpressions", ()):
+            found += _scope_expression(one, spec)
+        return found
+
+    def check_update(self, obj: JSON, old: JSON) -> list[Problem]:
+        scopes = obj["spec"].get("scopes")
+        if set(scopes or ()) == set(old["spec"].get("scopes") or ()):
+            return []
+        return [invalid("spec.scopes", scopes, metadata.IMMUTABLE)]
+
+    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
+        status = obj["status"]
+        return _amounts(status.get("hard", {}), "status.hard") + _amounts(
+            status.get("used", {}), "status.used"
+        )
+
+
+def _amounts(listed: JSON, path: str) -> list[Problem]:
+    found: list[Problem] = []
+    for name, text in listed.items():
+        found += quantities.quota_name(name, f"{path}[{name}]")
+        found += quantities.resource_value(name, text, f"{path}[{name}]")
+    return found
+
+
+_COMPUTE = frozenset(
+    [
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "requests.cpu",
+        "requests.memory",
+        "requests.ephemeral-storage",
+        "limits.cpu",
+        "limits.memory",
+        "limits.ephemeral-storage",
+        "pods",
+    ]
+)
+
+
+def _scope_of_resources(scope: str, hard: JSON, path: str, shown: object) -> list[Problem]:
+    may = {"pods"} if scope == "BestEffort" else _COMPUTE
+    if scope not in {"Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass"}:
+        return []
+    told = "unsupported scope applied to resource"
+    return [
+        invalid(path, shown, told)
+        for name in sorted(hard)
+        if name in quantities.FOR_QUOTAS and name not in may
+    ]
+
+
+def _scope_expression(one: JSON, spec: JSON) -> list[Problem]:
+    path = "spec.scopeSelector.matchExpressions"
+    scope, operator, values = one.get("scopeName", ""), one.get("operator", ""), one.get("values", [])
+    found: list[Problem] = []
+    if scope not in _SCOPES:
+        found.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
+    found += _scope_of_resources(scope, spec.get("hard", {}), path, spec["scopeSelector"])
+    if scope in _SCOPES - {"PriorityClass", "VolumeAttributesClass"} and operator != "Exists":
+        told = (
+            "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
+            "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "
+            "ResourceQuotaScopeCrossNamespacePodAffinity"
+        )
+        found.append(invalid(f"{path}.operator", operator, told))
+    if operator in {"In", "NotIn"}:
+        if not values:
+            told = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            found.append(required(f"{path}.values", told))
+    elif operator not in {"Exists", "DoesNotExist"}:
+        found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
+    elif values:
+        told = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+        found.append(invalid(f"{path}.values", values, told))
+    return found
+
+
+class LimitRangeKind(Kind):
+    struct = "core.v1.LimitRange"
+    created_by_update = True
+
+    def create(self, obj: JSON, now: str) -> None:
+        if not obj["metadata"].get("name"):  # the one kind that names itself
+            obj["metadata"]["name"] = obj["metadata"]["uid"]
+
+    def set_defaults(self, obj: JSON) -> None:
+        for limit in obj["spec"].get("limits") or ():
+            if limit.get("type") == "Container":
+                default = {**limit.get("max", {}), **limit.get("default", {})}
+                request = {**limit.get("min", {}), **default, **limit.get("defaultRequest", {})}
+                for name, value in (("default", default), ("defaultRequest", request)):
+                    if value:
+                        limit[name] = value
+
+    def check(self, obj: JSON) -> list[Problem]:
+        found: list[Problem] = []
+        seen: set[str] = set()
+        for index, limit in enumerate(obj["spec"].get("limits") or ()):
+            path, kind = f"spec.limits[{index}]", limit.get("type", "")
+            said = formats.qualified_name(kind)
+            if not said and "/" not in kind and kind not in {"Pod", "Container", "PersistentVolumeClaim"}:
+                said = ("must be a standard limit type or fully qualified",)
+            found += each(f"{path}.type", kind, said)
+            if kind in seen:
+                found.append(duplicate(f"{path}.type", kind))
+            seen.add(kind)
+            found += _limit(limit, kind, path)
+        return found
+
+    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+        return self.validate(obj)
+
+
+def _limit(limit: JSON, kind: str, path: str) -> list[Problem]:
+    found: list[Problem] = []
+    groups = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
+    for name in groups:
+        if kind == "Pod" and name.startswith("default"):
+            if limit.get(name):
+                found.append(forbidden(f"{path}.{name}", "may not be specified when `type` is 'Pod'"))
+            continue
+        for resource in limit.get(name, {}):
+            where = f"{path}.{name}[{resource}]"
+            inside = kind in {"Pod", "Container"}
+            found += (quantities.container_name if inside else quantities.resource_name)(resource, where)
+    if kind == "PersistentVolumeClaim" and not any(
+        "storage" in limit.get(name, {}) for name in ("min", "max")
+    ):
+        told = "either minimum or maximum storage value is required, but neither was provided"
+        found.append(required(f"{path}.limits", told))
+    for resource in sorted({one for name in groups for one in limit.get(name, {})}):
+        found += _compared(limit, resource, path)
+    return found
+
+
+_ORDER = (
+    ("min", "max", "min", "min value {} is greater than max value {}"),
+    ("min", "defaultRequest", "defaultRequest", "min value {} is greater than default request value {}"),
+    ("defaultRequest", "max", "defaultRequest", "default request value {} is greater than max value {}"),
+    (
+        "defaultRequest",
+        "default",
+        "defaultRequest",
+        "default request value {} is greater than default limit value {}",
+    ),
+    ("min", "default", "default", "min value {} is greater than default value {}"),
+    ("default", "max", "default", "default value {} is greater than max value {}"),
+)
+
+
+def _compared(limit: JSON, resource: str, path: str) -> list[Problem]:
+    texts = {
+        name: limit[name][resource] for name in limit if resource in (limit[name] if name != "type" else ())
+    }
+    found: list[Problem] = []
+    for small, large, where, told in _ORDER:
+        if (
+            small in texts
+            and large in texts
+            and quantities.parsed(texts[small]) > quantities.parsed(texts[large])
+        ):
+            shown = {"defaultRequest": texts.get("defaultRequest"), "min": texts[small]}.get(where)
+            if where == "default":
+                shown = texts[small] if small == "min" else texts[large]
+            found.append(
+                invalid(f"{path}.{where}[{resource}]", shown, told.format(texts[small], texts[large]))
+            )
+    ratio = texts.get("maxLimitRequestRatio")
+    if ratio is not None and quantities.parsed(ratio).milli() < 1000:
+        where = f"{path}.maxLimitRequestRatio[{resource}]"
+        found.append(invalid(where, ratio, f"ratio {ratio} is less than 1"))
+    if ratio is not None and {"min", "max"} <= texts.keys() and quantities.parsed(texts["min"]).nanos:
+        share = quantities.parsed(texts["max"]).nanos / quantities.parsed(texts["min"]).nanos
+        if quantities.parsed(ratio).milli() / 1000 > share:
+            where = f"{path}.maxLimitRequestRatio[{resource}]"
+            told = f"ratio {ratio} is greater than max/min = {share:.6f}"
+            found.append(invalid(where, ratio, told))
+    return found

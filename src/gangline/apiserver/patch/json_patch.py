@@ -1,0 +1,261 @@
+"""JSON patch (RFC 6902) and merge patch (RFC 7396), with kube-apiserver's own departures from them.
+
+Both return a new document that shares nothing with what they were given, so the result may be changed in place.
+Where kube-apiserver is laxer than the RFC (`replace` of a key that is not there, negative indices, paths without the
+first slash) so are we: clients have come to rely on it.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from gangline.api.meta import JSON
+from gangline.apiserver.errors import Refused, bad_request, unprocessable
+
+MAX_OPERATIONS = 10_000
+MAX_COPIED = 3 * 1024 * 1024
+"""Bytes that the copy operations of one patch may add, lest a short patch fill the memory."""
+
+_INDEX = re.compile(r"[+-]?[0-9]+")
+_MEMBERS = ("op", "path", "from", "value")
+_MISSING: Any = object()
+_JSON_NAMES = {str: "string", list: "array", dict: "object", bool: "bool", int: "number", float: "number"}
+
+
+def copied(value: Any) -> Any:
+    """A copy of JSON data that shares nothing with it."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def json_patch(document: JSON, operations: Any) -> Any:
+    """The document after all operations, or none: raises Refused.
+
+    400 when `operations` is no list of operations, 413 when there are too many, 422 when one does not apply.
+    """
+    check_operations(operations)
+    patching = _Patching(copied(document))
+    for operation in operations or ():
+        patching.run(operation)
+    return patching.root
+
+
+def check_operations(operations: Any) -> None:
+    """Raises Refused unless this has the form of a JSON patch. Operations of unknown kind pass: they fail when run."""
+    if operations is None:
+        return
+    if not isinstance(operations, list):
+        raise _undecodable(operations, "Go value of type []handlers.jsonPatchOp")
+    for operation in operations:
+        if not isinstance(operation, dict):
+            if operation is None:
+                continue
+            raise _undecodable(operation, "Go value of type handlers.jsonPatchOp")
+        for member in ("op", "path", "from"):
+            value = operation.get(member)
+            if value is not None and not isinstance(value, str):
+                raise _undecodable(value, f"Go struct field jsonPatchOp.{member} of type string")
+    if len(operations) > MAX_OPERATIONS:
+        told = f"Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
+        raise Refused(413, told, reason="RequestEntityTooLarge")
+
+
+def unknown_members(operations: Sequence[JSON]) -> list[str]:
+    """What field validation says of members that JSON patch does not know."""
+    return [
+        f'json patch unknown field "[{index}].{member}"'
+        for index, operation in enumerate(operations)
+        for member in operation or ()
+        if member not in _MEMBERS
+    ]
+
+
+def merge_patch(document: JSON, patch: Any) -> JSON:
+    """The document with the patch merged into it: objects merge, null deletes, all else replaces. Raises Refused (400)."""
+    if patch is None:
+        raise bad_request("Invalid JSON Patch")
+    if not isinstance(patch, dict):
+        raise _undecodable(patch, "Go value of type map[string]interface {}")
+    result: JSON = copied(document)
+    _merge_into(result, copied(patch))
+    return result
+
+
+def _merge_into(document: JSON, patch: JSON) -> None:
+    for key, value in patch.items():
+        if value is None:
+            document.pop(key, None)
+            continue
+        current = document.get(key)
+        if isinstance(current, dict) and isinstance(value, dict):
+            _merge_into(current, value)
+            continue
+        if not isinstance(current, dict):  # a list in an object's place is taken as it is, nulls and all
+            drop_nulls(value)
+        document[key] = value
+
+
+def drop_nulls(value: Any) -> None:
+    """Remove members that are null, at any depth. Nulls in lists stay."""
+    if isinstance(value, dict):
+        for key in [key for key, item in value.items() if item is None]:
+            del value[key]
+        for item in value.values():
+            drop_nulls(item)
+    elif isinstance(value, list):
+        for item in value:
+            drop_nulls(item)
+
+
+class _Patching:
+    """A document under change. Values of operations are copied on the way in, so operations cannot alias."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self._copied = 0
+        self._verbs: dict[str, Callable[[JSON], None]] = {
+            "add": self._add,
+            "remove": self._remove,
+            "replace": self._replace,
+            "move": self._move,
+            "copy": self._copy,
+            "test": self._test,
+        }
+
+    def run(self, operation: JSON | None) -> None:
+        kind = (operation or {}).get("op") or "unknown"
+        verb = self._verbs.get(kind)
+        if verb is None or operation is None:
+            raise unprocessable(f"Unexpected kind: {kind}")
+        verb(operation)
+
+    def _add(self, operation: JSON) -> None:
+        path = _path(operation)
+        place, key = self._place(path)
+        _insert(place, key, copied(operation.get("value")), path)
+
+    def _remove(self, operation: JSON) -> None:
+        path = _path(operation)
+        place, key = self._place(path)
+        _take(place, key, path)
+
+    def _replace(self, operation: JSON) -> None:
+        path = _path(operation)
+        value = copied(operation.get("value"))
+        if path == "":
+            if not isinstance(value, dict | list):
+                raise unprocessable("replace operation value must be object or array")
+            self.root = value
+            return
+        place, key = self._place(path)
+        if isinstance(place, list):
+            place[_position(key, len(place), path)] = value
+        else:
+            place[key] = value
+
+    def _move(self, operation: JSON) -> None:
+        source = _path(operation, "from")
+        place, key = self._place(source)
+        value = _take(place, key, source)
+        path = _path(operation)
+        place, key = self._place(path)
+        _insert(place, key, value, path)
+
+    def _copy(self, operation: JSON) -> None:
+        source = _path(operation, "from")
+        place, key = self._place(source)
+        text = msgspec.json.encode(_look(place, key, source, default=None))
+        self._copied += len(text)
+        if self._copied > MAX_COPIED:
+            raise unprocessable(f"copies add {self._copied} bytes; at most {MAX_COPIED} are allowed")
+        path = _path(operation)
+        place, key = self._place(path)
+        _insert(place, key, msgspec.json.decode(text), path)
+
+    def _test(self, operation: JSON) -> None:
+        path = _path(operation)
+        found = self.root
+        if path != "":
+            place, key = self._place(path)
+            found = _look(place, key, path, default=None)
+        if not same(found, operation.get("value")):
+            raise unprocessable(f"testing value {path} failed")
+
+    def _place(self, path: str) -> tuple[JSON | list[Any], str]:
+        """The object or list that holds what `path` names, and its key there."""
+        steps = path.split("/")
+        if len(steps) < 2:
+            raise unprocessable(f'doc is missing path: "{path}"')
+        found = self.root
+        for step in steps[1:-1]:
+            found = _look(found, _unescaped(step), path, default=None)
+            if not isinstance(found, dict | list):
+                raise unprocessable(f'doc is missing path: "{path}"')
+        return found, _unescaped(steps[-1])
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two JSON values are equal; unlike in Python, 1, 1.0 and true all differ."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+def _path(operation: JSON, member: str = "path") -> str:
+    path = operation.get(member)
+    if path is None:
+        raise unprocessable(f"operation missing {member} field")
+    return str(path)
+
+
+def _look(place: JSON | list[Any], key: str, path: str, *, default: Any) -> Any:
+    if isinstance(place, list):
+        return place[_position(key, len(place), path)]
+    return place.get(key, default)
+
+
+def _insert(place: JSON | list[Any], key: str, value: Any, path: str) -> None:
+    if isinstance(place, dict):
+        place[key] = value
+    elif key == "-":
+        place.append(value)
+    else:
+        place.insert(_position(key, len(place) + 1, path), value)
+
+
+def _take(place: JSON | list[Any], key: str, path: str) -> Any:
+    if isinstance(place, list):
+        return place.pop(_position(key, len(place), path))
+    value = place.pop(key, _MISSING)
+    if value is _MISSING:
+        raise unprocessable(f"error in remove for path: '{path}': Unable to remove nonexistent key: {key}")
+    return value
+
+
+def _position(key: str, length: int, path: str) -> int:
+    """An index below `length`; negative ones count from the end."""
+    if not _INDEX.fullmatch(key):
+        raise unprocessable(f"path '{path}': value was not a proper array index: '{key}'")
+    position = int(key) if len(key) < 20 else length
+    if not -length <= position < length:
+        raise unprocessable(f"path '{path}': Unable to access invalid index: {key}")
+    return position + length if position < 0 else position
+
+
+def _unescaped(step: str) -> str:
+    """`~1` is a slash, `~0` a tilde. One pass: `~01` is `~1`."""
+    return re.sub("~[01]", lambda found: "/" if found[0] == "~1" else "~", step) if "~" in step else step
+
+
+def _undecodable(value: Any, target: str) -> Refused:
+    return bad_request(f"error decoding patch: json: cannot unmarshal {json_name(value)} into {target}")
+
+
+def json_name(value: Any) -> str:
+    """What Go's JSON decoder calls a value of the wrong type."""
+    return _JSON_NAMES.get(value.__class__, "null")

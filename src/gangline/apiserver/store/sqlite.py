@@ -1,0 +1,176 @@
+"""The journal in SQLite: a table of changes, appended to, from which all state can be told again.
+
+There is no table of objects. The newest change of a path that is not a deletion *is* the object, so every write goes
+to disk once. Compaction deletes the changes that nothing needs.
+"""
+
+import logging
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from gangline.apiserver.store.errors import StoreFailed
+from gangline.apiserver.store.folder_lock import locked
+from gangline.apiserver.store.journal import Contents, Forget
+from gangline.apiserver.store.records import Event, Record
+from gangline.base.errors import InputError
+
+log = logging.getLogger(__name__)
+
+FILE = "state.db"
+SCHEMA = 1
+"""Grows with every change of the tables; `PRAGMA user_version` in the file."""
+
+ROWS = 64
+"""The most rows that one statement inserts."""
+
+WAL_BYTES = 16 * 2**20
+"""How long the write-ahead log gets before it is copied into the file."""
+
+TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE changes (revision INTEGER PRIMARY KEY, path TEXT NOT NULL, data BLOB NOT NULL, deleted INTEGER NOT NULL);
+"""
+
+
+class Durability(StrEnum):
+    """What an acknowledged write survives."""
+
+    FULL = "full"
+    """Loss of power: every batch is synced to the disk, as etcd does."""
+    RELAXED = "relaxed"
+    """The end of the process. Loss of power may take the last seconds, and never leaves half a commit."""
+
+
+class SqliteJournal:
+    """A folder with the journal, locked for this process while it is open. The folder is made when missing."""
+
+    def __init__(self, folder: Path, durability: Durability = Durability.FULL) -> None:
+        self._folder = folder
+        self._file = folder / FILE
+        self._durability = durability
+        self._held = ExitStack()
+        self._connection: sqlite3.Connection | None = None
+
+    def open(self) -> Contents:
+        self._held.enter_context(locked(self._folder))
+        with self._translated():
+            # SQLite removes its log when it is closed in order.
+            unclean = self._file.with_name(f"{FILE}-wal").exists()
+            connection = self._connect()
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version > SCHEMA:
+                raise InputError(
+                    f"{self._file}: written by a newer gangline (format {version}, known is {SCHEMA}); "
+                    "use that version, or another folder"
+                )
+            if version == 0:
+                self._create(connection)
+            elif unclean:
+                self._check(connection)
+            return self._contents(connection)
+
+    def write(self, events: Sequence[Event], forget: Forget | None) -> None:
+        connection = self._connection
+        assert connection is not None, "write before open"
+        with self._translated():
+            # sqlite3 gives up the GIL around every statement and has to win it back from a busy event loop, so
+            # the usual batch is a single statement, and its own transaction.
+            if forget is None and 0 < len(events) <= ROWS:
+                insert(connection, events)
+                return
+            with transaction(connection):
+                for start in range(0, len(events), ROWS):
+                    insert(connection, events[start : start + ROWS])
+                if forget is not None:
+                    self._forget(connection, forget)
+
+    def close(self) -> None:
+        self._connection = None
+        with self._translated():
+            self._held.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        # Secrets are in it.
+        os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(self._file, isolation_level=None, cached_statements=ROWS + 16)
+        self._connection = self._held.enter_context(closing(connection))
+        full = self._durability is Durability.FULL
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+        connection.execute(f"PRAGMA fullfsync = {int(full)}")  # macOS: to the platter, not to the drive
+        page = connection.execute("PRAGMA page_size").fetchone()[0]
+        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_BYTES // page}")
+        return connection
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise InputError(f"{self._file}: not written by gangline; choose another folder")
+        with transaction(connection):
+            for statement in TABLES.strip().splitlines():
+                connection.execute(statement)
+            rows = [("cluster", str(uuid.uuid4())), ("compacted", "0")]
+            connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        log.info("the store was not closed in order, checking it", extra={"file": self._file})
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise StoreFailed(f"{self._file}: damaged: {found}; restore a copy, or start with another folder")
+
+    def _contents(self, connection: sqlite3.Connection) -> Contents:
+        meta = dict(connection.execute("SELECT name, value FROM meta"))
+        rows = connection.execute("SELECT revision, path, data, deleted FROM changes ORDER BY revision")
+        changes = [(Record(path, revision, data), bool(deleted)) for revision, path, data, deleted in rows]
+        compacted = int(meta["compacted"])
+        newest = changes[-1][0].revision if changes else 0
+        return Contents(meta["cluster"], max(compacted, newest), compacted, changes)
+
+    def _forget(self, connection: sqlite3.Connection, forget: Forget) -> None:
+        revisions = msgspec.json.encode(forget.revisions).decode()
+        connection.execute(
+            "DELETE FROM changes WHERE revision IN (SELECT value FROM json_each(?))", (revisions,)
+        )
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (str(forget.compacted),))
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise StoreFailed(f"{self._file}: {error}") from error
+
+
+def insert(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+    values: list[object] = []
+    for event in events:
+        values += (event.record.revision, event.record.path, event.record.data, event.deleted)
+    connection.execute(insertion(len(events)), values)
+
+
+@cache
+def insertion(rows: int) -> str:
+    """A statement that inserts so many rows; as text it finds its prepared form in the connection's cache."""
+    values = ", ".join(["(?, ?, ?, ?)"] * rows)
+    return f"INSERT INTO changes (revision, path, data, deleted) VALUES {values}"  # noqa: S608 - question marks
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

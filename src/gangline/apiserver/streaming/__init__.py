@@ -1,0 +1,1 @@
+"""Log, exec, attach and port-forward."""

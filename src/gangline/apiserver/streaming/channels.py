@@ -1,0 +1,87 @@
+"""Several streams in one WebSocket: one byte of channel, then data. What `kubectl exec` speaks."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Self
+
+import msgspec
+from aiohttp import WSMsgType, web
+
+from gangline.api.meta import JSON
+from gangline.apiserver import refusals
+
+V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
+STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+CLOSE_SECONDS = 2.0
+"""How long a client may take to say goodbye."""
+
+SUCCESS: JSON = {"metadata": {}, "status": "Success"}
+
+
+class Channels:
+    """The server's side of a connection. Iterate for what the client sends; ends when the client leaves."""
+
+    def __init__(self, socket: web.WebSocketResponse) -> None:
+        self._socket = socket
+
+    @classmethod
+    async def accept(cls, http: web.BaseRequest, spoken: Sequence[str]) -> Self:
+        """Shake hands, in the first of our protocols that the client knows. Raises `Refused`."""
+        check_upgrade(http, spoken)
+        socket = web.WebSocketResponse(protocols=spoken, timeout=CLOSE_SECONDS, compress=False)
+        await socket.prepare(http)
+        return cls(socket)
+
+    @property
+    def response(self) -> web.StreamResponse:
+        return self._socket
+
+    def __aiter__(self) -> AsyncIterator[tuple[int, bytes]]:
+        return self._frames()
+
+    async def _frames(self) -> AsyncIterator[tuple[int, bytes]]:
+        async for message in self._socket:
+            if message.type is WSMsgType.BINARY and message.data:
+                yield message.data[0], message.data[1:]
+            elif message.type is WSMsgType.TEXT and message.data:
+                data = message.data.encode()
+                yield data[0], data[1:]
+
+    async def send(self, channel: int, data: bytes) -> None:
+        """Raises ConnectionResetError when the client is gone."""
+        await self._socket.send_bytes(bytes((channel,)) + data)
+
+    async def send_status(self, status: JSON) -> None:
+        """How it ended; nothing comes after it."""
+        await self.send(ERROR, msgspec.json.encode(status))
+
+    async def close(self) -> None:
+        await self._socket.close()
+
+
+def check_upgrade(http: web.BaseRequest, spoken: Sequence[str]) -> None:
+    """Whether a request can become a WebSocket of ours. Raises `Refused`."""
+    upgrade = http.headers.get("Upgrade", "")
+    if not upgrade:
+        raise refusals.bad_request("Upgrade request required")
+    offered = [
+        word.strip() for line in http.headers.getall("Sec-WebSocket-Protocol", ()) for word in line.split(",")
+    ]
+    if upgrade.lower() != "websocket" or not set(offered) & set(spoken):
+        client = f"[{' '.join(offered)}]" if upgrade.lower() == "websocket" else upgrade
+        raise refusals.bad_request(
+            f"unable to upgrade: unable to negotiate protocol: client supports {client}, "
+            f"server accepts WebSocket with [{' '.join(spoken)}]"
+        )
+
+
+def exited(code: int) -> JSON:
+    """The Status of a command that ran."""
+    if code == 0:
+        return SUCCESS
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: exit status {code}",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }

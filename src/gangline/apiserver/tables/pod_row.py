@@ -1,0 +1,144 @@
+"""The row of a pod: the one line by which people judge whether it is well."""
+
+from datetime import datetime
+from typing import Any
+
+from gangline.api.durations import since
+from gangline.api.meta import JSON
+from gangline.apiserver.tables.table import age, name_of
+
+_NONE = "<none>"
+
+
+def cells(pod: JSON, now: datetime) -> list[Any]:
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    seen = _Seen(pod)
+    ips = status.get("podIPs") or [{}]
+    return [
+        name_of(pod),
+        f"{seen.ready}/{seen.total}",
+        seen.reason,
+        _restarts(seen, now),
+        age(pod, now),
+        ips[0].get("ip") or _NONE,
+        spec.get("nodeName") or _NONE,
+        status.get("nominatedNodeName") or _NONE,
+        _gates(spec, status),
+    ]
+
+
+_COMPLETED = {"Succeeded": "The pod has completed successfully.", "Failed": "The pod failed."}
+
+
+def conditions(pod: JSON) -> list[JSON]:
+    """That a pod has ended; `kubectl` hides such rows on request."""
+    phase = (pod.get("status") or {}).get("phase", "")
+    message = _COMPLETED.get(phase)
+    if message is None:
+        return []
+    return [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
+
+
+class _Seen:
+    """What a pod's containers add up to. Later containers win over earlier ones, init containers over the phase."""
+
+    def __init__(self, pod: JSON) -> None:
+        spec, status = pod.get("spec") or {}, pod.get("status") or {}
+        init = spec.get("initContainers") or []
+        self._sidecars = {each["name"] for each in init if each.get("restartPolicy") == "Always"}
+        self._init_total = len(init)
+        self._conditions = status.get("conditions") or []
+        self.total = len(spec.get("containers") or []) + len(self._sidecars)
+        self.ready = self.restarts = 0
+        self.last_restart = ""
+        self.reason: str = status.get("reason") or status.get("phase", "")
+        if any(
+            each["type"] == "PodScheduled" and each.get("reason") == "SchedulingGated"
+            for each in self._conditions
+        ):
+            self.reason = "SchedulingGated"
+        initializing = self._see_init(status.get("initContainerStatuses") or [])
+        if not initializing or self._is_true("Initialized"):
+            self._see_main(status)
+        self._see_deletion(pod)
+
+    def _see_init(self, statuses: list[JSON]) -> bool:
+        """True while an init container has not done its part."""
+        for index, container in enumerate(statuses):
+            self._count(container)
+            state = container.get("state") or {}
+            ended, waiting = state.get("terminated"), state.get("waiting")
+            if ended is not None and ended.get("exitCode", 0) == 0:
+                continue
+            if container["name"] in self._sidecars and container.get("started"):
+                self.ready += bool(container.get("ready"))
+                continue
+            if ended is not None:
+                self.reason = f"Init:{_ending(ended)}"
+            elif waiting and waiting.get("reason") not in (None, "", "PodInitializing"):
+                self.reason = f"Init:{waiting['reason']}"
+            else:
+                self.reason = f"Init:{index}/{self._init_total}"
+            return True
+        return False
+
+    def _see_main(self, status: JSON) -> None:
+        # Restarts of init containers that are through do not count any more; sidecars go on.
+        self.restarts, self.last_restart = 0, ""
+        for container in status.get("initContainerStatuses") or []:
+            if container["name"] in self._sidecars:
+                self._count(container)
+        running = False
+        for container in reversed(status.get("containerStatuses") or []):
+            self._count(container)
+            state = container.get("state") or {}
+            ended, waiting = state.get("terminated"), state.get("waiting") or {}
+            if waiting.get("reason"):
+                self.reason = waiting["reason"]
+            elif ended is not None:
+                self.reason = _ending(ended)
+            elif container.get("ready") and state.get("running") is not None:
+                running = True
+                self.ready += 1
+        if self.reason == "Completed" and running:
+            self.reason = "Running" if self._is_true("Ready") else "NotReady"
+
+    def _see_deletion(self, pod: JSON) -> None:
+        if not pod.get("metadata", {}).get("deletionTimestamp"):
+            return
+        status = pod.get("status") or {}
+        if status.get("reason") == "NodeLost":
+            self.reason = "Unknown"
+        elif status.get("phase") not in _COMPLETED:
+            self.reason = "Terminating"
+
+    def _count(self, container: JSON) -> None:
+        self.restarts += container.get("restartCount", 0)
+        ended = (container.get("lastState") or {}).get("terminated") or {}
+        self.last_restart = max(self.last_restart, ended.get("finishedAt") or "")
+
+    def _is_true(self, kind: str) -> bool:
+        return any(each["type"] == kind and each.get("status") == "True" for each in self._conditions)
+
+
+def _ending(terminated: JSON) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+def _restarts(seen: _Seen, now: datetime) -> str:
+    if seen.restarts and seen.last_restart:
+        return f"{seen.restarts} ({since(seen.last_restart, now)} ago)"
+    return str(seen.restarts)
+
+
+def _gates(spec: JSON, status: JSON) -> str:
+    gates = spec.get("readinessGates") or []
+    if not gates:
+        return _NONE
+    states = {each["type"]: each.get("status") for each in reversed(status.get("conditions") or [])}
+    passed = sum(states.get(gate["conditionType"]) == "True" for gate in gates)
+    return f"{passed}/{len(gates)}"

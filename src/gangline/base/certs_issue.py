@@ -1,0 +1,117 @@
+"""Certificates, made and looked at: what `certs` does with cryptography, which takes long to import."""
+
+import ipaddress
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from gangline.base.certs import RENEW, VALID, Pair
+from gangline.base.files import private
+
+BACKDATED = timedelta(hours=1)
+"""Clocks differ."""
+
+NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+
+
+def good(pair: Pair, now: datetime, hosts: tuple[str, ...] = ()) -> bool:
+    """Whether a pair is there, is valid for a while, and is for these hosts."""
+    if not (pair.certificate.exists() and pair.key.exists()):
+        return False
+    certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
+    if certificate.not_valid_after_utc - now < RENEW:
+        return False
+    return not hosts or set(_alternatives(hosts)) <= set(
+        certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    )
+
+
+def make_ca(pair: Pair, now: datetime) -> None:
+    """Write an authority that vouches for itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _subject("gangline-ca")
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        _builder(name, name, key.public_key(), now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    _write(pair, key, certificate)
+
+
+def issue(
+    ca: Pair, pair: Pair, name: str, now: datetime, *, organization: str = "", hosts: tuple[str, ...] = ()
+) -> None:
+    """Write a certificate that the authority vouches for: a server's with hosts, a client's without."""
+    subject = _subject(name, organization)
+    signer = serialization.load_pem_private_key(ca.key.read_bytes(), password=None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    issuer = x509.load_pem_x509_certificate(ca.certificate.read_bytes())
+    key = ec.generate_private_key(ec.SECP256R1())
+    purpose = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+    builder = (
+        _builder(subject, issuer.subject, key.public_key(), now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+    )
+    if hosts:
+        builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(hosts)), critical=False)
+    _write(pair, key, builder.sign(signer, hashes.SHA256()))
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + VALID)
+    )
+
+
+def _subject(name: str, organization: str = "") -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
+    if organization:
+        attributes.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
+    return x509.Name(attributes)
+
+
+def _alternatives(hosts: tuple[str, ...]) -> list[x509.GeneralName]:
+    found: list[x509.GeneralName] = []
+    for host in (*NAMES, *hosts):
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            found.append(x509.DNSName(host))
+    return found
+
+
+def _write(pair: Pair, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+    plain = serialization.NoEncryption()
+    private(
+        pair.key,
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain),
+    )
+    private(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))

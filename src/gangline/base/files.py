@@ -1,0 +1,14 @@
+"""Files that only their owner may read."""
+
+import os
+from pathlib import Path
+
+
+def private(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Write a file that only its owner may read: whole or not at all, and never readable by others in between."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    fresh.replace(path)

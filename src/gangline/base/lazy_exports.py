@@ -1,0 +1,35 @@
+"""Public packages whose names are looked up when first used, so that importing one imports nothing else.
+
+Type checkers read their stubs, which `hack/stubs.py` writes. `typing` is not imported here: it takes half the time.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+
+_NONE: Mapping[str, tuple[str, str, str]] = {}
+
+
+def looked_up(
+    package: str,
+    homes: Mapping[str, Sequence[str]],
+    deprecated: Mapping[str, tuple[str, str, str]] = _NONE,
+) -> tuple[list[str], Callable[[str], object]]:
+    """`__all__` and `__getattr__` of a package, given which of its names live in which module.
+
+    `deprecated` has the names that are going: what to write instead, since which version, and in which one they are
+    gone. Using one warns. One that lives in no module any more is what is written instead under its old name.
+    """
+    home = {name: module for module, names in homes.items() for name in names}
+
+    def find(name: str) -> object:
+        if name in deprecated:
+            from gangline.base.deprecation import Deprecation
+
+            Deprecation(*deprecated[name]).warn(package, name, stacklevel=2)
+            name = name if name in home else deprecated[name][0]
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found: object = getattr(import_module(home[name]), name)
+        return found
+
+    return sorted(set(home) - set(deprecated)), find

@@ -1,0 +1,1 @@
+"""Commands for people who write jobs and operators: check, convert, crds, new."""

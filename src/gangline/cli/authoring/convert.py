@@ -1,0 +1,58 @@
+"""`gangline convert`: our jobs as those of others, for people who leave."""
+
+from pathlib import Path
+
+import click
+
+from gangline.base.errors import InputError
+from gangline.cli.flags.verb import verb
+
+
+@verb()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(["trainjob"]),
+    default="trainjob",
+    show_default=True,
+    help="What to write.",
+)
+@click.option(
+    "--runtime", default="", metavar="NAME", help="The runtime to refer to instead of the usual one."
+)
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+def convert(files: tuple[Path, ...], target: str, runtime: str, output: str) -> int:
+    r"""Print the jobs in files as TrainJobs of Kubeflow Trainer v2.
+
+    What a TrainJob cannot say goes to stderr, one line for each field, with where it belongs. A job that would become
+    another one is refused.
+
+    \b
+      gangline convert pytorchjob.yaml | kubectl apply -f -
+      gangline convert tfjob.yaml --runtime my-tensorflow
+
+    Exit codes: 0; 1 an error, such as a job that would become another one.
+    """
+    import json
+
+    import yaml
+
+    from gangline.cli.manifests.jobs import read_jobs
+    from gangline.sdk.job import Job
+    from gangline.sdk.kubeflow.trainjob import to_trainjob
+
+    found = [(file, body) for file in files for _, body in read_jobs(file)]
+    for number, (file, body) in enumerate(found):
+        try:
+            converted = to_trainjob(Job(body), runtime)
+        except InputError as error:
+            raise InputError(f"{file}: {error}") from None
+        for note in converted.notes:
+            click.echo(f"note: {file}: {note}", err=True)
+        if output == "json":
+            click.echo(json.dumps(converted.body))
+            continue
+        click.echo("---\n" if number else "", nl=False)
+        click.echo(yaml.safe_dump(converted.body, sort_keys=False, allow_unicode=True), nl=False)
+    return 0

@@ -1,0 +1,97 @@
+"""`gangline crds`: the custom resource definitions, to pipe into kubectl."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import click
+import msgspec
+import yaml
+
+from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.meta import JSON
+from gangline.api.scheduling import PODGROUPS, QUEUES
+from gangline.cli.flags.verb import verb
+
+_NAMES = (*(kind.kind for kind in KINDS), PODGROUPS.kind, QUEUES.kind)
+_WIDTH = 100_000
+# A collection of so many characters goes on one line.
+_SHORT = 90
+# How deep in a definition the fields of a template's pod are.
+_POD_FIELDS = 16
+_EVERYWHERE = 1000
+
+
+@verb()
+@click.option(
+    "--described", is_flag=True, help="With descriptions, for kubectl explain. Needs apply --server-side."
+)
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    type=click.Choice(_NAMES, case_sensitive=False),
+    help=f"Only this kind; may be given several times. One of {', '.join(_NAMES)}.",
+)
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+def crds(described: bool, kinds: tuple[str, ...], output: str) -> None:
+    r"""Print the custom resource definitions: of the training jobs, and of PodGroups and Queues.
+
+    \b
+      gangline crds | kubectl apply -f -
+      gangline crds --described | kubectl apply --server-side -f -
+
+    Exit codes: 0; 1 a kind that is not known.
+    """
+    # Imported here: no other command needs it.
+    from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd
+    from gangline.schema.crds.job_crds import crd
+
+    made = {kind.kind: partial(crd, kind) for kind in KINDS}
+    made |= {resource.kind: partial(gang_crd, resource) for resource in GANG_RESOURCES}
+    found = [make(described=described) for name, make in made.items() if not kinds or name in kinds]
+    text = as_json(found) if output == "json" else as_yaml(found, folded=not described)
+    click.echo(text, nl=False)
+
+
+def as_json(definitions: Sequence[JSON]) -> str:
+    """Compact JSON, in one line: one definition as it is, several as a List."""
+    listed = {"apiVersion": "v1", "kind": "List", "items": definitions}
+    return msgspec.json.encode(definitions[0] if len(definitions) == 1 else listed).decode() + "\n"
+
+
+def as_yaml(definitions: Sequence[JSON], *, folded: bool = True) -> str:
+    """One document for each definition.
+
+    What is `folded` has each field of Kubernetes' own types on one line, however long: written out, indentation
+    would be most of the text.
+    """
+    deepest = _POD_FIELDS if folded else _EVERYWHERE
+    return "---\n".join(_document(definition, deepest) for definition in definitions)
+
+
+def _document(definition: JSON, deepest: int) -> str:
+    node = _Representer(sort_keys=False).represent_data(definition)
+    _fold(node, 0, deepest)
+    text: str = yaml.serialize(node, Dumper=yaml.CSafeDumper, width=_WIDTH, allow_unicode=True)
+    return text
+
+
+class _Representer(yaml.representer.SafeRepresenter):
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write shared parts out: some readers of manifests do not follow anchors."""
+        return True
+
+
+def _fold(node: yaml.Node, depth: int, deepest: int) -> int:
+    """Put short collections, and all from a depth on, on one line. Returns the length of such a line."""
+    if isinstance(node, yaml.MappingNode):
+        parts = [part for pair in node.value for part in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        parts = node.value
+    else:
+        return len(node.value)
+    length = sum(_fold(part, depth + 1, deepest) + 2 for part in parts)
+    node.flow_style = length <= _SHORT or depth >= deepest
+    return length

@@ -1,0 +1,1 @@
+"""No process of a run outlives the command that started it."""

@@ -1,0 +1,1 @@
+"""`gangline drill`: provoke a fault and report how the job recovers."""

@@ -1,0 +1,1 @@
+"""A running job on a terminal. Used by run, sweep and demo."""

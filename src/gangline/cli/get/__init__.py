@@ -1,0 +1,1 @@
+"""`gangline get`, `list` and `ps`."""

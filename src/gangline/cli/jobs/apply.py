@@ -1,0 +1,181 @@
+"""`gangline apply` (also `submit`) and `gangline create`: objects from files."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from gangline.api.meta import JSON, Key
+from gangline.api.scheme import Resource
+from gangline.base.errors import InputError
+from gangline.cli.flags.server_options import MANAGER, Place, ServerOptions, ask, server_options
+from gangline.cli.flags.verb import verb
+from gangline.cli.manifests.files import EMPTY, Catalogue, placed, read_files
+from gangline.cli.manifests.server_errors import explained
+from gangline.cli.output import formats, tables
+from gangline.cli.resources.lookup import shown_name
+from gangline.kube.client import Client
+from gangline.kube.errors import ApiError, NotFound
+from gangline.kube.options import FieldValidation, WriteOptions
+
+
+class Options(NamedTuple):
+    """How to write."""
+
+    dry_run: str
+    form: formats.Form
+    validation: FieldValidation
+    manager: str
+    force: bool = False
+
+
+_FILES = (
+    click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path()),
+    click.option(
+        "-f", "--filename", "more", multiple=True, metavar="FILE", help="A file or folder; - is stdin."
+    ),
+    click.option("-R", "--recursive", is_flag=True, help="Look into folders below those given."),
+    click.option(
+        "--dry-run",
+        type=click.Choice(["none", "client", "server"]),
+        default="none",
+        help="client: send nothing; server: all checks, nothing kept.",
+    ),
+    click.option("-o", "--output", "form", default="", metavar="FORM", help="name, json, yaml, jsonpath=…"),
+    click.option(
+        "--validate",
+        type=click.Choice(["strict", "warn", "ignore"]),
+        default="strict",
+        show_default=True,
+        help="What becomes of fields that the server does not know.",
+    ),
+    click.option(
+        "--field-manager", "manager", default=MANAGER, show_default=True, help="Who owns the fields."
+    ),
+)
+
+
+def _from_files(command: Any) -> Any:
+    for option in reversed(_FILES):
+        command = option(command)
+    return command
+
+
+@verb()
+@_from_files
+@click.option("--force-conflicts", "force", is_flag=True, help="Take fields that somebody else owns.")
+@click.option("--server-side", is_flag=True, hidden=True, help="Always so.")
+@server_options
+def apply(
+    files: tuple[str, ...], more: tuple[str, ...], recursive: bool, server: ServerOptions, **given: Any
+) -> int:
+    r"""Make objects as files say, or change those that are there (server-side apply).
+
+    What is wrong with a file is told with its line.
+
+    \b
+      gangline apply -f job.yaml
+      gangline submit job.yaml                      the same
+      gangline apply -R -f jobs/ --dry-run server
+      kustomize build . | gangline apply -f -
+
+    Exit codes: 0, or 1 when something was refused.
+    """
+    given.pop("server_side")
+    return _run(files + more, recursive, server, _options(given), _applied)
+
+
+@verb()
+@_from_files
+@server_options
+def create(
+    files: tuple[str, ...], more: tuple[str, ...], recursive: bool, server: ServerOptions, **given: Any
+) -> int:
+    r"""Create what files hold. What is there already is an error; generateName works.
+
+    \b
+      gangline create -f job.yaml
+
+    Exit codes: 0, or 1 when something was refused.
+    """
+    return _run(files + more, recursive, server, _options(given), _created)
+
+
+def _options(given: dict[str, Any]) -> Options:
+    return Options(
+        dry_run=given["dry_run"],
+        form=formats.form(given["form"]),
+        validation=FieldValidation(given["validate"].capitalize()),
+        manager=given["manager"],
+        force=given.get("force", False),
+    )
+
+
+def _run(files: Sequence[str], recursive: bool, server: ServerOptions, options: Options, write: Any) -> int:
+    if not files:
+        raise InputError("name a file: -f FILE, or -f - for standard input")
+    found = read_files(files, recursive=recursive)
+    if not found:
+        raise InputError(f"{', '.join(files)}: {EMPTY}; give a file with a job")
+
+    async def work(client: Client, place: Place) -> int:
+        dry = options.dry_run == "server"
+        writer = client.writing(
+            WriteOptions(options.manager, dry_run=dry, field_validation=options.validation)
+        )
+        failed, done, catalogue = False, [], Catalogue(client)
+        for document in found:
+            try:
+                resource, key, body = await placed(catalogue, document, place)
+                done.append(await _one(writer, resource, key, body, options, write))
+            except (ApiError, InputError) as error:
+                click.echo(explained(document, error), err=True)
+                failed = True
+        if not options.form.is_table and options.form.word != formats.NAME and done:
+            tables.put(formats.shown(done, options.form, single=len(found) == 1))
+        return 1 if failed else 0
+
+    return ask(server, work)
+
+
+async def _one(
+    client: Client, resource: Resource[JSON], key: Key, body: JSON, options: Options, write: Any
+) -> JSON:
+    typed = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+    if options.dry_run == "client":
+        done, what = typed, "created"
+    else:
+        done, what = await write(client, resource, key, typed, options)
+    how = {"none": "", "client": " (dry run)", "server": " (server dry run)"}[options.dry_run]
+    name = shown_name(resource, done["metadata"].get("name", key.name))
+    if options.form.word == formats.NAME:
+        click.echo(name)
+    elif options.form.is_table:
+        click.echo(f"{name} {what}{how}")
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **done}
+
+
+async def _applied(
+    client: Client, resource: Resource[JSON], key: Key, body: JSON, options: Options
+) -> tuple[JSON, str]:
+    if not key.name:
+        raise InputError("metadata.name: is missing; generateName works with create only")
+    try:
+        before: JSON | None = await client.get(resource, key)
+    except NotFound:
+        before = None
+    done = await client.apply(resource, body, owner=options.manager, force=options.force)
+    if before is None:
+        return done, "created"
+    return done, "unchanged" if _version(before) == _version(done) else "configured"
+
+
+async def _created(
+    client: Client, resource: Resource[JSON], key: Key, body: JSON, options: Options
+) -> tuple[JSON, str]:
+    return await client.create(resource, body, namespace=key.namespace), "created"
+
+
+def _version(body: JSON) -> str:
+    version: str = body["metadata"].get("resourceVersion", "")
+    return version

@@ -1,0 +1,55 @@
+"""`gangline restart`: replicas anew. Their pods are deleted; the operator fills the seats."""
+
+import click
+
+from gangline.api.meta import Key
+from gangline.base.errors import InputError
+from gangline.cli.exit_codes import NOT_FOUND
+from gangline.cli.flags.server_options import Place, ServerOptions, ask, server_options
+from gangline.cli.flags.verb import completed_by, verb
+from gangline.cli.output.job_rows import finished, state
+from gangline.cli.resources.lookup import PODS, find_job
+from gangline.cli.resources.replicas import member, replica, replicas
+from gangline.kube.client import Client
+from gangline.kube.errors import Conflict, NotFound
+
+
+@verb()
+@click.argument("job", shell_complete=completed_by("jobs"))
+@click.option(
+    "--replica", "chosen", multiple=True, metavar="TYPE[/INDEX]", help="worker/1, or all of worker."
+)
+@server_options
+def restart(job: str, chosen: tuple[str, ...], server: ServerOptions) -> int:
+    r"""Start replicas anew: those named, or the whole team.
+
+    Their pods are deleted, and the operator makes them again. A team that restarts together does so as a whole.
+
+    \b
+      gangline restart linear                       the whole team
+      gangline restart linear --replica worker/1    one
+      gangline restart linear --replica ps          all of a type
+
+    Exit codes: 0; 1 an error, such as a job that has ended; 102 no such job.
+    """
+    wanted = tuple(map(replica, chosen))
+
+    async def work(client: Client, place: Place) -> None:
+        found = await find_job(client, place.home, job)
+        if finished(found.body):
+            raise InputError(
+                f"{found.shown} has ended ({state(found.body)}); submit it again under another name"
+            )
+        pods = await replicas(client, found, wanted)
+        if not pods:
+            raise InputError(f"{found.shown} has no pods to restart")
+        for pod in pods:
+            metadata = pod["metadata"]
+            try:
+                await client.delete(PODS, Key(metadata["namespace"], metadata["name"]), uid=metadata["uid"])
+            except (NotFound, Conflict):
+                # Somebody was faster.
+                continue
+            click.echo(f"{found.shown} {member(found, pod)} restarted")
+
+    return ask(server, work, missing=NOT_FOUND)

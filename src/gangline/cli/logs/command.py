@@ -1,0 +1,199 @@
+"""`gangline logs`: what all replicas of a job say, merged in order of time."""
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import click
+
+from gangline.api.meta import JSON, Key
+from gangline.base.errors import InputError
+from gangline.cli.exit_codes import NOT_FOUND, verdict
+from gangline.cli.flags.durations import DURATION
+from gangline.cli.flags.server_options import Place, ServerOptions, ask, converse, server_options
+from gangline.cli.flags.verb import completed_by, verb
+from gangline.cli.output.log_lines import Line, merged, normal, parsed
+from gangline.cli.output.tables import colours, paint
+from gangline.cli.resources.lookup import FoundJob, find_job
+from gangline.cli.resources.replicas import Replica, container_of, member, replica, replicas
+from gangline.kube.client import Client
+from gangline.kube.errors import BadRequest, NotFound
+
+_PALETTE = ("36", "32", "33", "35", "34", "31", "96", "92", "93", "95")
+
+
+class Options(NamedTuple):
+    """Which lines, and how they look."""
+
+    replicas: tuple[Replica, ...] = ()
+    container: str = ""
+    follow: bool = False
+    tail: int | None = None
+    since: timedelta | None = None
+    since_time: datetime | None = None
+    timestamps: bool = False
+    previous: bool = False
+    prefix: bool = True
+    exit_code: bool = False
+
+    @property
+    def start(self) -> timedelta | datetime | None:
+        return self.since or self.since_time
+
+
+@verb()
+@click.argument("job", shell_complete=completed_by("jobs"))
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended; replicas yet to come too.")
+@click.option(
+    "--replica", "chosen", multiple=True, metavar="TYPE[/INDEX]", help="Only worker/0, or all of worker."
+)
+@click.option(
+    "-c", "--container", default="", metavar="NAME", help="Container; by default the one that trains."
+)
+@click.option("--tail", type=int, metavar="LINES", help="Only so many last lines of each replica.")
+@click.option("--since", type=DURATION, metavar="DURATION", help="Only what is newer: 10s, 5m, 2h.")
+@click.option("--since-time", metavar="TIME", help="Only what is newer than 2026-01-02T15:04:05Z.")
+@click.option("--timestamps", is_flag=True, help="The time before each line.")
+@click.option(
+    "-p", "--previous", is_flag=True, help="Of the run before, where a container was started again."
+)
+@click.option(
+    "--prefix/--no-prefix", default=True, help="Whether the replica's name stands before each line."
+)
+@click.option(
+    "--exit-code", is_flag=True, help="Exit with the verdict: 0 succeeded, 100 failed, 101 not finished."
+)
+@server_options
+def logs(
+    job: str, server: ServerOptions, chosen: tuple[str, ...], since_time: str | None, **given: Any
+) -> int:
+    r"""Print what all replicas of a job said, in order of time, with `worker-1|` before each line.
+
+    JOB is a name, or KIND/NAME where several kinds have a job of that name.
+
+    \b
+      gangline logs linear                          everything, merged
+      gangline logs -f linear                       and on, until the job has ended
+      gangline logs linear --replica worker/0       one replica
+      gangline logs linear --replica worker --tail 20 --timestamps
+      gangline logs linear --previous               what was said before the restart
+      gangline logs -f --exit-code linear && ./publish
+
+    Exit codes: 0; 102 no such job; with --exit-code 0 succeeded, 100 failed, 101 not finished, 103 deleted.
+    """
+    options = Options(replicas=tuple(map(replica, chosen)), since_time=_time(since_time), **given)
+    if options.follow and options.previous:
+        raise InputError(
+            "--follow and --previous: what was said before does not go on; leave one of them out"
+        )
+    if options.follow:
+        from gangline.cli.logs.follow import follow
+
+        async def live(client: Client, place: Place) -> int:
+            return await follow(client, place.home, job, options)
+
+        async def judge(client: Client, place: Place) -> int:
+            return verdict((await find_job(client, place.home, job)).body) if options.exit_code else 0
+
+        return converse(server, live, missing=NOT_FOUND, afterwards=judge)
+
+    async def once(client: Client, place: Place) -> int:
+        return await _once(client, await find_job(client, place.home, job), options)
+
+    return ask(server, once, missing=NOT_FOUND)
+
+
+def _time(text: str | None) -> datetime | None:
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise InputError(f'--since-time: "{text}" is no time; write 2026-01-02T15:04:05Z')
+    return found
+
+
+async def _once(client: Client, job: FoundJob, options: Options) -> int:
+    pods = await replicas(client, job, options.replicas)
+    said = [await _said(client, pod, member(job, pod), options) for pod in pods]
+    write = Writer(options)
+    for line in merged(lines for lines in said if lines is not None):
+        write(line)
+    if not pods:
+        click.echo(
+            f"{job.shown} has no pods" + ("" if not _left(job) else "; this was left of the first failure:"),
+            err=True,
+        )
+        for line in _left(job):
+            write(line)
+    elif all(lines is None for lines in said):
+        what = "was started again in its pod" if options.previous else "has started"
+        click.echo(f"no replica of {job.shown} {what}", err=True)
+    return verdict(job.body) if options.exit_code else 0
+
+
+def _left(job: FoundJob) -> list[Line]:
+    """What the job itself remembers of the replica that failed first, once its pods are gone."""
+    failure = (job.body.get("status") or {}).get("firstFailure") or {}
+    moment = normal(str(failure.get("time") or ""))
+    return [Line(moment, str(failure.get("replica", "")), str(text)) for text in failure.get("log") or ()]
+
+
+async def _said(client: Client, pod: JSON, name: str, options: Options) -> list[Line] | None:
+    """What a replica said; None if it has not started, or is gone."""
+    try:
+        return [line async for line in lines_of(client, pod, name, options)]
+    except (BadRequest, NotFound) as error:
+        if options.container and "not valid for pod" in str(error):
+            raise
+        return None
+
+
+async def lines_of(
+    client: Client,
+    pod: JSON,
+    name: str,
+    options: Options,
+    *,
+    start: timedelta | datetime | None = None,
+    tail: int | None = None,
+) -> AsyncGenerator[Line, None]:
+    """The lines of one replica, from the server. Raises `BadRequest` where it has not started."""
+    from gangline.kube.pods import Pods
+
+    metadata = pod["metadata"]
+    found = Pods(client).logs(
+        Key(metadata["namespace"], metadata["name"]),
+        container=container_of(pod, options.container),
+        follow=options.follow,
+        previous=options.previous,
+        tail=options.tail if tail is None else tail,
+        since=options.start if start is None else start,
+        timestamps=True,
+    )
+    async with aclosing(found) as lines:
+        async for raw in lines:
+            yield parsed(name, raw)
+
+
+class Writer:
+    """Prints lines; on a terminal each replica has its colour."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._colour = colours(sys.stdout)
+        self._seen: dict[str, str] = {}
+
+    def __call__(self, line: Line) -> None:
+        options = self._options
+        if not self._colour or not options.prefix:
+            text = line.shown(prefix=options.prefix, timestamps=options.timestamps)
+        else:
+            code = self._seen.setdefault(line.member, _PALETTE[len(self._seen) % len(_PALETTE)])
+            text = paint(f"{line.member}| ", code) + line.shown(prefix=False, timestamps=options.timestamps)
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()

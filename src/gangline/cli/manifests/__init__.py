@@ -1,0 +1,1 @@
+"""Files given with `-f`, and what is wrong with them."""

@@ -1,0 +1,147 @@
+"""Files that people give with `-f`: read, found on the server, with the line of every field."""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gangline.api.codec.documents import Document, documents
+from gangline.api.codec.errors import Path as Steps
+from gangline.api.meta import JSON, Key
+from gangline.api.scheme import Resource
+from gangline.base.errors import InputError
+from gangline.cli.connect.server import Place
+from gangline.cli.resources.lookup import BY_HEART
+from gangline.kube.client import Client
+
+STDIN = "-"
+SUFFIXES = (".yaml", ".yml", ".json")
+EMPTY = "holds no object"
+"""What is said of a file without any, or with comments only."""
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
+
+
+def read_files(names: Sequence[str], *, recursive: bool = False) -> list[Document]:
+    """Every object in the files, in order; folders are looked into. Raises `InputError`."""
+    return [
+        document
+        for name in names
+        for file in files_in(name, recursive=recursive)
+        for document in documents(text_of_file(file), file=file if file != STDIN else "stdin")
+    ]
+
+
+def files_in(name: str, *, recursive: bool = False) -> Iterator[str]:
+    """The files that a name stands for. Raises `InputError` for a folder without any."""
+    path = Path(name)
+    if name == STDIN or not path.is_dir():
+        yield name
+        return
+    inside = sorted(path.rglob("*") if recursive else path.iterdir())
+    found = [str(file) for file in inside if file.suffix in SUFFIXES and file.is_file()]
+    if not found:
+        raise InputError(
+            f"{name}: holds no {', '.join(SUFFIXES)} file" + ("" if recursive else "; look deeper with -R")
+        )
+    yield from found
+
+
+def text_of_file(name: str) -> str:
+    """What a file holds, or standard input. Raises `InputError`."""
+    try:
+        return sys.stdin.read() if name == STDIN else Path(name).read_text()
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: is not text") from error
+
+
+def steps(field: str, body: Any = None) -> Steps:
+    """The path that a server writes as `spec.containers[0].name`, step by step.
+
+    It writes keys with points as they are: `limits.nvidia.com/gpu`. Those that the body has are one step.
+    """
+    path = tuple(
+        int(index) if index.isdigit() else name or index.strip("\"'") for name, index in _STEP.findall(field)
+    )
+    found: list[str | int] = []
+    while path:
+        count = _together(path, body)
+        step = path[0] if count == 1 else ".".join(map(str, path[:count]))
+        body, path = at(body, (step,)), path[count:]
+        found.append(step)
+    return tuple(found)
+
+
+def _together(path: Steps, body: Any) -> int:
+    """How many steps are one key of the body: one, unless only several of them are."""
+    if not isinstance(body, dict) or path[0] in body:
+        return 1
+    several = (count for count in range(2, len(path) + 1) if ".".join(map(str, path[:count])) in body)
+    return next(several, 1)
+
+
+def at(value: Any, path: Steps) -> Any:
+    """What is there in a body; None for nothing."""
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def nearest(document: Document, field: str) -> int | None:
+    """The line of a field that a server complains about."""
+    return document.line(steps(field, document.body) if field != "<nil>" else ())
+
+
+class Catalogue:
+    """Which resource a manifest means. The server is asked once, and once more for what it did not have then."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known = {(kind.api_version, kind.kind): kind for kind, _ in BY_HEART}
+
+    async def find(self, version: str, kind: str) -> Resource[JSON] | None:
+        """None if the server has no such kind."""
+        if (version, kind) not in self._known:
+            from gangline.kube.discovery import resources
+
+            for found in await resources(self._client):
+                resource = found.resource
+                self._known.setdefault((resource.api_version, resource.kind), resource)
+        return self._known.get((version, kind))
+
+
+async def placed(catalogue: Catalogue, document: Document, place: Place) -> tuple[Resource[JSON], Key, JSON]:
+    """Where an object belongs, and its body with the namespace in it. Raises `InputError` with file and line."""
+    body = document.body
+    version, kind = _word(document, "apiVersion"), _word(document, "kind")
+    resource = await catalogue.find(version, kind)
+    if resource is None:
+        raise document.error(f'the server has no kind "{kind}" in "{version}"', ("kind",))
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict):
+        raise document.error("required field is missing", ("metadata",))
+    written = metadata.get("namespace") or ""
+    namespace = (written or place.home) if resource.namespaced else ""
+    if resource.namespaced and written and place.asked and written != place.asked:
+        raise document.error(
+            f'is "{written}", but --namespace is "{place.asked}"; leave one of them out',
+            ("metadata", "namespace"),
+        )
+    name = metadata.get("name") or ""
+    if not name and not metadata.get("generateName"):
+        raise document.error("required field is missing", ("metadata", "name"))
+    if namespace:
+        body = {**body, "metadata": {**metadata, "namespace": namespace}}
+    return resource, Key(namespace, str(name)), body
+
+
+def _word(document: Document, field: str) -> str:
+    value: Any = document.body.get(field)
+    if not isinstance(value, str) or not value:
+        raise document.error("required field is missing", (field,))
+    return value

@@ -1,0 +1,1 @@
+"""Text for people, and the formats of `-o`."""

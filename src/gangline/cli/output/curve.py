@@ -1,0 +1,162 @@
+"""A curve from points: as lines of text for a terminal, and as an SVG. Pure."""
+
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gangline.cli.follow.view import number
+
+
+class Point(NamedTuple):
+    step: float
+    value: float
+
+
+def curve(points: Sequence[Point], width: int = 60, height: int = 8) -> list[str]:
+    """The curve with its scale at the left; no lines for no points. Every column is the mean of what falls in it."""
+    if not points:
+        return []
+    columns = resampled(points, width)
+    low, high = scale(columns)
+    lines = _lines([round((high - value) / (high - low) * (height - 1)) for value in columns], height)
+    labels = [number(round(high - (high - low) * at / (height - 1), 9) + 0.0) for at in range(height)]
+    margin = max(map(len, labels))
+    return [f"{label:>{margin}} ┤{line}".rstrip() for label, line in zip(labels, lines, strict=True)]
+
+
+def resampled(points: Sequence[Point], width: int) -> list[float]:
+    """One value per column, over the whole width: the mean of the points there, else the one before it."""
+    first, last = points[0].step, max(point.step for point in points)
+    span = (last - first) or 1.0
+    found: list[list[float]] = [[] for _ in range(width)]
+    for point in points:
+        at = int((point.step - first) / span * (width - 1))
+        found[min(width - 1, max(0, at))].append(point.value)
+    values: list[float] = []
+    for column in found:
+        values.append(sum(column) / len(column) if column else values[-1])
+    return values
+
+
+def scale(values: Sequence[float]) -> tuple[float, float]:
+    """From where to where: down to zero when nothing is below it, and never empty."""
+    low, high = min(values), max(values)
+    if low >= 0:
+        low = 0.0
+    return (low, high) if high > low else (low, low + 1.0)
+
+
+def _lines(rows: Sequence[int], height: int) -> list[str]:
+    """A line that goes level or upright, with round corners."""
+    cells = [[" "] * len(rows) for _ in range(height)]
+    before = rows[0]
+    for at, row in enumerate(rows):
+        if before == row:
+            cells[row][at] = "─"
+        else:
+            down = row > before
+            cells[before][at], cells[row][at] = ("╮", "╰") if down else ("╯", "╭")
+            for between in range(min(before, row) + 1, max(before, row)):
+                cells[between][at] = "│"
+        before = row
+    return ["".join(row) for row in cells]
+
+
+SIZE = (640, 320)
+PAD = (56, 24, 40, 20)  # left, top, bottom, right
+COLOURS = ("#218bff", "#2da44e", "#bf8700", "#a475f9", "#cf222e", "#0a7ea4", "#bc4c00", "#d63384")
+GREY = "#d1d9e0"
+FONT = 'font-family="system-ui, sans-serif" font-size="12" fill="#59636e"'
+
+
+class Stroke(NamedTuple):
+    """A line of a picture; one without a label is not in the legend."""
+
+    points: Sequence[Point]
+    colour: str
+    label: str = ""
+
+
+def picture(lines: Mapping[str, Sequence[Point]], title: str, metric: str = "loss") -> str:
+    """An SVG with one line per name, its axes and a legend. The same points give the same bytes."""
+    return drawn(
+        [
+            Stroke(points, COLOURS[at % len(COLOURS)], f"{metric} of {name}")
+            for at, (name, points) in enumerate(lines.items())
+        ],
+        title,
+    )
+
+
+def comparison(
+    best: Mapping[str, Sequence[Point]], others: Iterable[Sequence[Point]], title: str, *, rises: bool = False
+) -> str:
+    """An SVG in which the best have colours and names, and the others are grey behind them.
+
+    One that runs away upwards (`rises` says that up is good) is cut off, so that the others can still be seen.
+    """
+    named = [
+        Stroke(points, COLOURS[at % len(COLOURS)], name) for at, (name, points) in enumerate(best.items())
+    ]
+    strokes = [*(Stroke(points, GREY) for points in others), *named]
+    starts = [each.points[0].value for each in strokes if each.points]
+    limit = 2 * max(starts, default=0.0)
+    if not rises and limit > 0:
+        strokes = [each._replace(points=_cut(each.points, limit)) for each in strokes]
+    return drawn(strokes, title, below=rises)
+
+
+def _cut(points: Sequence[Point], limit: float) -> list[Point]:
+    return [Point(point.step, min(point.value, limit)) for point in points]
+
+
+def drawn(strokes: Sequence[Stroke], title: str, *, below: bool = False, unit: str = "step") -> str:
+    """The SVG. Its legend is at the top, or at the bottom where lines rise."""
+    every = [point for stroke in strokes for point in stroke.points]
+    low, high = scale([point.value for point in every] or [0.0])
+    first = min((point.step for point in every), default=0.0)
+    last = max((point.step for point in every), default=1.0)
+    width, height = SIZE
+    left, top, bottom, right = PAD
+
+    def place(point: Point) -> tuple[float, float]:
+        x = left + (point.step - first) / ((last - first) or 1.0) * (width - left - right)
+        return x, top + (high - point.value) / (high - low) * (height - top - bottom)
+
+    made = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" {FONT}>',
+        f"<title>{html.escape(title, quote=False)}</title>",
+        f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff" stroke="#d1d9e0"/>',
+    ]
+    for part in (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = top + part * (height - top - bottom)
+        told = number(round(high - part * (high - low), 9))
+        made.append(f'<path d="M{left} {y:.1f}H{width - right}" stroke="#eaeef2"/>')
+        made.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{told}</text>')
+    ends = [f"{round(step, _digits(last - first)):g}" for step in (first, last)]
+    for anchor, x, told in (("start", left, ends[0]), ("end", width - right, f"{unit} {ends[1]}")):
+        made.append(f'<text x="{x}" y="{height - bottom + 18}" text-anchor="{anchor}">{told}</text>')
+    named = [stroke for stroke in strokes if stroke.label]
+    above = height - bottom - 4 - 16 * len(named) if below else top
+    for stroke in strokes:
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in map(place, stroke.points))
+        if path:
+            made.append(f'<path d="M{path}" fill="none" stroke="{stroke.colour}" stroke-width="1.5"/>')
+    for at, stroke in enumerate(named):
+        spot = f'x="{width - right - 8}" y="{above + 16 + 16 * at}" text-anchor="end"'
+        # Lines may pass behind it.
+        halo = 'stroke="#ffffff" stroke-width="4" paint-order="stroke"'
+        told = html.escape(stroke.label, quote=False)
+        made.append(f'<text {spot} fill="{stroke.colour}" {halo}>{told}</text>')
+    return "\n".join([*made, "</svg>\n"])
+
+
+def _digits(length: float) -> int:
+    """After the point, so that the ends of an axis of this length are told to a hundredth of it, more or less."""
+    return max(0, 2 - math.floor(math.log10(length))) if length > 0 else 4
+
+
+def fell(points: Sequence[Point]) -> str:
+    """`1.92 → 0.004`; empty for fewer than two points."""
+    return f"{number(points[0].value)} → {number(points[-1].value)}" if len(points) > 1 else ""

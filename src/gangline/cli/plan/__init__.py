@@ -1,0 +1,1 @@
+"""`gangline plan`: what a job would create, and whether it fits."""

@@ -1,0 +1,1 @@
+"""Kinds, objects and replicas on a server."""

@@ -1,0 +1,1 @@
+"""`gangline run` and `gangline demo`."""

@@ -1,0 +1,1 @@
+"""Commands that start, stop or inspect long-running processes: up, down, node, scheduler, doctor."""

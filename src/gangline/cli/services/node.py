@@ -1,0 +1,56 @@
+"""`gangline node`: this machine as a node of a server."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gangline.cli.flags.node_options import NodeOptions, node_options
+from gangline.cli.flags.verb import verb
+from gangline.cli.services.up import folder_option
+from gangline.local.paths import home_folder
+
+
+@verb()
+@folder_option
+@click.option("--name", default="", help="Name of the node; by default the machine's.")
+@node_options
+@click.option(
+    "--kubeconfig", metavar="FILE", help="Kubeconfig to use instead of KUBECONFIG and ~/.kube/config."
+)
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
+def node(folder: Path | None, name: str, kubeconfig: str | None, context: str | None, **given: Any) -> int:
+    r"""Run the pods that a server binds to this machine, as processes, until interrupted.
+
+    \b
+      gangline node --kubeconfig plane.kubeconfig
+      gangline node --context lab --name box-2 --capacity nvidia.com/gpu=2
+
+    Exit codes: 0 interrupted; 1 an error.
+    """
+    chosen = name or socket.gethostname().lower()
+    return asyncio.run(_run(home_folder(folder), chosen, NodeOptions(**given), kubeconfig, context))
+
+
+async def _run(
+    folder: Path, name: str, options: NodeOptions, kubeconfig: str | None, context: str | None
+) -> int:
+    from gangline.base.clock import SystemClock
+    from gangline.kube.client import Client
+    from gangline.kube.config.connection import load
+    from gangline.kube.transport.http import HttpTransport
+    from gangline.local.home import Home
+    from gangline.node.options import settings
+    from gangline.node.standalone import run_node
+
+    chosen = settings(name=name, **options._asdict())
+    clock, home = SystemClock(), Home(folder)
+    home.prepare()
+    connection = load(kubeconfig=kubeconfig, context=context, environ=os.environ, home=Path.home())
+    async with HttpTransport(connection) as transport:
+        click.echo(f"node {name} of {connection.server}", err=True)
+        await run_node(Client(transport, clock=clock), Path.cwd(), home.pods, chosen, clock)
+    return 0

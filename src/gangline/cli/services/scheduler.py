@@ -1,0 +1,174 @@
+"""`gangline scheduler`: places the gangs of a cluster."""
+
+import asyncio
+import gc
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gangline.operator.main import GoCommand, log_level, switch
+
+
+@click.command(cls=GoCommand)
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="Kubeconfig to use instead of KUBECONFIG and ~/.kube/config; without any, the pod's service account.",
+)
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
+@click.option(
+    "--scheduler-name",
+    default="gangline",
+    show_default=True,
+    metavar="NAME",
+    help="Place pods with this schedulerName.",
+)
+@click.option(
+    "--commit",
+    type=click.Choice(["both", "bind", "pin"]),
+    default="both",
+    show_default=True,
+    help="bind: pods that name this scheduler are bound. pin: pods of another scheduler that carry our gate are let "
+    "go, with the node they are to go to.",
+)
+@switch(
+    "--no-preemption",
+    "Never make pods leave for more important gangs, or for a queue that is owed its share.",
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="After so long, what frees up is held for the gang that has waited longest; 0 is never.",
+)
+@click.option(
+    "--undo-after",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Undo a start that stays half bound for so long, where its PodGroup does not say; 0 is never.",
+)
+@click.option(
+    "--in-flight",
+    type=click.IntRange(min=1),
+    default=32,
+    show_default=True,
+    help="Bindings under way at the same time, at most.",
+)
+@click.option(
+    "--leader-elect",
+    type=bool,
+    is_flag=False,
+    flag_value=True,
+    default=True,
+    show_default=True,
+    metavar="[true|false]",
+    help="Act only while holding a Lease, so that of several schedulers one acts.",
+)
+@click.option(
+    "--leader-election-id",
+    default="gangline-scheduler",
+    show_default=True,
+    metavar="NAME",
+    help="Name of that Lease.",
+)
+@click.option(
+    "--leader-election-namespace",
+    default="",
+    metavar="NAME",
+    help="Namespace of that Lease; by default the one of the context, or the pod's own.",
+)
+@switch("--install-crds", "Bring the definitions of PodGroup and Queue on the server to this version first.")
+@click.option(
+    "--metrics-bind-address",
+    default=":8080",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where /metrics is; 0 is nowhere.",
+)
+@click.option(
+    "--health-probe-bind-address",
+    default=":8081",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where /healthz and /readyz are; 0 is nowhere.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["auto", "text", "json"]),
+    default="auto",
+    show_default=True,
+    help="How log lines look; auto is text on a terminal, else JSON.",
+)
+@click.option(
+    "--log-level",
+    "level",
+    default="info",
+    show_default=True,
+    metavar="LEVEL",
+    help="Least level to log: debug, info, warn, error.",
+)
+def scheduler(**flags: Any) -> int:
+    r"""Place the gangs of a cluster, each whole or not at all, until interrupted.
+
+    \b
+      gangline scheduler
+      gangline scheduler --context prod --leader-elect --patience 300
+
+    Runs beside kube-scheduler. Needs the definitions of PodGroup and Queue: gangline crds | kubectl apply -f -
+
+    Exit codes: 0 interrupted; 1 an error.
+    """
+    return asyncio.run(_run(flags))
+
+
+async def _run(flags: Mapping[str, Any]) -> int:
+    from gangline.base.clock import SystemClock
+    from gangline.base.log import LogFormat, configure
+    from gangline.kube.config.connection import load
+    from gangline.operator.scheduler_process import run_scheduler
+
+    # Nearly all that is made here is a cache, or gone in a moment: looking for cycles in it serves nobody.
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+    configure(log_level(flags["level"]), LogFormat(flags["log_format"]))
+    connection = load(
+        kubeconfig=flags["kubeconfig"], context=flags["context"], environ=os.environ, home=Path.home()
+    )
+    await run_scheduler(connection, settings_of(flags), SystemClock())
+    return 0
+
+
+def settings_of(flags: Mapping[str, Any]) -> Any:
+    """What the flags mean, by their names with underscores: a `scheduler.settings.ProcessSettings`."""
+    from gangline.scheduler.settings import ProcessSettings, SchedulerSettings
+    from gangline.scheduler.types.cycle import Policy
+
+    makes_room = not flags["no_preemption"]
+    patience = timedelta(seconds=flags["patience"]) if flags["patience"] else None
+    undo = flags["undo_after"]
+    rules = SchedulerSettings(
+        name=flags["scheduler_name"],
+        binds=flags["commit"] in ("both", "bind"),
+        pins=flags["commit"] in ("both", "pin"),
+        policy=Policy(patience=patience, preemption=makes_room, reclaim=makes_room),
+        timeout=timedelta(seconds=undo) if undo else SchedulerSettings().timeout,
+        undoes=bool(undo),
+        at_once=flags["in_flight"],
+    )
+    return ProcessSettings(
+        scheduler=rules,
+        metrics_address=flags["metrics_bind_address"],
+        probe_address=flags["health_probe_bind_address"],
+        leader_elect=flags["leader_elect"],
+        lease=flags["leader_election_id"],
+        lease_namespace=flags["leader_election_namespace"],
+        install_crds=flags["install_crds"],
+    )

@@ -1,0 +1,189 @@
+"""`gangline up` and `gangline down`: a control plane on this machine that stays."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gangline.base.errors import InputError
+from gangline.cli.flags.node_options import NodeOptions, node_options
+from gangline.cli.flags.verb import verb
+from gangline.local.paths import home_folder
+
+OPEN = (
+    "warning: the API server listens on {}: whoever reaches it and has the token runs commands here, as you; "
+    "leave out --bind to keep it to this machine"
+)
+SILENT = "it said nothing (is there room on the disk?)"
+PATIENCE = 60.0
+"""Seconds to wait for a plane to come up or go down."""
+
+folder_option = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Folder of the plane; by default the user's state folder.",
+)
+
+
+@verb()
+@folder_option
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the API server; chosen once and kept by default.",
+)
+@click.option(
+    "--bind",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address that the API server listens on; 0.0.0.0 for all.",
+)
+@node_options
+@click.option(
+    "--default-scheduler",
+    "scheduler",
+    type=click.Choice(["fit", "none"]),
+    default="fit",
+    help="Who binds pods of default-scheduler: the plane, to a node that fits, or nobody here.",
+)
+@click.option(
+    "--gang",
+    is_flag=True,
+    help="Start every job as a gang: all of its pods or none. Without, jobs with a schedulingPolicy.",
+)
+@click.option("--detach", is_flag=True, help="Return when the plane is ready, and leave it running.")
+def up(
+    folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, detach: bool, **node: Any
+) -> int:
+    r"""Start a control plane on this machine: API server, node, operator, scheduler. State survives a restart.
+
+    \b
+      gangline up                                  until interrupted
+      gangline up --detach                         in the background, until gangline down
+      gangline up --detach --capacity nvidia.com/gpu=8 --gang
+      kubectl --kubeconfig ~/.local/state/gangline/kubeconfig get pods -A
+
+    Exit codes: 0; 1 an error, such as a port that is taken.
+    """
+    from gangline.local.home import Home
+    from gangline.local.listen import binding
+    from gangline.node.options import settings
+
+    # Wrong input is told here, not in the log of a process in the background.
+    place, options = binding(bind), NodeOptions(**node)
+    settings(**options._asdict())
+    home = Home(home_folder(folder))
+    home.prepare()
+    running = home.running()
+    if running is not None:
+        raise InputError(
+            f"{home.folder}: a plane is running already (process {running}); stop it with gangline down"
+        )
+    home.forget()
+    if place.is_open:
+        click.echo(OPEN.format(place.host), err=True)
+    if detach:
+        words = ["--port", str(port), "--bind", place.host, "--default-scheduler", scheduler]
+        words += ["--gang"] if gang else []
+        return _detached(home.folder, [*words, *options.words()])
+    return asyncio.run(_up(home.folder, port, place.host, options, binds=scheduler == "fit", gang=gang))
+
+
+async def _up(folder: Path, port: int, bind: str, options: NodeOptions, *, binds: bool, gang: bool) -> int:
+    import msgspec
+
+    from gangline.base.certs import authority
+    from gangline.base.clock import SystemClock
+    from gangline.cli.run.kept_files import in_state, tidy
+    from gangline.local.cluster import LocalSettings
+    from gangline.local.home import Home
+    from gangline.local.listen import Binding
+    from gangline.local.plane import PlaneSettings
+    from gangline.node.options import settings
+    from gangline.operator.settings import LOCAL, LOCAL_GANGS
+    from gangline.operator.wiring import embedded
+
+    home, clock, place = Home(folder), SystemClock(), Binding(bind)
+    plane = PlaneSettings(
+        host=place.host, port=home.port(port), certificates=home.certificates, token=home.token()
+    )
+    local = LocalSettings(
+        folder=Path.cwd(),
+        logs=home.pods,
+        state=home.state,
+        plane=plane,
+        node=msgspec.structs.replace(settings(**options._asdict()), artifacts=in_state(home).pattern),
+        binds=binds,
+    )
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # Claimed until all of it has ended: `gangline down` then returns when nothing is left, ports included.
+    with home.claimed():
+        async with embedded(local, clock, LOCAL_GANGS if gang else LOCAL) as cluster:
+            issued = authority(home.certificates, place.names(), clock.now())
+            home.keep_port(plane.port)
+            home.write_kubeconfig(cluster.url, issued.ca)
+            home.announce()
+            click.echo(f"control plane ready: {cluster.url}", err=True)
+            click.echo(f"kubectl --kubeconfig {home.kubeconfig} get pods -A", err=True)
+            await stop.wait()
+        tidy(home)
+    return 0
+
+
+def _detached(folder: Path, options: list[str]) -> int:
+    from gangline.local.home import Home
+
+    home = Home(folder)
+    command = [sys.executable, "-m", "gangline", "up", "--dir", str(folder), *options]
+    with home.log.open("ab") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
+        )
+    end = time.monotonic() + PATIENCE
+    while home.running() != process.pid:
+        if process.poll() is not None or time.monotonic() > end:
+            last = home.log.read_text(errors="replace").strip().splitlines()[-1:] or [SILENT]
+            raise InputError(f"{home.folder}: the plane did not start: {last[0]}; see {home.log}")
+        time.sleep(0.05)
+    click.echo(f"control plane ready (process {process.pid})", err=True)
+    click.echo(f"kubectl --kubeconfig {home.kubeconfig} get pods -A", err=True)
+    return 0
+
+
+@verb()
+@folder_option
+def down(folder: Path | None) -> int:
+    r"""Stop the control plane of this machine. What it stored stays.
+
+    \b
+      gangline down
+      gangline down --dir /tmp/plane
+
+    Exit codes: 0, also if none was running; 1 it does not end.
+    """
+    from gangline.local.home import Home
+
+    home = Home(home_folder(folder))
+    pid = home.running()
+    if pid is None:
+        click.echo(f"no plane is running in {home.folder}", err=True)
+        return 0
+    os.kill(pid, signal.SIGTERM)
+    end = time.monotonic() + PATIENCE
+    while home.running() == pid:
+        if time.monotonic() > end:
+            raise InputError(f"{home.folder}: process {pid} does not end; look at {home.log}")
+        time.sleep(0.05)
+    click.echo("stopped", err=True)
+    return 0

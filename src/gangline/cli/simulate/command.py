@@ -1,0 +1,134 @@
+"""`gangline simulate`: the scheduler's engine on virtual time, on jobs of a trace or made-up ones."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from gangline.base.errors import InputError
+from gangline.cli.flags.durations import DURATION
+from gangline.cli.flags.verb import verb
+
+CAPACITY = "cpu=96,memory=1Ti,nvidia.com/gpu=8"
+MOST_NODES = 100_000
+
+
+@verb()
+@click.option(
+    "--nodes", type=click.IntRange(1, MOST_NODES), default=100, show_default=True, help="How many nodes."
+)
+@click.option(
+    "--node",
+    "parks",
+    multiple=True,
+    metavar="[COUNT*]AMOUNTS",
+    help=f"What a node offers ({CAPACITY}); with counts, several kinds of node, instead of --nodes.",
+)
+@click.option(
+    "--trace", type=click.Path(), metavar="FILE", help="The jobs: CSV, or a JSON object per line; - is stdin."
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), default=1000, show_default=True, help="How many jobs to make up."
+)
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Other made-up jobs for every other number."
+)
+@click.option("--mix", metavar="SIZE:SHARE,...", help="Sizes of made-up gangs, and how common they are.")
+@click.option("--request", metavar="AMOUNTS", help="What each member of a made-up gang needs.")
+@click.option(
+    "--load",
+    type=click.FloatRange(0.0, min_open=True),
+    default=0.9,
+    show_default=True,
+    help="How much made-up work comes in for what the nodes can do.",
+)
+@click.option(
+    "--duration",
+    type=DURATION,
+    default="30m",
+    show_default=True,
+    help="The middle of how long made-up jobs run.",
+)
+@click.option(
+    "--priorities", metavar="PRIORITY:SHARE,...", help="Priorities of made-up jobs, and how common they are."
+)
+@click.option(
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME[=WEIGHT][,AMOUNTS]",
+    help="A queue, its weight and its cap.",
+)
+@click.option(
+    "--patience",
+    type=DURATION,
+    default="5m",
+    show_default=True,
+    help="How long a gang is passed by smaller ones; 0: for ever.",
+)
+@click.option("--no-preemption", is_flag=True, help="Nobody has to leave for a more important gang.")
+@click.option("--no-reclaim", is_flag=True, help="Queues take nothing back from one another.")
+@click.option(
+    "--grace", type=DURATION, default="30s", show_default=True, help="How long a pod takes to leave."
+)
+@click.option(
+    "--checkpoint",
+    type=DURATION,
+    default="0",
+    help="How often jobs save their work; without it all is lost when they have to leave.",
+)
+@click.option(
+    "--cycle",
+    type=DURATION,
+    default="1s",
+    show_default=True,
+    help="At most one round of decisions in this time.",
+)
+@click.option(
+    "--log",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write every event there, a JSON object per line.",
+)
+@click.option(
+    "--plots",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Draw use and waiting over time there, as SVG.",
+)
+@click.option(
+    "-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print."
+)
+def simulate(**given: object) -> int:
+    r"""See how long gangs wait and how full the nodes are, without a cluster: hours of it in seconds.
+
+    The decisions are those of the scheduler, on virtual time: whole gangs, priorities, queues with weights and caps,
+    preemption, patience. The same jobs, nodes and options give the same result, and the same log, byte for byte.
+
+    \b
+      gangline simulate --nodes 100 --jobs 2000 --load 1.1
+      gangline simulate --node 80*cpu=96,memory=1Ti,nvidia.com/gpu=8 --node 20*cpu=64,memory=256Gi --trace jobs.csv
+      gangline simulate --queue research=3 --queue product=1,nvidia.com/gpu=200 --priorities 0:9,10:1 -o json
+
+    A trace has the columns arrival, members, request, duration, and if wanted queue, priority, name and least; times
+    are seconds, and a request is cpu=8 memory=64Gi. More in docs/simulate.md.
+
+    Exit codes: 0; 1 an error of input.
+    """
+    # Imported here: the engine and numpy take a while to load.
+    from gangline.cli.simulate import run
+
+    wanted = run.wanted(given)
+    done = run.run(wanted, Path(str(given["log"])) if given["log"] else None)
+    if given["plots"]:
+        run.draw(done, Path(str(given["plots"])))
+    sys.stdout.write(run.as_json(done) if given["form"] == "json" else run.as_text(done))
+    return 0
+
+
+def whole(text: object) -> int:
+    """A count in front of `*`. Raises `InputError`."""
+    try:
+        return int(str(text))
+    except ValueError as error:
+        raise InputError(f"--node: {text!r} is not a number of nodes") from error

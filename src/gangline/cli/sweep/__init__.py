@@ -1,0 +1,1 @@
+"""`gangline sweep`."""

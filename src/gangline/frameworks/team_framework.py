@@ -1,0 +1,58 @@
+"""What most frameworks say alike: a new kind says only what is its own, which is at least its wiring."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic
+
+from gangline.api.kubeflow.training import JobKind, ReplicaSpec, RunPolicy
+from gangline.frameworks import condition_messages
+from gangline.frameworks.replica_counts import all_succeeded, counts
+from gangline.jobs.defaults import defaulted
+from gangline.jobs.framework import Addresses, J, PodEdits, Problem, Told, Verdict
+from gangline.jobs.pods.replicas import Gang, Member
+
+
+class TeamFramework(Generic[J]):
+    """A team led by its first replica type: the job runs while that type does, and succeeds when all of it has.
+
+    A subclass sets `facts` and writes `wiring`. Everything else may be written anew.
+    """
+
+    facts: JobKind
+
+    def default(self, job: J) -> J:
+        return defaulted(job, self.facts)
+
+    def validate(self, job: J) -> Iterable[Problem]:
+        return ()
+
+    def replicas(self, job: J) -> Mapping[str, ReplicaSpec]:
+        found: Mapping[str, ReplicaSpec] = getattr(_spec(job), self.facts.attribute)
+        return found
+
+    def run_policy(self, job: J) -> RunPolicy:
+        found: RunPolicy = _spec(job).run_policy
+        return found
+
+    def wiring(self, job: J, member: Member, addresses: Addresses) -> PodEdits:
+        raise NotImplementedError(f"{type(self).__name__} must say how a member finds the others")
+
+    def verdict(self, job: J, gang: Gang) -> Verdict:
+        leader = self.leader(job)
+        succeeded = all_succeeded(self.replicas(job), gang, leader)
+        return condition_messages.verdict(
+            job, succeeded=succeeded, running=counts(gang, leader).active > 0, led=True
+        )
+
+    def leader(self, job: J) -> str:
+        """The replica type that speaks for the job."""
+        return self.facts.needed or self.facts.types[0]
+
+    def failure(self, job: J, kind: str, count: int) -> Told:
+        return condition_messages.failure(job, kind, count)
+
+    def tolerates(self, job: J, kind: str) -> bool:
+        return False
+
+
+def _spec(job: Any) -> Any:
+    return job.spec

@@ -1,0 +1,1 @@
+"""What to do about a job, decided on values. Pure."""

@@ -1,0 +1,352 @@
+"""How to reach a server: from a kubeconfig, or from inside a pod.
+
+Order: the file asked for, `KUBECONFIG` (a list, merged, first wins), `~/.kube/config`, the pod's service account.
+Every problem is one line: file, field, what was found, what to write. None of them shows a credential.
+"""
+
+import base64
+import binascii
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from gangline.base.clock import Clock, SystemClock
+from gangline.kube.config.credentials import Anonymous, Basic, Credentials, StaticToken, TokenFile
+from gangline.kube.config.files import read_bytes
+from gangline.kube.config.kubeconfig import (
+    Cluster,
+    Context,
+    Entry,
+    File,
+    Kubeconfig,
+    User,
+    known,
+    merge,
+    pick,
+    read,
+)
+from gangline.kube.config.proxy import checked_proxy, proxy_for, without_password
+from gangline.kube.config.tls import TLS, ClientCertificate, Pem
+from gangline.kube.errors import ConfigError
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Impersonation(msgspec.Struct, frozen=True):
+    """Somebody else to act as; the server decides whether we may."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Headers, several with the same name when there are several groups: do not put them into a dict."""
+        return (
+            ("Impersonate-User", self.user),
+            *((("Impersonate-Uid", self.uid),) if self.uid else ()),
+            *(("Impersonate-Group", group) for group in self.groups),
+            *(
+                # Header names allow few characters; the server undoes percent signs.
+                (f"Impersonate-Extra-{quote(name, safe='')}", value)
+                for name, values in self.extra.items()
+                for value in values
+            ),
+        )
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything needed to talk to one server. Its repr is safe to print."""
+
+    server: str
+    """`scheme://host:port/base-path`, no trailing slash."""
+    namespace: str = "default"
+    context: str = ""
+    source: str = ""
+    """Where it was found, for `using context X from FILE`."""
+    tls: TLS | None = None
+    """None for plain HTTP."""
+    proxy: str | None = None
+    impersonate: Impersonation | None = None
+    credentials: Credentials = Anonymous()
+
+    def __repr__(self) -> str:
+        return (
+            f"Connection(server={self.server!r}, namespace={self.namespace!r}, context={self.context!r}, "
+            f"source={self.source!r}, tls={self.tls!r}, proxy={self.proxy and without_password(self.proxy)!r}, "
+            f"impersonate={self.impersonate!r}, credentials={self.credentials!r})"
+        )
+
+
+def load(
+    *,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    cluster: str | None = None,
+    user: str | None = None,
+    namespace: str | None = None,
+    environ: Mapping[str, str],
+    home: Path,
+    service_account: Path = SERVICE_ACCOUNT,
+    interactive: bool | None = None,
+    clock: Clock | None = None,
+) -> Connection:
+    """The connection that the flags, the environment and the files describe.
+
+    Reads files, starts nothing and connects nowhere: exec plugins run with the first request. `interactive` says
+    whether a plugin may ask somebody; by default, whether standard input is a terminal. Raises `ConfigError`.
+    """
+    clock = clock or SystemClock()
+    files = _files(kubeconfig, environ, home)
+    if not files:
+        asked = {"--context": context, "--cluster": cluster, "--user": user}
+        _need_service_account(asked, environ)
+        return in_cluster(environ=environ, root=service_account, namespace=namespace, clock=clock)
+    config = merge([read(file) for file in files])
+    if config.empty:
+        raise ConfigError(f"{config.shown}: is empty; add a cluster with kubectl config or pass --kubeconfig")
+    name, chosen = _context(config, context, cluster)
+    found = _cluster(config, chosen, cluster)
+    person = _user(config, chosen, user)
+    server, tls = _server(found), _tls(found, person)
+    return Connection(
+        server=server,
+        namespace=namespace or chosen.value.namespace or "default",
+        context=name,
+        source=chosen.file.shown,
+        tls=tls if server.startswith("https:") else None,
+        proxy=_proxy(found, server, environ),
+        impersonate=_impersonation(person),
+        credentials=_credentials(person, found, tls, environ, _terminal(interactive), clock),
+    )
+
+
+def in_cluster(
+    *,
+    environ: Mapping[str, str],
+    root: Path = SERVICE_ACCOUNT,
+    namespace: str | None = None,
+    clock: Clock | None = None,
+) -> Connection:
+    """The connection of a pod to its own cluster. Raises `ConfigError` when this is no pod."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        raise ConfigError(
+            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is not a pod"
+        )
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    where = "service account (does the pod set automountServiceAccountToken: false?)"
+    token = TokenFile(root / "token", where, clock or SystemClock())
+    token.read()
+    ca = Pem(where, file=root / "ca.crt")
+    ca.read()
+    return Connection(
+        server=server,
+        namespace=namespace or read_bytes(root / "namespace", where).decode(errors="replace").strip(),
+        context="in-cluster",
+        source=str(root),
+        tls=TLS(ca=ca),
+        proxy=proxy_for(server, environ),
+        credentials=token,
+    )
+
+
+def _files(kubeconfig: str | None, environ: Mapping[str, str], home: Path) -> list[File]:
+    """The files to read. Empty: there is only the default one, and it does not exist."""
+    if kubeconfig:
+        return [_file(Path(kubeconfig), home)]
+    listed = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    present = [_file(path, home) for path in listed if _present(path)]
+    if listed and not present:
+        names = ", ".join(_file(path, home).shown for path in listed)
+        raise ConfigError(f"KUBECONFIG: {names}: no such file; correct the variable or unset it")
+    default = home / ".kube" / "config"
+    return present or ([_file(default, home)] if _present(default) else [])
+
+
+def _present(path: Path) -> bool:
+    """Whether there is something to read, or something that keeps us from looking: reading then says what."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _file(path: Path, home: Path) -> File:
+    shown = f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+    return File(path, shown)
+
+
+def _need_service_account(asked: Mapping[str, str | None], environ: Mapping[str, str]) -> None:
+    for flag, value in asked.items():
+        if value:
+            raise ConfigError(f'{flag}: names "{value}", but there is no kubeconfig; pass --kubeconfig')
+    if not environ.get("KUBERNETES_SERVICE_HOST"):
+        raise ConfigError(
+            "~/.kube/config: no such file, KUBECONFIG is not set and this is not a pod; pass --kubeconfig"
+        )
+
+
+def _context(config: Kubeconfig, flag: str | None, cluster: str | None) -> tuple[str, Entry[Context]]:
+    if flag:
+        return flag, pick(config.contexts, flag, listed_in="contexts", where=f"{config.shown}: --context")
+    name, where = config.current_context, f"{config.current_context_in}: current-context"
+    if name:
+        return name, pick(config.contexts, name, listed_in="contexts", where=where)
+    if cluster and cluster in config.clusters:
+        return "", Entry(config.clusters[cluster].file, "", Context())
+    raise ConfigError(
+        f"{config.shown}: current-context: is not set; pass --context; {known(config.contexts)}"
+    )
+
+
+def _cluster(config: Kubeconfig, context: Entry[Context], flag: str | None) -> Entry[Cluster]:
+    where = f"{config.shown}: --cluster" if flag else context.where("cluster")
+    name = flag or context.value.cluster
+    if not name:
+        raise ConfigError(f"{where}: is missing; name a cluster; {known(config.clusters)}")
+    return pick(config.clusters, name, listed_in="clusters", where=where)
+
+
+def _user(config: Kubeconfig, context: Entry[Context], flag: str | None) -> Entry[User]:
+    where = f"{config.shown}: --user" if flag else context.where("user")
+    name = flag or context.value.user
+    if not name:
+        return Entry(context.file, "users", User())
+    return pick(config.users, name, listed_in="users", where=where)
+
+
+def _server(cluster: Entry[Cluster]) -> str:
+    where, url = cluster.where("server"), cluster.value.server
+    if not url:
+        raise ConfigError(f"{where}: is missing; write https://HOST:PORT")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    # What has an @ may hold a password: it is not shown.
+    if "@" in url:
+        raise ConfigError(f"{where}: has a user or an @ in it; write https://HOST:PORT")
+    if not usable or not url.isprintable() or " " in url:
+        raise ConfigError(f'{where}: is "{url}", which is not an http or https URL; write https://HOST:PORT')
+    if "?" in url or "#" in url:
+        raise ConfigError(f'{where}: is "{url}"; leave out everything from the ? or # on')
+    return url.rstrip("/")
+
+
+def _tls(cluster: Entry[Cluster], user: Entry[User]) -> TLS:
+    value = cluster.value
+    ca = _pem(cluster, "certificate-authority", value.certificate_authority, value.certificate_authority_data)
+    if ca and value.insecure_skip_tls_verify:
+        raise ConfigError(
+            f"{cluster.where('insecure-skip-tls-verify')}: is true although there is a certificate-authority; "
+            "remove one of them"
+        )
+    return TLS(
+        ca=ca,
+        client=_client_certificate(user),
+        server_name=value.tls_server_name or None,
+        insecure=value.insecure_skip_tls_verify,
+    )
+
+
+def _client_certificate(user: Entry[User]) -> ClientCertificate | None:
+    value = user.value
+    certificate = _pem(user, "client-certificate", value.client_certificate, value.client_certificate_data)
+    key = _pem(user, "client-key", value.client_key, value.client_key_data)
+    if certificate and key:
+        return ClientCertificate(certificate, key)
+    for have, name, lacks in (
+        (certificate, "client-certificate", "client-key"),
+        (key, "client-key", "client-certificate"),
+    ):
+        if have:
+            raise ConfigError(f"{user.where(lacks)}: is missing; {name} needs it")
+    return None
+
+
+def _pem(entry: Entry[Cluster] | Entry[User], field: str, path: str, data: str) -> Pem | None:
+    """Inline data goes before a file, as kubectl has it. A file is read once here, to complain early."""
+    if data:
+        where = entry.where(f"{field}-data")
+        try:
+            return Pem(where, data=base64.b64decode("".join(data.split()), validate=True))
+        except (binascii.Error, ValueError):
+            raise ConfigError(f"{where}: is not base64; encode the PEM file with base64") from None
+    if path:
+        pem = Pem(entry.where(field), file=_beside(entry.file, path))
+        pem.read()
+        return pem
+    return None
+
+
+def _beside(file: File, path: str) -> Path:
+    return file.path.parent / path
+
+
+def _proxy(cluster: Entry[Cluster], server: str, environ: Mapping[str, str]) -> str | None:
+    if cluster.value.proxy_url:
+        return checked_proxy(cluster.value.proxy_url, cluster.where("proxy-url"))
+    return proxy_for(server, environ)
+
+
+def _impersonation(user: Entry[User]) -> Impersonation | None:
+    value = user.value
+    if not value.as_:
+        if value.as_uid or value.as_groups or value.as_user_extra:
+            raise ConfigError(f"{user.where('as')}: is missing; as-uid, as-groups and as-user-extra need it")
+        return None
+    found = Impersonation(value.as_, value.as_groups, value.as_uid, value.as_user_extra)
+    for name, text in found.headers():
+        if not text.isprintable():
+            raise ConfigError(f"{user.where('as')}: {name} would hold a line break or control character")
+    return found
+
+
+def _credentials(
+    user: Entry[User],
+    cluster: Entry[Cluster],
+    tls: TLS,
+    environ: Mapping[str, str],
+    interactive: bool,
+    clock: Clock,
+) -> Credentials:
+    """The one way to say who we are. A token goes before an exec plugin, a file before inline, as in kubectl."""
+    value = user.value
+    if value.auth_provider is not None:
+        raise ConfigError(
+            f'{user.where("auth-provider")}: is "{value.auth_provider.name}", which Kubernetes has removed; '
+            "use the exec plugin of that provider"
+        )
+    if (value.token or value.token_file) and (value.username or value.password):
+        raise ConfigError(f"{user.where('token')}: stands beside username and password; remove one of them")
+    if value.token_file:
+        file = TokenFile(_beside(user.file, value.token_file), user.where("tokenFile"), clock)
+        file.read()
+        return file
+    if value.token:
+        return StaticToken(value.token.strip(), user.where("token"))
+    if value.username or value.password:
+        return Basic(value.username, value.password)
+    if value.exec is not None:
+        # Imported here: only plugins need an event loop, and importing one takes long.
+        from gangline.kube.config.exec_plugin import ExecPlugin, cluster_info
+
+        info = cluster_info(cluster, tls.ca) if value.exec.provide_cluster_info else {}
+        return ExecPlugin(
+            user, value.exec, cluster=info, environ=environ, interactive=interactive, clock=clock
+        )
+    return Anonymous()
+
+
+def _terminal(interactive: bool | None) -> bool:
+    # A process without standard input has None there.
+    return interactive if interactive is not None else bool(sys.stdin and sys.stdin.isatty())

@@ -1,0 +1,267 @@
+"""Exec plugins: a program that prints a credential (client.authentication.k8s.io, v1 and v1beta1)."""
+
+import asyncio
+import base64
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from gangline.api.meta import JSON, Wire
+from gangline.base.clock import Clock
+from gangline.kube.config.credentials import bearer
+from gangline.kube.config.kubeconfig import Cluster, Entry, Exec, User
+from gangline.kube.config.run_program import Program, run
+from gangline.kube.config.tls import ClientCertificate, Pem
+from gangline.kube.errors import ConfigError
+
+GROUP = "client.authentication.k8s.io"
+VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
+
+PATIENCE = timedelta(seconds=60)
+"""How long a plugin may take by itself."""
+PATIENCE_WITH_A_PERSON = timedelta(minutes=10)
+"""How long it may take when it can ask somebody: logins in a browser are slow."""
+MARGIN = timedelta(seconds=60)
+"""Renew this long before the end, or at 9/10 of a short life."""
+
+_VERSION = re.compile(rf"{re.escape(GROUP)}/v\d\w{{0,8}}")
+_SECRET_NAME = re.compile(r"secret|passw|token|key|credential|auth", re.IGNORECASE)
+
+
+class _Status(Wire, frozen=True):
+    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+
+    def __repr__(self) -> str:
+        return "_Status(…)"
+
+
+class _ExecCredential(Wire, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    status: _Status | None = None
+
+
+class _Credential(msgspec.Struct, frozen=True):
+    headers: Mapping[str, str]
+    certificate: ClientCertificate | None
+    renew_at: datetime | None
+
+    def __repr__(self) -> str:
+        return f"_Credential(renew_at={self.renew_at})"
+
+
+class ExecPlugin:
+    """Credentials from a program, kept until shortly before they expire or are rejected.
+
+    However many requests wait, the program runs once and all of them share what came of it. Cancelling the request
+    that runs it ends the program; the next one in line starts it again. The constructor checks the entry and
+    raises `ConfigError`; the program is started by the first request.
+    """
+
+    def __init__(
+        self,
+        entry: Entry[User],
+        spec: Exec,
+        *,
+        cluster: JSON,
+        environ: Mapping[str, str],
+        interactive: bool,
+        clock: Clock,
+    ) -> None:
+        _check(entry, spec)
+        self._where = entry.where("exec")
+        self._spec, self._clock = spec, clock
+        self._mode = spec.interactive_mode or "IfAvailable"
+        self._interactive = interactive and self._mode != "Never"
+        self._patience = PATIENCE_WITH_A_PERSON if self._interactive else PATIENCE
+        self._program = Program(
+            _command(spec.command, entry.file.path.parent),
+            spec.args,
+            {
+                **environ,
+                **{variable.name: variable.value for variable in spec.env},
+                "KUBERNETES_EXEC_INFO": self._info(cluster),
+            },
+            self._interactive,
+        )
+        self._lock = asyncio.Lock()
+        self._current: _Credential | None = None
+        self._failure = ""
+        self._runs = 0
+
+    async def headers(self) -> Mapping[str, str]:
+        return (await self._credential()).headers
+
+    async def client_certificate(self) -> ClientCertificate | None:
+        return (await self._credential()).certificate
+
+    def rejected(self, sent: Mapping[str, str] | None = None) -> bool:
+        if self._current is not None and sent in (None, self._current.headers):
+            self._current = None
+        return True
+
+    def __repr__(self) -> str:
+        return f"ExecPlugin({self._spec.command!r})"
+
+    async def _credential(self) -> _Credential:
+        if self._current is not None and self._fresh(self._current):
+            return self._current
+        runs = self._runs
+        async with self._lock:
+            if self._runs != runs:  # it ran while this request waited
+                if self._current is not None:
+                    return self._current
+                if self._failure:
+                    raise ConfigError(self._failure)
+            return await self._renew()
+
+    def _fresh(self, credential: _Credential) -> bool:
+        return credential.renew_at is None or self._clock.now() < credential.renew_at
+
+    async def _renew(self) -> _Credential:
+        try:
+            credential = self._read(await self._run())
+        except ConfigError as error:
+            self._current, self._failure = None, str(error)
+            self._runs += 1
+            raise
+        self._current, self._failure = credential, ""
+        self._runs += 1
+        return credential
+
+    async def _run(self) -> bytes:
+        if self._mode == "Always" and not self._interactive:
+            raise ConfigError(
+                f"{self._where}.interactiveMode: is Always, but standard input is not a terminal; run this in one"
+            )
+        try:
+            outcome = await run(self._program, self._patience, self._clock)
+        except FileNotFoundError:
+            raise ConfigError(self._missing()) from None
+        except OSError as error:
+            raise ConfigError(f"{self._named('cannot be started')}: {error.strerror}") from None
+        if outcome.code is None:
+            problem = f"did not finish in {self._patience.total_seconds():.0f} s"
+        elif outcome.code:
+            problem = f"failed with exit code {outcome.code}"
+        else:
+            return outcome.stdout
+        raise ConfigError(f"{self._named(problem)}{self._last_line(outcome.stderr)}")
+
+    def _read(self, stdout: bytes) -> _Credential:
+        """What the plugin printed. Messages name fields only: stdout is the secret itself."""
+        try:
+            answer = msgspec.json.decode(stdout, type=_ExecCredential)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise ConfigError(
+                self._named("printed something that is not an ExecCredential in JSON")
+            ) from None
+        if (answer.kind, answer.api_version) != ("ExecCredential", self._spec.api_version):
+            found = answer.api_version if _VERSION.fullmatch(answer.api_version) else "something else"
+            raise ConfigError(
+                f"{self._named(f'answered with {found}')}, not an ExecCredential of {self._spec.api_version}; "
+                "set exec.apiVersion to what it speaks"
+            )
+        status = answer.status or _Status()
+        certificate = self._certificate(status)
+        if not status.token and certificate is None:
+            raise ConfigError(self._named("answered with neither a token nor a client certificate"))
+        headers = bearer(status.token, f"{self._where}: token of the plugin") if status.token else {}
+        return _Credential(headers, certificate, self._renew_at(status.expiration_timestamp))
+
+    def _certificate(self, status: _Status) -> ClientCertificate | None:
+        if bool(status.client_certificate_data) != bool(status.client_key_data):
+            raise ConfigError(
+                self._named("answered with only one of clientCertificateData and clientKeyData")
+            )
+        if not status.client_certificate_data:
+            return None
+        return ClientCertificate(
+            Pem(
+                f"{self._where}: clientCertificateData of the plugin", status.client_certificate_data.encode()
+            ),
+            Pem(f"{self._where}: clientKeyData of the plugin", status.client_key_data.encode()),
+        )
+
+    def _renew_at(self, expires: datetime | None) -> datetime | None:
+        return expires and expires - min(MARGIN, (expires - self._clock.now()) / 10)
+
+    def _info(self, cluster: JSON) -> str:
+        spec: JSON = {"interactive": self._interactive}
+        if self._spec.provide_cluster_info:
+            spec["cluster"] = cluster
+        info = {"apiVersion": self._spec.api_version, "kind": "ExecCredential", "spec": spec}
+        return msgspec.json.encode(info).decode()
+
+    def _named(self, problem: str) -> str:
+        return f'{self._where}: plugin "{self._spec.command}" {problem}'
+
+    def _missing(self) -> str:
+        hint = " ".join(self._spec.install_hint.split()) or "install it or correct the command"
+        return f'{self._where}.command: "{self._spec.command}" is not installed; {hint}'
+
+    def _last_line(self, stderr: bytes | None) -> str:
+        if stderr is None:
+            return "; its own messages are above"
+        lines = stderr.decode(errors="replace").split("\n")
+        line = next((text.strip() for text in reversed(lines) if text.strip()), "")
+        for secret in _secrets(self._spec):
+            line = line.replace(secret, "***")
+        line = "".join(letter for letter in line if letter.isprintable())
+        return f": {_short(line)}" if line else ", and said nothing on stderr"
+
+
+def cluster_info(entry: Entry[Cluster], ca: Pem | None) -> JSON:
+    """What a plugin with `provideClusterInfo` is told about the cluster."""
+    cluster = entry.value
+    extensions = (item.extension for item in cluster.extensions if item.name == f"{GROUP}/exec")
+    info: JSON = {
+        "server": cluster.server,
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": base64.b64encode(ca.read()).decode() if ca else "",
+        "proxy-url": cluster.proxy_url,
+        "config": next(extensions, None),
+    }
+    return {name: value for name, value in info.items() if value or name == "server"}
+
+
+def _check(entry: Entry[User], spec: Exec) -> None:
+    if spec.api_version not in VERSIONS:
+        found = f'is "{spec.api_version}", which is not supported' if spec.api_version else "is missing"
+        raise ConfigError(f"{entry.where('exec.apiVersion')}: {found}; use {' or '.join(VERSIONS)}")
+    if not spec.command:
+        raise ConfigError(f"{entry.where('exec.command')}: is missing; name the program to run")
+    modes = ("Never", "IfAvailable", "Always")
+    # v1 made it a required field; kubectl insists on it, too.
+    optional = spec.api_version != VERSIONS[0]
+    if spec.interactive_mode not in modes and not (optional and not spec.interactive_mode):
+        found = f'is "{spec.interactive_mode}"' if spec.interactive_mode else "is missing"
+        raise ConfigError(f"{entry.where('exec.interactiveMode')}: {found}; use {', '.join(modes)}")
+
+
+def _command(command: str, folder: Path) -> str:
+    """A bare name is looked up on PATH; anything with a slash starts at the kubeconfig's folder."""
+    return str(folder.absolute() / command) if "/" in command else command
+
+
+def _secrets(spec: Exec) -> list[str]:
+    """What a plugin was given and must not echo into our messages, by the usual names of such things."""
+    found = [variable.value for variable in spec.env if _SECRET_NAME.search(variable.name)]
+    for argument, following in zip(spec.args, [*spec.args[1:], ""], strict=False):
+        name, equals, value = argument.partition("=")
+        if name.startswith("-") and _SECRET_NAME.search(name):
+            found.append(value if equals else following)
+    # Short ones would tear holes into ordinary words.
+    return sorted((value for value in found if len(value) >= 4), key=len, reverse=True)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 300 else f"{text[:300]}…"

@@ -1,0 +1,123 @@
+"""TLS towards a server: which roots to trust, which client certificate to show.
+
+PEM that lives in a file is read each time a context is built, so a rotated certificate is picked up by the
+next context. Nothing here prints key material: reprs name fields, errors name fields and files.
+"""
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Never
+
+import msgspec
+
+from gangline.kube.config.files import read_bytes
+from gangline.kube.errors import ConfigError
+
+
+class Pem(msgspec.Struct, frozen=True):
+    """A certificate or key, inline or in a file, and the configuration field it came from."""
+
+    where: str
+    """`FILE: FIELD`, the start of every message about it."""
+    data: bytes = b""
+    file: Path | None = None
+
+    def read(self) -> bytes:
+        """The PEM text. Raises `ConfigError` when its file cannot be read."""
+        return self.data if self.file is None else read_bytes(self.file, self.where)
+
+    def __repr__(self) -> str:
+        return f"Pem({self.where!r})"
+
+
+class ClientCertificate(msgspec.Struct, frozen=True):
+    """What we show a server that asks who we are."""
+
+    certificate: Pem
+    key: Pem
+
+
+class TLS(msgspec.Struct, frozen=True, kw_only=True):
+    """How to trust a server and be trusted by it."""
+
+    ca: Pem | None = None
+    """None: the system's roots."""
+    client: ClientCertificate | None = None
+    server_name: str | None = None
+    """The name to ask for and to check, instead of the host in the URL (aiohttp's `server_hostname`)."""
+    insecure: bool = False
+    """Trust anyone. Only on a person's explicit word."""
+
+
+def ssl_context(tls: TLS, plugin: ClientCertificate | None = None) -> ssl.SSLContext:
+    """A context for connections to the server: TLS 1.2 or newer, verified unless `tls.insecure`.
+
+    `plugin` is a certificate from `Credentials.client_certificate`; one in the kubeconfig goes first. Reads
+    files, so it blocks for a moment. Raises `ConfigError` naming the field that holds a bad certificate or key.
+    """
+    # Not create_default_context: from 3.13 it sets VERIFY_X509_STRICT, which refuses the roots of many clusters.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A cluster's root is whatever its kubeconfig names, an intermediate too.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.set_alpn_protocols(["http/1.1"])
+    if tls.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif tls.ca is None:
+        context.load_default_certs()
+    else:
+        _trust(context, tls.ca)
+    client = tls.client or plugin
+    if client is not None:
+        _show(context, client)
+    return context
+
+
+def _trust(context: ssl.SSLContext, pem: Pem) -> None:
+    # OpenSSL takes ASCII only, but bundles carry comments in any language.
+    text = pem.read().decode("ascii", errors="ignore")
+    try:
+        context.load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):
+        raise ConfigError(f'{pem.where}: holds no PEM certificate ("-----BEGIN CERTIFICATE-----")') from None
+
+
+def _show(context: ssl.SSLContext, client: ClientCertificate) -> None:
+    certificate, key = client.certificate, client.key
+    # Parsed on its own first, because load_cert_chain does not say which of the two is bad.
+    _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate)
+    text = key.read()
+    if b"PRIVATE KEY-----" not in text:
+        raise ConfigError(f'{key.where}: holds no PEM key ("-----BEGIN … PRIVATE KEY-----")')
+
+    def refuse() -> Never:
+        # Without a callback OpenSSL would stop and ask the terminal.
+        raise ConfigError(f"{key.where}: is encrypted; store it without a passphrase")
+
+    try:
+        with _as_file(certificate) as certificate_file, _as_file(key) as key_file:
+            context.load_cert_chain(certificate_file, key_file, password=refuse)
+    except ssl.SSLError as error:
+        if error.reason and "MISMATCH" in error.reason:
+            raise ConfigError(
+                f"{key.where}: does not belong to the certificate in {certificate.where}"
+            ) from None
+        raise ConfigError(f"{key.where}: is damaged: OpenSSL cannot read the key") from None
+
+
+@contextmanager
+def _as_file(pem: Pem) -> Iterator[str]:
+    """A path to the PEM for the length of the block: OpenSSL loads client certificates from files only."""
+    if pem.file is not None:
+        yield str(pem.file)
+        return
+    import tempfile  # slow to import, and only inline client certificates need it
+
+    # mkstemp underneath: mode 0600, a fresh name, gone at the end of the block.
+    with tempfile.NamedTemporaryFile(prefix="gangline-") as file:
+        file.write(pem.data)
+        file.flush()
+        yield file.name

@@ -1,0 +1,1 @@
+"""The one seam between the client and a server: a request in, a response out."""

@@ -1,0 +1,1 @@
+"""HTTP/1.1 on bare sockets, for watches and for many small writes (ADR 0021)."""

@@ -1,0 +1,1 @@
+"""Ended runs, kept and readable."""

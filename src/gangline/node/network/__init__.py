@@ -1,0 +1,1 @@
+"""Ports, bridges and network namespaces of pods."""

@@ -1,0 +1,239 @@
+"""A network for pods: every pod an address of its own, and the names that services have in a cluster.
+
+An address belongs to a name, a pod's or a service's, and a replica's service is named like its pod. So the address of
+a replica is known before the pod is there, and stays when the pod is made anew. Names are in a hosts file per
+namespace, which its pods have in place of /etc/hosts; it is rewritten when services or pods come and go.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gangline.api.core import Pod, Service
+from gangline.api.kubeflow.training import ADDRESSES
+from gangline.api.meta import Key
+from gangline.kube.client import Writer
+from gangline.kube.config.access import Access
+from gangline.node.network.bridge import GATEWAY
+from gangline.node.network.bridge_client import HubClient
+from gangline.node.network.namespaces import SERVER, Isolation
+from gangline.node.types import RunPod
+from gangline.runtime.cache import Cache
+
+FIRST, LAST = int(IPv4Address(GATEWAY)) + 1, int(IPv4Address(GATEWAY)) + 2**16 - 3
+CHUNK = 65536
+
+
+class Numbers:
+    """Which name has which address; kept in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._given: dict[str, int] = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
+        self._last = max(self._given.values(), default=FIRST - 1)
+
+    def of(self, key: Key) -> str:
+        """The address of a name: the same every time, until it is forgotten."""
+        number = self._given.get(str(key))
+        if number is None:
+            number = self._given[str(key)] = self._free()
+            self._save()
+        return str(IPv4Address(number))
+
+    def forget(self, key: Key) -> None:
+        if self._given.pop(str(key), None) is not None:
+            self._save()
+
+    def _free(self) -> int:
+        # Onwards rather than the lowest: one that was just given back may still be on somebody's mind.
+        taken, number = set(self._given.values()), self._last
+        while True:
+            number = number + 1 if number < LAST else FIRST
+            if number not in taken:
+                self._last = number
+                return number
+
+    def _save(self) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._file.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.encode(self._given))
+        fresh.replace(self._file)
+
+
+def hosts_text(
+    namespace: str, pods: Iterable[tuple[str, str]], services: Iterable[tuple[Key, tuple[str, ...]]]
+) -> str:
+    """A hosts file for the pods of a namespace: its pods (name, address), everybody's services (name, addresses)."""
+    lines = [
+        "127.0.0.1 localhost",
+        "::1 localhost",
+        f"{GATEWAY} {SERVER} {SERVER}.cluster.local kubernetes.default kubernetes",
+    ]
+    for key, addresses in services:
+        full = f"{key.name}.{key.namespace}"
+        names = [f"{full}.svc.cluster.local", f"{full}.svc", full]
+        names += [key.name] if key.namespace == namespace else []
+        lines += [f"{address} {' '.join(names)}" for address in addresses]
+    lines += [f"{address} {name}" for name, address in pods]
+    return "\n".join(lines) + "\n"
+
+
+class PodNetwork:
+    """Gives pods their namespaces, services their addresses (as a reconciler), and keeps the hosts files."""
+
+    def __init__(self, folder: Path, services: Cache[Service], pods: Cache[Pod], writer: Writer) -> None:
+        self._folder, self._services, self._pods, self._writer = folder, services, pods, writer
+        self._numbers = Numbers(folder / "addresses")
+        self._hub = HubClient(folder)
+
+    # Services and names
+
+    async def reconcile(self, key: Key) -> timedelta | None:
+        """After any change of a service or pod of this name."""
+        service = self._services.get(key)
+        if service is None and self._pods.get(key) is None:
+            self._numbers.forget(key)
+        self._write_hosts({key.namespace, *self._known_namespaces()})
+        if service is None or not service.spec.selector or not service.spec.ports:
+            return None
+        if ADDRESSES not in service.metadata.annotations:
+            host = f"{key.name}.{key.namespace}.svc"
+            book = {port.name: f"{host}:{port.port}" for port in service.spec.ports}
+            note = {ADDRESSES: msgspec.json.encode(book).decode()}
+            await self._writer.patch(Service, key, {"metadata": {"annotations": note}})
+        return None
+
+    def _write_hosts(self, namespaces: Iterable[str]) -> None:
+        services = [(each.metadata.key, self._behind(each)) for each in self._services if each.spec.selector]
+        services.sort()
+        for namespace in namespaces:
+            pods = sorted(
+                (each.metadata.name, self._numbers.of(each.metadata.key))
+                for each in self._pods
+                if each.metadata.namespace == namespace
+            )
+            rewrite(self._hosts(namespace), hosts_text(namespace, pods, services))
+
+    def _behind(self, service: Service) -> tuple[str, ...]:
+        """The addresses of a service: of the pods it selects, or before there are any, the one of its name."""
+        selector, namespace = service.spec.selector.items(), service.metadata.namespace
+        found = [
+            self._numbers.of(pod.metadata.key)
+            for pod in self._pods
+            if pod.metadata.namespace == namespace
+            and selector <= pod.metadata.labels.items()
+            and pod.status.phase not in ("Succeeded", "Failed")
+        ]
+        return tuple(sorted(found)) or (self._numbers.of(service.metadata.key),)
+
+    def _hosts(self, namespace: str) -> Path:
+        return self._folder / "hosts" / namespace
+
+    def _known_namespaces(self) -> set[str]:
+        return {each.name for each in (self._folder / "hosts").glob("*")}
+
+    # Ports: those that are written, for nobody else has them
+
+    def of(self, pod: RunPod) -> dict[str, int]:
+        return {}
+
+    def hand_over(self, pod: RunPod) -> None: ...
+
+    def take_back(self, pod: RunPod) -> str:
+        return ""
+
+    # Pods
+
+    async def joined(self, pod: RunPod) -> Isolation:
+        """The pod's namespaces; made when it has none yet. Raises `NoNetwork`."""
+        key = pod.metadata.key
+        self._write_hosts({key.namespace})
+        address = self._numbers.of(key)
+        made = await asyncio.to_thread(self._hub.join, pod.metadata.uid, address)
+        return Isolation(
+            address=made["address"],
+            hostname=pod.spec.hostname or pod.metadata.name,
+            net=made["net"],
+            user=made["user"],
+            hosts=str(self._hosts(key.namespace).absolute()),
+        )
+
+    async def left(self, uid: str) -> None:
+        """Nothing of the pod runs any more. Raises `NoNetwork`."""
+        await asyncio.to_thread(self._hub.leave, uid)
+
+    @property
+    def tcp_socket(self) -> Callable[[], socket.socket]:
+        return self._hub.tcp_socket
+
+    def open(self) -> None:
+        """Make the network. Raises `NoNetwork` where that is not possible."""
+        self._hub.open()
+
+    def close(self, *, leave_running: bool) -> None:
+        """The node ends; the network too, unless pods stay in it."""
+        if leave_running:
+            self._hub.close()
+        else:
+            self._hub.end()
+
+    # The way back to the plane
+
+    async def serve(self, access: Access) -> None:
+        """Hand on what pods say to the API server, which listens on the machine's loopback only. Until cancelled."""
+        parts = urlsplit(access.server)
+        port = parts.port or 443
+
+        async def hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await forward(reader, writer, parts.hostname or "", port)
+
+        listener = self._hub.tcp_socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((GATEWAY, port))
+        server = await asyncio.start_server(hand_on, sock=listener)
+        async with server:
+            await server.serve_forever()
+
+
+async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
+    """Copy both ways until both have ended."""
+    with contextlib.closing(writer):
+        try:
+            there, back = await asyncio.open_connection(host, port)
+        except OSError:
+            return
+        with contextlib.closing(back):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_copy(reader, back))
+                group.create_task(_copy(there, writer))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(CHUNK):
+            writer.write(data)
+            await writer.drain()
+    with contextlib.suppress(OSError):
+        if writer.can_write_eof():
+            writer.write_eof()
+
+
+def rewrite(file: Path, text: str) -> None:
+    """New content in the same file: it is mounted in pods, so it cannot be replaced by another."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        data = text.encode()
+        if os.pread(descriptor, len(data) + 1, 0) != data:
+            os.pwrite(descriptor, data, 0)
+            os.ftruncate(descriptor, len(data))
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Pod workers: one per pod, from its start to its last status."""

@@ -1,0 +1,1 @@
+"""How containers run: as processes, or by podman or docker."""

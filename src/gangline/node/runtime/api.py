@@ -1,0 +1,33 @@
+"""What a node can run containers with: the machine's own processes, or a program that runs images."""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from gangline.base.errors import GanglineError
+from gangline.node.pods.probes import Target
+from gangline.node.runtime.container_config import Furnished
+from gangline.node.runtime.process import ProcessSpec
+
+
+class ImageMissing(GanglineError):
+    """The image cannot be had (yet). The message says why."""
+
+
+class Runtime(Protocol):
+    """How a container becomes a process that a shim supervises. Holds no state of a container."""
+
+    async def fetched(self, image: str, policy: str) -> None:
+        """Have the image. Raises `ImageMissing`."""
+        ...
+
+    def process(self, made: Furnished) -> ProcessSpec:
+        """What the shim is to run. Raises `StartFailed`."""
+        ...
+
+    def target(self, made: Furnished, spec: ProcessSpec, ports: Mapping[str, int], pid: int) -> Target:
+        """How to run something beside it."""
+        ...
+
+    async def discard(self, marks: Iterable[str]) -> None:
+        """End what is left of runs that nobody supervises any more."""
+        ...

@@ -1,0 +1,132 @@
+"""What stands for an image where images are not pulled: an environment and folders of this machine.
+
+The mapping file is YAML, by image (shell patterns, with or without registry and tag)::
+
+    example.org/tf-mnist:
+      environment: ~/envs/tensorflow     # a virtual environment
+      path: [./bin]                      # before PATH
+      paths: {/var/tf_mnist: ./src}      # where the image's folders are here
+      command: [python, train.py]        # what the image itself would run
+
+Relative paths start at the file. An image that is not in it gets the interpreter that gangline runs on.
+"""
+
+import fnmatch
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from gangline.api.codec.codec import decode_document, documents
+from gangline.api.meta import Wire
+from gangline.base.errors import InputError
+from gangline.node.runtime.process import StartFailed
+
+log = logging.getLogger(__name__)
+
+SCRIPTS = (".py", ".sh", ".bash", ".pl", ".r", ".jl", ".lua")
+REMEDY = "map it in the images file, or run the real image with --runtime podman or docker"
+
+
+class ImageMapping(Wire, frozen=True, forbid_unknown_fields=True):
+    """What stands for one image."""
+
+    environment: str = ""
+    path: tuple[str, ...] = ()
+    paths: dict[str, str] = {}
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+
+
+class Image(msgspec.Struct, frozen=True):
+    """An image, mapped: what to put before PATH, what its folders are here, what it runs by itself."""
+
+    name: str
+    known: bool
+    path: tuple[str, ...]
+    env: Mapping[str, str]
+    folders: Mapping[str, Path]
+    command: tuple[str, ...] = ()
+
+
+class Images:
+    """The mapping of all images. Tells once per image what it made of it."""
+
+    def __init__(self, mappings: Mapping[str, ImageMapping] | None = None, base: Path | None = None) -> None:
+        self._mappings = dict(mappings or {})
+        self._base = base or Path.cwd()
+        self._told: set[str] = set()
+
+    @classmethod
+    def load(cls, file: Path) -> "Images":
+        """Read a mapping file. Raises `InputError` with file, line and path."""
+        try:
+            text = file.read_text()
+        except OSError as error:
+            raise InputError(f"{file}: {error.strerror}") from error
+        found = documents(text, file=str(file))
+        if len(found) > 1:
+            raise InputError(f"{file}: has {len(found)} documents; write one mapping of images")
+        mappings = decode_document(found[0], dict[str, ImageMapping]) if found else {}
+        return cls(mappings, file.parent)
+
+    def of(self, name: str) -> Image:
+        """What stands for an image; logged once."""
+        mapping = next(
+            (mapping for pattern, mapping in self._mappings.items() if matches(pattern, name)), None
+        )
+        image = self._mapped(name, mapping or ImageMapping(), known=mapping is not None)
+        if name not in self._told:
+            self._told.add(name)
+            using = mapping.environment if mapping is not None and mapping.environment else sys.prefix
+            log.info("image is not pulled, processes use this machine", extra={"image": name, "using": using})
+        return image
+
+    def _mapped(self, name: str, mapping: ImageMapping, *, known: bool) -> Image:
+        prefixes = [str(self._real(each)) for each in mapping.path]
+        env = dict(mapping.env)
+        if mapping.environment:
+            environment = self._real(mapping.environment)
+            prefixes.append(str(environment / "bin"))
+            env["VIRTUAL_ENV"] = str(environment)
+        else:
+            prefixes.append(str(Path(sys.executable).parent))
+        folders = {prefix: self._real(real) for prefix, real in mapping.paths.items()}
+        return Image(name, known, tuple(prefixes), env, folders, mapping.command)
+
+    def _real(self, text: str) -> Path:
+        return Path(os.path.normpath(self._base / Path(text).expanduser()))
+
+
+def matches(pattern: str, image: str) -> bool:
+    """Whether a pattern means an image: exactly, or without its tag or digest, or without its registry."""
+    untagged = image.partition("@")[0]
+    head, slash, last = untagged.rpartition("/")
+    untagged = f"{head}{slash}{last.partition(':')[0]}"
+    forms = {image, untagged, untagged.rpartition("/")[2], image.rpartition("/")[2]}
+    registry, slash, rest = image.partition("/")
+    if slash and ("." in registry or ":" in registry or registry == "localhost"):
+        forms |= {rest, untagged.partition("/")[2]}
+    return any(fnmatch.fnmatchcase(form, pattern) for form in forms)
+
+
+def check_command(command: tuple[str, ...], image: Image, folder: Path) -> None:
+    """Refuse a command that cannot work because its file is in the image only. Raises `StartFailed`, in one line."""
+    if not command:
+        raise StartFailed(
+            f'image "{image.name}": the pod names no command, and the image\'s own is not known in process mode; '
+            f"give it one, or {REMEDY}"
+        )
+    if command[0].startswith("/") and not Path(command[0]).exists():
+        raise StartFailed(f'image "{image.name}": {command[0]} exists only in the image; {REMEDY}')
+    script = next((each for each in command[1:] if not each.startswith("-")), "")
+    interpreted = Path(command[0]).name.rstrip("0123456789.") in _INTERPRETERS
+    if interpreted and script.lower().endswith(SCRIPTS) and not (folder / script).exists():
+        where = "exists only in the image" if script.startswith("/") else f"is not in {folder}"
+        raise StartFailed(f'image "{image.name}": {script} {where}; {REMEDY}')
+
+
+_INTERPRETERS = frozenset({"python", "sh", "bash", "perl", "Rscript", "julia", "lua", "torchrun"})

@@ -1,0 +1,99 @@
+"""The job engine inside a controller of your own."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, Generic
+
+from gangline.api.core import Pod, Service
+from gangline.api.kubeflow.training import JOB_NAME
+from gangline.api.meta import JSON, Key, Selector
+from gangline.base.clock import Clock, SystemClock
+from gangline.jobs.events import Notes
+from gangline.jobs.executor import Executor
+from gangline.jobs.framework import Framework, J, NeedsCompanions
+from gangline.jobs.gangs.podgroup import GangScheduler
+from gangline.jobs.observer import ORPHANS, OWNER_UID, Caches, Observe, orphaned, owner_uid
+from gangline.jobs.pods.addressing import Site
+from gangline.jobs.reconciler import JobPass, Setbacks
+from gangline.kube.client import Client
+from gangline.kube.errors import NotFound
+from gangline.kube.pods import Pods
+from gangline.operator.engine import PodLogs
+from gangline.runtime.cache import Cache
+from gangline.runtime.events import Recorder
+from gangline.runtime.expectations import Expectations
+
+
+class JobReconciler(Generic[J]):
+    """Does what a job needs now: its pods, services and PodGroup, its status, its end.
+
+    It reads the server at every call and keeps nothing, so it needs no caches and fits any loop. A controller of
+    thousands of jobs is better off with `gangline.operator.run`, which watches.
+    """
+
+    def __init__(
+        self,
+        framework: Framework[J],
+        client: Client,
+        recorder: Recorder,
+        gang: GangScheduler | None = None,
+        *,
+        site: Site | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """The client's scheme must know the kind: `Client(..., scheme=scheme_of([framework]))`.
+
+        `gang`: who places all of a job's pods or none; None: nobody in particular. `recorder` writes in its own
+        `run`.
+        """
+        self._framework, self._client, self._recorder = framework, client, recorder
+        self._site = site or Site(gangs=gang)
+        self._clock: Clock = clock or SystemClock()
+        self._notes, self._setbacks = Notes(recorder), Setbacks()
+
+    async def reconcile(self, key: Key) -> timedelta | None:
+        """One look at one job. Gives when to look again although nothing changes; None: no need.
+
+        Look also when one of the job's pods, services or PodGroups changes. Raises `Conflict` if the job changed
+        meanwhile: look again. Safe to repeat, and to call for a job that is gone.
+        """
+        caches = await self._seen(key)
+        if caches is None:
+            return None
+        # Nothing is expected: what was read just now has all that we made.
+        expectations = Expectations(self._clock)
+        observe = Observe(self._framework, caches, expectations, self._site, self._clock)
+        executor = Executor(self._client, expectations, self._notes)
+        logs = PodLogs(Pods(self._client))
+        one = JobPass(self._framework, observe, executor, logs, self._clock, setbacks=self._setbacks)
+        return await one.reconcile(key)
+
+    async def _seen(self, key: Key) -> Caches[J] | None:
+        model: type[Any] = self._framework.facts.model
+        try:
+            job: J = await self._client.get(model, key)
+        except NotFound:
+            return None
+        where = Selector(namespace=key.namespace, labels=f"{JOB_NAME}={key.name}")
+        pods: Cache[Pod] = Cache({OWNER_UID: owner_uid, ORPHANS: orphaned})
+        services: Cache[Service] = Cache({OWNER_UID: owner_uid, ORPHANS: orphaned})
+        jobs: Cache[J] = Cache()
+        jobs.put(job)
+        for pod in (await self._client.list(Pod, where)).items:
+            pods.put(pod)
+        for service in (await self._client.list(Service, where)).items:
+            services.put(service)
+        return Caches(jobs, pods, services, {name: await self._all(name, key) for name in self._others()})
+
+    def _others(self) -> Iterable[str]:
+        for gangs in self._site.offered:
+            yield from (kind.name for kind in gangs.kinds)
+        if isinstance(self._framework, NeedsCompanions):
+            yield from self._framework.resources
+
+    async def _all(self, name: str, key: Key) -> Cache[JSON]:
+        kind = self._client.plain(self._client.scheme.find(name))
+        found: Cache[JSON] = Cache()
+        for each in (await self._client.list(kind, Selector(namespace=key.namespace))).items:
+            found.put(each)
+        return found

@@ -1,0 +1,1 @@
+"""Effects of a scheduling cycle: bind, pin and evict pods."""

@@ -1,0 +1,1 @@
+"""The mutable state of the scheduler, fed by informers."""

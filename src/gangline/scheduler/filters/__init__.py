@@ -1,0 +1,1 @@
+"""Which nodes can take a pod, which of them comes first, and why the others cannot. Pure."""

@@ -1,0 +1,1 @@
+"""Gangs, their members, their phases and timeouts. Pure."""

@@ -1,0 +1,1 @@
+"""A whole gang on a snapshot, and what-if questions. Pure."""

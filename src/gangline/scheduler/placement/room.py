@@ -1,0 +1,52 @@
+"""What decisions need of a snapshot: would it fit, and mark it as used. `cluster.Trial` is the real one."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from gangline.scheduler.types.cycle import Ask, Placement, Resident, Shortage
+
+
+class Room(Protocol):
+    """A what-if on one snapshot of the nodes. Only `take`, `hold` and `release` change it, and only the what-if."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Number of a node -> its name."""
+        ...
+
+    @property
+    def leaving(self) -> Collection[str]:
+        """The uids of all residents on their way out."""
+        ...
+
+    def resident(self, uid: str) -> Resident | None:
+        """Whoever has this uid, if it holds room."""
+        ...
+
+    def place(self, ask: Ask) -> Placement | Shortage:
+        """All that it needs at least, at once, and as many others as fit; or why not. Changes nothing."""
+        ...
+
+    def place_after(self, ask: Ask, leaving: Collection[str]) -> Placement | Shortage:
+        """The same, as if these residents had left."""
+        ...
+
+    def take(self, ask: Ask, placement: Placement) -> None:
+        """From now on these places are used; also where their present residents have yet to leave."""
+        ...
+
+    def hold(self, ask: Ask) -> None:
+        """From now on as much of what it needs as is free is kept from `place` of others."""
+        ...
+
+    def release(self) -> None:
+        """Nothing is held any more."""
+        ...
+
+    def total(self) -> Mapping[str, int]:
+        """What usable nodes have, by resource."""
+        ...
+
+    def free(self) -> Mapping[str, int]:
+        """What is free on usable nodes, by resource: never less than what `place` can give."""
+        ...

@@ -1,0 +1,1 @@
+"""A pod as input of the scheduler. Pure."""

@@ -1,0 +1,1 @@
+"""Which pods are evicted for others: preemption and reclaim. Pure."""

@@ -1,0 +1,53 @@
+"""Disruption budgets during one round: several gangs may share one, and what one of them takes is left to no other."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+
+from gangline.api.meta import Key
+from gangline.scheduler.preemption.preempt import Bundle
+from gangline.scheduler.types.cycle import Holding
+
+
+class Spending:
+    """How much of each budget this round has used."""
+
+    def __init__(self) -> None:
+        self._spent: Counter[Key] = Counter()
+
+    def spend(self, bundles: Iterable[Bundle]) -> None:
+        """These leave."""
+        going: set[str] = set()
+        for bundle in bundles:
+            self._spent.update(_taken(bundle, going))
+            going.update(member.uid for member in bundle.members)
+
+    def spared(self, holdings: Sequence[Holding], bundles: Iterable[Bundle]) -> list[Holding] | None:
+        """The holdings without those who cannot leave beside the first of these bundles. None: all of these can leave."""
+        left: dict[Key, int] = {}
+        used_up: set[Key] = set()
+        going: set[str] = set()
+        for bundle in bundles:
+            for limit in bundle.holding.limits:
+                left.setdefault(limit.budget, limit.allowed - self._spent[limit.budget])
+            taken = _taken(bundle, going)
+            short = {budget for budget, count in taken.items() if count > left[budget]}
+            used_up |= short
+            if not short:
+                going.update(member.uid for member in bundle.members)
+                for budget, count in taken.items():
+                    left[budget] -= count
+        return [_keeping(holding, used_up, going) for holding in holdings] if used_up else None
+
+
+def _taken(bundle: Bundle, going: Collection[str]) -> Counter[Key]:
+    """Of which budgets a bundle takes how much, when these leave anyway: a member may be in two bundles of its gang."""
+    uids = {member.uid for member in bundle.members}.difference(going)
+    return +Counter({limit.budget: len(uids & limit.covered) for limit in bundle.holding.limits})
+
+
+def _keeping(holding: Holding, used_up: set[Key], going: set[str]) -> Holding:
+    """As one of which nobody else leaves whom these budgets cover."""
+    kept = {uid for limit in holding.limits if limit.budget in used_up for uid in limit.covered - going}
+    return msgspec.structs.replace(holding, protected=holding.protected | kept) if kept else holding

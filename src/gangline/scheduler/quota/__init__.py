@@ -1,0 +1,1 @@
+"""Queues: usage, limits and fair share. Pure."""

@@ -1,0 +1,1 @@
+"""Effects: the status of PodGroups and Queues, and the PodScheduled condition of pods."""

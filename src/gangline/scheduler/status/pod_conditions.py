@@ -1,0 +1,129 @@
+"""Tells autoscalers: condition PodScheduled=False, reason Unschedulable, on all unbound members of a gang that lacks room.
+
+All of them, not only those for which there is none: an autoscaler looks pod by pod, and would fit the marked ones where
+the others are to go. Never on a gang that waits for its queue's turn or for others to leave: that would buy nodes
+nobody uses. A mark that no longer holds is taken back by giving another reason.
+"""
+
+import asyncio
+import logging
+from typing import Never
+
+from gangline.api.meta import JSON, Key
+from gangline.api.scheduler_views import SCHEDULED, Pod, PodCondition
+from gangline.base.clock import Clock
+from gangline.base.tasks import for_each
+from gangline.kube.client import Client
+from gangline.kube.errors import Conflict, Invalid, KubeError, NotFound
+from gangline.kube.options import PatchForm
+from gangline.scheduler.gangs.gang import Gang
+from gangline.scheduler.gangs.member import BIND, Member
+from gangline.scheduler.settings import Pace
+from gangline.scheduler.types.cycle import Cause
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 8
+UNSCHEDULABLE = "Unschedulable"
+WAITING = "Waiting"
+"""Our reason for all that an autoscaler must not hear of."""
+
+
+class Signals:
+    """Keeps the conditions of pods true. Inert until `run`."""
+
+    def __init__(self, client: Client, clock: Clock, pace: Pace) -> None:
+        self._client, self._clock, self._pace = client, clock, pace
+        self._wake = asyncio.Event()
+        self._due: dict[Gang, None] = {}
+        # When each pod was marked last (steady time), by uid; only while it waits.
+        self._marked: dict[str, float] = {}
+
+    def look(self, gang: Gang) -> None:
+        """What is said of it may have changed."""
+        if gang.wait is not None or gang.marked:
+            self._due[gang] = None
+            self._wake.set()
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone, or has its place."""
+        self._marked.pop(uid, None)
+
+    async def run(self) -> Never:
+        """Work until cancelled."""
+        while True:
+            await self._wake.wait()
+            await self._clock.sleep(self._pace.report)
+            self._wake.clear()
+            due, self._due = self._due, {}
+            news = [told for gang in due for told in self._news(gang)]
+            await for_each(news, self._write, at_once=min(AT_ONCE, len(news)))
+
+    def _news(self, gang: Gang) -> list[tuple[Member, PodCondition]]:
+        """Which members are to say something else, and what."""
+        wait = gang.wait
+        short = wait is not None and wait.cause is Cause.RESOURCES
+        gang.marked = short
+        found = []
+        for member in gang.homeless():
+            if member.mode != BIND:
+                continue
+            said = scheduled(member.pod)
+            marked = said is not None and said.status == "False" and said.reason == UNSCHEDULABLE
+            if short and wait is not None:
+                wanted = PodCondition(
+                    type=SCHEDULED, status="False", reason=UNSCHEDULABLE, message=wait.message
+                )
+                if not marked or (said != wanted and self._stale(member.uid)):
+                    found.append((member, wanted))
+            elif marked:
+                why = wait.message if wait is not None else "waits for the other members of its gang"
+                found.append(
+                    (member, PodCondition(type=SCHEDULED, status="False", reason=WAITING, message=why))
+                )
+        return [(member, news) for member, news in found if not _says(member.pod, news)]
+
+    def _stale(self, uid: str) -> bool:
+        last = self._marked.get(uid)
+        return last is None or self._clock.monotonic() - last >= self._pace.words.total_seconds()
+
+    async def _write(self, told: tuple[Member, PodCondition]) -> None:
+        member, news = told
+        self._marked[member.uid] = self._clock.monotonic()
+        said = scheduled(member.pod)
+        since = said.last_transition_time if said is not None and said.status == news.status else None
+        stamp = (since or self._clock.now()).strftime("%Y-%m-%dT%H:%M:%SZ")
+        await patch_condition(self._client, member.key, member.uid, news, stamp)
+
+
+def scheduled(pod: Pod) -> PodCondition | None:
+    """What a pod says about its place."""
+    return next((found for found in pod.status.conditions if found.type == SCHEDULED), None)
+
+
+def _says(pod: Pod, news: PodCondition) -> bool:
+    said = scheduled(pod)
+    return said is not None and (said.status, said.reason, said.message) == (
+        news.status,
+        news.reason,
+        news.message,
+    )
+
+
+async def patch_condition(client: Client, key: Key, uid: str, news: PodCondition, stamp: str) -> None:
+    """Write one condition of a pod. One that is gone, or is another by now, is let be; other errors are logged."""
+    condition: JSON = {
+        "type": news.type,
+        "status": news.status,
+        "reason": news.reason,
+        "message": news.message,
+        "lastTransitionTime": stamp,
+    }
+    patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+    try:
+        await client.patch(Pod, key, patch, form=PatchForm.STRATEGIC, subresource="status")
+    except (NotFound, Conflict, Invalid):
+        # Invalid: a patch cannot change a uid, so this is another pod.
+        return
+    except KubeError as error:
+        log.warning("condition not written", extra={"pod": key, "error": str(error)})

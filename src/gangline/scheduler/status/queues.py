@@ -1,0 +1,114 @@
+"""Writes down what queues have: groups by phase, what they hold and what is their share. Seldom, for people."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Never, TypeAlias
+
+from gangline.api.meta import JSON
+from gangline.api.scheduling import GroupPhase, Queue, QueueStatus
+from gangline.base.clock import Clock
+from gangline.kube.client import Client
+from gangline.kube.errors import KubeError, NotFound
+from gangline.runtime.informer import Delta
+from gangline.scheduler.gangs.registry import Gangs
+from gangline.scheduler.quota.accounts import counted
+from gangline.scheduler.settings import Pace
+from gangline.scheduler.types.cycle import Round
+from gangline.scheduler.types.resources import as_quantity
+
+log = logging.getLogger(__name__)
+
+Shares: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Queue -> resource -> amount."""
+
+
+class QueueReporter:
+    """Keeps the status of queues. Inert until `run`."""
+
+    def __init__(self, client: Client, clock: Clock, pace: Pace) -> None:
+        self._client, self._clock, self._pace = client, clock, pace
+        self._queues: dict[str, Queue] = {}
+        self._deserved: Shares = {}
+        self._gangs: Gangs | None = None
+        self._wake = asyncio.Event()
+
+    def put(self, delta: Delta[Queue]) -> None:
+        name = delta.newest.metadata.name
+        if delta.after is None:
+            self._queues.pop(name, None)
+        else:
+            self._queues[name] = delta.after
+
+    def decided(self, found: Round) -> None:
+        """A round was made."""
+        self._deserved = found.deserved
+
+    def look(self, gangs: Gangs) -> None:
+        """Something about gangs changed."""
+        self._gangs = gangs
+        if self._queues:
+            self._wake.set()
+
+    async def run(self) -> Never:
+        """Work until cancelled."""
+        while True:
+            await self._wake.wait()
+            await self._clock.sleep(self._pace.queues)
+            self._wake.clear()
+            if self._gangs is not None:
+                await self._write_all(self._gangs)
+
+    async def _write_all(self, gangs: Gangs) -> None:
+        phases, allocated = Counter(gangs.phases()), self._allocated(gangs)
+        for name, queue in list(self._queues.items()):
+            status = status_of(name, phases, allocated, self._deserved)
+            if status != queue.status:
+                await self._write(queue, status)
+
+    def _allocated(self, gangs: Gangs) -> Shares:
+        """What the gangs of each queue hold."""
+        return counted(gangs.holdings()).used
+
+    async def _write(self, queue: Queue, status: QueueStatus) -> None:
+        try:
+            await self._client.patch(
+                Queue, queue.metadata.key, body(status, queue.status), subresource="status"
+            )
+        except NotFound:
+            return
+        except KubeError as error:
+            log.warning("queue status not written", extra={"queue": queue.metadata.name, "error": str(error)})
+
+
+def status_of(
+    name: str, phases: Mapping[tuple[str, str], int], allocated: Shares, deserved: Shares
+) -> QueueStatus:
+    """What is to be said of a queue."""
+    return QueueStatus(
+        pending=phases.get((name, GroupPhase.PENDING), 0) + phases.get((name, ""), 0),
+        running=phases.get((name, GroupPhase.RUNNING), 0),
+        recovering=phases.get((name, GroupPhase.RECOVERING), 0),
+        unschedulable=phases.get((name, GroupPhase.UNSCHEDULABLE), 0),
+        allocated=_shown(allocated.get(name, {})),
+        deserved=_shown(deserved.get(name, {})),
+    )
+
+
+def _shown(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: as_quantity(name, amount) for name, amount in sorted(amounts.items()) if amount}
+
+
+def body(status: QueueStatus, before: QueueStatus) -> JSON:
+    """A merge patch that makes the status this one: resources no longer held are taken out."""
+    return {
+        "status": {
+            "pending": status.pending,
+            "running": status.running,
+            "recovering": status.recovering,
+            "unschedulable": status.unschedulable,
+            "allocated": {**dict.fromkeys(before.allocated), **status.allocated},
+            "deserved": {**dict.fromkeys(before.deserved), **status.deserved},
+        }
+    }

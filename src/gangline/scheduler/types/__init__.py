@@ -1,0 +1,1 @@
+"""Inputs and results of a scheduling cycle. Pure."""

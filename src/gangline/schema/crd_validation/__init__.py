@@ -1,0 +1,1 @@
+"""Whether a CustomResourceDefinition is acceptable."""

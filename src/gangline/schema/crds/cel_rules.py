@@ -1,0 +1,196 @@
+"""What must hold in a job beyond the types of its fields, as CEL that every API server runs.
+
+A rule stands as low in the schema as it can: the server tolerates what a rule says of values that an update does
+not change, and compares at the place of the rule. So a job that was stored before a rule existed can still be
+updated elsewhere. Rules at the root would also judge every write of the status; those look at the old object.
+
+Each message says what to write instead.
+"""
+
+from gangline.api.kubeflow.mpijob import MPIJOB
+from gangline.api.kubeflow.paddlejob import PADDLEJOB
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.tfjob import TFJOB
+from gangline.api.kubeflow.training import JobKind
+from gangline.api.meta import JSON
+
+# Bounds without which the server cannot tell what a rule costs at most.
+MOST_TYPES = 5
+MOST_CONTAINERS = 64
+_LONGEST_NAME = 63
+_DNS_1035 = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+_ELASTIC = (PYTORCHJOB, PADDLEJOB)
+
+
+def _rule(rule: str, message: str, **more: str | bool) -> JSON:
+    return {"rule": rule, "message": message, **more}
+
+
+def folds(kind: JobKind) -> bool:
+    """Whether a replica type may be written in any case. v1 takes `worker` for `Worker` in a TFJob, and only there."""
+    return kind is TFJOB
+
+
+def of_job(kind: JobKind) -> list[JSON]:
+    """Rules of the whole object: they see its name. What was stored before is judged only where it gets worse."""
+    # v1 takes any name for an MPIJob, which has no services.
+    label = [] if kind is MPIJOB else [_label()]
+    return [*label, _spec(kind), _fitting_names(kind)]
+
+
+def _label() -> JSON:
+    rule = f"oldSelf.hasValue() || self.metadata.name.matches('{_DNS_1035}')"
+    message = (
+        "must be a DNS-1035 label: lower case letters, digits and '-', beginning with a letter "
+        "and not ending with '-' (such as 'my-job-1')"
+    )
+    return _rule(rule, message, fieldPath=".metadata.name", optionalOldSelf=True)
+
+
+def _spec(kind: JobKind) -> JSON:
+    """Not `required` in the schema: that would also keep finalizers on an old object without one."""
+    rule = "has(self.spec) || (oldSelf.hasValue() && !has(oldSelf.value().spec))"
+    message = f"write spec.{kind.replicas}"
+    return _rule(rule, message, reason="FieldValueRequired", fieldPath=".spec", optionalOldSelf=True)
+
+
+def _fitting_names(kind: JobKind) -> JSON:
+    """The longest name of a pod fits a DNS label."""
+    specs = f"self.spec.{kind.replicas}"
+    replicas, before = f"{specs}[t].replicas", f"oldSelf.?spec.?{kind.replicas}[?t].?replicas.orValue(0)"
+    tail = f"size(t) + size(string({replicas} - 1)) + 2"
+    if kind is MPIJOB:  # no default for replicas, and no index for the launcher
+        replicas = f"{specs}[t].?replicas.orValue(1)"
+        before = f"oldSelf.?spec.?{kind.replicas}[?t].optMap(r, r.?replicas.orValue(1)).orValue(0)"
+        tail = f"(t == 'Launcher' ? 9 : 8 + size(string({replicas} - 1)))"
+    fits = f"size(self.metadata.name) + {tail} <= {_LONGEST_NAME}"
+    rule = f"!has(self.spec) || !has({specs}) || {specs}.all(t, {fits} || {before} >= {replicas})"
+    message = (
+        "too long: pods are named '<name>-<replica type>-<index>', "
+        f"which must fit {_LONGEST_NAME} characters; use a shorter name"
+    )
+    return _rule(rule, message, fieldPath=".metadata.name", optionalOldSelf=True)
+
+
+def of_run_policy() -> list[JSON]:
+    """Rules between the old and the new run policy. It is always there, because it has a default."""
+    queue = "has({0}.schedulingPolicy) && has({0}.schedulingPolicy.queue)"
+    return [
+        _rule(
+            "has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+            "managedBy is immutable: it can be set only when the job is created; create a new job instead",
+            fieldPath=".managedBy",
+        ),
+        _rule(
+            f"!({queue.format('oldSelf')}) || "
+            f"({queue.format('self')} && self.schedulingPolicy.queue == oldSelf.schedulingPolicy.queue)",
+            "spec.runPolicy.schedulingPolicy.queue is immutable: once set it can be neither changed nor removed; create a new job instead",
+            fieldPath=".schedulingPolicy.queue",
+        ),
+    ]
+
+
+def of_spec(kind: JobKind) -> list[JSON]:
+    """Rules between parts of the spec."""
+    rules: list[JSON] = []
+    if kind in _ELASTIC:
+        rules.append(
+            _rule(
+                f"!has(self.elasticPolicy) || 'Worker' in self.{kind.replicas}",
+                f"elasticPolicy is about workers: add spec.{kind.replicas}.Worker, or remove spec.elasticPolicy",
+            )
+        )
+    if kind is PYTORCHJOB:
+        rules.append(
+            _rule(
+                "!has(self.nprocPerNode) || !has(self.elasticPolicy) || !has(self.elasticPolicy.nProcPerNode)",
+                "elasticPolicy.nProcPerNode is deprecated and cannot be used together with nprocPerNode: write spec.nprocPerNode only",
+            )
+        )
+    return rules
+
+
+def of_replica_specs(kind: JobKind) -> list[JSON]:
+    """Rules of the map of replica types."""
+    listed = _listed(kind.types)
+    rules = [
+        _rule("size(self) > 0", f"write at least one replica type of {kind.kind}: {listed}"),
+        _known(kind),
+    ]
+    if folds(kind):
+        rules.append(
+            _rule(
+                "self.all(t, self.exists_one(u, t.lowerAscii() == u.lowerAscii()))",
+                f"a replica type is there twice, in different spellings; write it once, as one of {listed}",
+            )
+        )
+    if kind is TFJOB:
+        rules.append(
+            _rule(
+                "!self.exists(t, t.lowerAscii() == 'chief') || !self.exists(t, t.lowerAscii() == 'master')",
+                "Chief and Master are two names of one role: write only one of them",
+            )
+        )
+    if needed := kind.needed:
+        rules.append(
+            _rule(f"'{needed}' in self", f"{kind.kind} needs a {needed}: add spec.{kind.replicas}.{needed}")
+        )
+    rules += [_single(kind, one) for one in kind.single]
+    return rules
+
+
+def _known(kind: JobKind) -> JSON:
+    if folds(kind):
+        known = ", ".join(f"'{one.lower()}'" for one in kind.types)
+        unknown = f"!(t.lowerAscii() in [{known}])"
+    else:
+        unknown = f"!(t in [{', '.join(map(repr, kind.types))}])"
+    listed = _listed(kind.types)
+    expression = f"'unknown replica type \"' + self.filter(t, {unknown})[0] + '\": {kind.kind} has {listed}'"
+    return {
+        "rule": f"!self.exists(t, {unknown})",
+        "message": f"unknown replica type: {kind.kind} has {listed}",
+        "messageExpression": expression,
+    }
+
+
+def _single(kind: JobKind, one: str) -> JSON:
+    message = f"{one} must have exactly 1 replica: write replicas: 1, or leave it out"
+    if folds(kind):
+        return _rule(f"self.all(t, t.lowerAscii() != '{one.lower()}' || self[t].replicas == 1)", message)
+    replicas = f"self.{one}.?replicas.orValue(1)" if kind is MPIJOB else f"self.{one}.replicas"
+    return _rule(f"!('{one}' in self) || {replicas} == 1", message)
+
+
+def _listed(types: tuple[str, ...]) -> str:
+    *most, last = types
+    return f"{', '.join(most)} and {last}" if most else f"{last} only"
+
+
+def of_containers(kind: JobKind) -> list[JSON]:
+    """Rules of a template's list of containers."""
+    if kind is MPIJOB:  # works on the first container, whatever its name
+        return []
+    message = f'no container is named "{kind.container}": give the one that trains this name'
+    return [_rule(f"self.exists(c, c.name == '{kind.container}')", message)]
+
+
+def of_container() -> list[JSON]:
+    """Rules of one container of a template."""
+    return [
+        _rule(
+            "has(self.image) && self.image != ''",
+            "write the image to run",
+            reason="FieldValueRequired",
+            fieldPath=".image",
+        )
+    ]
+
+
+def of_elastic_policy() -> list[JSON]:
+    return [
+        _rule(
+            "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+            "minReplicas must not be greater than maxReplicas",
+        )
+    ]

@@ -1,0 +1,158 @@
+"""What each field of ours is for, as `kubectl explain` tells it."""
+
+from collections.abc import Mapping
+
+from gangline.api.kubeflow.jaxjob import JAXJobSpec
+from gangline.api.kubeflow.mpijob import MPIJobSpec
+from gangline.api.kubeflow.paddlejob import PaddleElasticPolicy, PaddleJobSpec
+from gangline.api.kubeflow.pytorchjob import ElasticPolicy, PyTorchJobSpec, RDZVConf
+from gangline.api.kubeflow.tfjob import TFJobSpec
+from gangline.api.kubeflow.training import (
+    Failure,
+    JobProgress,
+    JobStatus,
+    ReplicaSpec,
+    ReplicaStatus,
+    RunPolicy,
+    SchedulingPolicy,
+)
+from gangline.api.kubeflow.xgboostjob import XGBoostJobSpec
+from gangline.api.meta import Condition
+
+KIND = "A training job: replicas of one or more types that work together, and rules for running them."
+SPEC = "What is wanted."
+STATUS = "What the operator found and did."
+_RUN_POLICY = "How the job runs: when it ends, what happens to its pods then, who manages it."
+_METRICS = "Metrics of autoscaling/v2 by which workers are added and removed."
+_MOST_RESTARTS = "How often workers may be restarted."
+_FEWEST, _MOST = "The fewest workers that can train.", "The most workers that can train."
+
+_SPECS: dict[tuple[type, str], str] = {
+    (TFJobSpec, "tfReplicaSpecs"): "Replicas by type: Chief or Master, Evaluator, PS, Worker, in any case.",
+    (TFJobSpec, "successPolicy"): (
+        "When the job has succeeded. AllWorkers: when all workers have. Empty: when the Chief or Master has, or, "
+        "without one, worker 0."
+    ),
+    (TFJobSpec, "enableDynamicWorker"): (
+        "Workers may come and go: each is told of itself and of the PS only, and failed workers do not fail the job."
+    ),
+    (PyTorchJobSpec, "pytorchReplicaSpecs"): "Replicas by type: Master (one) and Worker.",
+    (
+        PyTorchJobSpec,
+        "nprocPerNode",
+    ): "Processes per pod: auto, cpu, gpu, or a number as text. Default: auto.",
+    (PyTorchJobSpec, "elasticPolicy"): "Train with a number of workers that may change, under torchrun.",
+    (XGBoostJobSpec, "xgbReplicaSpecs"): "Replicas by type: Master (one, needed) and Worker.",
+    (MPIJobSpec, "mpiReplicaSpecs"): "Replicas by type: Launcher (one, needed) and Worker.",
+    (MPIJobSpec, "slotsPerWorker"): "How many processes the host file allows on each worker.",
+    (
+        MPIJobSpec,
+        "mainContainer",
+    ): "The container of a worker in which processes are started. Default: the first.",
+    (MPIJobSpec, "cleanPodPolicy"): "The older name of runPolicy.cleanPodPolicy, which goes first.",
+    (PaddleJobSpec, "paddleReplicaSpecs"): "Replicas by type: Master and Worker.",
+    (PaddleJobSpec, "elasticPolicy"): "Accepted as v1 accepts it; nothing acts on it.",
+    (JAXJobSpec, "jaxReplicaSpecs"): "Replicas by type: Worker. Worker 0 is the coordinator.",
+    **{
+        (spec, "runPolicy"): _RUN_POLICY
+        for spec in (TFJobSpec, PyTorchJobSpec, XGBoostJobSpec, MPIJobSpec, PaddleJobSpec, JAXJobSpec)
+    },
+}
+_ELASTIC: dict[tuple[type, str], str] = {
+    (ElasticPolicy, "minReplicas"): _FEWEST,
+    (ElasticPolicy, "maxReplicas"): _MOST,
+    (ElasticPolicy, "rdzvBackend"): "How workers find each other: c10d, etcd or etcd-v2. Default: c10d.",
+    (ElasticPolicy, "rdzvPort"): "The port of the rendezvous. Default: the port of the workers.",
+    (ElasticPolicy, "rdzvHost"): "The host of the rendezvous. Default: worker 0.",
+    (ElasticPolicy, "rdzvId"): "The name of the rendezvous.",
+    (ElasticPolicy, "rdzvConf"): "More options of the rendezvous.",
+    (ElasticPolicy, "standalone"): "Each pod is a rendezvous of its own.",
+    (ElasticPolicy, "nProcPerNode"): "Deprecated: write spec.nprocPerNode.",
+    (ElasticPolicy, "maxRestarts"): _MOST_RESTARTS,
+    (ElasticPolicy, "metrics"): _METRICS,
+    (RDZVConf, "key"): "The name of the option.",
+    (RDZVConf, "value"): "Its value.",
+    (PaddleElasticPolicy, "minReplicas"): _FEWEST,
+    (PaddleElasticPolicy, "maxReplicas"): _MOST,
+    (PaddleElasticPolicy, "maxRestarts"): _MOST_RESTARTS,
+    (PaddleElasticPolicy, "metrics"): _METRICS,
+}
+_POLICIES: dict[tuple[type, str], str] = {
+    (ReplicaSpec, "replicas"): "How many replicas of this type.",
+    (ReplicaSpec, "restartPolicy"): (
+        "What happens when a replica ends: Always, OnFailure, Never, or ExitCode, which restarts after exit codes "
+        "from 128 on and fails the job after others."
+    ),
+    (ReplicaSpec, "template"): "The pod of each replica.",
+    (RunPolicy, "cleanPodPolicy"): "Which pods are deleted when the job has finished: All, Running or None.",
+    (
+        RunPolicy,
+        "ttlSecondsAfterFinished",
+    ): "Delete the job so many seconds after it finished. Default: never.",
+    (RunPolicy, "activeDeadlineSeconds"): "Fail the job when it has run for so many seconds. Default: never.",
+    (
+        RunPolicy,
+        "backoffLimit",
+    ): "Fail the job when its replicas were restarted more often. Default: no limit.",
+    (RunPolicy, "schedulingPolicy"): "What a gang scheduler is told.",
+    (RunPolicy, "suspend"): "Delete the pods, and make no new ones until this is false again.",
+    (RunPolicy, "managedBy"): (
+        "Who runs the job: kubeflow.org/training-operator, which is the default, or kueue.x-k8s.io/multikueue. "
+        "Cannot be changed."
+    ),
+    (RunPolicy, "restartScope"): (
+        "What is restarted when a replica failed and may be: the Replica alone, which is the default, or the whole Job."
+    ),
+    (SchedulingPolicy, "minAvailable"): "How many pods must fit at once for any to start. Default: all.",
+    (SchedulingPolicy, "queue"): "The queue of the job. Once set, it cannot be changed.",
+    (
+        SchedulingPolicy,
+        "minResources",
+    ): "What the pods need at least. Default: what those of minAvailable ask for.",
+    (SchedulingPolicy, "priorityClass"): "The priority class of the group of pods.",
+    (SchedulingPolicy, "scheduleTimeoutSeconds"): "How long the scheduler waits for all pods to fit.",
+}
+_STATUS: dict[tuple[type, str], str] = {
+    (JobStatus, "conditions"): "What the job has been through; the newest is last.",
+    (JobStatus, "replicaStatuses"): "Counts of replicas by type.",
+    (JobStatus, "startTime"): "When the job was started, or resumed.",
+    (JobStatus, "completionTime"): "When the job succeeded or failed.",
+    (
+        JobStatus,
+        "lastReconcileTime",
+    ): "When the operator last looked at a job that waits for its group of pods.",
+    (JobStatus, "phase"): "How far the job is: empty, Creating, Running, CleanUp, Failed or Done.",
+    (JobStatus, "state"): "How the job is doing: Unknown, Running, Succeeded or Failed.",
+    (JobStatus, "observedGeneration"): "The generation of the spec that this status is about.",
+    (JobStatus, "restarts"): "How often replicas were restarted.",
+    (JobStatus, "firstFailure"): "The replica that failed first, and how.",
+    (JobStatus, "progress"): "How far the training is, where its program reports that.",
+    (JobStatus, "ledger"): "The operator's own notes.",
+    (JobProgress, "step"): "The step that is done.",
+    (JobProgress, "total"): "The step at which the training ends.",
+    (JobProgress, "metrics"): "What else was reported: the loss, the accuracy.",
+    (JobProgress, "replica"): "The type and index of the replica that reports.",
+    (JobProgress, "updated"): "When this was last written.",
+    (ReplicaStatus, "active"): "Replicas that run.",
+    (ReplicaStatus, "succeeded"): "Replicas that succeeded.",
+    (ReplicaStatus, "failed"): "Replicas that failed.",
+    (ReplicaStatus, "selector"): "The labels of the pods, for autoscalers.",
+    (ReplicaStatus, "state"): "How replicas of this type are doing: Unknown, Running, Succeeded or Failed.",
+    (ReplicaStatus, "states"): "Counts of replicas by state.",
+    (Condition, "type"): "Created, Running, Restarting, Suspended, Succeeded, Failed or Blocked.",
+    (Condition, "status"): "True, False or Unknown.",
+    (Condition, "reason"): "Why, as one word.",
+    (Condition, "message"): "Why, as a sentence.",
+    (Condition, "observedGeneration"): "The generation of the spec that this is about.",
+    (Condition, "lastUpdateTime"): "When this was last written.",
+    (Condition, "lastTransitionTime"): "When the status last changed.",
+    (Failure, "replica"): "The type and index of the replica.",
+    (Failure, "pod"): "Its pod.",
+    (Failure, "exitCode"): "The exit code of the container that trains.",
+    (Failure, "signal"): "The signal that ended it, if one did.",
+    (Failure, "reason"): "Why, as Kubernetes has it: OOMKilled, Error, Evicted.",
+    (Failure, "message"): "What Kubernetes says about it.",
+    (Failure, "time"): "When it failed.",
+    (Failure, "log"): "The last lines that it wrote.",
+}
+WORDS: Mapping[tuple[type, str], str] = {**_SPECS, **_ELASTIC, **_POLICIES, **_STATUS}

@@ -1,0 +1,158 @@
+"""The custom resource definitions of PodGroup and Queue (`scheduling.gangline.dev`), from the structs in the API."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gangline.api.meta import JSON, Object
+from gangline.api.scheduling import (
+    PODGROUPS,
+    QUEUES,
+    GroupPhase,
+    PodGroupSpec,
+    PodGroupState,
+    PodGroupStatus,
+    QueueSpec,
+    QueueStatus,
+    Topology,
+)
+from gangline.api.scheme import Resource
+from gangline.schema.crds.struct_schemas import Fields, Structs
+
+GANG_RESOURCES: tuple[Resource[Any], ...] = (PODGROUPS, QUEUES)
+
+# Volcano and scheduler-plugins both call theirs `pg`, and Volcano its queues `q`: whoever types that must not get ours.
+_SHORT = {"PodGroup": ["gang", "gangs"], "Queue": ["gangqueue", "gangqueues"]}
+_AT_LEAST_1: JSON = {"minimum": 1}
+_FIELDS: Fields = {
+    (PodGroupSpec, "minMember"): _AT_LEAST_1,
+    (PodGroupSpec, "scheduleTimeoutSeconds"): _AT_LEAST_1,
+    (PodGroupSpec, "minTaskMember"): {"additionalProperties": {"minimum": 0}},
+    (Topology, "key"): {"minLength": 1},
+    (PodGroupState, "phase"): {"enum": [phase.value for phase in GroupPhase]},
+    (QueueSpec, "weight"): {**_AT_LEAST_1, "default": 1},
+    (QueueSpec, "reclaimable"): {"default": True},
+}
+_KINDS = {
+    "PodGroup": "Pods that start together: all that it needs are placed at once, or none is.",
+    "Queue": "Whose turn it is: what PodGroups of one queue may hold, and their share when there is not enough for all.",
+}
+_WORDS: Mapping[tuple[type, str], str] = {
+    (PodGroupSpec, "minMember"): "So many members are placed at once, or none is.",
+    (PodGroupSpec, "queue"): "Its Queue. Default: the one called default, which need not exist.",
+    (PodGroupSpec, "priorityClassName"): "Which groups go first, and which may have to give way.",
+    (
+        PodGroupSpec,
+        "minResources",
+    ): "What its members need at least, for people: the scheduler sums up its pods.",
+    (PodGroupSpec, "scheduleTimeoutSeconds"): (
+        "After so long without a place the owner is told, and a start left half done is undone. Default: 60."
+    ),
+    (PodGroupSpec, "minTaskMember"): "Of minMember, how many of each role at least.",
+    (PodGroupSpec, "topology"): "All members on nodes with the same value of a label.",
+    (Topology, "key"): "The label of nodes: a rack, a zone.",
+    (Topology, "required"): "Rather wait than use several domains. Default: one if possible.",
+    (PodGroupStatus, "state"): "The life cycle. Only the scheduler writes it.",
+    (PodGroupStatus, "running"): "Members that run.",
+    (PodGroupStatus, "succeeded"): "Members that succeeded.",
+    (PodGroupStatus, "failed"): "Members that failed.",
+    (PodGroupState, "phase"): "Pending, Running, Recovering or Unschedulable.",
+    (PodGroupState, "lastProbeTime"): "When the scheduler last looked and found the group in this phase.",
+    (PodGroupState, "lastTransitionTime"): "When the phase last changed.",
+    (PodGroupState, "reason"): "PodFailed, PodDeleted, NotEnoughResources, NotEnoughTasks, or none.",
+    (PodGroupState, "message"): "Details, for people.",
+    (QueueSpec, "weight"): "Its share compared with those of others, when all ask for more than there is.",
+    (QueueSpec, "capability"): "What its groups may hold at most. A resource that is not named has no cap.",
+    (
+        QueueSpec,
+        "reclaimable",
+    ): "Whether queues below their share may take back what this one has beyond its own.",
+    (QueueStatus, "pending"): "Groups that wait.",
+    (QueueStatus, "running"): "Groups that run.",
+    (QueueStatus, "recovering"): "Groups that lost members.",
+    (QueueStatus, "unschedulable"): "Groups that lost members, and have no room for their replacements.",
+    (QueueStatus, "allocated"): "What its groups hold.",
+    (QueueStatus, "deserved"): "What it may have before others may take it back.",
+}
+_COLUMNS: Mapping[str, tuple[tuple[str, str, str, int], ...]] = {
+    "PodGroup": (
+        ("Phase", "string", ".status.state.phase", 0),
+        ("Min", "integer", ".spec.minMember", 0),
+        ("Running", "integer", ".status.running", 0),
+        ("Age", "date", ".metadata.creationTimestamp", 0),
+        ("Queue", "string", ".spec.queue", 1),
+        ("Reason", "string", ".status.state.reason", 1),
+    ),
+    "Queue": (
+        ("Weight", "integer", ".spec.weight", 0),
+        ("Pending", "integer", ".status.pending", 0),
+        ("Running", "integer", ".status.running", 0),
+        ("Age", "date", ".metadata.creationTimestamp", 0),
+    ),
+}
+
+
+def gang_crds(*, described: bool = False) -> tuple[JSON, ...]:
+    """Both definitions. See `gang_crd`."""
+    return tuple(gang_crd(resource, described=described) for resource in GANG_RESOURCES)
+
+
+def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
+    """The definition of one of them, to send to any API server from 1.30 on."""
+    made: JSON = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": resource.name},
+        "spec": {
+            "group": resource.group,
+            "names": {
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+                "shortNames": _SHORT[resource.kind],
+            },
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "versions": [
+                {
+                    "name": resource.version,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": [_column(*each) for each in _COLUMNS[resource.kind]],
+                    "schema": {"openAPIV3Schema": gang_schema(resource, described=described)},
+                    "subresources": {"status": {}},
+                }
+            ],
+        },
+    }
+    copied: JSON = msgspec.json.decode(msgspec.json.encode(made))
+    return copied
+
+
+def gang_schema(resource: Resource[Any], *, described: bool = False) -> JSON:
+    """The structural schema of one of them."""
+    structs = Structs(_FIELDS, _WORDS if described else {})
+    model: type[Object] = resource.model
+    spec, status = (structs.schema(model.__annotations__[part]) for part in ("spec", "status"))
+    if resource is PODGROUPS:
+        spec["required"] = ["minMember"]
+        spec["properties"]["topology"]["required"] = ["key"]
+    words = {"description": _KINDS[resource.kind]} if described else {}
+    whole: JSON = {
+        **words,
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": {**({"description": "What is wanted."} if described else {}), **spec},
+            "status": {**({"description": "What the scheduler found."} if described else {}), **status},
+        },
+    }
+    return {**whole, "required": ["spec"]} if resource is PODGROUPS else whole
+
+
+def _column(name: str, kind: str, path: str, priority: int) -> JSON:
+    made: JSON = {"name": name, "type": kind, "jsonPath": path}
+    return {**made, "priority": priority} if priority else made

@@ -1,0 +1,87 @@
+"""Our structs as structural schemas: the field names of the wire, types, and what is required."""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from msgspec import inspect
+
+from gangline.api.meta import JSON
+from gangline.api.quantity import QUANTITY as QUANTITY_FORMAT
+from gangline.schema.crds.pod_schemas import QUANTITY
+
+Fields: TypeAlias = Mapping[tuple[type, str], JSON]
+"""What a type does not tell of a field: bounds, defaults, rules. By struct and name on the wire."""
+
+
+class Structs:
+    """Writes schemas of structs.
+
+    Args:
+        fields: keywords to add. A field that has a type here has its whole schema here.
+        words: descriptions, by struct and name on the wire.
+    """
+
+    def __init__(self, fields: Fields, words: Mapping[tuple[type, str], str]) -> None:
+        self._fields, self._words = fields, words
+
+    def schema(self, model: type) -> JSON:
+        """The schema of a struct."""
+        found = inspect.type_info(model)
+        assert isinstance(found, inspect.StructType)
+        return self._struct(found)
+
+    def _struct(self, struct: inspect.StructType) -> JSON:
+        written: JSON = {"type": "object"}
+        required = [field.encode_name for field in struct.fields if field.required]
+        if required:
+            written["required"] = required
+        written["properties"] = {
+            field.encode_name: self._field(struct.cls, field)
+            for field in sorted(struct.fields, key=lambda field: field.encode_name)
+        }
+        return written
+
+    def _field(self, owner: type, field: inspect.Field) -> JSON:
+        key = owner, field.encode_name
+        described = {"description": self._words[key]} if key in self._words else {}
+        more = self._fields.get(key, {})
+        return {**(more if "type" in more else _merged(self._type(field.type), more)), **described}
+
+    def _type(self, found: inspect.Type) -> JSON:
+        match found:
+            case inspect.Metadata(type=inner, extra=extra):
+                return dict(QUANTITY) if (extra or {}).get("format") == QUANTITY_FORMAT else self._type(inner)
+            case inspect.UnionType(types=types) if any(isinstance(part, inspect.FloatType) for part in types):
+                # On the wire a whole number is a number too.
+                return {"type": "number"}
+            case inspect.UnionType(types=types):
+                (inner,) = (part for part in types if not isinstance(part, inspect.NoneType))
+                return self._type(inner)
+            case inspect.StructType():
+                return self._struct(found)
+            case inspect.DictType(value_type=inspect.AnyType()):
+                return {}
+            case inspect.DictType(value_type=value):
+                return {"type": "object", "additionalProperties": self._type(value)}
+            case inspect.VarTupleType(item_type=item):
+                return {"type": "array", "items": self._type(item)}
+            case inspect.DateTimeType():
+                return {"type": "string", "format": "date-time"}
+            case inspect.IntType():
+                return {"type": "integer", "format": "int32"}
+            case inspect.BoolType():
+                return {"type": "boolean"}
+            case inspect.StrType():
+                return {"type": "string"}
+        raise TypeError(f"no schema for {found}")
+
+
+def _merged(schema: JSON, more: JSON) -> JSON:
+    """Both, the second going first; schemas inside are merged in the same way."""
+    found: dict[str, Any] = dict(schema)
+    for keyword, value in more.items():
+        inner = found.get(keyword)
+        if isinstance(inner, dict) and isinstance(value, dict):
+            value = _merged(inner, value)
+        found[keyword] = value
+    return found

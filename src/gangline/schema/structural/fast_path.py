@@ -1,0 +1,241 @@
+"""Is a value certainly valid? One compiled function per schema, for the many objects that are.
+
+A "no" means "look closer": the careful walk of `validate.py` then decides, and tells what is wrong. So what is rare
+or odd here answers no, and the quick way stays simple.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from gangline.schema.regex import Pattern
+from gangline.schema.structural.nodes import Node
+
+Check: TypeAlias = Callable[[Any], bool]
+_KINDS: dict[str, type] = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list}
+_NUMBERS = (int, float)
+_SIMPLE = frozenset(
+    {"type", "description", "title", "default", "format", "nullable", "example", "externalDocs"}
+)
+
+
+def compile_check(node: Node) -> Check:
+    """A function that says whether a value is certainly valid, list types and embedded resources included."""
+    found = _check_of(node)
+    if isinstance(found, type):
+        return lambda value: value.__class__ is found
+    return found
+
+
+def _check_of(node: Node) -> Check | type:
+    """A class stands for "exactly of this class", which the caller tests without a call."""
+    plain = _KINDS.get(node.type)
+    if plain in (str, int, bool) and not node.nullable and node.format_check is None and _simple(node):
+        return plain
+    checks = _parts(node)
+    if node.nullable and not node.enum:
+        inner = _all(checks)
+        return lambda value: value is None or inner(value)
+    return _all(checks)
+
+
+def _simple(node: Node) -> bool:
+    return not node.int_or_string and all(name in _SIMPLE or name.startswith("x-") for name in node.schema)
+
+
+def _all(checks: list[Check]) -> Check:
+    if not checks:
+        return lambda value: True
+    if len(checks) == 1:
+        return checks[0]
+    first, *rest = checks
+    then = _all(rest)
+    return lambda value: first(value) and then(value)
+
+
+def _parts(node: Node) -> list[Check]:
+    if node.embedded:
+        return [_embedded(node)]
+    checks: list[Check] = []
+    if node.int_or_string:
+        checks.append(lambda value: value.__class__ is str or value.__class__ is int)
+    elif node.type == "object" or (not node.type and (node.properties or node.open or node.required)):
+        checks.append(_object(node))
+    elif node.type == "array":
+        checks.append(_array(node))
+    elif node.type == "number":
+        checks.append(lambda value: value.__class__ is float or value.__class__ is int)
+    elif node.type:
+        kind = _KINDS.get(node.type, object)
+        checks.append(lambda value: value.__class__ is kind)
+    return checks + _bounds(node) + _junctors(node)
+
+
+def _bounds(node: Node) -> list[Check]:
+    said = node.schema.get
+    checks: list[Check] = []
+    if node.enum:
+        allowed = {(value.__class__, value) for value in node.enum if not isinstance(value, dict | list)}
+        checks.append(
+            lambda value: value.__class__ not in (dict, list) and (value.__class__, value) in allowed
+        )
+    if (least := said("minLength")) is not None:
+        checks.append(lambda value: value.__class__ is not str or len(value) >= least)
+    if (most := said("maxLength")) is not None:
+        checks.append(lambda value: value.__class__ is not str or len(value) <= most)
+    if node.pattern:
+        pattern = node.regex()
+        matches: Check = pattern.matches if isinstance(pattern, Pattern) else lambda value: False
+        checks.append(lambda value: value.__class__ is not str or matches(value))
+    if (fits := node.format_check) is not None:
+        checks.append(lambda value: value.__class__ is str and fits(value))
+    checks += _number_bounds(node)
+    return checks + _size_bounds(node)
+
+
+def _number_bounds(node: Node) -> list[Check]:
+    said = node.schema.get
+    checks: list[Check] = []
+    if (low := said("minimum")) is not None:
+        if low != int(low):
+            # A whole number is compared with a bound cut to a whole number, so 0 passes a minimum of 0.5.
+            checks.append(lambda value: value.__class__ is float and value > low)
+        elif said("exclusiveMinimum"):
+            checks.append(lambda value: value.__class__ not in _NUMBERS or value > low)
+        else:
+            checks.append(lambda value: value.__class__ not in _NUMBERS or value >= low)
+    if (high := said("maximum")) is not None:
+        if high != int(high):
+            checks.append(lambda value: value.__class__ is float and value < high)
+        elif said("exclusiveMaximum"):
+            checks.append(lambda value: value.__class__ not in _NUMBERS or value < high)
+        else:
+            checks.append(lambda value: value.__class__ not in _NUMBERS or value <= high)
+    if (factor := said("multipleOf")) is not None:
+        checks.append(lambda value: value.__class__ is int and factor >= 1 and value % int(factor) == 0)
+    return checks
+
+
+def _size_bounds(node: Node) -> list[Check]:
+    checks: list[Check] = []
+    for kind, low, high in ((list, "minItems", "maxItems"), (dict, "minProperties", "maxProperties")):
+        least, most = node.schema.get(low), node.schema.get(high)
+        if least is not None or most is not None:
+            checks.append(_sized(kind, least or 0, most))
+    return checks
+
+
+def _sized(kind: type[Any], least: int, most: int | None) -> Check:
+    if most is None:
+        return lambda value: value.__class__ is not kind or len(value) >= least
+    return lambda value: value.__class__ is not kind or least <= len(value) <= most
+
+
+def _junctors(node: Node) -> list[Check]:
+    checks = [compile_check(part) for part in node.all_of]
+    if node.any_of and not (
+        node.int_or_string and [part.types for part in node.any_of] == [("integer",), ("string",)]
+    ):
+        options = [compile_check(part) for part in node.any_of]
+        checks.append(lambda value: any(option(value) for option in options))
+    if node.one_of or node.not_ is not None:
+        # Here "not certainly valid" would count as valid, so the careful walk must look.
+        checks.append(lambda value: False)
+    return checks
+
+
+def _object(node: Node) -> Check:
+    fields = {name: _check_of(part) for name, part in node.properties.items()}
+    more = _check_of(node.additional) if node.additional is not None else None
+    required, closed = tuple(node.required), node.closed
+
+    def check(value: Any) -> bool:
+        if value.__class__ is not dict:
+            return False
+        for name in required:
+            if name not in value:
+                return False
+        for name, part in value.items():
+            wanted = fields.get(name, more)
+            if part.__class__ is wanted:
+                continue
+            if wanted is None:
+                if closed:
+                    return False
+            elif wanted.__class__ is type or not wanted(part):
+                return False
+        return True
+
+    return check
+
+
+def _array(node: Node) -> Check:
+    wanted = _check_of(node.items) if node.items is not None else object
+    unique = _unique(node)
+
+    def check(value: Any) -> bool:
+        if value.__class__ is not list:
+            return False
+        for part in value:
+            if part.__class__ is wanted:
+                continue
+            if wanted is object:
+                continue
+            if wanted.__class__ is type or not wanted(part):
+                return False
+        return len(value) < 2 or unique is None or unique(value)
+
+    return check
+
+
+def _unique(node: Node) -> Check | None:
+    """A set of texts, or a map keyed by texts and whole numbers. Others are looked at."""
+    if node.list_type == "set":
+        return lambda value: len(set(value)) == len(value) if {str} == set(map(type, value)) else False
+    if node.list_type == "map" and len(node.list_keys) == 1:
+        return _unique_key(node.list_keys[0])
+    if node.list_type == "map" and node.list_keys:
+        return _unique_keys(node.list_keys)
+    return None
+
+
+def _unique_key(name: str) -> Check:
+    def check(value: Any) -> bool:
+        seen = set()
+        for part in value:
+            key = part.get(name) if part.__class__ is dict else None
+            if not (key.__class__ is str or key.__class__ is int) or key in seen:
+                return False
+            seen.add(key)
+        return True
+
+    return check
+
+
+def _unique_keys(names: tuple[str, ...]) -> Check:
+    def check(value: Any) -> bool:
+        seen = set()
+        for part in value:
+            key = tuple([part.get(name) for name in names]) if part.__class__ is dict else (None,)
+            if not {str, int}.issuperset(map(type, key)) or key in seen:
+                return False
+            seen.add(key)
+        return True
+
+    return check
+
+
+def _embedded(node: Node) -> Check:
+    """Embedded resources are rare: those that only say what they are pass, all others are looked at."""
+    inner = _object(node)
+    bounds = _all(_bounds(node) + _junctors(node))
+
+    def check(value: Any) -> bool:
+        if value.__class__ is not dict:
+            return False
+        version, kind = value.get("apiVersion"), value.get("kind")
+        if version.__class__ is not str or kind.__class__ is not str:
+            return False
+        named = version.isalnum() and kind.isalpha() and kind.isascii() and len(kind) < 64
+        return named and value.get("metadata", {}) == {} and inner(value) and bounds(value)
+
+    return check

@@ -1,0 +1,346 @@
+"""What is wrong with a value, told as kube-apiserver tells it: the careful walk.
+
+Errors come in the server's order where it has one, and fields sorted by name where it goes by chance. Alternatives
+(anyOf, oneOf) report the one that came closest, which the server finds by counting the checks that passed; so do we.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gangline.schema.go_text import json_text, number, quoted
+from gangline.schema.problems import Problem, ProblemKind
+from gangline.schema.regex import PatternError
+from gangline.schema.structural.correlation import Pair, same
+from gangline.schema.structural.nodes import Node
+
+_LARGEST_WHOLE_FLOAT = float(2**53 - 1)
+_NEAR = 1e-9
+
+
+class Found:
+    """Errors of one walk, each once, and how many checks passed on the way."""
+
+    __slots__ = ("passed", "problems")
+
+    def __init__(self) -> None:
+        self.problems: dict[str, Problem | None] = {}
+        """By sentence. None: an error without a field, of anyOf and its like."""
+        self.passed = 0
+
+    def add(self, sentence: str, problem: Problem | None) -> None:
+        self.problems.setdefault(sentence, problem)
+
+    def merge(self, other: "Found") -> None:
+        for sentence, problem in other.problems.items():
+            self.problems.setdefault(sentence, problem)
+        self.passed += other.passed
+
+
+def validate(value: Any, node: Node, *, prefix: str = "", pair: Pair | None = None) -> list[Problem]:
+    """All that is wrong. With a pair, what did not change is tolerated."""
+    return list(_told(_walk(value, node, "", pair), prefix))
+
+
+def _told(found: Found, prefix: str) -> Iterator[Problem]:
+    for sentence, problem in found.problems.items():
+        if problem is None:
+            yield Problem(ProblemKind.INVALID, prefix or "<nil>", "", sentence)
+            continue
+        name = problem.field.removeprefix(".")
+        field = f"{prefix}.{name}" if prefix and name else prefix or name or "<nil>"
+        yield Problem(problem.kind, field, problem.value, problem.detail)
+
+
+def _walk(value: Any, node: Node, path: str, pair: Pair | None) -> Found:
+    found = _walked(value, node, path, pair)
+    if found.problems and pair is not None and pair.equal:
+        found.problems = {}
+    return found
+
+
+def _walked(value: Any, node: Node, path: str, pair: Pair | None) -> Found:
+    found = Found()
+    if value is None:
+        _check_null(found, node, path)
+        _check_enum(found, value, node, path)
+        return found
+    if node.types or node.format_check is not None:
+        found.passed += 1 + _check_type(found, value, node, path)
+    found.merge(_junctors(value, node, path))
+    found.passed += 1
+    if isinstance(value, str):
+        _check_text(found, value, node, path)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        _check_number(found, value, node, path)
+        found.passed += 2
+    elif isinstance(value, list):
+        _check_list(found, value, node, path, pair)
+        found.passed += 2
+    _check_enum(found, value, node, path)
+    found.passed += 1
+    if isinstance(value, dict):
+        _check_object(found, value, node, path, pair)
+        found.passed += 1
+    found.passed += 1
+    return found
+
+
+def _invalid(found: Found, path: str, value: Any, sentence: str) -> None:
+    found.add(sentence, Problem(ProblemKind.INVALID, path, value, sentence))
+
+
+def _wrong_type(found: Found, path: str, wanted: str, seen: str) -> None:
+    sentence = f"{path} in body must be of type {wanted}: {quoted(seen)}"
+    found.add(sentence, Problem(ProblemKind.TYPE_INVALID, path, seen, sentence))
+
+
+def _check_null(found: Found, node: Node, path: str) -> None:
+    found.passed += 1
+    if node.types and not node.nullable:
+        found.passed -= 1
+        _wrong_type(found, path, ",".join(node.types), "null")
+
+
+def _check_type(found: Found, value: Any, node: Node, path: str) -> int:
+    """Returns 1 when the type is right."""
+    seen, seen_format = type_of(value)
+    whole = isinstance(value, float) and is_whole(value) and "integer" in node.types
+    fits = seen in node.types or whole or (seen == "integer" and "number" in node.types)
+    textual = isinstance(value, str | list)
+    if node.format_check is not None and not textual and not fits and seen_format != node.format:
+        _wrong_type(found, path, node.format, seen_format)
+        return 0
+    numeric = "number" in node.types or "integer" in node.types
+    if fits or (not numeric and node.format_check is not None and textual):
+        return 1
+    _wrong_type(found, path, ",".join(node.types), seen)
+    return 0
+
+
+def type_of(value: Any) -> tuple[str, str]:
+    """The name of a value's type, and of its format."""
+    match value:
+        case bool():
+            return "boolean", ""
+        case str():
+            return "string", ""
+        case int():
+            return "integer", "int64"
+        case float():
+            return "number", "float64"
+        case list():
+            return "array", ""
+        case _:
+            return "object", ""
+
+
+def is_whole(value: float) -> bool:
+    """A float that counts as a whole number: of JSON's safe range, and off by next to nothing."""
+    if not -_LARGEST_WHOLE_FLOAT <= value <= _LARGEST_WHOLE_FLOAT:
+        return False
+    nearest = float(int(value))
+    if value == nearest:
+        return True
+    if nearest == 0 or value < 0:
+        return False
+    return abs(value - nearest) / (abs(value) + abs(nearest)) < _NEAR
+
+
+def _check_text(found: Found, value: str, node: Node, path: str) -> None:
+    if not _check_length(found, value, node, path) and node.pattern:
+        pattern = node.regex()
+        if isinstance(pattern, PatternError):
+            _invalid(
+                found,
+                path,
+                value,
+                f"{path} in body should match '{node.pattern}, but pattern is invalid: {pattern}'",
+            )
+        elif not pattern.matches(value):
+            _invalid(found, path, value, f"{path} in body should match '{node.pattern}'")
+    found.passed += 1
+    if node.format_check is not None:
+        if not node.format_check(value):
+            sentence = f"{path} in body must be of type {node.format}: {quoted(value)}"
+            found.add(sentence, Problem(ProblemKind.TYPE_INVALID, path, value, sentence))
+        found.passed += 1
+
+
+def _check_length(found: Found, value: str, node: Node, path: str) -> bool:
+    """Returns whether something was wrong: the server then looks no further."""
+    least, most = node.schema.get("minLength"), node.schema.get("maxLength")
+    if most is not None and len(value) > most:
+        sentence = f"{path} in body should be at most {most} chars long"
+        detail = (
+            f"may not be more than {most} byte{'s' if most != 1 else ''}"
+            if most >= 0
+            else "value is too long"
+        )
+        found.add(sentence, Problem(ProblemKind.TOO_LONG, path, value, detail))
+        return True
+    if least is not None and len(value) < least:
+        _invalid(found, path, value, f"{path} in body should be at least {least} chars long")
+        return True
+    return False
+
+
+def _check_number(found: Found, value: float, node: Node, path: str) -> None:
+    """Whole numbers are compared with bounds cut to whole numbers, as the server does."""
+    said = node.schema.get
+    if (factor := said("multipleOf")) is not None:
+        _check_multiple(found, value, factor, path)
+    if (low := said("minimum")) is not None:
+        low = int(low) if isinstance(value, int) else float(low)
+        if said("exclusiveMinimum") and value <= low:
+            _invalid(found, path, value, f"{path} in body should be greater than {number(low)}")
+        elif value < low:
+            _invalid(found, path, value, f"{path} in body should be greater than or equal to {number(low)}")
+    if (high := said("maximum")) is not None:
+        high = int(high) if isinstance(value, int) else float(high)
+        if said("exclusiveMaximum") and value >= high:
+            _invalid(found, path, value, f"{path} in body should be less than {number(high)}")
+        elif value > high:
+            _invalid(found, path, value, f"{path} in body should be less than or equal to {number(high)}")
+
+
+def _check_multiple(found: Found, value: float, factor: float, path: str) -> None:
+    factor = int(factor) if isinstance(value, int) else float(factor)
+    if factor <= 0:
+        _invalid(
+            found, path, factor, f"factor MultipleOf declared for {path} must be positive: {number(factor)}"
+        )
+    elif isinstance(value, int):
+        if value % factor:
+            _invalid(found, path, value, f"{path} in body should be a multiple of {number(factor)}")
+    elif not is_whole(1 / factor * value if factor < 1 else value / factor):
+        _invalid(found, path, value, f"{path} in body should be a multiple of {number(factor)}")
+
+
+def _check_list(found: Found, value: list[Any], node: Node, path: str, pair: Pair | None) -> None:
+    if node.items is not None:
+        for index, part in enumerate(value):
+            below = pair.item(index) if pair is not None else None
+            found.merge(_walk(part, node.items, f"{path}[{index}]", below))
+    least, most = node.schema.get("minItems"), node.schema.get("maxItems")
+    if least is not None and len(value) < least:
+        _invalid(found, path, len(value), f"{path} in body should have at least {least} items")
+    if most is not None and len(value) > most:
+        found.add(
+            f"{path} in body should have at most {most} items",
+            Problem(ProblemKind.TOO_MANY, path, len(value), _at_most(most)),
+        )
+
+
+def _check_enum(found: Found, value: Any, node: Node, path: str) -> None:
+    if not node.enum or any(_among(value, allowed) for allowed in node.enum):
+        return
+    shown = [quoted(one if isinstance(one, str) else json_text(one)) for one in node.enum]
+    sentence = f"{path} in body should be one of {node.enum}"
+    found.add(
+        sentence, Problem(ProblemKind.NOT_SUPPORTED, path, value, f"supported values: {', '.join(shown)}")
+    )
+
+
+def _among(value: Any, allowed: Any) -> bool:
+    """Go converts before it compares: 1.5 counts as the 1 of an enum of whole numbers."""
+    if value is None or allowed is None:
+        return False
+    numbers = (int, float)
+    if value.__class__ in numbers and allowed.__class__ in numbers:
+        return bool(allowed.__class__(value) == allowed)
+    return same(value, allowed)
+
+
+def _check_object(found: Found, value: Mapping[str, Any], node: Node, path: str, pair: Pair | None) -> None:
+    _check_size(found, value, node, path)
+    if node.closed:
+        for name in sorted(value):
+            if name not in node.properties:
+                _invalid(found, path, name, f"{path}.{name} in body is a forbidden property")
+    elif node.additional is not None:
+        for name in sorted(value):
+            if name not in node.properties:
+                below = _field_pair(pair, path, name)
+                found.merge(_walk(value[name], node.additional, f"{path}.{name}", below))
+    for name in sorted(node.properties):
+        if name in value:
+            inner = f"{path}.{name}" if path else name
+            found.merge(_walk(value[name], node.properties[name], inner, _field_pair(pair, path, name)))
+    for name in node.required:
+        if name not in value:
+            found.add(f"{path}.{name} in body is required", Problem(ProblemKind.REQUIRED, f"{path}.{name}"))
+
+
+def _check_size(found: Found, value: Mapping[str, Any], node: Node, path: str) -> None:
+    least, most = node.schema.get("minProperties"), node.schema.get("maxProperties")
+    if least is not None and len(value) < least:
+        _invalid(found, path, len(value), f"{path} in body should have at least {least} properties")
+    if most is not None and len(value) > most:
+        found.add(
+            f"{path} in body should have at most {most} properties",
+            Problem(ProblemKind.TOO_MANY, path, len(value), _at_most(most)),
+        )
+
+
+def _field_pair(pair: Pair | None, path: str, name: str) -> Pair | None:
+    # Old and new were converted to one version, so a change of these two could not be seen.
+    if pair is None or (path == "" and name in ("kind", "apiVersion")):
+        return None
+    return pair.field(name)
+
+
+def _junctors(value: Any, node: Node, path: str) -> Found:
+    """Alternatives and negations. What did not change is not tolerated in there."""
+    found = Found()
+    if node.any_of:
+        _check_any(found, value, node.any_of, path)
+    if node.one_of:
+        _check_one(found, value, node.one_of, path)
+    if node.all_of:
+        results = [_walked(value, part, path, None) for part in node.all_of]
+        for result in results:
+            found.merge(result)
+        valid = sum(not result.problems for result in results)
+        if valid != len(results):
+            none = ". None validated" if not valid else ""
+            found.add(f"{quoted(path)} must validate all the schemas (allOf){none}", None)
+    if node.not_ is not None and not _walked(value, node.not_, path, None).problems:
+        found.add(f"{quoted(path)} must not validate the schema (not)", None)
+    found.passed += 1
+    return found
+
+
+def _check_any(found: Found, value: Any, options: Sequence[Node], path: str) -> None:
+    best: Found | None = None
+    for option in options:
+        result = _walked(value, option, path, None)
+        if not result.problems:
+            found.merge(result)
+            return
+        if best is None or result.passed > best.passed:
+            best = result
+    found.add(f"{quoted(path)} must validate at least one schema (anyOf)", None)
+    if best is not None:
+        found.merge(best)
+
+
+def _check_one(found: Found, value: Any, options: Sequence[Node], path: str) -> None:
+    best: Found | None = None
+    valid: list[Found] = []
+    for option in options:
+        result = _walked(value, option, path, None)
+        if not result.problems:
+            valid.append(result)
+        elif not valid and (best is None or result.passed > best.passed):
+            best = result
+    if len(valid) == 1:
+        found.merge(valid[0])
+        return
+    told = f"Found {len(valid)} valid alternatives" if valid else "Found none valid"
+    found.add(f"{quoted(path)} must validate one and only one schema (oneOf). {told}", None)
+    if not valid and best is not None:
+        found.merge(best)
+
+
+def _at_most(count: int) -> str:
+    return f"must have at most {count} item{'s' if count != 1 else ''}"

@@ -1,0 +1,134 @@
+"""Scalars as Go's decoder reads them: which values it takes, and its words about others."""
+
+import calendar
+import re
+from typing import Any, Final
+
+from gangline.schema.typed.types import Type
+
+QUANTITY_FORMAT: Final = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
+QUANTITY_SUFFIX: Final = "unable to parse quantity's suffix"
+_QUANTITY = re.compile(r"[+-]?\d*(?:\.\d*)?([eEinumkKMGTP]*[-+]?\d*)")
+_SUFFIX = re.compile(r"[KMGTPE]i|[numkMGTPE]?|[eE][-+]?\d+")
+_WORDS: Final = {str: "string", bool: "bool", dict: "object", list: "array", int: "number", float: "number"}
+_TAKEN: Final[dict[str, tuple[type, ...]]] = {"boolean": (bool,), "number": (int, float), "string": (str,)}
+INT_RANGE: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+
+
+def misfit(value: Any, go: str, struct: str, path: str, literal: str = "") -> str:
+    """The sentence for a value of a wrong kind."""
+    found = f"{_WORDS[value.__class__]}{literal}"
+    where = f"Go struct field {struct}.{path}" if path else "Go value"
+    return f"json: cannot unmarshal {found} into {where} of type {go}"
+
+
+def problem(value: Any, tree: Type, struct: str, path: str) -> str:
+    """What is wrong with a value that is not null; empty when it fits."""
+    match tree.scalar:
+        case "integer":
+            return _integer(value, tree.go or "int64", struct, path)
+        case "int-or-string":
+            return "" if isinstance(value, str) else _integer(value, "int32", struct, path)
+        case "quantity":
+            return quantity_problem(value)
+        case "time" | "micro-time":
+            if not isinstance(value, str):
+                return misfit(value, "string", struct, path)
+            return moment_problem(value, micro=tree.scalar == "micro-time")
+        case "byte":
+            return base64_problem(value) if isinstance(value, str) else misfit(value, "[]uint8", struct, path)
+        case scalar:
+            taken = value.__class__ in _TAKEN.get(scalar, (str,))
+            return "" if taken else misfit(value, tree.go, struct, path)
+
+
+def _integer(value: Any, go: str, struct: str, path: str) -> str:
+    if value.__class__ is float:
+        return misfit(value, go, struct, path, f" {value!r}")
+    if value.__class__ is not int:
+        return misfit(value, go, struct, path)
+    low, high = INT_RANGE.get(go, INT_RANGE["int64"])
+    return "" if low <= value <= high else misfit(value, go, struct, path, f" {value}")
+
+
+def quantity_problem(value: Any) -> str:
+    """What Go says of a quantity that is none; numbers are as good as text."""
+    if value.__class__ in (int, float):
+        return ""
+    text = value.strip() if isinstance(value, str) else ""
+    found = _QUANTITY.fullmatch(text)
+    if not text or found is None:
+        return QUANTITY_FORMAT
+    return "" if _SUFFIX.fullmatch(found[1]) else QUANTITY_SUFFIX
+
+
+def base64_problem(text: str) -> str:
+    """What Go says of text that is not padded standard base64. Line ends do not count."""
+    at = _base64_error(text)
+    return "" if at < 0 else f"illegal base64 data at input byte {at}"
+
+
+_ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+
+
+def _base64_error(text: str) -> int:
+    """Where it stops being base64; -1 when it is."""
+    places = [index for index, letter in enumerate(text) if letter not in "\r\n"]
+    letters = [text[index] for index in places]
+    wrong = next((i for i, letter in enumerate(letters) if letter not in _ALPHABET), len(letters))
+    if wrong == len(letters):
+        # Ends within a group of four: told at its start.
+        return -1 if wrong % 4 == 0 else len(text) - wrong % 4
+    padding = letters[wrong:]
+    if padding[0] != "=" or wrong % 4 < 2:
+        return places[wrong]
+    if wrong % 4 == 2 and padding[1:2] != ["="]:
+        return len(text) if len(padding) == 1 else places[wrong]
+    end = wrong + 4 - wrong % 4
+    return -1 if len(letters) == end else places[end]
+
+
+_LAYOUT: Final = (
+    ("2006", re.compile(r"\d{4}"), 9999, ""),
+    ("-", re.compile("-"), 0, ""),
+    ("01", re.compile(r"\d\d"), 12, "month"),
+    ("-", re.compile("-"), 0, ""),
+    ("02", re.compile(r"\d\d"), 99, ""),
+    ("T", re.compile("T"), 0, ""),
+    ("15", re.compile(r"\d\d?"), 23, "hour"),
+    (":", re.compile(":"), 0, ""),
+    ("04", re.compile(r"\d\d"), 59, "minute"),
+    (":", re.compile(":"), 0, ""),
+    ("05", re.compile(r"\d\d"), 59, "second"),
+)
+_ZONE: Final = re.compile(r"Z|[+-]\d\d:\d\d")
+_FRACTION: Final = re.compile(r"([.,]\d+)?")
+_MICROS: Final = re.compile(r"[.,]\d{6}")
+
+
+def moment_problem(text: str, *, micro: bool) -> str:
+    """What Go says of text that is not a moment; with `micro` it must have six digits after the point."""
+    layout = f"2006-01-02T15:04:05{'.000000' if micro else ''}Z07:00"
+    rest, numbers = text, []
+    for name, pattern, most, label in _LAYOUT:
+        found = pattern.match(rest)
+        if found is None:
+            return f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{name}"'
+        number = int(found[0]) if found[0].isdigit() else 0
+        if label and (number > most or (label == "month" and number == 0)):
+            return f'parsing time "{text}": {label} out of range'
+        numbers.append(number)
+        rest = rest[found.end() :]
+    for name, pattern in ((".000000", _MICROS if micro else _FRACTION), ("Z07:00", _ZONE)):
+        found = pattern.match(rest)
+        if found is None:
+            return f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{name}"'
+        rest = rest[found.end() :]
+    if rest:
+        return f'parsing time "{text}": extra text: "{rest}"'
+    year, month, day = numbers[0], numbers[2], numbers[4]
+    if not 1 <= day <= calendar.monthrange(year or 4, month)[1]:
+        return f'parsing time "{text}": day out of range'
+    return ""

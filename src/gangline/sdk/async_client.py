@@ -1,0 +1,277 @@
+"""The training client for programs with an event loop. `gangline.sdk.client` has the same surface, blocking."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from gangline.api.core import Pod
+from gangline.api.kubeflow.training import JobKind, JobProgress
+from gangline.api.meta import JSON, Key, Selector
+from gangline.base.tasks import run_all
+from gangline.kube.client import Client
+from gangline.kube.discovery import version
+from gangline.kube.errors import AlreadyExists
+from gangline.kube.options import PatchForm, Propagation
+from gangline.operator.operator_process import EMBEDDED
+from gangline.sdk.build.bodies import body_of, plain
+from gangline.sdk.build.from_arguments import job_from
+from gangline.sdk.build.pod_templates import edited, trainer
+from gangline.sdk.conditioncalls import ConditionCalls
+from gangline.sdk.connection import TIMEOUT, header
+from gangline.sdk.errors import told
+from gangline.sdk.job import Job, facts_of
+from gangline.sdk.kubeflow.finetune import STORAGE, Tuning, checked, claim_of
+from gangline.sdk.kubeflow.finetune import job_of as finetuning
+from gangline.sdk.podcalls import PodCalls
+from gangline.sdk.ship.archive import parcel
+from gangline.sdk.ship.manifests import ready
+from gangline.sdk.ship.upload import CLAIMS, Order, sent
+
+
+class AsyncTrainingClient(ConditionCalls, PodCalls):
+    """Creates, follows, changes and explains training jobs.
+
+    Args:
+        config_file: a kubeconfig; by default KUBECONFIG, the plane of this machine, `~/.kube/config`, or the pod.
+        context: which context of it.
+        client_configuration: a `kubernetes.client.Configuration`, instead of both.
+        namespace: where jobs are; by default that of the context.
+        job_kind: the kind that calls mean when they name none.
+        local: True starts a plane of its own, which ends with the client. By default only where no cluster is
+            configured and no plane runs; that is said in one line on stderr.
+
+    Raises `ValueError` for bad arguments, `TimeoutError` when the server or the job takes too long, and
+    `TrainingError`, a `RuntimeError` with the server's own words, for everything else. Use it as
+    `async with AsyncTrainingClient() as client:`, or call `close` at the end.
+    """
+
+    # Jobs
+
+    async def create_job(
+        self,
+        job: Any = None,
+        name: str | None = None,
+        namespace: str | None = None,
+        job_kind: str | None = None,
+        base_image: str | None = None,
+        train_func: Callable[..., Any] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        num_workers: int = 1,
+        num_procs_per_worker: int | str | None = None,
+        resources_per_worker: Any = None,
+        num_chief_replicas: int | None = None,
+        num_ps_replicas: int | None = None,
+        packages_to_install: Sequence[str] | None = None,
+        pip_index_url: str | None = None,
+        env_vars: Any = None,
+    ) -> Job:
+        """Create a job: a Job, a dict, a model of the Kubeflow SDK; or one made of an image or a function.
+
+        A function travels as its source: it must import what it uses, and take what it needs in `parameters`.
+        """
+        asked = {
+            "name": name,
+            "job_kind": job_kind,
+            "base_image": base_image,
+            "train_func": train_func,
+            "parameters": parameters,
+            "num_workers": num_workers,
+            "num_procs_per_worker": num_procs_per_worker,
+            "resources_per_worker": resources_per_worker,
+            "num_chief_replicas": num_chief_replicas,
+            "num_ps_replicas": num_ps_replicas,
+            "packages_to_install": packages_to_install,
+            "pip_index_url": pip_index_url,
+            "env_vars": env_vars,
+        }
+        body = job_from(job, asked, self._facts)
+        facts = facts_of(str(body.get("kind")))
+        async with self._told(TIMEOUT) as client:
+            where = namespace or (body.get("metadata") or {}).get("namespace") or self._home(None)
+            found = await client.create(client.plain(facts.resource), body, namespace=where)
+            return Job(found)
+
+    async def train(
+        self,
+        name: str,
+        namespace: str | None = None,
+        num_workers: int = 1,
+        num_procs_per_worker: int = 1,
+        resources_per_worker: Any = None,
+        model_provider_parameters: Any = None,
+        dataset_provider_parameters: Any = None,
+        trainer_parameters: Any = None,
+        init_env_vars: Any = None,
+        env_vars: Any = None,
+        storage_config: Mapping[str, Any] = STORAGE,
+    ) -> Job:
+        """Fine-tune a language model with Kubeflow's images, as its SDK does. For programs of yours: `gangline.train`.
+
+        A claim of the job's name holds model and data set; one that is there is used. Tokens in the parameters are
+        readable in the job, as they are there: prefer `init_env_vars` from a Secret.
+        """
+        asked = Tuning(
+            name,
+            num_workers,
+            num_procs_per_worker,
+            resources_per_worker,
+            model_provider_parameters,
+            dataset_provider_parameters,
+            trainer_parameters,
+            init_env_vars,
+            env_vars,
+            storage_config,
+        )
+        checked(asked)
+        async with self._told(TIMEOUT) as client:
+            with suppress(AlreadyExists):
+                await client.create(CLAIMS, claim_of(asked), namespace=self._home(namespace))
+        return await self.create_job(finetuning(asked), namespace=namespace)
+
+    async def ship_job(self, job: Any, folder: Path, namespace: str | None = None) -> Job:
+        """Create a job whose members start in a copy of a folder of this machine.
+
+        What `.gitignore` leaves out stays. On a plane of this machine members start in the folder itself.
+        """
+        body = body_of(job)
+        facts = facts_of(str(body.get("kind")))
+        key = Key(self._home(namespace), body["metadata"]["name"])
+        if await self.is_local():
+            return await self.create_job(started_in(body, facts, folder), namespace=namespace)
+        client = await self._open()
+        async with told(f"the folder {folder}"):
+            found = parcel(folder)
+            with tempfile.TemporaryDirectory(prefix="gangline-") as scratch:
+                order = Order(ready(found, Path(scratch)), facts, body, key)
+                async with sent(client, order, self._clock, lambda text: None) as carried:
+                    made = await self.create_job(carried.body, namespace=namespace)
+                    await carried.belongs_to(await client.get(facts.model, key))
+        return made
+
+    async def is_local(self) -> bool:
+        """Whether the server is a plane of gangline, on which pods are processes."""
+        async with self._told(TIMEOUT) as client:
+            return EMBEDDED in await version(client)
+
+    async def list_jobs(
+        self,
+        namespace: str | None = None,
+        job_kind: str | None = None,
+        timeout: float = TIMEOUT,
+        *,
+        label_selector: str = "",
+    ) -> list[Job]:
+        """All jobs of a kind in a namespace."""
+        facts = self._kind(job_kind)
+        async with self._told(timeout) as client:
+            where = Selector(namespace=self._home(namespace), labels=label_selector)
+            listed = client.each(client.plain(facts.resource), where)
+            async with aclosing(listed) as found:
+                return [Job({**header(facts), **body}) async for body in found]
+
+    async def update_job(
+        self, job: Any, name: str, namespace: str | None = None, job_kind: str | None = None
+    ) -> Job:
+        """Merge what is given into a job."""
+        async with self._told(TIMEOUT) as client:
+            return await self._merged(client, body_of(job), name, namespace, job_kind)
+
+    async def delete_job(
+        self, name: str, namespace: str | None = None, job_kind: str | None = None, delete_options: Any = None
+    ) -> None:
+        """Delete a job; its pods go with it."""
+        options = plain(delete_options) or {}
+        asked = options.get("propagationPolicy")
+        grace = options.get("gracePeriodSeconds")
+        async with self._told(TIMEOUT) as client:
+            await client.delete(
+                self._kind(job_kind).resource,
+                self._key(name, namespace),
+                propagation=Propagation(asked) if asked else None,
+                grace=timedelta(seconds=grace) if grace is not None else None,
+            )
+
+    async def suspend_job(self, name: str, namespace: str | None = None, job_kind: str | None = None) -> Job:
+        """Stop the replicas of a job, and keep the job."""
+        return await self.update_job({"spec": {"runPolicy": {"suspend": True}}}, name, namespace, job_kind)
+
+    async def resume_job(self, name: str, namespace: str | None = None, job_kind: str | None = None) -> Job:
+        """Let a suspended job go on."""
+        return await self.update_job({"spec": {"runPolicy": {"suspend": False}}}, name, namespace, job_kind)
+
+    async def scale_job(
+        self,
+        name: str,
+        replicas: int,
+        namespace: str | None = None,
+        job_kind: str | None = None,
+        replica_type: str = "Worker",
+    ) -> Job:
+        """So many replicas of a type."""
+        facts = self._kind(job_kind)
+        kind = _spelled(facts, replica_type)
+        body = {"spec": {facts.replicas: {kind: {"replicas": replicas}}}}
+        return await self.update_job(body, name, namespace, facts.kind)
+
+    async def restart_job(
+        self,
+        name: str,
+        namespace: str | None = None,
+        job_kind: str | None = None,
+        replica_type: str | None = None,
+        replica_index: int | None = None,
+    ) -> list[str]:
+        """Start replicas anew: those named, or all. Gives the names of the pods that were sent away."""
+        pods = await self.get_job_pods(
+            name, namespace, replica_type=replica_type, replica_index=replica_index, job_kind=job_kind
+        )
+        async with self._told(TIMEOUT) as client:
+            await run_all(client.delete(Pod, pod.metadata.key, uid=pod.metadata.uid) for pod in pods)
+        return [pod.metadata.name for pod in pods]
+
+    # Insight
+
+    async def why(self, name: str, namespace: str | None = None, job_kind: str | None = None) -> Any:
+        """Why a job waits or failed: a report with `causes`, each with `cause`, `evidence` and `next`."""
+        from gangline.why.collect import collect
+        from gangline.why.diagnose import diagnose
+
+        async with self._told(TIMEOUT) as client:
+            target = f"{self._kind(job_kind).kind.lower()}/{name}"
+            return diagnose(await collect(client, target, self._home(namespace), self._clock))
+
+    async def get_job_progress(
+        self, name: str, namespace: str | None = None, job_kind: str | None = None
+    ) -> JobProgress | None:
+        """How far a job is, as its program reports it; None if it does not."""
+        return (await self.get_job(name, namespace, job_kind)).status.progress
+
+    # Inside
+
+    async def _merged(
+        self, client: Client, body: JSON, name: str, namespace: str | None, job_kind: str | None
+    ) -> Job:
+        facts = self._kind(job_kind or body.get("kind"))
+        kind = client.plain(facts.resource)
+        return Job(await client.patch(kind, self._key(name, namespace), body, form=PatchForm.MERGE))
+
+
+def _spelled(facts: JobKind, replica_type: str) -> str:
+    known = {kind.lower(): kind for kind in facts.types}
+    if replica_type.lower() not in known:
+        raise ValueError(f"replica_type: is {replica_type!r}; write one of {', '.join(facts.types)}")
+    return known[replica_type.lower()]
+
+
+def started_in(body: JSON, facts: JobKind, folder: Path) -> JSON:
+    """The job whose members start in a folder that is where they are."""
+
+    def edit(spec: JSON) -> None:
+        container = trainer(spec, facts)
+        if container is not None:
+            container.setdefault("workingDir", str(folder))
+
+    return edited(body, facts, edit)

@@ -1,0 +1,1 @@
+"""Jobs made from arguments. Pure."""

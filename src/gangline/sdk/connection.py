@@ -1,0 +1,143 @@
+"""The way to the server, for everything that asks it: opened when first used, closed with the client."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from gangline.api.kubeflow.kinds import JOBS
+from gangline.api.kubeflow.training import JobKind
+from gangline.api.meta import JSON, Key
+from gangline.base.clock import SystemClock
+from gangline.kube.client import Client
+from gangline.kube.config.connection import Connection, load
+from gangline.kube.options import WriteOptions
+from gangline.kube.transport.http import HttpTransport
+from gangline.sdk import place
+from gangline.sdk.errors import told
+from gangline.sdk.job import Job, facts_of
+from gangline.sdk.local_plane import Plane
+
+MANAGER = "gangline-sdk"
+TIMEOUT = 120
+"""For how many seconds a server may be silent."""
+
+
+class Opened:
+    """A server, a namespace and a kind of job. `AsyncTrainingClient` says what the arguments are."""
+
+    def __init__(
+        self,
+        config_file: str | None = None,
+        context: str | None = None,
+        client_configuration: Any = None,
+        namespace: str | None = None,
+        job_kind: str = "PyTorchJob",
+        *,
+        local: bool | None = None,
+    ) -> None:
+        self._facts = facts_of(job_kind)
+        self._asked = (config_file, context, client_configuration, local)
+        self._namespace = namespace
+        self._stack = AsyncExitStack()
+        self._client: Client | None = None
+        self._opening = asyncio.Lock()
+        self._clock = SystemClock()
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Hang up; end the plane, if it was started by this client. Idempotent."""
+        self._client = None
+        await self._stack.aclose()
+
+    async def _open(self) -> Client:
+        async with self._opening:
+            if self._client is None:
+                connection = await asyncio.to_thread(self._connection)
+                self._namespace = self._namespace or connection.namespace
+                transport = await self._stack.enter_async_context(HttpTransport(connection, agent=MANAGER))
+                self._client = Client(
+                    transport, scheme=JOBS, options=WriteOptions(MANAGER), clock=self._clock
+                )
+            return self._client
+
+    @property
+    def namespace(self) -> str:
+        """Where jobs are, unless a call says otherwise. Can be set."""
+        if not self._namespace:
+            found = self._configured()
+            return found.namespace if found is not None else "default"
+        return self._namespace
+
+    @namespace.setter
+    def namespace(self, name: str) -> None:
+        self._namespace = name
+
+    @property
+    def job_kind(self) -> str:
+        """The kind that calls mean when they name none. Can be set; raises `ValueError`."""
+        return self._facts.kind
+
+    @job_kind.setter
+    def job_kind(self, kind: str) -> None:
+        self._facts = facts_of(kind)
+
+    def _configured(self) -> Connection | None:
+        """The server that there is; None where one is to be started."""
+        config_file, context, configuration, local = self._asked
+        if configuration is not None:
+            return place.configured(configuration)
+        return None if local else place.found(config_file, context, os.environ, Path.home())
+
+    def _connection(self) -> Connection:
+        local, found = self._asked[-1], self._configured()
+        if found is not None:
+            return found
+        if local is False:
+            raise ValueError("no cluster is configured; write config_file, or set KUBECONFIG")
+        if local is None:
+            sys.stderr.write(
+                "gangline: no cluster is configured; jobs run on this machine while this program does\n"
+            )
+        plane = Plane.start()
+        self._stack.callback(plane.close)
+        return load(kubeconfig=str(plane.kubeconfig), environ=os.environ, home=Path.home())
+
+    # For those who ask
+
+    @asynccontextmanager
+    async def _told(self, timeout: float) -> AsyncIterator[Client]:
+        async with told("the server", timeout):
+            yield await self._open()
+
+    def _kind(self, job_kind: str | None) -> JobKind:
+        return facts_of(job_kind) if job_kind is not None else self._facts
+
+    def _home(self, namespace: str | None) -> str:
+        return namespace or self._namespace or "default"
+
+    def _key(self, name: str, namespace: str | None) -> Key:
+        return Key(self._home(namespace), name)
+
+    async def get_job(
+        self, name: str, namespace: str | None = None, job_kind: str | None = None, timeout: float = TIMEOUT
+    ) -> Job:
+        async with self._told(timeout) as client:
+            return await self._job(client, name, namespace, job_kind)
+
+    async def _job(self, client: Client, name: str, namespace: str | None, job_kind: str | None) -> Job:
+        return Job(await client.get(client.plain(self._kind(job_kind).resource), self._key(name, namespace)))
+
+
+def header(facts: JobKind) -> JSON:
+    """Items of a list have neither."""
+    return {"apiVersion": facts.model.API_VERSION, "kind": facts.kind}

@@ -1,0 +1,88 @@
+"""A plane that lives as long as the program that started it: a process of its own, which ends when its input does."""
+
+import asyncio
+import atexit
+import logging
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from gangline.base.clock import SystemClock
+from gangline.base.errors import GanglineError
+
+PATIENCE = 60.0
+
+
+class NoPlane(GanglineError):
+    """The plane did not start."""
+
+
+class Plane:
+    """Started by `start`; ended by `close`, or by the end of this process, however that comes."""
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", folder: "tempfile.TemporaryDirectory[str]"
+    ) -> None:
+        self._process, self._folder = process, folder
+        self.kubeconfig = Path(folder.name) / "kubeconfig"
+
+    @classmethod
+    def start(cls, work: Path | None = None) -> "Plane":
+        """A plane whose pods start in `work`, by default here. Returns when it is ready. Raises `NoPlane`."""
+        folder = tempfile.TemporaryDirectory(prefix="gangline-")
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "gangline.sdk.local_plane",
+                folder.name,
+                str((work or Path.cwd()).absolute()),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # Ctrl-C is for the program, which decides what becomes of its jobs.
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        if process.stdout.readline() != b"ready\n":
+            process.kill()
+            process.wait()
+            folder.cleanup()
+            raise NoPlane("the control plane of this machine did not start; try: gangline up")
+        plane = cls(process, folder)
+        atexit.register(plane.close)
+        return plane
+
+    def close(self) -> None:
+        """End it, and with it every process of its jobs. Idempotent."""
+        atexit.unregister(self.close)
+        if self._process.returncode is None:
+            self._process.communicate()
+        self._folder.cleanup()
+
+
+async def main(folder: Path, work: Path) -> None:
+    """The plane itself."""
+    # What it has to say is in the jobs' events.
+    logging.getLogger().addHandler(logging.NullHandler())
+    from gangline.local.cluster import LocalSettings
+    from gangline.operator.wiring import embedded
+
+    closed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin, closed.set)
+    async with embedded(LocalSettings(folder=work, logs=folder / "pods"), SystemClock()) as plane:
+        (folder / "kubeconfig").write_bytes(msgspec.json.encode(plane.access.kubeconfig()))
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        await closed.wait()
+    # A program that was killed removes nothing, and in here is a key to what was its plane.
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))

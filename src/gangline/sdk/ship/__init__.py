@@ -1,0 +1,1 @@
+"""A folder travels to the pods of a job."""

@@ -1,0 +1,406 @@
+"""Pods that have a node and do not start: claims, volumes, images, configuration, the command itself."""
+
+import re
+from collections.abc import Callable, Iterator
+
+from gangline.api.core import PodPhase
+from gangline.why.model.case import Case, Claim, Replica
+from gangline.why.model.report import Match, Rule, Scene
+from gangline.why.model.wording import lasting
+from gangline.why.rules.evidence import ends, explained
+
+PULLING = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "ImageInspectError",
+    "RegistryUnavailable",
+)
+_NEVER = re.compile(
+    r"pull policy (of )?(is )?Never|ErrImageNeverPull|not present with pull policy", re.IGNORECASE
+)
+_DENIED = re.compile(
+    r"unauthorized|denied|authentication required|no basic auth|403 Forbidden", re.IGNORECASE
+)
+_ABSENT = re.compile(
+    r"not found|manifest unknown|does not exist|no such image|InvalidImageName|couldn't parse image|invalid reference"
+    r"|no match for platform",
+    re.IGNORECASE,
+)
+_RATE = re.compile(r"toomanyrequests|rate limit|429", re.IGNORECASE)
+
+_OBJECT = re.compile(r'(?P<what>configmap|secret)s? "(?P<name>[^"]+)" not found', re.IGNORECASE)
+_KEY = re.compile(
+    r"(?:couldn't find key (?P<key>\S+) in (?P<what>ConfigMap|Secret) \S*?/?(?P<name>[\w.-]+)$"
+    r"|references non-existent (?P<what2>config|secret) key: (?P<key2>\S+))"
+)
+_NO_CLAIM = re.compile(r'persistentvolumeclaim "(?P<claim>[^"]+)" not found', re.IGNORECASE)
+_IMAGE_ONLY = re.compile(
+    r'image "(?P<image>[^"]*)": (?P<file>\S+) (?P<why>exists only in the image|is not in)'
+)
+_NO_COMMAND = re.compile(r'image "(?P<image>[^"]*)": the pod names no command')
+_NOT_FOUND = re.compile(
+    r"exec: (?:\")?(?P<file>[^\":]+)\"?: (?:No such file|executable file not found|stat .*no such file)|"
+    r"exec: (?P<file2>.+?): (?:No such file or directory|Permission denied)|(?P<file3>\S+): (?:command )?not found"
+)
+
+
+def starting(case: Case) -> Iterator[Replica]:
+    """Pods that are meant to start and have not."""
+    for one in case.replicas:
+        if one.pod.status.phase == PodPhase.PENDING and one.pod.metadata.deletion_timestamp is None:
+            yield one
+
+
+def waiting(case: Case) -> Iterator[tuple[Replica, str, str, str]]:
+    """Containers that cannot be started: replica, container, reason, message."""
+    for one in case.replicas:
+        if (
+            one.pod.status.phase not in (PodPhase.PENDING, PodPhase.RUNNING)
+            or one.pod.metadata.deletion_timestamp
+        ):
+            continue
+        for status in one.statuses:
+            held = status.state.waiting
+            if held is not None and held.reason:
+                yield one, status.name, held.reason, held.message
+
+
+def troubles(case: Case) -> Iterator[tuple[Replica, str, str]]:
+    """What keeps pods from starting: replica, container ("" for the pod), what was said."""
+    for one, container, reason, message in waiting(case):
+        if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
+            yield one, container, message
+    for one in starting(case):
+        for event in reversed(one.events):
+            if event.warning and event.reason in ("FailedMount", "FailedAttachVolume", "FailedScheduling"):
+                yield one, "", event.message
+
+
+# Claims
+
+
+def _claims(case: Case) -> Iterator[tuple[Replica, Claim]]:
+    for one in starting(case):
+        for volume in one.volumes:
+            if volume.claim in case.claims:
+                yield one, case.claims[volume.claim]
+
+
+def claim_missing(scene: Scene) -> Iterator[Match]:
+    told = set()
+    for one, claim in _claims(scene.case):
+        if not claim.exists:
+            told.add(one.name)
+            yield _no_claim(scene.case, one, claim.name, "it is not there")
+    for one, _, message in troubles(scene.case):
+        found = _NO_CLAIM.search(message)
+        if found and one.name not in told:
+            yield _no_claim(scene.case, one, found["claim"], message)
+
+
+def _no_claim(case: Case, one: Replica, claim: str, said: str) -> Match:
+    values = {"claim": claim, "namespace": case.job.namespace, "template": one.template}
+    return Match((one.name,), values, (f"PersistentVolumeClaim {case.job.namespace}/{claim}: {said}",))
+
+
+def claim_unbound(scene: Scene) -> Iterator[Match]:
+    case = scene.case
+    for one, claim in _claims(case):
+        waits = any(event.reason == "WaitForFirstConsumer" for event in claim.events)
+        if (
+            not claim.exists
+            or claim.phase != "Pending"
+            or (waits and not any(e.warning for e in claim.events))
+        ):
+            continue
+        if case.since(one.pod.metadata.creation_timestamp) < case.patience.notice and not claim.events:
+            continue
+        said = [
+            f"{event.reason}: {event.message}"
+            for event in claim.events
+            if event.reason != "WaitForFirstConsumer"
+        ]
+        storage = claim.storage_class or "the default"
+        values = {
+            "claim": claim.name,
+            "wants": claim.wants or "its storage",
+            "storage": storage,
+            "namespace": case.job.namespace,
+        }
+        yield Match((one.name,), values, (f"it is Pending, its storage class is {storage}", *said[-1:]))
+
+
+# Images
+
+
+def _pulls(case: Case) -> Iterator[tuple[Replica, str, str]]:
+    """Images that cannot be had: replica, container, everything that was said about it."""
+    for one, container, reason, message in waiting(case):
+        if reason in PULLING:
+            events = [e.message for e in one.events if e.warning and "image" in e.message.lower()]
+            # The back-off message says nothing; the event before it says why.
+            yield one, container, " ".join((reason, message, *events[-2:]))
+
+
+def pulling(fits: Callable[[str], bool]) -> Callable[[Scene], Iterator[Match]]:
+    def matches(scene: Scene) -> Iterator[Match]:
+        for one, name, said in _pulls(scene.case):
+            if fits(said):
+                container = one.container(name)
+                image = container.image if container is not None else ""
+                values = {
+                    "image": image,
+                    "path": one.path(name),
+                    "template": one.template,
+                    "node": one.pod.spec.node_name or "its node",
+                }
+                yield Match((one.name,), values, (said,))
+
+    return matches
+
+
+def _never(said: str) -> bool:
+    return bool(_NEVER.search(said))
+
+
+def _rate(said: str) -> bool:
+    return bool(_RATE.search(said)) and not _never(said)
+
+
+def _denied(said: str) -> bool:
+    return bool(_DENIED.search(said)) and not _rate(said) and not _never(said)
+
+
+def _absent(said: str) -> bool:
+    return (
+        bool(_ABSENT.search(said))
+        and not _denied(said)
+        and not _rate(said)
+        and not _never(said)
+        and "no such host" not in said
+    )
+
+
+def _network(said: str) -> bool:
+    return not (_never(said) or _rate(said) or _denied(said) or _absent(said))
+
+
+# Configuration
+
+
+def config_missing(scene: Scene) -> Iterator[Match]:
+    told = set()
+    for one, container, message in troubles(scene.case):
+        found = _OBJECT.search(message)
+        if found and one.name not in told:
+            told.add(one.name)
+            what = found["what"].lower()
+            values = {
+                "what": "ConfigMap" if what == "configmap" else "Secret",
+                "create": "configmap" if what == "configmap" else "secret generic",
+                "name": found["name"].rpartition("/")[2],
+                "namespace": scene.case.job.namespace,
+                "path": one.path(container) if container else one.template,
+            }
+            yield Match((one.name,), values, (message,))
+
+
+def key_missing(scene: Scene) -> Iterator[Match]:
+    told = set()
+    for one, container, message in troubles(scene.case):
+        found = _KEY.search(message)
+        if found and one.name not in told:
+            told.add(one.name)
+            values = {
+                "key": (found["key"] or found["key2"]).rstrip("."),
+                "of": f" of {found['what']} {found['name']}" if found["name"] else "",
+            }
+            values["path"] = one.path(container) if container else one.template
+            yield Match((one.name,), values, (message,))
+
+
+def mount_failed(scene: Scene) -> Iterator[Match]:
+    told = set()
+    known = (_OBJECT, _KEY, _NO_CLAIM)
+    for one, _, message in troubles(scene.case):
+        # Of places, and of groups of Kubernetes' own, other rules tell.
+        scheduling = "nodes are available" in message or "pod group" in message
+        if one.name in told or scheduling or any(pattern.search(message) for pattern in known):
+            continue
+        told.add(one.name)
+        yield Match(
+            (one.name,),
+            {"why": message.rstrip("."), "pod": one.pod.metadata.name, "namespace": scene.case.job.namespace},
+            (message,),
+        )
+
+
+def slow_start(scene: Scene) -> Iterator[Match]:
+    case = scene.case
+    for one in starting(case):
+        pod = one.pod
+        age = case.since(pod.status.start_time or pod.metadata.creation_timestamp)
+        if not pod.spec.node_name or age < case.patience.start:
+            continue
+        running = [s.name for s in pod.status.init_container_statuses if s.state.running is not None]
+        last = one.events[-1:] if one.events else ()
+        values = {
+            "age": lasting(age),
+            "what": f"init container {running[0]} still runs"
+            if running
+            else "its containers are still being made",
+            "pod": pod.metadata.name,
+            "namespace": case.job.namespace,
+        }
+        said = [f"{event.reason}: {event.message}" for event in last]
+        if running:
+            said += [f"  {one.name}│ {line}" for line in one.logs.get(running[0], ())[-3:]]
+        yield Match((one.name,), values, tuple(said))
+
+
+# The command itself
+
+
+def image_unmapped(scene: Scene) -> Iterator[Match]:
+    for index, end, _ in ends(scene):
+        found = _IMAGE_ONLY.search(end.message)
+        if found:
+            where = (
+                "exists in the image only"
+                if "exists" in found["why"]
+                else "is not in the folder where the job runs"
+            )
+            values = {"image": found["image"], "file": found["file"], "wherever": where}
+            yield explained(scene, index, (end.message,), values, log=False)
+
+
+def no_command(scene: Scene) -> Iterator[Match]:
+    for index, end, _ in ends(scene):
+        found = _NO_COMMAND.search(end.message)
+        if found:
+            yield explained(scene, index, (end.message,), {"image": found["image"]}, log=False)
+
+
+def command_not_found(scene: Scene) -> Iterator[Match]:
+    for index, end, _ in ends(scene):
+        started = end.reason in ("StartError", "ContainerCannotRun") or end.code in (126, 127)
+        if not started:
+            continue
+        found = next(
+            (match for match in map(_NOT_FOUND.search, (end.message, *reversed(end.log))) if match), None
+        )
+        file = next((text for text in found.groups() if text), "") if found else ""
+        values = {"file": f' "{file.strip()}"' if file else ""}
+        yield explained(scene, index, (end.message,) if end.message else (), values)
+
+
+RULES = (
+    Rule(
+        "claim-missing",
+        "a pod names a PersistentVolumeClaim that does not exist",
+        claim_missing,
+        "{who} waits for PersistentVolumeClaim {claim}, which does not exist.",
+        ("create claim {claim} in namespace {namespace}, or correct claimName in {template}.volumes",),
+    ),
+    Rule(
+        "claim-unbound",
+        "a PersistentVolumeClaim stays Pending",
+        claim_unbound,
+        "{who} waits for PersistentVolumeClaim {claim}, which gets no storage ({wants} of class {storage}).",
+        ("look why: kubectl describe pvc {claim} -n {namespace}; kubectl get storageclass",),
+    ),
+    Rule(
+        "image-policy",
+        "the image is not on the node, and the pull policy is Never",
+        pulling(_never),
+        "image {image} of {who} is not on {node}, and its pull policy is Never.",
+        ("write imagePullPolicy: IfNotPresent into {path}, or load the image onto the node",),
+    ),
+    Rule(
+        "image-rate",
+        "the registry asks to come back later",
+        pulling(_rate),
+        "image {image} of {who} cannot be pulled now: the registry has a limit on pulls, and it is reached.",
+        ("wait, or name an account in {template}.imagePullSecrets",),
+    ),
+    Rule(
+        "image-credentials",
+        "the registry refuses: unauthorized, denied",
+        pulling(_denied),
+        "image {image} of {who} cannot be pulled: the registry does not let the node in, or there is no such image.",
+        ("name a pull secret in {template}.imagePullSecrets, and check the name in {path}.image",),
+    ),
+    Rule(
+        "image-name",
+        "the registry has no such image or tag, or the name is none",
+        pulling(_absent),
+        "image {image} of {who} does not exist under that name.",
+        ("correct {path}.image (name and tag)",),
+    ),
+    Rule(
+        "image-network",
+        "the registry cannot be reached",
+        pulling(_network),
+        "image {image} of {who} cannot be pulled: the registry cannot be reached from {node}.",
+        ("check network, proxy and DNS of the node, or use a registry that it reaches in {path}.image",),
+    ),
+    Rule(
+        "config-missing",
+        "a ConfigMap or Secret that a container or volume needs does not exist",
+        config_missing,
+        "{who} needs {what} {name}, which does not exist.",
+        (
+            "kubectl create {create} {name} -n {namespace} --from-literal=KEY=VALUE     or correct the name in {path}",
+        ),
+    ),
+    Rule(
+        "config-key-missing",
+        "a ConfigMap or Secret lacks the key that is asked for",
+        key_missing,
+        "{who} needs key {key}{of}, which is not in it.",
+        ("add the key, or correct it in {path}",),
+    ),
+    Rule(
+        "mount-failed",
+        "volumes or containers cannot be made, for any other reason",
+        mount_failed,
+        "{who} cannot be set up: {why}.",
+        ("kubectl describe pod {pod} -n {namespace}",),
+    ),
+    Rule(
+        "image-unmapped",
+        "local node: the command's file exists in the image only",
+        image_unmapped,
+        "{file} of {who} {wherever}, and images are not pulled on this machine.",
+        (
+            "say what stands for the image: gangline run FILE --images images.yaml, with an entry {image}: {{paths: {{…}}}}",
+            "or run the real image: gangline up --runtime podman",
+        ),
+    ),
+    Rule(
+        "no-command",
+        "local node: neither pod nor image mapping says what to run",
+        no_command,
+        "{who} has no command, and that of image {image} is not known on this machine.",
+        ("write it into {path}.command, or into the images file",),
+    ),
+    Rule(
+        "command-not-found",
+        "exit code 126 or 127, StartError: the command does not exist or is not executable",
+        command_not_found,
+        "the command{file} of {who} cannot be started{where}.",
+        ("correct {path}.command: is the program in the image, and executable?", "{again}"),
+    ),
+)
+
+SLOW = (
+    Rule(
+        "slow-start",
+        "on its node for more than 3 min, and not started",
+        slow_start,
+        "{who} has not started for {age}: {what}.",
+        ("kubectl describe pod {pod} -n {namespace}",),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Jobs, pods, runs and kubeconfigs, named by what matters in them."""

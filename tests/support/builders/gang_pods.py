@@ -1,0 +1,126 @@
+"""Pods, groups and nodes as the scheduler reads them, named by what matters in them."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE
+from gangline.api.scheduler_views import Node, Pod
+from gangline.api.scheduling import GROUP_NAME, PINNED_TO, SCHEDULER, PodGroup
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def pod(
+    name: str,
+    group: str = "",
+    *,
+    uid: str = "",
+    node: str = "",
+    phase: str = "Pending",
+    role: str = "",
+    index: int | None = None,
+    cpu: str = "1",
+    leaving: bool = False,
+    scheduler: str = SCHEDULER,
+    gates: Sequence[str] = (),
+    scheduled: datetime | None = None,
+    namespace: str = "ns",
+    age: int = 0,
+    condition: tuple[str, str] | None = None,
+    exit_code: int | None = None,
+    pinned_to: str = "",
+    owner: str = "",
+    **spec: Any,
+) -> Pod:
+    """`age`: so many seconds before the start. `condition`: status and reason of PodScheduled. `owner`: `Job/j uid`."""
+    labels = {**({REPLICA_TYPE: role} if role else {})}
+    if index is not None:
+        labels[REPLICA_INDEX] = str(index)
+    conditions: list[dict[str, Any]] = []
+    if scheduled is not None:
+        conditions.append({"type": "PodScheduled", "status": "True", "lastTransitionTime": scheduled})
+    if condition is not None:
+        status, reason = condition
+        conditions.append({"type": "PodScheduled", "status": status, "reason": reason})
+    ended = [{"name": "main", "state": {"terminated": {"exitCode": exit_code}}}]
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": uid or f"uid-{name}",
+            "resourceVersion": "1",
+            "labels": labels,
+            "annotations": {
+                **({GROUP_NAME: group} if group else {}),
+                **({PINNED_TO: pinned_to} if pinned_to else {}),
+            },
+            "creationTimestamp": START - timedelta(seconds=age),
+            **({"deletionTimestamp": START} if leaving else {}),
+            "ownerReferences": owners(owner),
+        },
+        "spec": {
+            "nodeName": node,
+            "schedulerName": scheduler,
+            "schedulingGates": [{"name": gate} for gate in gates],
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
+            **spec,
+        },
+        "status": {
+            "phase": phase,
+            "conditions": conditions,
+            "containerStatuses": ended if exit_code is not None else [],
+        },
+    }
+    return msgspec.convert(body, Pod)
+
+
+def group(
+    name: str,
+    least: int,
+    *,
+    phase: str = "",
+    uid: str = "",
+    version: str = "1",
+    since: datetime | None = None,
+    age: int = 0,
+    owner: str = "",
+    **spec: Any,
+) -> PodGroup:
+    since = since or START
+    times = {"lastProbeTime": since, "lastTransitionTime": since} if phase else {}
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": uid or f"uid-{name}",
+            "resourceVersion": version,
+            "creationTimestamp": START - timedelta(seconds=age),
+            "ownerReferences": owners(owner),
+        },
+        "spec": {"minMember": least, **spec},
+        "status": {"state": {"phase": phase, **times}},
+    }
+    return msgspec.convert(body, PodGroup)
+
+
+def owners(owner: str) -> list[dict[str, Any]]:
+    """Of `Job/j uid`: its one controller; of nothing, none."""
+    if not owner:
+        return []
+    named, _, uid = owner.partition(" ")
+    kind, _, name = named.partition("/")
+    return [{"kind": kind, "name": name, "uid": uid, "controller": True}]
+
+
+def node(name: str, **offers: str) -> Node:
+    body = {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {
+            "allocatable": {"pods": "110", **offers},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+    return msgspec.convert(body, Node)

@@ -1,0 +1,244 @@
+"""Training jobs as people have them today, of all kinds: the shapes of the stock examples, and odd ones that v1 takes."""
+
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from gangline.api.kubeflow.training import MULTIKUEUE, OURS, JobKind
+from gangline.api.meta import JSON
+from support.cases.invalid_jobs import edited, elastic, spec, template, with_replicas
+
+# A pod that uses much of what a pod can have.
+RICH: JSON = {
+    "metadata": {
+        "labels": {"app": "mnist"},
+        "annotations": {"sidecar.istio.io/inject": "false"},
+        "finalizers": ["example.com/keep"],
+        "name": "ignored",
+        "namespace": "ignored",
+    },
+    "spec": {
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a100"]}]}
+                    ]
+                }
+            },
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 1,
+                        "podAffinityTerm": {
+                            "topologyKey": "kubernetes.io/hostname",
+                            "labelSelector": {"matchLabels": {"app": "mnist"}},
+                        },
+                    }
+                ]
+            },
+        },
+        "imagePullSecrets": [{"name": "registry"}],
+        "initContainers": [{"name": "fetch", "image": "fetch:1"}],
+        "nodeSelector": {"pool": "gpu"},
+        "priorityClassName": "high",
+        "restartPolicy": "Never",
+        "schedulerName": "volcano",
+        "securityContext": {"runAsUser": 1000, "fsGroup": 1000},
+        "serviceAccountName": "trainer",
+        "terminationGracePeriodSeconds": 30,
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+            {"name": "config", "configMap": {"name": "c", "items": [{"key": "k", "path": "p"}]}},
+        ],
+    },
+}
+TRAINING: JSON = {
+    "image": "train:1",
+    "imagePullPolicy": "Always",
+    "command": ["python"],
+    "args": ["train.py", "--epochs=1"],
+    "env": [
+        {"name": "A", "value": "1"},
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+    ],
+    "envFrom": [{"configMapRef": {"name": "c"}}],
+    "lifecycle": {"preStop": {"exec": {"command": ["sync"]}}},
+    "livenessProbe": {"httpGet": {"path": "/", "port": "web"}, "periodSeconds": 5},
+    "ports": [{"containerPort": 8080, "name": "web"}, {"containerPort": 9090}],
+    "readinessProbe": {"tcpSocket": {"port": 8080}},
+    "resources": {"limits": {"nvidia.com/gpu": 1, "memory": "1.5Gi"}, "requests": {"cpu": "500m"}},
+    "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+    "volumeMounts": [{"name": "data", "mountPath": "/data"}, {"name": "shm", "mountPath": "/dev/shm"}],
+    "workingDir": "/work",
+}
+POLICY: JSON = {
+    "activeDeadlineSeconds": 3600,
+    "backoffLimit": 3,
+    "cleanPodPolicy": "Running",
+    "managedBy": OURS,
+    "restartScope": "Job",
+    "schedulingPolicy": {
+        "minAvailable": 2,
+        "minResources": {"cpu": 4, "memory": "8Gi"},
+        "priorityClass": "high",
+        "queue": "q",
+        "scheduleTimeoutSeconds": 30,
+    },
+    "suspend": True,
+    "ttlSecondsAfterFinished": 0,
+}
+METRICS: list[JSON] = [
+    {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+    }
+]
+
+
+def accepted(kind: JobKind) -> list[JSON]:
+    """Specs that every server must take."""
+    return [*_of_every_kind(kind), *_OWN[kind.kind](kind)]
+
+
+def _of_every_kind(kind: JobKind) -> list[JSON]:
+    simple = spec(kind)
+    one = next(iter(simple[kind.replicas]))
+    rich = {"spec": {**RICH["spec"], "containers": [{"name": kind.container, **TRAINING}]}}
+    sidecar = {"name": "log", "image": "log:1"}
+    return [
+        simple,
+        with_replicas(kind, **dict.fromkeys(simple[kind.replicas])),
+        {**simple, "runPolicy": {}},
+        {**simple, "runPolicy": POLICY},
+        {**simple, "runPolicy": {"managedBy": MULTIKUEUE}},
+        edited(simple, kind.replicas, one, "template", to={**RICH, **rich}),
+        edited(
+            simple,
+            kind.replicas,
+            one,
+            "template",
+            "spec",
+            "containers",
+            0,
+            "ports",
+            to=[{"containerPort": 1}],
+        ),
+        edited(
+            simple,
+            kind.replicas,
+            one,
+            "template",
+            "spec",
+            "containers",
+            to=[sidecar, template(kind.container)["spec"]["containers"][0]],
+        ),
+        *(
+            edited(simple, kind.replicas, one, "restartPolicy", to=policy)
+            for policy in ("Always", "OnFailure", "Never", "ExitCode", "")
+        ),
+    ]
+
+
+def _tensorflow(kind: JobKind) -> list[JSON]:
+    return [
+        with_replicas(kind, PS=2, Worker=3),
+        with_replicas(kind, Chief=1, Worker=2, Evaluator=1),
+        with_replicas(kind, Master=None, PS=1),
+        with_replicas(kind, ps=1, worker=2, CHIEF=1),
+        spec(kind, successPolicy="AllWorkers", enableDynamicWorker=True),
+        spec(kind, successPolicy=""),
+    ]
+
+
+def _pytorch(kind: JobKind) -> list[JSON]:
+    policy = {
+        "minReplicas": 1,
+        "maxReplicas": 4,
+        "maxRestarts": 100,
+        "metrics": METRICS,
+        "rdzvBackend": "etcd-v2",
+        "rdzvConf": [{"key": "timeout", "value": "60"}],
+        "rdzvHost": "etcd",
+        "rdzvId": "id",
+        "rdzvPort": 2379,
+        "standalone": True,
+    }
+    return [
+        with_replicas(kind, Master=1, Worker=3),
+        spec(kind, "Master"),
+        spec(kind, "Worker"),
+        spec(kind, nprocPerNode="auto"),
+        elastic(kind, {}),
+        elastic(kind, policy),
+        elastic(kind, {"nProcPerNode": 2, "maxReplicas": 2}),
+        elastic(kind, {"minReplicas": 2}, nprocPerNode="2"),
+    ]
+
+
+def _xgboost(kind: JobKind) -> list[JSON]:
+    return [with_replicas(kind, Master=1, Worker=2), spec(kind, "Master")]
+
+
+def _mpi(kind: JobKind) -> list[JSON]:
+    other = {"template": template("mpi-worker"), "replicas": 0}
+    return [
+        with_replicas(kind, Launcher=1, Worker=2),
+        spec(kind, "Launcher"),
+        edited(spec(kind), kind.replicas, "Worker", to=other),
+        spec(kind, slotsPerWorker=2, mainContainer="mpi", cleanPodPolicy="All"),
+    ]
+
+
+def _paddle(kind: JobKind) -> list[JSON]:
+    policy = {"minReplicas": 1, "maxReplicas": 2, "maxRestarts": 1, "metrics": METRICS}
+    return [spec(kind, "Worker"), with_replicas(kind, Master=2, Worker=2), elastic(kind, policy)]
+
+
+def _jax(kind: JobKind) -> list[JSON]:
+    return [with_replicas(kind, Worker=4)]
+
+
+_OWN = {
+    "TFJob": _tensorflow,
+    "PyTorchJob": _pytorch,
+    "XGBoostJob": _xgboost,
+    "MPIJob": _mpi,
+    "PaddleJob": _paddle,
+    "JAXJob": _jax,
+}
+
+
+def filled(model: type[msgspec.Struct]) -> Any:
+    """An object with a value in every field of a struct, and of the structs in it."""
+    return _example(inspect.type_info(model))
+
+
+def _example(found: inspect.Type) -> Any:
+    match found:
+        case inspect.Metadata(type=inner):
+            return _example(inner)
+        case inspect.UnionType(types=types):
+            return _example(next(part for part in types if not isinstance(part, inspect.NoneType)))
+        case inspect.StructType(fields=fields):
+            return {field.encode_name: _example(field.type) for field in fields}
+        case inspect.DictType(value_type=value):
+            return {"key": _example(value)}
+        case inspect.VarTupleType(item_type=item):
+            return [_example(item)]
+        case inspect.DateTimeType():
+            return "2026-01-02T15:04:05Z"
+        case inspect.IntType():
+            return 7
+        case inspect.BoolType():
+            return True
+        case inspect.StrType():
+            return "text"
+    raise TypeError(f"no example of {found}")

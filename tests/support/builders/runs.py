@@ -1,0 +1,77 @@
+"""What a run leaves, for tests: a job, its pod, an event, and a node's folder with a log."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gangline.api.meta import JSON, Key
+from gangline.apiserver.store.paths import ObjectPath, object_path
+from gangline.node.checkpoint import Exit, Record, StateFolder
+
+MADE = "2026-01-01T00:00:00Z"
+NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+
+
+def job_path(name: str = "small") -> ObjectPath:
+    return ObjectPath("kubeflow.org", "tfjobs", "default", name)
+
+
+def meta(name: str, uid: str, **more: Any) -> JSON:
+    return {"name": name, "namespace": "default", "uid": uid, "creationTimestamp": MADE, **more}
+
+
+def job(name: str = "small", *conditions: str, uid: str = "job", **metadata: Any) -> JSON:
+    held = [{"type": each, "status": "True", "reason": each, "message": ""} for each in conditions]
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": meta(name, uid, **metadata),
+        "spec": {"tfReplicaSpecs": {"Worker": {"replicas": 1}}},
+        "status": {"conditions": held, "replicaStatuses": {"Worker": {"active": 1}}},
+    }
+
+
+def pod(name: str = "small-worker-0", *, uid: str = "pod", owner: str = "job", run: str = "run") -> JSON:
+    """One that runs."""
+    identity = f"process://{run}"
+    running = {"name": "tensorflow", "containerID": identity, "state": {"running": {"startedAt": MADE}}}
+    owners = [{"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "small", "uid": owner}]
+    labels = {"training.kubeflow.org/job-name": "small", "training.kubeflow.org/replica-type": "worker"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta(name, uid, ownerReferences=owners, labels=labels),
+        "spec": {"nodeName": "local", "containers": [{"name": "tensorflow", "image": "none"}]},
+        "status": {"phase": "Running", "containerStatuses": [running]},
+    }
+
+
+def event(name: str, about: str) -> JSON:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": meta(name, f"event-{name}"),
+        "involvedObject": {"kind": "TFJob", "name": "small", "namespace": "default", "uid": about},
+        "reason": "Told",
+    }
+
+
+def objects(*bodies: JSON) -> dict[str, JSON]:
+    """By where a store has them."""
+    plurals = {"TFJob": ("kubeflow.org", "tfjobs"), "Pod": ("", "pods"), "Event": ("", "events")}
+    plurals |= {"Secret": ("", "secrets"), "Lease": ("coordination.k8s.io", "leases")}
+    return {
+        object_path(*plurals[body["kind"]], body["metadata"]["namespace"], body["metadata"]["name"]): body
+        for body in bodies
+    }
+
+
+def logged(
+    state: Path, text: str, *, name: str = "small-worker-0", uid: str = "pod", attempt: int = 0
+) -> None:
+    """A run of a container in a node's folder: its log, and that it was killed by SIGTERM."""
+    files = StateFolder(state).pod(Key("default", name), uid).of("tensorflow", attempt)
+    files.begin(Record("run" if attempt == 0 else f"run-{attempt}", attempt))
+    lines = (f"2026-01-01T00:00:00.000000000Z stdout F {line}\n" for line in text.splitlines())
+    files.log.write_text("".join(lines))
+    files._write("exit", Exit(NOW.timestamp() - 1, -15))

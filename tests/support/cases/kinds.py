@@ -1,0 +1,237 @@
+"""Objects to create on a real server and with our own rules: good ones and bad ones, and how to compare the two."""
+
+import copy
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gangline.apiserver.registry.strategies import kind_of
+from gangline.schema.problems import Problem
+
+JSON = dict[str, Any]
+CASES = Path(__file__).parent / "kinds.yaml"
+UPDATES = Path(__file__).parent / "kind_updates.yaml"
+
+NOW = "2024-01-01T00:00:00Z"
+UID = "11111111-2222-3333-4444-555555555555"
+_UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_SERVER_SET = ("uid", "creationTimestamp", "resourceVersion", "managedFields", "selfLink")
+
+
+class Resource(NamedTuple):
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, namespace: str) -> str:
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        return f"{root}/namespaces/{namespace}/{self.plural}" if self.namespaced else f"{root}/{self.plural}"
+
+
+_RBAC = "rbac.authorization.k8s.io"
+RESOURCES = {
+    resource.kind if resource.group != "events.k8s.io" else "EventsV1": resource
+    for resource in (
+        Resource("", "v1", "Pod", "pods"),
+        Resource("", "v1", "Service", "services"),
+        Resource("", "v1", "ConfigMap", "configmaps"),
+        Resource("", "v1", "Secret", "secrets"),
+        Resource("", "v1", "ServiceAccount", "serviceaccounts"),
+        Resource("", "v1", "Node", "nodes", namespaced=False),
+        Resource("", "v1", "Namespace", "namespaces", namespaced=False),
+        Resource("", "v1", "Event", "events"),
+        Resource("events.k8s.io", "v1", "Event", "events"),
+        Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+        Resource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False),
+        Resource("", "v1", "ResourceQuota", "resourcequotas"),
+        Resource("", "v1", "LimitRange", "limitranges"),
+        Resource("", "v1", "Endpoints", "endpoints"),
+        Resource("apps", "v1", "Deployment", "deployments"),
+        Resource("apps", "v1", "ReplicaSet", "replicasets"),
+        Resource("apps", "v1", "StatefulSet", "statefulsets"),
+        Resource("apps", "v1", "DaemonSet", "daemonsets"),
+        Resource("batch", "v1", "Job", "jobs"),
+        Resource("batch", "v1", "CronJob", "cronjobs"),
+        Resource("coordination.k8s.io", "v1", "Lease", "leases"),
+        Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False),
+        Resource("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False),
+        Resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
+        Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
+        Resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+        Resource(_RBAC, "v1", "Role", "roles"),
+        Resource(_RBAC, "v1", "RoleBinding", "rolebindings"),
+        Resource(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False),
+        Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
+    )
+}
+
+
+class Outcome(NamedTuple):
+    """What came of a request: the stored object or the problems, and the warnings."""
+
+    stored: JSON | None
+    causes: list[JSON]
+    warnings: list[str]
+
+
+def admitted(resource: Resource, body: JSON, namespace: str) -> JSON:
+    """What the registry does around our rules, up to `create`."""
+    obj = copy.deepcopy(body)
+    obj["apiVersion"] = f"{resource.group}/{resource.version}" if resource.group else resource.version
+    obj["kind"] = resource.kind
+    meta = obj.setdefault("metadata", {})
+    if resource.namespaced:
+        meta["namespace"] = namespace
+    rules = kind_of(resource.group, resource.kind)
+    rules.defaults(obj)
+    if resource.kind == "Pod":
+        obj["spec"].setdefault("priority", 0)
+        obj["spec"].setdefault("preemptionPolicy", "PreemptLowerPriority")
+    return obj
+
+
+def ours(resource: Resource, body: JSON, namespace: str) -> Outcome:
+    """What our rules make of creating an object."""
+    obj = admitted(resource, body, namespace)
+    rules = kind_of(resource.group, resource.kind)
+    obj["metadata"].update(uid=UID, creationTimestamp=NOW)
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
+        obj["metadata"].pop(name, None)
+    rules.create(obj, NOW)
+    problems = rules.validate(obj)
+    causes = [cause(problem) for problem in problems]
+    return Outcome(None if causes else normal(obj), causes, [] if causes else rules.warnings(obj, None))
+
+
+def ours_updated(
+    resource: Resource, body: JSON, old: JSON, namespace: str, *, status: bool = False
+) -> Outcome:
+    """What our rules make of replacing `old`, which is as the server answered it."""
+    obj = admitted(resource, body, namespace)
+    rules = kind_of(resource.group, resource.kind)
+    meta, before = obj["metadata"], old["metadata"]
+    for name in (
+        "uid",
+        "creationTimestamp",
+        "resourceVersion",
+        "managedFields",
+        "generation",
+        "deletionTimestamp",
+    ):
+        meta.pop(name, None)
+        if name in before:
+            meta[name] = copy.deepcopy(before[name])
+    (rules.update_status if status else rules.update)(obj, copy.deepcopy(old))
+    check = rules.validate_status_update if status else rules.validate_update
+    causes = [cause(problem) for problem in check(obj, old)]
+    return Outcome(None if causes else normal(obj), causes, [] if causes else rules.warnings(obj, old))
+
+
+def cause(problem: Problem) -> JSON:
+    return {"reason": problem.kind.reason, "message": problem.message, "field": problem.field}
+
+
+def normal(obj: JSON) -> JSON:
+    """An object without what no two servers agree on."""
+    found: JSON = json.loads(_UUID.sub("<uid>", json.dumps(obj)))
+    for name in _SERVER_SET:
+        found["metadata"].pop(name, None)
+    found.get("status", {}).pop("lastPhaseTransitionTime", None)
+    for condition in found.get("status", {}).get("conditions", ()):
+        condition.pop("lastTransitionTime", None)
+    spec = found.get("spec", {})
+    if found["kind"] == "Service" and spec.get("clusterIP", "None") != "None":
+        spec["clusterIP"], spec["clusterIPs"] = "<ip>", ["<ip>"]
+    if found["kind"] == "Service" and spec.get("type") != "ExternalName" and "clusterIP" not in spec:
+        spec["clusterIP"], spec["clusterIPs"] = "<ip>", ["<ip>"]
+    for port in spec.get("ports", ()) if found["kind"] == "Service" else ():
+        port.pop("nodePort", None)
+    return found
+
+
+def told(causes: list[JSON]) -> list[str]:
+    """Causes to compare: sorted, for maps have no order. Left out are ids, differences of structs, which Go's own
+    printer tells, and whether nothing is shown as `null` or as empty."""
+    return sorted(_line(one) for one in causes)
+
+
+def _line(one: JSON) -> str:
+    message = _UUID.sub("<uid>", one.get("message", "")).partition("\n")[0]
+    message = re.sub(r":( ?)(\{\}|\[\])", r":\1null", message)
+    if one["field"] == "spec.template":
+        message = re.sub(r"value: \{.*\}", "value: ...", message)
+    if "<secret contents redacted>" in message:
+        message = message.partition(">")[0]
+    return f"{one['field']} {one['reason']} {message}"
+
+
+def mutated(body: JSON, chance: random.Random) -> JSON:
+    """A copy of a body with one to three of its values replaced or removed."""
+    copied = copy.deepcopy(body)
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        places = [path for path in _paths(copied, ()) if path and path[:2] != ("metadata", "name")]
+        if places:
+            _replace(copied, chance.choice(places), chance)
+    if not isinstance(copied.get("metadata"), dict):
+        copied["metadata"] = {}
+    return copied
+
+
+def _paths(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from _paths(inner, (*path, key))
+
+
+_OTHERS: dict[type, tuple[Any, ...]] = {
+    str: ("", "Bad Value", "a.b", "x" * 64, "-a", "../x", "/abs", None, "1", "a/b"),
+    bool: (True, False, None),
+    int: (0, -1, 1, 70000, None, 2**31 - 1),
+    list: ([], None),
+    dict: ({}, None),
+}
+
+
+def _replace(body: JSON, path: tuple[Any, ...], chance: random.Random) -> None:
+    *way, last = path
+    parent: Any = body
+    for key in way:
+        parent = parent[key]
+    others = _OTHERS.get(type(parent[last]), ())
+    if not others or chance.random() < 0.1:
+        parent.pop(last)
+    else:
+        parent[last] = copy.deepcopy(chance.choice(others))
+
+
+def load() -> Iterator[tuple[str, JSON]]:
+    """(kind, body) of every object to create."""
+    for kind, bodies in msgspec.yaml.decode(CASES.read_bytes()).items():
+        for body in bodies:
+            yield kind, named(body)
+
+
+def load_updates() -> Iterator[tuple[str, JSON, JSON, bool]]:
+    """(kind, object, replacement, whether of the status) of every update."""
+    for kind, old, new, *of_status in msgspec.yaml.decode(UPDATES.read_bytes()):
+        yield kind, old, new, bool(of_status)
+
+
+def named(body: JSON, name: str = "x") -> JSON:
+    """With a name, unless it has one."""
+    return {**body, "metadata": {"name": name, **(body.get("metadata") or {})}}
+
+
+def placed(body: JSON, namespace: str) -> JSON:
+    """With `$NS` replaced."""
+    found: JSON = json.loads(json.dumps(body).replace("$NS", namespace))
+    return found

@@ -1,0 +1,410 @@
+"""Plays job scenarios against whatever operator serves kubeflow.org/v1, many at a time, each in its own namespace.
+
+The steps of a scenario (tests/support/cases/kubeflow.py):
+
+    pods: {SUFFIX: WHAT}    moves the pod JOB-SUFFIX, or with `all` every pod; WHAT is a phase, `delete`, `evicted`,
+                            {exit: 1}, {exit: 137, reason: OOMKilled}, {restarts: 2} or {waiting: REASON}
+    patch: {...}            a merge patch of the job
+    scale: 3                the job's scale subresource
+    remove: [services/X]    deletes objects behind the operator's back
+    delete: true            deletes the job
+    wait: 4                 seconds
+
+The node is fake: nothing but this moves pods, and terminating pods go a moment later.
+"""
+
+import asyncio
+import itertools
+import json
+import ssl
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from gangline.base.clock import Clock
+from support.cases.kubeflow import Known, Scenario, differences, is_settled
+from support.servers.real import RealServer
+
+NODE = "fake-node"
+JOBS = ("tfjobs", "pytorchjobs", "xgboostjobs", "mpijobs", "paddlejobs", "jaxjobs")
+OWNED: Mapping[str, str] = MappingProxyType(
+    {
+        "pods": "/api/v1",
+        "services": "/api/v1",
+        "configmaps": "/api/v1",
+        "serviceaccounts": "/api/v1",
+        "roles": "/apis/rbac.authorization.k8s.io/v1",
+        "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
+        "horizontalpodautoscalers": "/apis/autoscaling/v2",
+    }
+)
+PATHS: Mapping[str, str] = MappingProxyType(
+    {
+        **OWNED,
+        **dict.fromkeys(JOBS, "/apis/kubeflow.org/v1"),
+        "events": "/api/v1",
+    }
+)
+# Every namespace has these.
+COMMON = ("configmaps/kube-root-ca.crt", "serviceaccounts/default")
+PER_SERVER = (
+    *("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink", "namespace"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds"),
+)
+MERGE = "application/merge-patch+json"
+LONGEST_LINE = 2**22
+TERMINATION = timedelta(seconds=0.2)  # long enough for an operator to see it
+POLL = timedelta(seconds=0.05)
+
+
+class Patience(NamedTuple):
+    """When the world has settled: nothing has changed for so many seconds."""
+
+    quiet: float = 0.6
+    different: float = 30.0  # as long as it is not what was expected: the machine may be busy
+    limit: float = 90.0  # an operator may never settle
+
+
+CHECKING = Patience()
+RECORDING = Patience(quiet=1.5, different=1.5)
+
+
+class Refused(Exception):
+    """The server did not want what was asked of it. Carries its answer."""
+
+
+class World:
+    """Every object that matters on a server, as watches tell, by namespace and then by `resource/name`."""
+
+    def __init__(self, session: aiohttp.ClientSession, clock: Clock, group: asyncio.TaskGroup) -> None:
+        self._session, self._clock, self._group = session, clock, group
+        self._objects: dict[str, dict[str, Any]] = defaultdict(dict)
+        self._changed: dict[str, float] = {}
+        self._leaving: set[str] = set()  # UIDs
+
+    async def follow(self, resource: str) -> None:
+        """List once and go on with watches; returns never."""
+        path = f"{PATHS[resource]}/{resource}"
+        while True:
+            page = await ask(self._session, "GET", path)
+            for item in page["items"]:
+                self._note(resource, "ADDED", item)
+            params = {"watch": "true", "resourceVersion": page["metadata"]["resourceVersion"]}
+            async with self._session.get(path, params=params) as response:
+                async for line in response.content:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        break
+                    self._note(resource, event["type"], event["object"])
+
+    def objects(self, namespace: str) -> Mapping[str, Any]:
+        return self._objects[namespace]
+
+    def touch(self, namespace: str) -> None:
+        """It starts to settle now."""
+        self._changed[namespace] = self._clock.monotonic()
+
+    def changed(self, namespace: str) -> float:
+        """When something happened there last, by the clock's monotonic time."""
+        return self._changed[namespace]
+
+    def _note(self, resource: str, what: str, item: Any) -> None:
+        namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
+        here = self._objects[namespace]
+        if resource == "events":
+            # Only the set of them matters, and some operators repeat theirs without end.
+            key = f"events/{item.get('type')} {item.get('reason')} {item['involvedObject']['kind']}"
+            if key not in here:
+                self.touch(namespace)
+            here[key] = item
+            return
+        self.touch(namespace)
+        if what == "DELETED":
+            here.pop(f"{resource}/{name}", None)
+            return
+        here[f"{resource}/{name}"] = item
+        uid = item["metadata"]["uid"]
+        if resource == "pods" and "deletionTimestamp" in item["metadata"] and uid not in self._leaving:
+            self._leaving.add(uid)
+            self._group.create_task(self._end(namespace, name, uid))
+
+    async def _end(self, namespace: str, name: str, uid: str) -> None:
+        """The kubelet's part."""
+        await self._clock.sleep(TERMINATION)
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
+        await ask(
+            self._session, "DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", body, okay=(404, 409)
+        )
+
+
+class Player:
+    """Plays scenarios on one server. Make it with `player_of`."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, world: World, clock: Clock, known: Sequence[Known]
+    ) -> None:
+        self._session, self._world, self._clock, self._known = session, world, clock, known
+        self._numbers = itertools.count(10000)
+
+    async def play_all(
+        self,
+        cases: Iterable[tuple[Scenario, list[Any] | None]],
+        patience: Patience = CHECKING,
+        at_once: int = 64,
+    ) -> dict[str, list[Any]]:
+        """The shots of each, by name. What was recorded before says what to wait for; None waits for quiet only.
+
+        Most of the time each of them waits for quiet, so many go at once; those that take longest go first.
+        """
+        found: dict[str, list[Any]] = {}
+        turns = asyncio.Semaphore(at_once)
+
+        async def one(scenario: Scenario, expected: list[Any] | None) -> None:
+            async with turns:
+                found[scenario.name] = await self.play(scenario, expected, patience)
+
+        async with asyncio.TaskGroup() as group:
+            for scenario, expected in sorted(cases, key=lambda case: case[0].waits, reverse=True):
+                group.create_task(one(scenario, expected))
+        return found
+
+    async def play(self, scenario: Scenario, expected: list[Any] | None, patience: Patience) -> list[Any]:
+        namespace = f"diff-{scenario.name}-{next(self._numbers)}"
+        await ask(self._session, "POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        playing = _Playing(self._session, self._world, self._clock, namespace, scenario.job)
+        shots = []
+        for number, step in enumerate(["create", *scenario.steps]):
+            label = step if isinstance(step, str) else json.dumps(step)
+            try:
+                await playing.act(step)
+            except Refused as refused:
+                shots.append({"step": label, "refused": str(refused)})
+                break
+            self._world.touch(namespace)
+
+            def is_expected(shot: Any, number: int = number) -> bool:
+                if expected is None:
+                    return True
+                wanted = {**expected[number], "step": None}
+                at = f"{scenario.name}[{number}]"
+                return is_settled(at, differences(at, wanted, {**shot, "step": None}), self._known)
+
+            shots.append({"step": label, **await playing.settle(is_expected, patience)})
+        await ask(self._session, "DELETE", f"/api/v1/namespaces/{namespace}")
+        return shots
+
+
+class _Playing:
+    """One scenario on its way."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, world: World, clock: Clock, namespace: str, job: Any
+    ) -> None:
+        self._session, self._world, self._clock, self._namespace = session, world, clock, namespace
+        self._job, self._name = job, job["metadata"]["name"]
+        self._plural = job["kind"].lower() + "s"
+        self._jobs = f"/apis/kubeflow.org/v1/namespaces/{namespace}/{self._plural}"
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    async def act(self, step: Any) -> None:
+        if step == "create":
+            await ask(self._session, "POST", self._jobs, self._job)
+            return
+        ((verb, argument),) = step.items()
+        path = f"{self._jobs}/{self._name}"
+        match verb:
+            case "pods":
+                for suffix, what in argument.items():
+                    await self._move(suffix, what)
+            case "patch":
+                await ask(self._session, "PATCH", path, argument, MERGE)
+            case "scale":
+                await ask(self._session, "PATCH", f"{path}/scale", {"spec": {"replicas": argument}}, MERGE)
+            case "remove":
+                for place in argument:
+                    resource, name = place.split("/")
+                    await ask(
+                        self._session,
+                        "DELETE",
+                        f"{OWNED[resource]}/namespaces/{self._namespace}/{resource}/{name}",
+                    )
+            case "delete":
+                await ask(self._session, "DELETE", path)
+            case "wait":
+                await self._clock.sleep(timedelta(seconds=argument))
+            case _:
+                raise ValueError(f"unknown step {verb!r}")
+
+    async def settle(self, is_expected: Callable[[Any], bool], patience: Patience) -> Any:
+        """What is there once nothing changes any more."""
+        ends = self._clock.monotonic() + patience.limit
+        looked = 0.0
+        while self._clock.monotonic() < ends:
+            since = self._world.changed(self._namespace)
+            quiet = self._clock.monotonic() - since
+            if quiet > patience.different:
+                break
+            if quiet > patience.quiet and since != looked:  # once after each change
+                looked = since
+                shot = self._shot()
+                if is_expected(shot):
+                    return shot
+            await self._clock.sleep(POLL)
+        return self._shot()
+
+    def _shot(self) -> Any:
+        there = self._world.objects(self._namespace)
+        shot = {
+            "objects": {key: _cleaned(key, item) for key, item in there.items() if _counts(key, item)},
+            "job": _summary(there.get(f"{self._plural}/{self._name}")),
+            "events": sorted(key.partition("/")[2].split(" ") for key in there if key.startswith("events/")),
+        }
+        return json.loads(json.dumps(shot).replace(self._namespace, "NS"))
+
+    async def _move(self, suffix: str, what: Any) -> None:
+        for pod in (await ask(self._session, "GET", self._pods))["items"]:
+            name = pod["metadata"]["name"]
+            leaving = "deletionTimestamp" in pod["metadata"]
+            if leaving or suffix not in ("all", name.removeprefix(f"{self._name}-")):
+                continue
+            if what == "delete":
+                await ask(self._session, "DELETE", f"{self._pods}/{name}", {"gracePeriodSeconds": 0})
+            else:
+                now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+                status = {"status": pod_status(pod, what, now)}
+                await ask(self._session, "PATCH", f"{self._pods}/{name}/status", status, MERGE)
+
+
+def _counts(key: str, item: Any) -> bool:
+    resource = key.partition("/")[0]
+    leaving = resource == "pods" and "deletionTimestamp" in item["metadata"]
+    return resource in OWNED and key not in COMMON and not leaving
+
+
+def _cleaned(key: str, item: Any) -> Any:
+    """Without what differs from server to server, and from one run to the next."""
+    kept = {name: value for name, value in item.items() if name not in ("status", "apiVersion", "kind")}
+    meta = {name: value for name, value in item["metadata"].items() if name not in PER_SERVER}
+    if "ownerReferences" in meta:
+        meta["ownerReferences"] = [
+            {name: value for name, value in one.items() if name != "uid"} for one in meta["ownerReferences"]
+        ]
+    kept["metadata"] = meta
+    if key.startswith("pods/"):
+        kept["phase"] = item["status"].get("phase")
+    return kept
+
+
+def _summary(job: Any) -> Any:
+    if job is None:
+        return None
+    status = job.get("status") or {}
+    counters = ("active", "succeeded", "failed", "selector")
+    replicas = {
+        name: {key: value[key] for key in counters if value.get(key)}
+        for name, value in (status.get("replicaStatuses") or {}).items()
+    }
+    return {
+        "conditions": [
+            {key: condition.get(key) for key in ("type", "status", "reason", "message")}
+            for condition in status.get("conditions") or ()
+        ],
+        "replicaStatuses": replicas or None,
+        "started": bool(status.get("startTime")),
+        "completed": bool(status.get("completionTime")),
+    }
+
+
+def pod_status(pod: Any, what: Any, now: str) -> Any:
+    """What a kubelet would report."""
+    if what == "evicted":
+        gone: list[Any] = []  # nothing is known of its containers any more
+        return {"phase": "Failed", "reason": "Evicted", "containerStatuses": gone, "conditions": gone}
+    phase = what if isinstance(what, str) else _phase(what)
+    containers = [_container(one, phase, what, now) for one in pod["spec"]["containers"]]
+    ready = {
+        "type": "Ready",
+        "status": "True" if phase == "Running" else "False",
+        "lastTransitionTime": now,
+    }
+    started = phase != "Pending" or (isinstance(what, dict) and "waiting" in what)
+    return {
+        "phase": phase,
+        "startTime": now,
+        "podIP": "10.0.0.1",
+        "containerStatuses": containers if started else [],
+        "conditions": [ready],
+    }
+
+
+def _phase(what: Mapping[str, Any]) -> str:
+    if "exit" in what:
+        return "Failed"
+    return "Pending" if "waiting" in what else "Running"
+
+
+def _container(spec: Any, phase: str, what: Any, now: str) -> Any:
+    told: Mapping[str, Any] = what if isinstance(what, dict) else {}
+    if phase == "Running":
+        state: Any = {"running": {"startedAt": now}}
+    elif phase == "Pending":
+        state = {"waiting": {"reason": told.get("waiting"), "message": "as it was told"}}
+    else:
+        code = 0 if phase == "Succeeded" else told.get("exit", 1)
+        reason = told.get("reason") or ("Error" if code else "Completed")
+        state = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": now}}
+    return {
+        "name": spec["name"],
+        "image": spec["image"],
+        "imageID": "",
+        "ready": phase == "Running",
+        "restartCount": told.get("restarts", 0),
+        "state": state,
+    }
+
+
+async def ask(
+    session: aiohttp.ClientSession,
+    method: str,
+    path: str,
+    body: Any = None,
+    content_type: str = "application/json",
+    okay: tuple[int, ...] = (),
+) -> Any:
+    """One request; `okay` are statuses above 299 that will do. Raises Refused for the others."""
+    data = None if body is None else json.dumps(body)
+    async with session.request(method, path, data=data, headers={"Content-Type": content_type}) as response:
+        text = await response.text()
+        if response.status >= 300 and response.status not in okay:
+            raise Refused(f"{method} {path}: {response.status} {text[:500]}")
+        return json.loads(text)
+
+
+@asynccontextmanager
+async def player_of(server: RealServer, clock: Clock, known: Sequence[Known] = ()) -> AsyncIterator[Player]:
+    """One who follows what happens on the server, and waits for what is known to be different to be so.
+
+    Six kinds of jobs must be served there, and a controller manager run.
+    """
+    trust = ssl.create_default_context(cafile=str(server.ca))
+    async with (
+        aiohttp.ClientSession(
+            server.url,
+            connector=aiohttp.TCPConnector(ssl=trust, limit=0),
+            headers={"Authorization": f"Bearer {server.token}"},
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+            read_bufsize=LONGEST_LINE,
+        ) as session,
+        asyncio.TaskGroup() as group,
+    ):
+        await ask(session, "POST", "/api/v1/nodes", {"metadata": {"name": NODE}}, okay=(409,))
+        world = World(session, clock, group)
+        followers = [group.create_task(world.follow(resource)) for resource in PATHS]
+        yield Player(session, world, clock, known)
+        for follower in followers:
+            follower.cancel()

@@ -1,0 +1,1 @@
+"""Parts of a cluster in tests: kubelets, nodes, operators, schedulers, clients."""

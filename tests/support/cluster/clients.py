@@ -1,0 +1,150 @@
+"""A plane as a person starts it, `gangline up --detach`, and unmodified clients of it."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.servers.real import cache_dir, find_assets
+
+CLIENTS = Path(__file__).parents[2] / "clients"
+Done = subprocess.CompletedProcess[str]
+
+
+def gangline(*arguments: str | Path, timeout: float = 90.0) -> Done:
+    """The command, to its end."""
+    command = [sys.executable, "-m", "gangline", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+
+
+def give_up(why: str) -> None:
+    """Skip what needs a client that is not on this machine. Where everything must be there, fail."""
+    (pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip)(why)
+
+
+def find_kubectl() -> Path:
+    """The real one. Skips the test where there is none."""
+    assets = find_assets()
+    if assets is None or not os.access(assets / "kubectl", os.X_OK):
+        give_up("real kubectl not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
+        raise AssertionError
+    return assets / "kubectl"
+
+
+def find_clients() -> Path:
+    """The Python that has other people's clients. Skips the test where there is none."""
+    return _python(_made_from("clients", "requirements.txt"))
+
+
+def find_kubeflow() -> Path:
+    """The Python that has Kubeflow's SDK. Skips the test where there is none."""
+    return _python(_made_from("kubeflow", "kubeflow.txt"))
+
+
+def find_tfjob() -> Path:
+    """The Python that has the SDKs of TFJob and PyTorchJob of 2020. Skips the test where there is none."""
+    return _python(_made_from("tfjob", "tfjob.txt"))
+
+
+def beside_ours() -> str:
+    """PYTHONPATH with which the Python of another client finds gangline too, and what that needs."""
+    import gangline
+
+    return os.pathsep.join((str(Path(gangline.__file__).parents[1]), sysconfig.get_path("platlib")))
+
+
+def _python(found: Path) -> Path:
+    if not (found / "complete").is_file():
+        give_up("other clients not found: run hack/clients.sh")
+    return found / "bin" / "python"
+
+
+def find_controller() -> Path:
+    """The controller in tests/clients/gocontroller. Skips the test where it was not built."""
+    files = ("gocontroller/go.mod", "gocontroller/go.sum", "gocontroller/main.go")
+    found = _made_from("gocontroller", *files)
+    if not os.access(found, os.X_OK):
+        give_up("other clients not found: run hack/clients.sh")
+    return found
+
+
+def _made_from(name: str, *files: str) -> Path:
+    # As hack/clients.sh has it.
+    text = b"".join((CLIENTS / file).read_bytes() for file in files)
+    return cache_dir().parents[1] / f"{name}-{hashlib.sha256(text).hexdigest()[:12]}"
+
+
+class LocalPlane:
+    """`gangline up` in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kubeconfig = folder / "kubeconfig"
+
+    def up(self) -> None:
+        done = gangline("up", "--detach", "--dir", self.folder)
+        assert done.returncode == 0, done.stderr
+
+    def down(self) -> None:
+        done = gangline("down", "--dir", self.folder)
+        assert done.returncode == 0, done.stderr
+
+    @property
+    def pid(self) -> int:
+        return int((self.folder / "pid").read_text())
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a client needs to find it; nothing of the user's own configuration is read or written."""
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": str(self.folder / "client")}
+
+
+class Kubectl:
+    """kubectl in one namespace of a plane."""
+
+    def __init__(self, plane: LocalPlane, namespace: str = "default") -> None:
+        self._plane, self._namespace = plane, namespace
+        self._binary = find_kubectl()
+
+    def __call__(self, *arguments: str, stdin: object = None, code: int = 0, timeout: float = 60.0) -> str:
+        """Runs one command and gives what it prints. `stdin` may be text or an object."""
+        done = self.run(*arguments, stdin=stdin, timeout=timeout)
+        assert done.returncode == code, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def fails(self, *arguments: str, stdin: object = None) -> str:
+        """Runs one command that must fail and gives what it complains about."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode != 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done.stderr
+
+    def run(self, *arguments: str, stdin: object = None, timeout: float = 60.0) -> Done:
+        text = stdin if isinstance(stdin, str | None) else json.dumps(stdin)
+        return subprocess.run(
+            self.command(*arguments),
+            input=text,
+            capture_output=True,
+            text=True,
+            env=self._plane.environment,
+            timeout=timeout,
+        )
+
+    def command(self, *arguments: str) -> list[str]:
+        return [str(self._binary), "--namespace", self._namespace, *arguments]
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Starts one that goes on; the caller ends it."""
+        return subprocess.Popen(
+            self.command(*arguments), stdout=subprocess.PIPE, text=True, env=self._plane.environment
+        )
+
+    def get(self, *arguments: str) -> Any:
+        """Objects, decoded."""
+        return json.loads(self("get", *arguments, "--output", "json"))

@@ -1,0 +1,202 @@
+"""Operators of kubeflow.org/v1 as processes on a real API server: gangline, and the one it replaces.
+
+Plain blocking code, as tests/support/servers/real.py is and for its reason. `hack/peer.sh` builds the peer.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from support.servers.real import (
+    HOST,
+    START_TIMEOUT,
+    Process,
+    RealServer,
+    RealServerError,
+    cache_dir,
+    free_ports,
+)
+
+PEER_VERSION = "1.9.0"  # as in hack/peer.sh
+PEER_SOURCE = Path(__file__).parents[3] / "bench" / "peer"
+PEER_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")  # it knows no other place
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SERVER_SIDE = "application/apply-patch+yaml"
+
+
+class Launch(NamedTuple):
+    """What an operator is started with."""
+
+    server: RealServer
+    kubeconfig: Path
+    folder: Path  # for its log and its files
+    probe: int  # the port its health probes must answer on
+    extra: Sequence[str]
+
+
+class Operator(NamedTuple):
+    """One that can be started. `missing` says what is not on this machine, or None."""
+
+    name: str
+    missing: Callable[[], str | None]
+    crds: Callable[[], list[Any]]
+    start: Callable[[Launch], Process]
+
+
+@contextmanager
+def running(
+    operator: Operator,
+    server: RealServer,
+    folder: Path,
+    *,
+    kubeconfig: Path | None = None,
+    extra: Sequence[str] = (),
+) -> Iterator[Process]:
+    """Its CRDs are served and it is ready; it is killed at the end. Raises RealServerError with the end of its log."""
+    folder.mkdir(parents=True, exist_ok=True)
+    install_crds(server, operator.crds())
+    launch = Launch(server, kubeconfig or server.kubeconfig, folder, free_ports(1)[0], extra)
+    process = operator.start(launch)
+    try:
+        process.wait_until(lambda: _is_ready(launch.probe))
+        yield process
+    finally:
+        process.kill()
+
+
+def install_crds(server: RealServer, documents: Sequence[Any]) -> None:
+    """Apply them as the only owner and return when they are served."""
+    for document in documents:
+        name = document["metadata"]["name"]
+        path = f"{CRDS}/{name}?fieldManager=tests&force=true"
+        # Theirs are 0.6 MB each: too big for an annotation, fine for a patch.
+        answer = server.call("PATCH", path, document, content_type=SERVER_SIDE, timeout=30)
+        if answer.status not in (200, 201):
+            raise RealServerError(f"{name}: {answer.status} {json.dumps(answer.body)[:2000]}")
+    names = ", ".join(document["metadata"]["name"] for document in documents)
+    _wait(lambda: all(_is_served(server, one) for one in documents), f"not all are served: {names}")
+
+
+def _is_served(server: RealServer, document: Any) -> bool:
+    found = server.call("GET", f"{CRDS}/{document['metadata']['name']}")
+    conditions = (found.body.get("status") or {}).get("conditions") or []
+    if not any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
+        return False
+    spec = document["spec"]
+    version = spec["versions"][0]["name"]
+    path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1"
+    return server.call("GET", path).status == 200
+
+
+def _wait(done: Callable[[], bool], complaint: str) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    while not done():
+        if time.monotonic() > deadline:
+            raise RealServerError(complaint)
+        time.sleep(0.02)
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/readyz", timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:  # also HTTPError: it is up and not ready
+        return False
+
+
+# gangline
+
+
+def _gangline_crds() -> list[Any]:
+    done = subprocess.run([sys.executable, "-m", "gangline", "crds"], capture_output=True)
+    if done.returncode:
+        raise RealServerError(f"gangline crds: {done.stderr.decode(errors='replace')[-2000:]}")
+    return _documents(done.stdout)
+
+
+def _start_gangline(launch: Launch) -> Process:
+    command = [sys.executable, "-m", "gangline", "operator", *_flags(launch)]
+    return Process(command, launch.folder / "gangline.log")
+
+
+def _start_few_services(launch: Launch) -> Process:
+    return _start_gangline(launch._replace(extra=[*launch.extra, "--services=per-job"]))
+
+
+def _flags(launch: Launch) -> list[str]:
+    return [
+        f"--kubeconfig={launch.kubeconfig}",
+        f"--health-probe-bind-address={HOST}:{launch.probe}",
+        "--metrics-bind-address=0",
+        *launch.extra,
+    ]
+
+
+# The peer
+
+
+def shipped_folder() -> Path:
+    return cache_dir().parents[1] / f"training-operator-{PEER_VERSION}"
+
+
+def lifted_program() -> Path:
+    # As hack/peer.sh has it.
+    text = b"".join((PEER_SOURCE / name).read_bytes() for name in ("go.mod", "go.sum", "main.go"))
+    return cache_dir().parents[1] / f"peer-{hashlib.sha256(text).hexdigest()[:12]}"
+
+
+def _peer_missing() -> str | None:
+    there = shipped_folder().is_dir() and os.access(lifted_program(), os.X_OK)
+    return None if there else "the peer was not found: run hack/peer.sh"
+
+
+def peer_crds() -> list[Any]:
+    """The peer's own, from its module."""
+    files = sorted((shipped_folder() / "crds").glob("*.yaml"))
+    return [document for file in files for document in _documents(file.read_bytes())]
+
+
+def _documents(text: bytes) -> list[Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # theirs are 4 MB
+    return [document for document in yaml.load_all(text, loader) if document]
+
+
+def _start_lifted(launch: Launch) -> Process:
+    command = [str(lifted_program()), f"--kubeconfig={launch.kubeconfig}"]
+    command += [f"--health-probe-bind-address={HOST}:{launch.probe}", *launch.extra]
+    return Process(command, launch.folder / "lifted.log")
+
+
+def _start_shipped(launch: Launch) -> Process:
+    """It serves webhooks, so it wants a certificate in a folder, and writes one into a secret and a configuration that
+    must be there. No webhook is registered: nobody calls them, so any certificate does."""
+    namespace = "kubeflow"
+    call = launch.server.call
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    secret = {"metadata": {"name": "training-operator-webhook-cert"}}
+    call("POST", f"/api/v1/namespaces/{namespace}/secrets", secret)
+    hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    call("POST", hooks, {"metadata": {"name": "validator.training-operator.kubeflow.org"}})
+    PEER_CERTIFICATES.mkdir(parents=True, exist_ok=True)
+    for name in ("crt", "key"):
+        shutil.copy(launch.server.directory / f"server.{name}", PEER_CERTIFICATES / f"tls.{name}")
+    command = [str(shipped_folder() / "training-operator"), *_flags(launch)]
+    command.append(f"--webhook-server-port={free_ports(1)[0]}")
+    return Process(command, launch.folder / "shipped.log")
+
+
+GANGLINE = Operator("gangline", lambda: None, _gangline_crds, _start_gangline)
+FEW_SERVICES = GANGLINE._replace(name="gangline, one service per job", start=_start_few_services)
+SHIPPED = Operator("peer", _peer_missing, peer_crds, _start_shipped)
+LIFTED = Operator("peer, lifted", _peer_missing, peer_crds, _start_lifted)

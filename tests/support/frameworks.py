@@ -1,0 +1,101 @@
+"""Real frameworks, each in the virtual environment that hack/frameworks.sh made, and jobs that run on them."""
+
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.servers.real import cache_dir
+
+PINS = Path(__file__).parents[2] / "requirements" / "frameworks"
+
+
+class Frameworks:
+    """Where the frameworks are, by group. "" is the interpreter that runs the tests."""
+
+    def environment(self, group: str) -> Path:
+        """The virtual environment of a group. Skips the test where there is none."""
+        if not group:
+            return Path(sys.prefix)
+        pins = (PINS / f"{group}.txt").read_bytes()
+        # As hack/frameworks.sh has it.
+        home = cache_dir().parents[1] / "frameworks"
+        found = home / f"{group}-{hashlib.sha256(pins).hexdigest()[:12]}"
+        if not (found / "complete").is_file():
+            give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_FRAMEWORKS") == "1" else pytest.skip
+            give_up(f"framework group {group} not found: run make test-frameworks")
+        return found
+
+
+class Jobs:
+    """`gangline run` with a mapping of images, as a person types it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._images = folder / "images.yaml"
+
+    def map(self, text: str) -> None:
+        """What stands for the images. Five lines must be enough for everyone."""
+        assert len(text.splitlines()) <= 5
+        self._images.write_text(text)
+
+    def run(self, file: Path) -> "Output":
+        """To its end, which must be good."""
+        with self.running(file) as job:
+            return job.ends(0)
+
+    @contextmanager
+    def running(self, file: Path) -> Iterator["Running"]:
+        options = ("--images", str(self._images), "--timeout", "240")
+        command = [sys.executable, "-m", "gangline", "run", *options, str(file)]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self._images.parent
+        )
+        try:
+            yield Running(process)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            process.communicate(timeout=30)
+
+
+class Running:
+    """A job under way."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self._read: list[str] = []
+
+    def says(self, pattern: str) -> "re.Match[str]":
+        """Wait for a line, which may not have been waited for before."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._read.append(line)
+            if found := re.search(pattern, line):
+                return found
+        raise AssertionError(f"nobody said {pattern!r}:\n{''.join(self._read)}")
+
+    def ends(self, code: int) -> "Output":
+        """Wait for the end and give all that was said."""
+        rest, errors = self._process.communicate(timeout=280)
+        text = "".join(self._read) + rest
+        assert self._process.returncode == code, text + errors
+        return Output(text)
+
+
+class Output:
+    """What `gangline run` printed."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def of(self, member: str) -> str:
+        """The log of one member."""
+        lines = self.text.splitlines()
+        return "\n".join(line.partition("| ")[2] for line in lines if line.startswith(f"{member}| "))

@@ -1,0 +1,1 @@
+"""Models and histories for property tests."""

@@ -1,0 +1,46 @@
+"""A process that writes to a store until it is killed. Says what it begins (`?`) and what was acknowledged (`!`).
+
+`python support/property/store_writer.py FOLDER SEED`; lines: `= REVISION` first, then `? PATH NUMBER` and `! PATH NUMBER REVISION`.
+A number of -1 is a deletion.
+"""
+
+import asyncio
+import os
+import random
+import sys
+from pathlib import Path
+
+from gangline.apiserver.store.records import Retention, Write
+from gangline.apiserver.store.sqlite import SqliteJournal
+from gangline.apiserver.store.store import Store
+
+WRITERS, OBJECTS = 8, 3
+KEEP = Retention(changes=100)
+"""Little, so that compaction is always under way."""
+
+
+def say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+async def write(store: Store, writer: int, chance: random.Random) -> None:
+    for number in range(sys.maxsize):
+        path = f"//things/default/{writer}-{chance.randrange(OBJECTS)}"
+        there = store.get(path)
+        body = {"metadata": {"name": path}, "number": number, "text": "x" * chance.randrange(6000)}
+        delete = there is not None and chance.random() < 0.3
+        say(f"? {path} {-1 if delete else number}")
+        expected = there.revision if there else 0
+        (record,) = await store.commit(Write(path, None if delete else body, expected))
+        say(f"! {path} {-1 if delete else number} {record.revision}")
+
+
+async def main(folder: Path, seed: int) -> None:
+    async with Store(SqliteJournal(folder), KEEP) as store, asyncio.TaskGroup() as group:
+        say(f"= {store.revision}")
+        for writer in range(WRITERS):
+            group.create_task(write(store, writer, random.Random(f"{seed} {writer}")))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))

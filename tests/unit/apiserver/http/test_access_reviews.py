@@ -1,0 +1,149 @@
+"""Questions about people, answered as kube-apiserver answers them."""
+
+from typing import Any
+
+import pytest
+
+from gangline.api.meta import JSON
+from gangline.apiserver.errors import Refused
+from gangline.apiserver.http.access_reviews import AUDIENCE, Question, Reviews
+from gangline.apiserver.http.authentication import ANONYMOUS, MASTERS, Authenticator, User
+from gangline.apiserver.http.routes import Target, Verb, target
+
+ADMIN = User("admin", (MASTERS, "system:authenticated"))
+NOBODY = User("nobody", ("system:authenticated",))
+REVIEWS = Reviews(Authenticator({"secret": ADMIN}))
+NOW = "2026-01-01T00:00:00Z"
+PODS = {"namespace": "ns", "verb": "create", "resource": "pods"}
+
+
+def of(plural: str) -> Target:
+    group = "authentication" if plural in ("tokenreviews", "selfsubjectreviews") else "authorization"
+    place = "namespaces/ns/" if plural.startswith("local") else ""
+    found = target(f"/apis/{group}.k8s.io/v1/{place}{plural}")
+    assert found is not None
+    return found
+
+
+def asked(plural: str, user: User = ADMIN, **body: Any) -> JSON:
+    return REVIEWS.answer(Question(user, of(plural), body, "test", NOW))
+
+
+def refused(plural: str, **body: Any) -> Refused:
+    with pytest.raises(Refused) as found:
+        asked(plural, **body)
+    return found.value
+
+
+def test_everybody_learns_who_they_are() -> None:
+    answer = asked("selfsubjectreviews", NOBODY)
+    assert answer["kind"] == "SelfSubjectReview"
+    assert answer["metadata"] == {"creationTimestamp": NOW}
+    assert answer["status"] == {"userInfo": {"username": "nobody", "groups": ["system:authenticated"]}}
+
+
+@pytest.mark.parametrize(("user", "allowed"), [(ADMIN, True), (NOBODY, False)])
+def test_everybody_learns_what_they_may(user: User, allowed: bool) -> None:
+    answer = asked("selfsubjectaccessreviews", user, spec={"resourceAttributes": PODS})
+    assert answer["status"] == {"allowed": allowed}
+    assert answer["spec"] == {"resourceAttributes": PODS}
+    (owner,) = answer["metadata"]["managedFields"]
+    assert (owner["manager"], owner["operation"]) == ("test", "Update")
+
+
+def test_paths_and_questions_about_oneself_are_free() -> None:
+    version = asked(
+        "selfsubjectaccessreviews",
+        NOBODY,
+        spec={"nonResourceAttributes": {"path": "/version", "verb": "get"}},
+    )
+    assert version["status"] == {"allowed": True}
+    own = {"group": "authorization.k8s.io", "resource": "selfsubjectaccessreviews", "verb": "create"}
+    assert asked("selfsubjectaccessreviews", NOBODY, spec={"resourceAttributes": own})["status"]["allowed"]
+
+
+def test_others_are_asked_about_by_user_and_groups() -> None:
+    master = {"user": "x", "groups": [MASTERS], "resourceAttributes": PODS}
+    assert asked("subjectaccessreviews", spec=master)["status"] == {"allowed": True}
+    other = {"user": "admin", "resourceAttributes": PODS}
+    assert asked("subjectaccessreviews", spec=other)["status"] == {"allowed": False}
+    local = asked("localsubjectaccessreviews", spec={"user": "x", "resourceAttributes": PODS})
+    assert (local["metadata"]["namespace"], local["status"]) == ("ns", {"allowed": False})
+
+
+def test_a_local_review_is_about_its_namespace() -> None:
+    elsewhere = {**PODS, "namespace": "other"}
+    error = refused("localsubjectaccessreviews", spec={"user": "x", "resourceAttributes": elsewhere})
+    assert (error.code, error.message) == (400, "spec.resourceAttributes.namespace must match namespace: ns")
+
+
+@pytest.mark.parametrize(
+    ("plural", "spec", "told"),
+    [
+        (
+            "subjectaccessreviews",
+            {"resourceAttributes": PODS},
+            'spec.user: Invalid value: "": at least one of user or group must be specified',
+        ),
+        (
+            "selfsubjectaccessreviews",
+            {},
+            (
+                "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or "
+                "resourceAttributes must be specified"
+            ),
+        ),
+        (
+            "selfsubjectaccessreviews",
+            {"resourceAttributes": PODS, "nonResourceAttributes": {"path": "/", "verb": "get"}},
+            (
+                'spec.nonResourceAttributes: Invalid value: {"Path":"/","Verb":"get"}: '
+                "cannot be specified in combination with resourceAttributes"
+            ),
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_kubernetes_words(plural: str, spec: JSON, told: str) -> None:
+    error = refused(plural, spec=spec)
+    assert error.code == 422
+    assert error.message == f'.authorization.k8s.io "" is invalid: {told}'
+    assert error.details is not None
+    assert error.details["group"] == "authorization.k8s.io"
+
+
+def test_a_token_is_somebodys_or_nobodys() -> None:
+    status = asked("tokenreviews", spec={"token": "secret"})["status"]
+    assert status["authenticated"] is True
+    assert status["user"]["username"] == "admin"
+    assert status["audiences"] == [AUDIENCE]
+    assert asked("tokenreviews", spec={"token": "nonsense"})["status"] == {"user": {}}
+    assert asked("tokenreviews", spec={"token": "secret", "audiences": ["x"]})["status"] == {"user": {}}
+    assert refused("tokenreviews", spec={}).message == "token is required for TokenReview in authentication"
+
+
+def test_rules_are_listed() -> None:
+    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+    assert everything in asked("selfsubjectrulesreviews", spec={"namespace": "ns"})["status"]["resourceRules"]
+    rules = asked("selfsubjectrulesreviews", NOBODY, spec={"namespace": "ns"})["status"]["resourceRules"]
+    assert everything not in rules
+    assert refused("selfsubjectrulesreviews", spec={}).message == "no namespace on request"
+
+
+@pytest.mark.parametrize("body", [{"spec": "text"}, {"spec": {"token": 3}}, {"kind": "Pod"}, {"metadata": 1}])
+def test_a_body_of_another_shape_is_refused(body: JSON) -> None:
+    assert refused("tokenreviews", **body).code == 400
+
+
+def test_only_those_with_a_name_may_ask_and_only_about_themselves() -> None:
+    REVIEWS.admit(NOBODY, Verb.CREATE, of("selfsubjectaccessreviews"))
+    REVIEWS.admit(ADMIN, Verb.CREATE, of("tokenreviews"))
+    for user, plural in ((ANONYMOUS, "selfsubjectreviews"), (NOBODY, "tokenreviews")):
+        with pytest.raises(Refused) as found:
+            REVIEWS.admit(user, Verb.CREATE, of(plural))
+        assert found.value.code == 403
+
+
+def test_a_review_can_only_be_created() -> None:
+    with pytest.raises(Refused) as found:
+        REVIEWS.admit(ADMIN, Verb.LIST, of("selfsubjectaccessreviews"))
+    assert found.value.code == 405

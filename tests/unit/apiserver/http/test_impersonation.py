@@ -1,0 +1,63 @@
+"""Acting as somebody else."""
+
+import pytest
+
+from gangline.apiserver.errors import Refused
+from gangline.apiserver.http.authentication import MASTERS, User
+from gangline.apiserver.http.impersonation import acting
+
+ADMIN = User("admin", (MASTERS, "system:authenticated"))
+NOBODY = User("nobody", ("system:authenticated",))
+
+
+def test_without_headers_one_is_oneself() -> None:
+    assert acting(NOBODY, [("Accept", "*/*")]) is NOBODY
+
+
+def test_a_master_acts_as_anybody() -> None:
+    headers = [
+        ("Impersonate-User", "jane"),
+        ("impersonate-group", "devs"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Extra-Why%2Fso", "a"),
+        ("Impersonate-Extra-why%2fso", "b"),
+    ]
+    found = acting(ADMIN, headers)
+    assert found == User("jane", ("devs", "system:authenticated"), uid="7", extra={"why/so": ("a", "b")})
+    assert not found.master
+
+
+def test_a_service_account_has_the_groups_of_its_kind() -> None:
+    found = acting(ADMIN, [("Impersonate-User", "system:serviceaccount:ns:bot")])
+    assert found.groups == ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated")
+
+
+def test_nobody_is_not_made_somebody() -> None:
+    found = acting(ADMIN, [("Impersonate-User", "system:anonymous")])
+    assert found.groups == ("system:unauthenticated",)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "jane",
+            'users "jane" is forbidden: User "nobody" cannot impersonate resource "users" in API group "" at',
+        ),
+        (
+            "system:serviceaccount:ns:bot",
+            'serviceaccounts "bot" is forbidden: User "nobody" cannot impersonate resource "serviceaccounts"',
+        ),
+    ],
+)
+def test_others_may_not(name: str, told: str) -> None:
+    with pytest.raises(Refused) as found:
+        acting(NOBODY, [("Impersonate-User", name), ("Impersonate-Group", MASTERS)])
+    assert found.value.code == 403
+    assert found.value.message.startswith(told)
+
+
+def test_groups_without_a_user_are_refused() -> None:
+    with pytest.raises(Refused) as found:
+        acting(NOBODY, [("Impersonate-Group", MASTERS)])
+    assert found.value.code == 500

@@ -1,0 +1,86 @@
+"""Queries of writes, lists and watches."""
+
+import pytest
+
+from gangline.apiserver.errors import Refused
+from gangline.apiserver.http.query import check_list_options, check_options
+from gangline.apiserver.http.routes import Verb, said_yes
+
+
+@pytest.mark.parametrize(
+    ("verb", "query", "message"),
+    [
+        (
+            Verb.CREATE,
+            {"dryRun": ""},
+            'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: [""]',
+        ),
+        (
+            Verb.UPDATE,
+            {"dryRun": "x"},
+            'UpdateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]',
+        ),
+        (Verb.PATCH, {"force": "true"}, "force: Forbidden: may not be specified for non-apply patch"),
+        (Verb.CREATE, {"fieldManager": "x" * 129}, "fieldManager: Too long: may not be more than 128 bytes"),
+        (Verb.CREATE, {"fieldManager": "a\x01"}, "invalid character U+0001 (at position 1)"),
+        (
+            Verb.CREATE,
+            {"fieldValidation": "Loose"},
+            'Unsupported value: "Loose": supported values: "", "Ignore", "Strict", "Warn"',
+        ),
+    ],
+)
+def test_write_options_that_nobody_understands_are_refused(
+    verb: Verb, query: dict[str, str], message: str
+) -> None:
+    with pytest.raises(Refused) as caught:
+        check_options(verb, query)
+    assert caught.value.code == 422
+    assert message in caught.value.message
+
+
+def test_apply_needs_a_manager() -> None:
+    with pytest.raises(Refused, match="fieldManager: Required value: is required for apply patch"):
+        check_options(Verb.PATCH, {}, apply=True)
+    check_options(Verb.PATCH, {"fieldManager": "me", "force": "true"}, apply=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "message"),
+    [
+        ({"limit": "abc"}, 400, 'strconv.ParseInt: parsing "abc": invalid syntax'),
+        ({"resourceVersionMatch": "Exact"}, 422, "is forbidden unless resourceVersion is provided"),
+        (
+            {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
+            422,
+            '"exact" is forbidden for resourceVersion "0"',
+        ),
+        ({"resourceVersionMatch": "Foo", "resourceVersion": "1"}, 422, '"Exact", "NotOlderThan", ""'),
+        ({"sendInitialEvents": "true"}, 422, "sendInitialEvents is forbidden for list"),
+    ],
+)
+def test_list_options_that_make_no_sense_are_refused(query: dict[str, str], code: int, message: str) -> None:
+    with pytest.raises(Refused) as caught:
+        check_list_options(query, watch=False)
+    assert caught.value.code == code
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"sendInitialEvents": "true"}, "requires setting resourceVersionMatch to NotOlderThan"),
+        ({"resourceVersionMatch": "NotOlderThan"}, "for watch unless sendInitialEvents is provided"),
+    ],
+)
+def test_watch_options_that_make_no_sense_are_refused(query: dict[str, str], message: str) -> None:
+    with pytest.raises(Refused, match=message):
+        check_list_options(query, watch=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "yes"),
+    [({}, False), ({"w": ""}, True), ({"w": "foo"}, True), ({"w": "False"}, False), ({"w": "0"}, False)],
+)
+def test_flag_is_set_by_anything_but_no(query: dict[str, str], yes: bool) -> None:
+    assert said_yes(query, "w") is yes

@@ -1,0 +1,80 @@
+"""`scale`, over HTTP: who owns the replicas, and what a CRD's may be."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from support.servers.plane import Answer, Plane, crd, running_plane
+
+SETS = "/apis/apps/v1/namespaces/default/replicasets"
+WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
+APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[Plane]:
+    async with running_plane() as running:
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+        await running.call("POST", SETS, {"metadata": {"name": "s"}, "spec": spec})
+        yield running
+
+
+async def applied(plane: Plane, replicas: Any, manager: str, **query: str) -> Answer:
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "s"}}
+    body = {**scale, "spec": {"replicas": replicas}}
+    return await plane.call("PATCH", f"{SETS}/s/scale", body, media=APPLY, fieldManager=manager, **query)
+
+
+async def owners(plane: Plane) -> list[tuple[str, str, str]]:
+    """Of the replicas: manager, operation, subresource."""
+    managed = (await plane.call("GET", f"{SETS}/s")).body["metadata"]["managedFields"]
+    return [
+        (entry["manager"], entry["operation"], entry.get("subresource", ""))
+        for entry in managed
+        if "f:replicas" in entry["fieldsV1"]["f:spec"]
+    ]
+
+
+async def test_applied_scale_asks_before_it_takes_the_replicas_of_others(plane: Plane) -> None:
+    refused = await applied(plane, 3, "me")
+    assert refused.status == 409
+    told = 'Apply failed with 1 conflict: conflict with "tester" using autoscaling/v1: .spec.replicas'
+    assert refused.body["message"] == told
+    forced = await applied(plane, 3, "me", force="true")
+    assert (forced.status, forced.body["kind"], forced.body["spec"]) == (200, "Scale", {"replicas": 3})
+    assert await owners(plane) == [("me", "Apply", "scale")]
+
+
+async def test_replicas_are_shared_by_those_who_agree(plane: Plane) -> None:
+    await applied(plane, 2, "a", force="true")
+    assert (await applied(plane, 2, "b")).status == 200
+    assert await owners(plane) == [("a", "Apply", "scale"), ("b", "Apply", "scale")]
+    told = (await applied(plane, 3, "b")).body["message"]
+    assert told == 'Apply failed with 1 conflict: conflict with "a" with subresource "scale": .spec.replicas'
+
+
+async def test_only_a_scale_can_be_applied_to_a_scale(plane: Plane) -> None:
+    body = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "s"}}
+    answer = await plane.call("PATCH", f"{SETS}/s/scale", body, media=APPLY, fieldManager="me")
+    assert (answer.status, answer.body["message"]) == (400, "invalid object type: apps/v1, Kind=ReplicaSet")
+    assert (await applied(plane, "x", "me")).status == 500
+    assert (await applied(plane, -1, "me", force="true")).status == 422
+
+
+async def test_replicas_of_a_custom_resource_fit_into_a_scale(plane: Plane) -> None:
+    scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.ready"}
+    made = crd(subresources={"status": {}, "scale": scale})
+    await plane.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
+    await plane.until(WIDGETS, 200)
+    widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}
+    answer = await plane.call("POST", WIDGETS, {**widget, "spec": {"size": -1}})
+    assert answer.status == 422
+    assert ".spec.size: Invalid value: -1: should be a non-negative integer" in answer.body["message"]
+    assert (await plane.call("POST", WIDGETS, {**widget, "spec": {"size": 0}})).status == 201
+    patched = await plane.call("PATCH", f"{WIDGETS}/w", {"spec": {"size": -2}}, media=MERGE)
+    assert patched.status == 422
+    many = {"status": {"ready": 2**31}}
+    told = (await plane.call("PATCH", f"{WIDGETS}/w/status", many, media=MERGE)).body["message"]
+    assert ".status.ready: Invalid value: 2147483648: should be less than or equal to 2147483647" in told

@@ -1,0 +1,114 @@
+"""Watches, over HTTP."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from support.servers.plane import Plane, running_plane
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[Plane]:
+    async with running_plane() as running:
+        yield running
+
+
+class Events:
+    """The lines of a watch."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def take(self, count: int) -> list[Any]:
+        found: list[Any] = []
+        async with asyncio.timeout(60):
+            while len(found) < count:
+                line = await self._response.content.readline()
+                assert line, "the watch has ended"
+                found.append(json.loads(line))
+        return found
+
+    async def told(self, count: int) -> list[tuple[str, str]]:
+        return [(event["type"], event["object"]["metadata"]["name"]) for event in await self.take(count)]
+
+
+async def make(plane: Plane, name: str, **labels: str) -> Any:
+    return (await plane.call("POST", MAPS, {"metadata": {"name": name, "labels": labels}})).body
+
+
+async def test_what_is_there_comes_first_then_changes(plane: Plane) -> None:
+    await make(plane, "a")
+    async with plane.session.get(MAPS, params={"watch": "1"}) as response:
+        events = Events(response)
+        assert await events.told(1) == [("ADDED", "a")]
+        await make(plane, "b")
+        await plane.call("DELETE", f"{MAPS}/a")
+        assert await events.told(2) == [("ADDED", "b"), ("DELETED", "a")]
+
+
+async def test_watch_from_a_version_tells_what_came_after(plane: Plane) -> None:
+    made = await make(plane, "a")
+    await make(plane, "b")
+    query = {"watch": "1", "resourceVersion": made["metadata"]["resourceVersion"]}
+    async with plane.session.get(MAPS, params=query) as response:
+        assert await Events(response).told(1) == [("ADDED", "b")]
+
+
+async def test_object_that_leaves_the_selection_is_deleted_with_its_old_content(plane: Plane) -> None:
+    async with plane.session.get(MAPS, params={"watch": "1", "labelSelector": "x=y"}) as response:
+        events = Events(response)
+        await make(plane, "a", x="y")
+        media = "application/merge-patch+json"
+        left = await plane.call("PATCH", f"{MAPS}/a", {"metadata": {"labels": {"x": "z"}}}, media=media)
+        _, gone = await events.take(2)
+        assert gone["type"] == "DELETED"
+        assert gone["object"]["metadata"]["labels"] == {"x": "y"}
+        assert gone["object"]["metadata"]["resourceVersion"] == left.body["metadata"]["resourceVersion"]
+
+
+async def test_initial_events_end_with_a_bookmark(plane: Plane) -> None:
+    query = {
+        "watch": "1",
+        "sendInitialEvents": "true",
+        "resourceVersionMatch": "NotOlderThan",
+        "allowWatchBookmarks": "true",
+    }
+    await make(plane, "a")
+    async with plane.session.get(MAPS, params=query) as response:
+        added, mark = await Events(response).take(2)
+        assert (added["type"], mark["type"]) == ("ADDED", "BOOKMARK")
+        assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+async def test_unreadable_version_is_refused_before_the_stream_begins(plane: Plane) -> None:
+    answer = await plane.call("GET", MAPS, watch="1", resourceVersion="abc")
+    assert (answer.status, answer.body["kind"]) == (500, "Status")
+
+
+async def test_watch_ends_after_the_time_asked_for(plane: Plane) -> None:
+    async with asyncio.timeout(60):
+        answer = await plane.call("GET", MAPS, watch="1", timeoutSeconds="1")
+    assert (answer.status, answer.body) == (200, "")
+
+
+async def test_watches_end_in_order_when_the_server_does() -> None:
+    async with asyncio.timeout(60), aiohttp.ClientSession() as outside:
+        async with running_plane() as plane:
+            headers = {"Authorization": plane.session.headers["Authorization"]}
+            response = await outside.get(f"{plane.url}{MAPS}", params={"watch": "1"}, headers=headers)
+            assert response.status == 200
+        assert await response.read() == b""
+
+
+async def test_client_may_want_changes_only(plane: Plane) -> None:
+    await make(plane, "a")
+    query = {"watch": "1", "sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan"}
+    async with plane.session.get(MAPS, params={**query, "allowWatchBookmarks": "true"}) as response:
+        await make(plane, "b")
+        assert await Events(response).told(1) == [("ADDED", "b")]

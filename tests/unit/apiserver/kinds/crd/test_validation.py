@@ -1,0 +1,177 @@
+"""What a CRD is refused for. The sentences are those of kube-apiserver 1.34."""
+
+from typing import Any
+
+import pytest
+
+from gangline.api.meta import JSON
+from gangline.apiserver.kinds.crd.strategy import CrdKind
+from support.servers.plane import crd, running_plane
+
+
+def told(body: JSON) -> list[str]:
+    kind = CrdKind()
+    kind.defaults(body)
+    kind.create(body, "2026-01-01T00:00:00Z")
+    return [str(problem) for problem in kind.validate(body)]
+
+
+def with_spec(**spec: Any) -> JSON:
+    body = crd()
+    body["spec"].update(spec)
+    return body
+
+
+def test_good_crd_gets_its_defaults() -> None:
+    body = crd()
+    assert told(body) == []
+    assert body["spec"]["names"] == {
+        "plural": "widgets",
+        "singular": "widget",
+        "kind": "Widget",
+        "listKind": "WidgetList",
+    }
+    assert body["spec"]["conversion"] == {"strategy": "None"}
+    assert body["status"] == {
+        "conditions": None,
+        "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": ["v1"],
+    }
+
+
+def test_everything_that_is_missing_is_told_in_order() -> None:
+    assert told({"metadata": {"name": "a.b"}, "spec": {}}) == [
+        'metadata.name: Invalid value: "a.b": must be spec.names.plural+"."+spec.group',
+        "spec.group: Required value",
+        "spec.scope: Required value",
+        "spec.versions: Invalid value: null: must have exactly one version marked as storage version",
+        "spec.names.plural: Required value",
+        "spec.names.singular: Required value",
+        "spec.names.kind: Required value",
+        "spec.names.listKind: Required value",
+        "status.storedVersions: Invalid value: null: must have at least one stored version",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "problems"),
+    [
+        (
+            with_spec(scope="Global"),
+            ['spec.scope: Unsupported value: "Global": supported values: "Cluster", "Namespaced"'],
+        ),
+        (
+            with_spec(conversion={"strategy": "Webhook"}),
+            [
+                "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
+                "spec.conversion.conversionReviewVersions: Required value",
+            ],
+        ),
+        (crd(schema=None), ["spec.versions[0].schema.openAPIV3Schema: Required value"]),
+        (
+            crd(subresources={"scale": {"specReplicasPath": "spec.n", "statusReplicasPath": ".spec.n"}}),
+            [
+                'spec.subresources.scale.specReplicasPath: Invalid value: "spec.n": must be a simple json path starting with .',
+                'spec.subresources.scale.statusReplicasPath: Invalid value: ".spec.n": should be a json path under .status',
+            ],
+        ),
+        (
+            crd(additionalPrinterColumns=[{"name": "A", "type": "foo", "jsonPath": "x"}]),
+            [
+                'spec.additionalPrinterColumns[0].type: Invalid value: "foo": must be one of boolean,date,integer,number,string',
+                'spec.additionalPrinterColumns[0].JSONPath: Invalid value: "x": must be a simple json path starting with .',
+            ],
+        ),
+        (
+            crd(selectableFields=[{"jsonPath": ".spec.nope"}]),
+            [
+                (
+                    'spec.selectableFields[0].jsonPath: Invalid value: ".spec.nope": is an invalid path: '
+                    "does not refer to a valid field"
+                )
+            ],
+        ),
+        (
+            crd(deprecationWarning="x"),
+            [
+                'spec.versions[0].deprecationWarning: Invalid value: "x": can only be set for deprecated versions'
+            ],
+        ),
+    ],
+)
+def test_wrong_parts_are_told(body: JSON, problems: list[str]) -> None:
+    assert told(body) == problems
+
+
+def test_what_differs_between_versions_is_told_of_each() -> None:
+    body = crd()
+    wrong = {"type": "object", "properties": {"spec": {"properties": {}}}}
+    other = {"name": "v2", "served": True, "storage": False, "schema": {"openAPIV3Schema": wrong}}
+    body["spec"]["versions"].append(other)
+    assert told(body) == [
+        (
+            "spec.versions[1].schema.openAPIV3Schema.properties[spec].type: "
+            "Required value: must not be empty for specified object fields"
+        )
+    ]
+
+
+def test_scope_and_kind_stay_once_served() -> None:
+    kind, old, new = CrdKind(), crd(), crd()
+    for body in (old, new):
+        kind.defaults(body)
+        body["metadata"]["resourceVersion"] = "1"
+        body["status"] = {"storedVersions": ["v1"], "conditions": [{"type": "Established", "status": "True"}]}
+    new["spec"]["scope"] = "Cluster"
+    assert [str(problem) for problem in kind.validate_update(new, old)] == [
+        'spec.scope: Invalid value: "Cluster": field is immutable'
+    ]
+
+
+def test_formats_that_nobody_checks_are_warned_of() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "format": "odd"}, "b": {"type": "integer", "format": "int32"}},
+    }
+    body = crd(schema={"openAPIV3Schema": schema})
+    assert CrdKind().warnings(body, None) == ['unrecognized format "odd"']
+
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def with_schema(schema: Any) -> JSON:
+    root = {"type": "object", "properties": {"spec": schema}, "unknown": [None]}
+    return crd(schema={"openAPIV3Schema": root})
+
+
+@pytest.mark.parametrize(
+    ("items", "status", "told"),
+    [
+        (7, 422, "items: Required value: must be specified"),
+        ({"type": "object", "properties": "x"}, 400, "cannot unmarshal string into Go struct field"),
+        ({"type": "object", "properties": {"v": False}}, 400, "cannot unmarshal bool into Go struct field"),
+        ({"type": False}, 400, "cannot unmarshal bool into Go struct field"),
+        ({"type": "object", "properties": {"v": None}}, 422, "properties[v].type: Required value"),
+        ({"type": "string"}, 201, ""),
+    ],
+)
+async def test_schema_of_items_is_read_as_closely_as_any(items: Any, status: int, told: str) -> None:
+    async with running_plane() as plane:
+        answer = await plane.call("POST", CRDS, with_schema({"type": "array", "items": items}))
+        assert answer.status == status, answer.body
+        assert told in answer.body.get("message", "")
+
+
+async def test_version_without_a_name_is_told_of() -> None:
+    async with running_plane() as plane:
+        await plane.call("POST", CRDS, crd())
+        made = crd()
+        made["spec"]["versions"] = [{}]
+        path, media = f"{CRDS}/{made['metadata']['name']}", "application/merge-patch+json"
+        answer = await plane.call("PATCH", path, {"spec": made["spec"]}, media=media)
+        assert answer.status == 422
+        assert 'status.storedVersions[0]: Invalid value: "v1": missing' in answer.body["message"]
+        columns = crd("other.org", additionalPrinterColumns=[None])
+        told = (await plane.call("POST", CRDS, columns)).body["message"]
+        assert "spec.additionalPrinterColumns[0].name: Required value" in told

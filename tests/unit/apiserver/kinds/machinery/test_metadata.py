@@ -1,0 +1,98 @@
+"""Metadata of any kind."""
+
+from typing import Any
+
+import pytest
+
+from gangline.apiserver.kinds.machinery import formats, metadata
+
+JSON = dict[str, Any]
+
+
+def told(meta: JSON) -> list[str]:
+    return [str(problem) for problem in metadata.validate(meta, formats.dns_subdomain, namespaced=True)]
+
+
+def good(**more: Any) -> JSON:
+    return {"name": "a", "namespace": "n", **more}
+
+
+def test_good_metadata_has_no_problems() -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
+    meta = good(
+        labels={"a.io/b": "", "c": "D_e.f"},
+        annotations={"UPPER.io/X": "any {\n}"},
+        finalizers=["a.io/b"],
+        ownerReferences=[owner],
+        managedFields=[{"operation": "Apply", "fieldsType": "FieldsV1", "manager": "m"}],
+    )
+    assert told(meta) == []
+
+
+@pytest.mark.parametrize(
+    ("meta", "field"),
+    [
+        ({"namespace": "n"}, "metadata.name"),
+        ({"name": "A", "namespace": "n"}, "metadata.name"),
+        ({"name": "a"}, "metadata.namespace"),
+        (good(generateName="A_b-"), "metadata.generateName"),
+        (good(labels={"a b": "c"}), "metadata.labels"),
+        (good(labels={"a": "b c"}), "metadata.labels"),
+        (good(annotations={"a b": "c"}), "metadata.annotations"),
+        (good(annotations={"a": "x" * 262144}), "metadata.annotations"),
+        (good(finalizers=["orphan", "foregroundDeletion"]), "metadata.finalizers"),
+        (
+            good(ownerReferences=[{"apiVersion": "v1", "kind": "P", "name": "p"}]),
+            "metadata.ownerReferences.uid",
+        ),
+        (good(managedFields=[{"operation": "Guess"}]), "metadata.managedFields[0].operation"),
+    ],
+)
+def test_problem_names_its_field(meta: JSON, field: str) -> None:
+    [problem] = metadata.validate(meta, formats.dns_subdomain, namespaced=True)
+    assert problem.field == field
+
+
+def test_generated_name_may_end_with_a_dash() -> None:
+    assert told(good(generateName="job-")) == []
+
+
+def test_annotations_are_counted_in_bytes() -> None:
+    [problem] = metadata.annotations({"a": "é" * 131072}, "metadata.annotations")
+    assert problem.message == "Too long: may not be more than 262144 bytes"
+
+
+def test_cluster_objects_have_no_namespace() -> None:
+    [problem] = metadata.validate(good(), formats.dns_subdomain, namespaced=False)
+    assert str(problem) == "metadata.namespace: Forbidden: not allowed on this type"
+
+
+def test_identity_does_not_change() -> None:
+    old = {"name": "a", "namespace": "n", "uid": "u", "creationTimestamp": "t", "resourceVersion": "1"}
+    assert metadata.validate_update(dict(old), old) == []
+    found = metadata.validate_update({"name": "b", "resourceVersion": "1"}, old)
+    assert [problem.field for problem in found] == [
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.uid",
+        "metadata.creationTimestamp",
+    ]
+
+
+def test_dying_object_gets_no_new_finalizer() -> None:
+    old = {"name": "a", "resourceVersion": "1", "deletionTimestamp": "t", "finalizers": ["a.io/b"]}
+    [problem] = metadata.validate_update({**old, "finalizers": ["a.io/b", "a.io/c"]}, old)
+    assert problem.message == (
+        "Forbidden: no new finalizers can be added if the object is being deleted, "
+        'found new finalizers []string{"a.io/c"}'
+    )
+
+
+def test_two_controllers_are_one_too_many() -> None:
+    owners = [
+        {"apiVersion": "v1", "kind": "K", "name": name, "uid": name, "controller": True}
+        for name in ("a", "b")
+    ]
+    [problem] = metadata.validate(good(ownerReferences=owners), formats.dns_subdomain, namespaced=True)
+    assert 'Found "true" in references for K/a and K/b' in problem.message
+    assert '[{"apiVersion":"v1","kind":"K","name":"a"' in problem.message

@@ -1,0 +1,208 @@
+"""The journal in SQLite: what a restart, a second process, a full disk and damage do."""
+
+import asyncio
+import os
+import resource
+import sqlite3
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gangline.apiserver.store.errors import Compacted, StoreFailed
+from gangline.apiserver.store.records import Retention, Write
+from gangline.apiserver.store.sqlite import FILE, ROWS, Durability, SqliteJournal
+from gangline.apiserver.store.store import Store
+from gangline.base.errors import InputError
+from support.property.stores import body, number, put, remove, take, version
+
+
+def durable(folder: Path, keep: Retention | None = None) -> Store:
+    return Store(SqliteJournal(folder, Durability.RELAXED), keep or Retention())
+
+
+def rows(folder: Path) -> list[tuple[int, str]]:
+    connection = sqlite3.connect(folder / FILE)
+    try:
+        return list(connection.execute("SELECT revision, path FROM changes ORDER BY revision"))
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("durability", Durability)
+async def test_state_history_and_identity_survive_a_restart(tmp_path: Path, durability: Durability) -> None:
+    async with Store(SqliteJournal(tmp_path, durability)) as store:
+        for value in range(3):
+            await put(store, "/a", value)
+        await put(store, "/b", 7)
+        await remove(store, "/b")
+        before, cluster = store.range(""), store.cluster
+    async with Store(SqliteJournal(tmp_path, durability)) as store:
+        assert store.range("") == before
+        assert store.cluster == cluster
+        assert [number(record.data) for record in store.range("", at=5).records] == [2, 7]
+        with store.watch("", after=3) as watch:
+            events = await take(watch, 3)
+        assert [(event.revision, event.deleted) for event in events] == [(4, False), (5, False), (6, True)]
+        assert events[-1].before is not None
+        assert version(events[-1].before.data) == 5
+        assert (await put(store, "/c")).revision == 7
+
+
+async def test_revision_of_a_forgotten_deletion_is_not_used_again(tmp_path: Path) -> None:
+    async with durable(tmp_path) as store:
+        await put(store, "/a")
+        gone = await remove(store, "/a")
+        await store.compact(gone.revision)
+    assert rows(tmp_path) == []
+    async with durable(tmp_path) as store:
+        assert store.revision == gone.revision
+        assert (await put(store, "/a")).revision == gone.revision + 1
+
+
+async def test_compaction_keeps_on_disk_what_is_current_or_history(tmp_path: Path) -> None:
+    async with durable(tmp_path) as store:
+        await put(store, "/same", 0)  # revision 2
+        for value in range(4):
+            await put(store, "/a", value)  # 3 to 6
+        await put(store, "/b", 0)
+        await remove(store, "/b")  # 8
+        await store.compact(5)
+    assert [revision for revision, _ in rows(tmp_path)] == [2, 5, 6, 7, 8]
+    async with durable(tmp_path) as store:
+        with pytest.raises(Compacted):
+            store.watch("", after=4)
+        assert [number(record.data) for record in store.range("", at=5).records] == [2, 0]
+        await store.compact(8)
+    assert [revision for revision, _ in rows(tmp_path)] == [2, 6]
+
+
+async def test_file_stays_bounded_under_endless_change(tmp_path: Path) -> None:
+    keep = Retention(changes=40)
+    async with durable(tmp_path, keep) as store:
+        for value in range(500):
+            await put(store, f"/{value % 3}", value)
+            if value % 7 == 0:
+                await remove(store, f"/{value % 3}")
+        last = store.range("")
+    assert len(rows(tmp_path)) <= 50
+    async with durable(tmp_path, keep) as store:
+        assert store.range("") == last
+
+
+async def test_big_commit_spans_statements_and_is_still_one(tmp_path: Path) -> None:
+    async with durable(tmp_path) as store:
+        await store.commit(*(Write(f"/{index:04d}", body(index), 0) for index in range(2 * ROWS + 1)))
+    async with durable(tmp_path) as store:
+        assert [number(record.data) for record in store.range("").records] == [*range(2 * ROWS + 1)]
+
+
+async def test_second_store_on_a_folder_is_told_who_holds_it(tmp_path: Path) -> None:
+    async with durable(tmp_path) as store:
+        with pytest.raises(InputError, match=rf"in use by process {os.getpid()}; stop it first"):
+            await durable(tmp_path).__aenter__()
+        code = (
+            "import sys; from pathlib import Path; from gangline.apiserver.store.sqlite import SqliteJournal\n"
+            "SqliteJournal(Path(sys.argv[1])).open()"
+        )
+        other = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, tmp_path, stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await other.communicate()
+        assert f"in use by process {os.getpid()}" in said.decode()
+        await put(store, "/a")
+    async with durable(tmp_path) as store:
+        assert store.count() == 1
+
+
+async def test_folder_that_cannot_be_made_is_an_input_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be used: Not a directory"):
+        await durable(tmp_path / "file" / "state").__aenter__()
+
+
+async def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    async with durable(tmp_path / "new") as store:
+        await put(store, "/a")
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new").iterdir()}
+        assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    assert modes.pop("lock") == 0o600
+    assert set(modes.values()) == {0o600}
+    assert FILE in modes
+
+
+async def test_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    async with durable(tmp_path) as store:
+        await put(store, "/a")
+    connection = sqlite3.connect(tmp_path / FILE)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(InputError, match=r"written by a newer gangline \(format 99"):
+        await durable(tmp_path).__aenter__()
+
+
+async def test_foreign_database_is_left_alone(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / FILE)
+    connection.execute("CREATE TABLE precious (thing)")
+    connection.close()
+    with pytest.raises(InputError, match="not written by gangline"):
+        await durable(tmp_path).__aenter__()
+
+
+async def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("hello " * 1000)
+    with pytest.raises(StoreFailed, match="not a database"):
+        await durable(tmp_path).__aenter__()
+
+
+async def test_damage_is_found_after_an_unclean_end(tmp_path: Path) -> None:
+    async with durable(tmp_path) as store:
+        for index in range(200):
+            await store.commit(Write(f"/{index}", body(index, text="x" * 2000), 0))
+    with (tmp_path / FILE).open("r+b") as file:
+        file.seek(20 * 4096)
+        file.write(b"\xff" * 4096)
+    (tmp_path / f"{FILE}-wal").touch()  # what a killed process leaves
+    with pytest.raises(StoreFailed, match=r"damaged|malformed"):
+        await durable(tmp_path).__aenter__()
+
+
+async def test_no_thread_is_left_behind(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    async with durable(tmp_path) as store:
+        await put(store, "/a")
+        with pytest.raises(InputError):
+            await durable(tmp_path).__aenter__()
+        assert len(set(threading.enumerate()) - before) == 1
+    assert set(threading.enumerate()) <= before
+
+
+async def test_full_disk_fails_commits_until_there_is_room(tmp_path: Path) -> None:
+    async with durable(tmp_path) as store:
+        await put(store, "/a", 1)
+        with files_end_at((tmp_path / f"{FILE}-wal").stat().st_size + 10_000):
+            with pytest.raises(StoreFailed, match=r"disk"):
+                await store.commit(
+                    *(Write(f"/{index}", body(index, text="x" * 9000), 0) for index in range(9))
+                )
+            assert store.count() == 1
+            await put(store, "/a", 2)
+        await put(store, "/a", 3)
+        last = store.range("")
+    async with durable(tmp_path) as store:
+        assert store.range("") == last
+
+
+@contextmanager
+def files_end_at(size: int) -> Iterator[None]:
+    """No file of this process grows beyond a size: as good as a full disk to those who write."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

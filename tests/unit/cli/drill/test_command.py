@@ -1,0 +1,283 @@
+"""Whom a drill strikes, and what is told of it afterwards."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangline.api.drill import Fault
+from gangline.api.meta import JSON, Key
+from gangline.base.errors import InputError
+from gangline.cli.connect import live_runs
+from gangline.cli.connect.server import ServerOptions
+from gangline.cli.drill.command import chosen_pods, nearest
+from gangline.cli.drill.timeline import Story, Trial, end, mark
+from gangline.cli.exit_codes import CANCELLED, FAILED, SUCCEEDED, UNFINISHED
+from gangline.cli.output.job_rows import PROGRESS
+from gangline.cli.resources.lookup import JOB_KINDS, FoundJob
+from gangline.cli.resources.replicas import REPLICA_INDEX, REPLICA_TYPE
+from gangline.cli.verbs import run
+from gangline.kube.config.connection import Connection
+from gangline.kube.config.credentials import StaticToken
+
+HOLD = 5.0
+
+
+def body(state: str = "Running", **status: Any) -> JSON:
+    conditions = [{"type": "Created", "status": "True"}, {"type": state, "status": "True"}]
+    return {
+        "metadata": {"name": "toy", "namespace": "default", "uid": "job"},
+        "spec": {"tfReplicaSpecs": {"PS": {}, "Worker": {"replicas": 2}}},
+        "status": {"conditions": conditions, **status},
+    }
+
+
+JOB = FoundJob(JOB_KINDS[0], body())
+GOING: JSON = {"running": {}}
+
+
+def ended(code: int, reason: str = "Error") -> JSON:
+    return {"terminated": {"exitCode": code, "reason": reason}}
+
+
+def pod(
+    seat: str,
+    state: JSON = GOING,
+    *,
+    uid: str = "",
+    restarts: int = 0,
+    last: JSON | None = None,
+    phase: str = "Running",
+    reason: str = "",
+    step: int | None = None,
+    node: str = "local",
+) -> JSON:
+    kind, _, index = seat.rpartition("-")
+    notes = {PROGRESS: f'{{"progress": {{"step": {step}}}}}'} if step is not None else {}
+    container = {"name": "tensorflow", "restartCount": restarts, "state": state, "lastState": last or {}}
+    return {
+        "metadata": {
+            "name": f"toy-{seat}",
+            "namespace": "default",
+            "uid": uid or seat,
+            "labels": {REPLICA_TYPE: kind, REPLICA_INDEX: index},
+            "annotations": notes,
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "tensorflow"}]},
+        "status": {"phase": phase, "reason": reason, "containerStatuses": [container]},
+    }
+
+
+TEAM = [pod("ps-0"), pod("worker-0"), pod("worker-1")]
+
+
+def story(fault: str = "kill", *victims: str, lasts: float = 0.0, team: list[JSON] | None = None) -> Story:
+    return Story(JOB, team or TEAM, Trial(fault, victims or ("worker-1",), 100.0, lasts, HOLD))
+
+
+# Whom
+
+
+def names(pods: list[JSON]) -> list[str]:
+    return [found["metadata"]["name"].removeprefix("toy-") for found in pods]
+
+
+def test_without_a_name_it_is_the_last_worker() -> None:
+    assert names(chosen_pods(JOB, TEAM, Fault.KILL, "")) == ["worker-1"]
+    assert names(chosen_pods(JOB, TEAM[:1], Fault.KILL, "")) == ["ps-0"]
+
+
+def test_a_lost_node_takes_all_that_are_on_it_and_a_name_only_that_one() -> None:
+    team = [*TEAM, pod("worker-2", node="other"), pod("worker-3", phase="Pending")]
+    assert names(chosen_pods(JOB, team, Fault.NODE_LOST, "")) == ["worker-2"]
+    assert names(chosen_pods(JOB, TEAM, Fault.NODE_LOST, "")) == ["ps-0", "worker-0", "worker-1"]
+    assert names(chosen_pods(JOB, TEAM, Fault.NODE_LOST, "ps/0")) == ["ps-0"]
+
+
+@pytest.mark.parametrize(
+    ("pods", "whom", "told"),
+    [
+        ([], "", "has no pods yet"),
+        (TEAM, "worker-7", 'has no replica "worker-7"; there is ps-0, worker-0, worker-1'),
+        (TEAM, "worker", '"worker" is 2 replicas; name one, such as worker-0'),
+        ([pod("worker-0", phase="Pending", state={})], "worker-0", "worker-0 does not run"),
+        ([pod("worker-0", phase="Pending", state={})], "", "no replica of tfjob.kubeflow.org/toy runs"),
+    ],
+)
+def test_whom_nothing_can_be_done_to_is_told(pods: list[JSON], whom: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        chosen_pods(JOB, pods, Fault.KILL, whom)
+
+
+@pytest.mark.parametrize("words", [(), ("--kill", "worker-1", "--oom"), ("--slow", "1s", "--disk")])
+def test_one_fault_at_a_time(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["drill", "toy", *words]) == 1
+    assert "choose one fault: --kill worker-1, --oom" in capsys.readouterr().err
+
+
+def test_a_job_that_was_taken_for_a_replica_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["drill", "--oom", "toy"]) == 1
+    assert "name the job before the fault" in capsys.readouterr().err
+
+
+def test_a_pause_of_nothing_slows_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["drill", "toy", "--slow", "0s"]) == 1
+    assert "such as 200ms" in capsys.readouterr().err
+
+
+# What became of it
+
+
+def test_who_runs_again_for_long_enough_has_survived() -> None:
+    told = story()
+    told.saw_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.1)
+    assert told.verdict(102.1) is None
+    assert told.verdict(102.0 + HOLD) is None
+    assert told.verdict(102.2 + HOLD) == SUCCEEDED
+    assert told.news() == ["  2.1 s  worker-1 ended: exit 137", "  2.1 s  worker-1 runs again"]
+    assert told.sentence(SUCCEEDED, 107.2) == (
+        "worker-1 killed (exit 137) · restarted after 2.1 s · job Running · training survived"
+    )
+
+
+def test_who_falls_again_begins_to_count_anew() -> None:
+    told = story()
+    told.saw_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 101.0)
+    assert told.verdict(101.0) is None
+    told.saw_pod(pod("worker-0", ended(1), phase="Failed"), 103.0)
+    assert told.verdict(101.0 + HOLD) is None
+    told.saw_pod(pod("worker-0", GOING, uid="new"), 107.0)
+    assert told.verdict(107.0) is None
+    assert told.verdict(107.0 + HOLD) == SUCCEEDED
+    assert "worker-0 restarted too" in told.sentence(SUCCEEDED, 112.0)
+
+
+def test_one_that_is_held_back_before_its_next_start_has_ended_and_is_not_back() -> None:
+    told = story()
+    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+    told.saw_pod(pod("worker-1", waiting, last=ended(137, "OOMKilled")), 101.0)
+    assert told.news() == ["  1.0 s  worker-1 ended: OOMKilled, exit 137"]
+    assert told.verdict(200.0) is None
+    assert told.sentence(UNFINISHED, 160.0).endswith("not restarted · job Running · not clear after 60 s")
+
+
+def test_a_pod_that_is_replaced_is_back_once_the_new_one_runs() -> None:
+    told = story("disk")
+    told.saw_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.0)
+    told.saw_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.5, deleted=True)
+    assert told.verdict(150.0) is None
+    told.saw_pod(pod("worker-1", {}, uid="new", phase="Pending"), 151.0)
+    told.saw_pod(pod("worker-1", GOING, uid="new"), 152.0)
+    assert told.verdict(152.0) is None
+    assert told.verdict(152.0 + HOLD) == SUCCEEDED
+    assert "worker-1 out of disk (Evicted, exit 143) · restarted after 52.0 s" in told.sentence(0, 157.0)
+
+
+def test_the_end_of_the_job_is_the_verdict() -> None:
+    told = story()
+    told.saw_job(body("Failed", firstFailure={"replica": "worker-1", "exitCode": 137, "signal": 9}), 101.0)
+    assert told.verdict(101.0) == FAILED
+    assert told.sentence(FAILED, 101.0) == (
+        "worker-1 killed (killed by signal 9) · not restarted · job Failed · training did not survive"
+    )
+    told = story()
+    told.saw_job(body("Succeeded"), 101.0)
+    assert told.verdict(101.0) == SUCCEEDED
+    told = story()
+    told.saw_job(body(), 101.0, deleted=True)
+    assert told.verdict(101.0) == CANCELLED
+
+
+@pytest.mark.parametrize(("step", "words"), [(3, "began again at step 3"), (130, "went on at step 130")])
+def test_where_a_training_goes_on_is_told(step: int, words: str) -> None:
+    team = [*TEAM[:2], pod("worker-1", step=100)]
+    told = story(team=team)
+    # Its last words come with its end.
+    told.saw_pod(pod("worker-1", ended(137), step=120), 101.0)
+    told.saw_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=120), 102.0)
+    assert told.verdict(102.0) is None
+    assert told.verdict(102.0 + HOLD) is None, "it reported before, so its next report is waited for"
+    told.saw_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=step), 103.0 + HOLD)
+    assert told.verdict(103.0 + HOLD) == SUCCEEDED
+    assert f"{words} (it was at 120)" in told.sentence(SUCCEEDED, 110.0)
+
+
+def test_a_report_that_never_comes_is_not_waited_for_for_ever() -> None:
+    told = story(team=[*TEAM[:2], pod("worker-1", step=100)])
+    told.saw_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=100), 102.0)
+    assert told.verdict(102.0) is None
+    assert told.verdict(102.0 + 2 * HOLD) == SUCCEEDED
+
+
+def test_a_slow_replica_need_not_be_another_one() -> None:
+    told = story("slow", lasts=10.0)
+    assert told.verdict(105.0) is None
+    assert told.verdict(110.0) is None
+    assert told.verdict(110.0 + HOLD) == SUCCEEDED
+    assert told.sentence(SUCCEEDED, 115.0) == (
+        "worker-1 slowed down (for 10 s) · job Running · training survived"
+    )
+
+
+def test_programs_get_the_same() -> None:
+    told = story()
+    told.saw_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.0)
+    found: Mapping[str, object] = told.facts(SUCCEEDED, 107.0)
+    assert found == {
+        "job": "toy",
+        "fault": "kill",
+        "replicas": ["worker-1"],
+        "verdict": "survived",
+        "state": "Running",
+        "ends": {"worker-1": ["exit 137"]},
+        "restartedAfter": {"worker-1": 2.0},
+        "seconds": 7.0,
+        "message": told.sentence(SUCCEEDED, 107.0),
+    }
+
+
+def test_the_end_of_another_process_is_not_that_of_this_one() -> None:
+    old = mark(pod("worker-1"))
+    assert end(pod("worker-1", ended(1), uid="new"), old) == ""
+    assert end(pod("worker-1"), old) == ""
+
+
+# Where
+
+
+@pytest.fixture
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+async def published(folder: Path, name: str, *jobs: str) -> Path:
+    state = folder / f"gangline-{name}"
+    state.mkdir()
+    plane = Connection(server="http://127.0.0.1:1", credentials=StaticToken("secret", "here"))
+    await live_runs.publish(state, plane, [Key("default", job) for job in jobs])
+    return state / live_runs.NAME
+
+
+async def test_a_run_is_found_by_the_names_of_its_jobs(there: Path) -> None:
+    await published(there, "one", "linear")
+    file = await published(there, "two", "toy", "other")
+    assert file.stat().st_mode & 0o077 == 0
+    assert live_runs.run_of("default", "toy") == file
+    assert live_runs.run_of("elsewhere", "toy") is None
+    assert nearest(ServerOptions(), "pytorchjob/toy").kubeconfig == str(file)
+    assert nearest(ServerOptions(context="prod"), "toy") == ServerOptions(context="prod")
+    assert nearest(ServerOptions(), "nobody") == ServerOptions()
+
+
+async def test_what_is_no_run_or_somebody_elses_is_passed_over(
+    there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = await published(there, "one", "toy")
+    (there / "gangline-two").mkdir()
+    (there / "gangline-two" / live_runs.NAME).write_text("{}")
+    assert [run.kubeconfig for run in live_runs.runs()] == [file]
+    monkeypatch.setattr(os, "getuid", lambda: -1)
+    assert list(live_runs.runs()) == []

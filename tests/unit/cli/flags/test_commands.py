@@ -1,0 +1,83 @@
+"""Commands that are imported when they are used."""
+
+import importlib
+import re
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gangline.cli.flags.verb import Verb
+from gangline.cli.main import COMMANDS, cli, run
+from gangline.cli.verbs import ALIASES, VERBS, verbs
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_is_where_the_table_says_and_has_examples(name: str) -> None:
+    module, _, attribute = VERBS[name][0].partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    assert isinstance(command, Verb)
+    assert "\b\n" in (command.help or "")
+    assert f"gangline {name}" in (command.help or "") or name == "resume"
+
+
+def test_aliases_lead_to_commands_and_are_not_listed() -> None:
+    context = click.Context(verbs)
+    for alias, name in ALIASES.items():
+        found = verbs.get_command(context, alias)
+        assert found is not None
+        assert found is verbs.get_command(context, name)
+        assert alias not in verbs.list_commands(context)
+
+
+def test_help_lists_every_verb_with_a_few_words() -> None:
+    told = CliRunner().invoke(verbs, ["--help"]).output
+    assert all(name in told and VERBS[name][1][:20] in told for name in VERBS)
+
+
+def test_help_of_a_verb_keeps_examples_on_their_own_lines_and_common_options_apart() -> None:
+    told = CliRunner().invoke(verbs, ["get", "--help"]).output
+    assert "\n    gangline get jobs -w " in told
+    assert told.index("Which server:") > told.index("--sort-by")
+
+
+def test_an_unknown_verb_is_an_error_of_use() -> None:
+    assert CliRunner().invoke(verbs, ["frobnicate"]).exit_code == 2
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_help_of_every_command_has_an_example_and_its_exit_codes(name: str) -> None:
+    words = [name, "operator"] if name == "new" else [name]
+    told = CliRunner().invoke(cli, [*words, "--help"], prog_name="gangline").output
+    examples = [
+        line for line in told.splitlines() if line.startswith("  ") and f"gangline {' '.join(words)}" in line
+    ]
+    assert examples, told
+    assert re.search(r"[Ee]xit codes?\b", told), told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("runn",), "error: no such command: runn; did you mean run? (see gangline --help)"),
+        (("sumbit", "x"), "error: no such command: sumbit; did you mean submit? (see gangline --help)"),
+        (("frobnicate",), "error: no such command: frobnicate (see gangline --help)"),
+        (("logs",), "error: Missing argument 'JOB' (see gangline logs --help)"),
+        (
+            ("new", "operatr"),
+            "error: No such command 'operatr'. Did you mean 'operator'? (see gangline new --help)",
+        ),
+    ],
+)
+def test_a_mistake_in_the_command_line_is_one_line_and_exit_code_1(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 1
+    assert capsys.readouterr() == ("", f"{told}\n")
+
+
+def test_no_words_at_all_get_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(()) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("Usage: gangline ")
+    assert "gangline run job.yaml  " in told

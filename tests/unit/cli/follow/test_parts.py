@@ -1,0 +1,54 @@
+"""Several jobs on one screen."""
+
+import io
+
+from gangline.cli.follow.parts import Board
+from gangline.cli.follow.screen import Plain
+from gangline.cli.follow.view import Facts
+from gangline.progress.line import Progress
+from gangline.testing.clock import FakeClock
+
+
+class Seen(Plain):
+    """Plain lines, and what would have been drawn."""
+
+    def __init__(self) -> None:
+        self.stream = io.StringIO()
+        super().__init__(self.stream, FakeClock())
+        self.drawn: list[list[str]] = []
+
+    def draw(self, *jobs: Facts) -> None:
+        self.drawn.append([f"{facts.name} {facts.state}" for facts in jobs])
+
+
+def test_one_job_has_the_screen_to_itself() -> None:
+    screen = Seen()
+    assert Board(screen, 1).part("a") is screen
+
+
+def test_members_bear_the_name_of_their_job() -> None:
+    screen = Seen()
+    board = Board(screen, 2)
+    for name in ("a", "b"):
+        with board.part(name) as part:
+            part.pod("worker-0", "Running")
+            part.log("worker-0", "hello")
+            part.progress("worker-0", Progress(1, 4))
+    assert screen.stream.getvalue().splitlines() == [
+        "  a/worker-0 running",
+        "a/worker-0| hello",
+        "  a/worker-0 step 1/4  25 %",
+        "  b/worker-0 running",
+        "b/worker-0| hello",
+        "  b/worker-0 step 1/4  25 %",
+    ]
+
+
+def test_all_jobs_are_drawn_whenever_one_changes() -> None:
+    screen = Seen()
+    board = Board(screen, 2)
+    first, second = board.part("a"), board.part("b")
+    first.draw(Facts("TFJob", "a", "Running"))
+    second.draw(Facts("TFJob", "b", "Running"))
+    first.draw(Facts("TFJob", "a", "Failed"))
+    assert screen.drawn == [["a Running"], ["a Running", "b Running"], ["a Failed", "b Running"]]

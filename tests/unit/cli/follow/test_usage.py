@@ -1,0 +1,66 @@
+"""What processes of a local plane take, of real processes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from gangline.api.meta import Key
+from gangline.cli.cleanup.processes import kill, pods
+from gangline.cli.follow.usage import Usage
+from gangline.node.checkpoint import Record, Running, StateFolder
+from gangline.testing.clock import FakeClock
+
+BUSY = """
+import time
+while time.process_time() < 0.3: pass
+print("done", flush=True)
+time.sleep(999)
+"""
+
+
+@contextmanager
+def process(state: Path, code: str) -> Iterator["subprocess.Popen[str]"]:
+    """A process that is written down as a node would, held by a lock as a shim would."""
+    files = StateFolder(state).pod(Key("default", "job-worker-0"), "u1").of("main", 0)
+    files.begin(Record(id="1", attempt=0))
+    descriptor = files.lock()
+    running = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        pass_fds=[descriptor],
+    )
+    files._write("run", Running(shim=running.pid, pid=running.pid, at=0.0))
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.communicate()
+        os.close(descriptor)
+
+
+async def test_cpu_is_the_share_of_a_core_between_two_looks(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with process(tmp_path, BUSY) as running:
+        usage = Usage(tmp_path, clock)
+        assert running.stdout is not None
+        running.stdout.readline()
+        first = usage.sample()["job-worker-0"]
+        assert (first.cpu, first.memory > 1_000_000) == (0.0, True)
+        await clock.advance(timedelta(seconds=1))
+        # It waits now: nothing more was taken.
+        assert usage.sample()["job-worker-0"].cpu < 0.2
+
+
+def test_the_process_of_a_pod_is_found_and_killed(tmp_path: Path) -> None:
+    with process(tmp_path, "import time; time.sleep(999)") as running:
+        assert list(pods(tmp_path)) == [("job-worker-0", running.pid)]
+        assert kill(tmp_path, Key("default", "other")) is None
+        assert kill(tmp_path, Key("default", "job-worker-0")) == running.pid
+        assert running.wait(30) == -9
+    assert list(pods(tmp_path)) == []

@@ -1,0 +1,157 @@
+"""All about one job, on one page; and its events."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from gangline.cli.jobs.describe import page_of
+from gangline.cli.jobs.events import concerns, ordered, row
+from gangline.cli.output.job_rows import PROGRESS
+from gangline.cli.resources.lookup import JOB_KINDS, FoundJob
+from gangline.cli.resources.replicas import REPLICA_INDEX, REPLICA_TYPE
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+BODY: dict[str, Any] = {
+    "metadata": {
+        "name": "linear",
+        "namespace": "ns",
+        "uid": "u",
+        "creationTimestamp": "2026-01-01T11:00:00Z",
+    },
+    "spec": {
+        "runPolicy": {"backoffLimit": 3},
+        "tfReplicaSpecs": {
+            "Worker": {
+                "replicas": 2,
+                "restartPolicy": "ExitCode",
+                "template": {
+                    "spec": {
+                        "containers": [{"name": "tensorflow", "image": "i", "command": ["python", "t.py"]}]
+                    }
+                },
+            }
+        },
+    },
+    "status": {
+        "startTime": "2026-01-01T11:00:01Z",
+        "restarts": 1,
+        "conditions": [
+            {"type": "Restarting", "status": "True", "reason": "TFJobRestarting", "message": "again"}
+        ],
+        "firstFailure": {
+            "replica": "worker-1",
+            "pod": "linear-worker-1",
+            "exitCode": 137,
+            "reason": "OOMKilled",
+            "log": ["step 1", "step 2"],
+        },
+    },
+}
+JOB = FoundJob(JOB_KINDS[0], BODY)
+
+
+def pod(index: int, state: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"linear-worker-{index}",
+            "labels": {REPLICA_TYPE: "worker", REPLICA_INDEX: str(index)},
+            "creationTimestamp": "2026-01-01T11:00:02Z",
+        },
+        "spec": {"nodeName": "n", "containers": [{"name": "tensorflow"}]},
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [{"name": "tensorflow", "restartCount": index, "state": state}],
+        },
+    }
+
+
+def event(kind: str, name: str, at: str = "2026-01-01T11:30:00Z", **more: Any) -> dict[str, Any]:
+    about = {"kind": kind, "name": name}
+    return {
+        "involvedObject": about,
+        "reason": "R",
+        "type": "Normal",
+        "message": "m",
+        "lastTimestamp": at,
+        **more,
+    }
+
+
+def page() -> str:
+    ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": "too much"}}
+    return page_of(JOB, [pod(0, {"running": {}}), pod(1, ended)], [event("Pod", "linear-worker-1")], NOW)
+
+
+def lines() -> list[str]:
+    return [" ".join(line.split()) for line in page().splitlines()]
+
+
+def test_a_page_says_what_was_asked_for_and_how_it_stands() -> None:
+    assert "State: Restarting: worker-1 OOMKilled, restarting" in lines()
+    assert "Run policy: backoffLimit=3" in lines()
+    assert "Worker 2 ExitCode i - python t.py" in lines()
+
+
+def test_a_page_has_a_line_for_every_replica_with_its_exit() -> None:
+    assert "worker-0 Running n 0 - 59m -" in lines()
+    assert "worker-1 OOMKilled n 1 137 (OOMKilled) 59m too much" in lines()
+
+
+def test_a_page_shows_the_first_failure_with_its_last_words() -> None:
+    assert "First failure: worker-1 OOMKilled" in lines()
+    assert "worker-1| step 2" in lines()
+
+
+def test_a_page_ends_with_events() -> None:
+    assert lines()[-1] == "30m Normal R Pod/linear-worker-1 m"
+
+
+def test_a_job_that_nobody_has_seen_says_so() -> None:
+    fresh = FoundJob(JOB_KINDS[0], {**BODY, "status": {}})
+    assert "no operator has seen the job" in page_of(fresh, [], [], NOW)
+
+
+def test_events_concern_a_job_by_its_name_and_that_of_its_pods() -> None:
+    assert concerns(event("TFJob", "linear"), JOB)
+    assert concerns(event("Pod", "linear-worker-0"), JOB)
+    assert not concerns(event("Pod", "linears-worker-0"), JOB)
+    assert not concerns(event("TFJob", "linear-worker-0"), JOB)
+    assert not concerns(event("Pod", "linear-worker-0"), JOB, ["Warning"])
+
+
+def test_events_of_an_earlier_job_of_the_same_name_do_not_concern_it() -> None:
+    assert not concerns(event("Pod", "linear-worker-0", "2026-01-01T10:00:00Z"), JOB)
+    other = {"kind": "TFJob", "name": "linear", "uid": "other"}
+    assert not concerns(event("TFJob", "linear", involvedObject=other), JOB)
+
+
+def test_events_come_oldest_first_and_repeats_are_counted() -> None:
+    old, new = event("Pod", "a", "2026-01-01T11:00:00Z"), event("Pod", "b", "2026-01-01T11:50:00Z")
+    assert ordered([new, old]) == [old, new]
+    often = {**new, "count": 5, "firstTimestamp": "2026-01-01T11:00:00Z"}
+    assert row(often, NOW)[0] == "10m (x5 over 60m)"
+
+
+def test_a_page_says_how_far_the_training_is_where_it_reports() -> None:
+    reported = {
+        "step": 120,
+        "total": 500,
+        "metrics": {"loss": 0.12},
+        "replica": "worker-0",
+        "updated": "2026-01-01T11:59:56Z",
+    }
+    found = FoundJob(JOB_KINDS[0], {**BODY, "status": {**BODY["status"], "progress": reported}})
+    going = pod(0, {"running": {}})
+    going["metadata"]["annotations"] = {PROGRESS: '{"progress": {"step": 121, "total": 500}}'}
+    told = [
+        " ".join(line.split())
+        for line in page_of(found, [going, pod(1, {"running": {}})], [], NOW).splitlines()
+    ]
+    assert "Progress: step 120/500 loss=0.12 (24 %), worker-0, 4s ago" in told
+    assert "REPLICA STATE NODE RESTARTS EXIT AGE PROGRESS WHY" in told
+    assert "worker-0 Running n 0 - 59m step 121/500 -" in told
+    assert "worker-1 Running n 1 - 59m - -" in told
+
+
+def test_a_page_of_a_job_that_reports_nothing_has_no_word_of_it() -> None:
+    assert "rogress" not in page()
+    assert "PROGRESS" not in page()

@@ -1,0 +1,47 @@
+"""How many replicas: what people write instead, and what they are told to write. Nobody is asked before that."""
+
+import pytest
+
+from gangline.api.meta import JSON
+from gangline.base.errors import InputError
+from gangline.cli.jobs.scale import type_of
+from gangline.cli.main import run
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--replicas worker=2", "write --replicas 2 --type worker"),
+        ("--replicas Worker:2", "write --replicas 2 --type Worker"),
+        ("--replicas ps/1", "write --replicas 1 --type ps"),
+        ("--replicas 2worker", "write --replicas 2 --type worker"),
+        ("--replicas worker=2,ps=1", "--replicas 2 --type worker, then --replicas 1 --type ps"),
+        ("--replicas two", "write --replicas 2, or --replicas 2 --type worker"),
+        ("--replicas worker=two", "write --replicas 2, or --replicas 2 --type worker"),
+        ("--replicas 2.5", "write --replicas 2, or"),
+        ("--replicas=+2", "write how many there should be in all"),
+        ("--replicas=-1", "write how many there should be in all"),
+        ("worker=2", "write --replicas 2 --type worker"),
+        ("2", "write --replicas 2"),
+        ("--replicas 2 worker", "a replica type with --type"),
+        ("other --replicas 2", "name one job"),
+        ("", "write --replicas 2, or --replicas 2 --type worker"),
+    ],
+)
+def test_a_number_written_otherwise_is_answered_with_what_to_write(
+    words: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["scale", "mnist", *words.split()]) == 1
+    said = capsys.readouterr().err
+    # One line, and no word of a server: none was looked for.
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert told in said
+
+
+def test_a_type_is_found_however_it_is_spelled() -> None:
+    specs: dict[str, JSON] = {"PS": {}, "Worker": {}}
+    assert type_of(specs, "", "mnist") == "Worker"
+    assert type_of(specs, "ps", "mnist") == "PS"
+    with pytest.raises(InputError, match="mnist has PS, Worker; write one of them"):
+        type_of(specs, "chief", "mnist")

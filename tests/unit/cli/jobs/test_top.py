@@ -1,0 +1,33 @@
+"""CPU and memory of replicas."""
+
+from typing import Any
+
+from gangline.cli.jobs.top import Use, rows_of, sparkline
+from gangline.cli.resources.replicas import JOB_NAME
+
+
+def pod(name: str, memory: str = "") -> dict[str, Any]:
+    resources = {"limits": {"memory": memory}} if memory else {}
+    metadata = {"name": name, "namespace": "ns", "uid": name, "labels": {JOB_NAME: "j"}}
+    return {
+        "metadata": metadata,
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": resources}]},
+    }
+
+
+def test_a_row_says_what_is_used_and_how_much_of_the_limit() -> None:
+    uses = {"a": Use(0.25, 512 * 2**20), "b": Use(1.0, 2**20)}
+    assert rows_of([pod("a", "1Gi"), pod("b"), pod("gone")], uses) == [
+        ["j", "a", "n", "250m", "512Mi", "50%"],
+        ["j", "b", "n", "1000m", "1Mi", "-"],
+    ]
+
+
+def test_all_namespaces_have_a_column_of_their_own() -> None:
+    assert rows_of([pod("a")], {"a": Use()}, namespaces=True)[0][:2] == ["ns", "j"]
+
+
+def test_a_sparkline_is_as_high_as_its_highest_value() -> None:
+    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
+    assert sparkline([0.0, 0.0]) == "▁▁"
+    assert sparkline([]) == ""

@@ -1,0 +1,70 @@
+"""The commands that `gangline why` tells people to type."""
+
+from pathlib import Path
+
+import msgspec
+
+from gangline.cli.connect.server import Place, ServerOptions
+from gangline.cli.jobs.why import reachable
+from gangline.kube.config.connection import Connection
+from gangline.why.model.report import Cause, Report
+
+NEXT = (
+    "look: kubectl describe queues.scheduling.gangline.dev",
+    "gangline restart bert --replica worker/3     after the change",
+    "gangline crds | kubectl apply -f -",
+)
+REPORT = Report(
+    "PyTorchJob",
+    "default",
+    "bert",
+    "Created",
+    "PyTorchJob default/bert is Created.",
+    healthy=False,
+    next=NEXT,
+    causes=(Cause("gang-waits-its-turn", "It waits.", next=NEXT),),
+    notes=("Let it run: gangline resume bert",),
+)
+
+
+def place(source: str = "", local: Path | None = None, left: Path | None = None) -> Place:
+    return Place(Connection(server="https://127.0.0.1:1", source=source), "default", local=local, left=left)
+
+
+def test_on_this_machine_kubectl_is_told_where_the_plane_is() -> None:
+    here = place("/state of/kubeconfig", local=Path("/state of"))
+    found = reachable(REPORT, ServerOptions(), here)
+    assert found.next == (
+        "look: kubectl --kubeconfig '/state of/kubeconfig' describe queues.scheduling.gangline.dev",
+        "gangline restart bert --replica worker/3     after the change",
+        "gangline crds | kubectl --kubeconfig '/state of/kubeconfig' apply -f -",
+    )
+    assert found.causes[0].next == found.next
+
+
+def test_a_context_on_the_command_line_is_on_those_to_type_too() -> None:
+    found = reachable(REPORT, ServerOptions(context="prod"), place("/home/me/.kube/config"))
+    assert found.next == (
+        "look: kubectl --context prod describe queues.scheduling.gangline.dev",
+        "gangline restart --context prod bert --replica worker/3     after the change",
+        "gangline crds | kubectl --context prod apply -f -",
+    )
+    assert found.notes == ("Let it run: gangline resume --context prod bert",)
+
+
+def test_where_both_find_the_server_by_themselves_nothing_is_added() -> None:
+    assert reachable(REPORT, ServerOptions(), place("/home/me/.kube/config")) == REPORT
+
+
+def test_of_what_a_run_left_kubectl_can_read_nothing() -> None:
+    steps = ("ask for fewer replicas", "kubectl describe podgroups.scheduling.gangline.dev bert")
+    report = msgspec.structs.replace(REPORT, next=steps, causes=(), notes=())
+    found = reachable(report, ServerOptions(context="gangline"), place(left=Path("/state")))
+    assert found.next == ("ask for fewer replicas",)
+
+
+def test_all_else_of_a_report_stays() -> None:
+    found = reachable(REPORT, ServerOptions(context="prod"), place())
+    assert msgspec.structs.replace(found, next=(), causes=(), notes=()) == msgspec.structs.replace(
+        REPORT, next=(), causes=(), notes=()
+    )

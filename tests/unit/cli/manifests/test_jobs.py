@@ -1,0 +1,188 @@
+"""The jobs of a person's file, and what is said of those that are none."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from gangline.base.errors import InputError
+from gangline.cli.manifests.jobs import read_documents, read_with_others
+
+JOB = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata:
+  name: small
+spec:
+  tfReplicaSpecs:
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          containers:
+            - name: tensorflow
+              image: none
+"""
+
+
+def test_a_job_is_read_with_its_kind_and_its_lines(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    ((facts, document),) = read_documents(file, ["metadata.name=other"])
+    assert facts.kind == "TFJob"
+    assert document.body["metadata"]["name"] == "other"
+    assert document.line(("metadata", "name")) == 4
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (
+            "replicas: 2",
+            "replicas: three",
+            'job.yaml:8: spec.tfReplicaSpecs.Worker.replicas: expected int, got "three"\n       write:   replicas: 3',
+        ),
+        (
+            "kind: TFJob",
+            "kind: TfJob",
+            (
+                'job.yaml:2: kind: is "TfJob"; write one of TFJob, PyTorchJob, XGBoostJob, MPIJob, PaddleJob, JAXJob\n'
+                "       write:   kind: TFJob"
+            ),
+        ),
+        (
+            "kubeflow.org/v1",
+            "kubeflow.org/v1beta1",
+            (
+                'job.yaml:1: apiVersion: is "kubeflow.org/v1beta1", but a TFJob is of kubeflow.org/v1\n'
+                "       write:   apiVersion: kubeflow.org/v1"
+            ),
+        ),
+        (
+            "apiVersion: kubeflow.org/v1\n",
+            "",
+            "job.yaml:1: apiVersion: required field is missing\n       write:   apiVersion: kubeflow.org/v1",
+        ),
+        (
+            "metadata:\n  name: small\n",
+            "",
+            "job.yaml:1: metadata.name: required field is missing\n       write:   name: my-job",
+        ),
+        (
+            "apiVersion: kubeflow.org/v1\nkind: TFJob",
+            "apiVersion: apps/v1\nkind: Deployment",
+            (
+                'job.yaml:2: kind: is "Deployment"; a run takes '
+                "TFJob, PyTorchJob, XGBoostJob, MPIJob, PaddleJob, JAXJob"
+            ),
+        ),
+        (
+            "tfReplicaSpecs:",
+            "pytorchReplicaSpecs:",
+            (
+                "job.yaml:5: spec.tfReplicaSpecs: required field is missing\n"
+                "error: job.yaml:6: spec.pytorchReplicaSpecs: unknown field\n       write:   tfReplicaSpecs: …"
+            ),
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text(JOB.replace(before, after, 1))
+    with pytest.raises(InputError) as error:
+        read_documents(Path("job.yaml"))
+    assert str(error.value) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("job.yaml", None, "job.yaml: No such file or directory"),
+        (
+            "python",
+            None,
+            "python: No such file or directory; to run a script: gangline run --nproc 4 -- python train.py",
+        ),
+        (
+            "train.py",
+            "if True: pass",
+            "train.py: is no file of a job; to run a script: gangline run --nproc 4 -- python train.py",
+        ),
+        (
+            "train.py",
+            "print('hi')",
+            "train.py: is no file of a job; to run a script: gangline run --nproc 4 -- python train.py",
+        ),
+        ("job.yaml", b"\xff\x00\x01", "job.yaml: is not text"),
+        ("job.yaml", "", "job.yaml: holds no object; give a file with a job"),
+        ("job.yaml", "# nothing", "job.yaml: holds no object; give a file with a job"),
+    ],
+)
+def test_what_is_no_job_says_what_to_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | bytes | None, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError) as error:
+        read_documents(Path(name))
+    assert str(error.value) == told
+
+
+def test_of_a_file_that_is_not_there_the_one_that_may_be_meant_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tfjob.yaml").touch()
+    for asked, told in (
+        ("tfjobs.yaml", "tfjobs.yaml: No such file or directory; did you mean tfjob.yaml?"),
+        ("other.yaml", "other.yaml: No such file or directory"),
+        ("none/tfjob.yaml", "none/tfjob.yaml: No such file or directory; there is no folder none"),
+    ):
+        with pytest.raises(InputError) as error:
+            read_documents(Path(asked))
+        assert str(error.value) == told
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder; name a file in it"):
+        read_documents(tmp_path)
+
+
+def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(JOB))
+    ((_, document),) = read_documents(Path("-"))
+    assert (document.file, document.body["metadata"]["name"]) == ("stdin", "small")
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(InputError, match="stdin: holds no object"):
+        read_documents(Path("-"))
+
+
+CLAIM = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n---\n"
+
+
+def test_other_objects_of_a_file_go_along_with_its_jobs_and_settings_are_not_for_them(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(CLAIM + JOB)
+    ((_, job),), others = read_with_others(file, ["metadata.name=other"])
+    assert job.body["metadata"]["name"] == "other"
+    assert [each.body["metadata"]["name"] for each in others] == ["data"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (CLAIM, 'kind: is "PersistentVolumeClaim"; a run takes TFJob'),
+        (CLAIM + JOB.replace("TFJob", "TfJob"), "write:   kind: TFJob"),
+        (CLAIM.replace("kind: PersistentVolumeClaim\n", "") + JOB, "kind: required field is missing"),
+    ],
+)
+def test_a_job_is_needed_and_what_nearly_is_one_is_not_taken_for_something_else(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=told):
+        read_with_others(file)

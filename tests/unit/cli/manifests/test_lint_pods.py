@@ -1,0 +1,227 @@
+"""What an API server would refuse of a job's pods, found in the file."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import yaml
+
+from gangline.api.codec.codec import decode_document
+from gangline.api.codec.documents import Document
+from gangline.api.meta import JSON
+from gangline.base.clock import SystemClock
+from gangline.cli.manifests.lint import Finding, check_text, framework_of
+from gangline.cli.manifests.lint_pods import refused
+from gangline.jobs.framework import PodEdits
+from gangline.jobs.plan.observed import Observed
+from gangline.jobs.pods.replicas import Member
+from support.cases.pods import BAD, FINE, GOOD, Bad
+
+TEMPLATE = "spec.tfReplicaSpecs.Worker.template.spec"
+KINDS = {
+    "TFJob": ("tfReplicaSpecs", "Worker", "tensorflow"),
+    "PyTorchJob": ("pytorchReplicaSpecs", "Master", "pytorch"),
+    "XGBoostJob": ("xgbReplicaSpecs", "Master", "xgboost"),
+    "MPIJob": ("mpiReplicaSpecs", "Launcher", "mpi"),
+    "PaddleJob": ("paddleReplicaSpecs", "Worker", "paddle"),
+    "JAXJob": ("jaxReplicaSpecs", "Worker", "jax"),
+}
+
+
+def found(spec: JSON, *, metadata: JSON | None = None, policy: JSON | None = None) -> tuple[Finding, ...]:
+    """Of a TFJob with workers of this template."""
+    worker: JSON = {"replicas": 2, "template": {"metadata": metadata or {}, "spec": spec}}
+    job: JSON = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": "linear"},
+        "spec": {"tfReplicaSpecs": {"Worker": worker}, "runPolicy": policy or {}},
+    }
+    return check_text(yaml.safe_dump(job), "job.yaml").findings
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_what_a_server_refuses_of_a_pod_is_told_once_with_path_and_what_to_write(bad: Bad) -> None:
+    (finding,) = found(bad.spec)
+    assert finding.path == f"{TEMPLATE}.{bad.path}"
+    assert bad.says in finding.message
+    assert finding.write == bad.write
+
+
+@pytest.mark.parametrize("spec", [GOOD, *(fine.spec for fine in FINE.values())], ids=["good", *FINE])
+def test_of_a_pod_that_a_server_takes_nothing_is_told(spec: JSON) -> None:
+    assert found(spec) == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        # A server of 1.34 leaves these out, and others take them.
+        ("restartPolicy", "Always"),
+        ("restartPolicy", "Never"),
+        ("lifecycle", {"stopSignal": "SIGUSR1"}),
+    ],
+)
+def test_what_depends_on_the_version_is_left_to_the_server(field: str, value: Any) -> None:
+    assert found(Bad(f"containers.0.{field}", value, "", "").spec) == ()
+
+
+def test_what_is_no_restart_policy_of_a_container_is_wrong_in_all_versions() -> None:
+    (finding,) = found(Bad("containers.0.restartPolicy", "never", "", "").spec)
+    assert (finding.path, finding.write) == (
+        f"{TEMPLATE}.containers[0].restartPolicy",
+        "restartPolicy: Never",
+    )
+
+
+def test_the_restart_policy_of_a_template_never_counts() -> None:
+    assert found({**GOOD, "restartPolicy": "ExitCode"}) == ()
+
+
+def test_labels_of_a_template_are_looked_at() -> None:
+    (finding,) = found(GOOD, metadata={"labels": {"team": "a b"}})
+    assert finding.path == "spec.tfReplicaSpecs.Worker.template.metadata.labels"
+
+
+def test_a_job_that_is_created_suspended_is_looked_at_too() -> None:
+    assert len(found(BAD["protocol"].spec, policy={"suspend": True})) == 1
+
+
+def test_a_volume_of_the_operators_own_may_be_mounted_by_a_sidecar() -> None:
+    mount = [{"name": "mpi-job-config", "mountPath": "/hosts"}]
+    containers: Any = [
+        {"name": "mpi", "image": "x", "command": ["mpirun"]},
+        {"name": "watch", "image": "x", "volumeMounts": mount},
+    ]
+    workers: JSON = {"replicas": 1, "template": {"spec": {"containers": [{"name": "mpi", "image": "x"}]}}}
+    job: JSON = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "MPIJob",
+        "metadata": {"name": "x"},
+        "spec": {
+            "mpiReplicaSpecs": {
+                "Launcher": {"template": {"spec": {"containers": containers}}},
+                "Worker": workers,
+            }
+        },
+    }
+    assert check_text(yaml.safe_dump(job), "job.yaml").findings == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_templates_of_every_kind_are_looked_at(kind: str) -> None:
+    field, replica, container = KINDS[kind]
+    made = {"name": container, "image": "x", "imagePullPolicy": "Sometimes"}
+    specs = {replica: {"replicas": 1, "template": {"spec": {"containers": [made]}}}}
+    if kind == "MPIJob":
+        specs["Worker"] = {
+            "replicas": 1,
+            "template": {"spec": {"containers": [{"name": "mpi", "image": "x"}]}},
+        }
+    job: JSON = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": "x"},
+        "spec": {field: specs},
+    }
+    (finding,) = check_text(yaml.safe_dump(job), "job.yaml").findings
+    assert finding.path == f"spec.{field}.{replica}.template.spec.containers[0].imagePullPolicy"
+
+
+FILE = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata:
+  name: linear
+spec:
+  tfReplicaSpecs:
+    worker:
+      replicas: three
+      template:
+        spec:
+          containers:
+            - name: main
+              image: x
+              imagePullPolicy: always
+              volumeMounts:
+                - name: data
+                  mountPath: /data
+                  mountPropagation: Both
+          volumes:
+            - name: data
+"""
+
+
+def test_mistakes_of_all_sorts_are_told_together_with_their_lines() -> None:
+    told = [(one.line, one.path.rpartition(".")[2]) for one in check_text(FILE, "job.yaml").findings]
+    assert told == [(8, "replicas"), (11, "containers"), (14, "imagePullPolicy"), (18, "mountPropagation")]
+
+
+def test_a_key_with_points_is_one_step_of_a_path() -> None:
+    text = FILE.replace("imagePullPolicy: always", "resources: {limits: {nvidia.com/gpu: 2 K}}")
+    finding = next(one for one in check_text(text, "job.yaml").findings if "quantity" in one.message)
+    assert finding.path.endswith('.containers[0].resources.limits["nvidia.com/gpu"]')
+    assert (finding.line, finding.write) == (14, "nvidia.com/gpu: 2k")
+
+
+@pytest.mark.parametrize(
+    ("text", "write"),
+    [("16 GiB", "memory: 16Gi"), ("16GB", "memory: 16G"), ("1.5KB", "memory: 1.5k"), ("much", "")],
+)
+def test_an_amount_that_cannot_be_read_is_told_without_a_pattern(text: str, write: str) -> None:
+    (finding,) = found(Bad("containers.0.resources.limits.memory", text, "", "").spec)
+    assert finding.path == f"{TEMPLATE}.containers[0].resources.limits.memory"
+    assert (
+        finding.message == f'"{text}" is no quantity; write a number, with a unit or without: 500m, 2, 16Gi'
+    )
+    assert finding.write == write
+
+
+def test_a_port_without_a_number_hides_no_other_mistake() -> None:
+    spec = Bad("containers.0.ports.0", {"hostPort": 80}, "", "").spec
+    spec["volumes"][0]["emptyDir"] = {"sizeLimit": "-1"}
+    assert [one.path.removeprefix(f"{TEMPLATE}.") for one in found(spec)] == [
+        "containers[0].ports[0].containerPort",
+        "volumes[0].emptyDir.sizeLimit",
+    ]
+
+
+def test_each_is_one_line_and_below_it_what_to_write() -> None:
+    text = FILE.replace("three", "3").replace("name: main", "name: tensorflow").replace("Both", "None")
+    (finding,) = check_text(text, "job.yaml").findings
+    assert str(finding) == (
+        "job.yaml:14: spec.tfReplicaSpecs.worker.template.spec.containers[0].imagePullPolicy: Unsupported value:"
+        ' "always": supported values: "Always", "IfNotPresent", "Never"\n  write:   imagePullPolicy: Always'
+    )
+
+
+def job_of(kind: str) -> JSON:
+    field, role, container = KINDS[kind]
+    template: JSON = {"spec": {"containers": [{"name": container, "image": "train:1"}]}}
+    roles = {each: {"replicas": 1, "template": template} for each in {role, "Worker"}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": "linear"},
+        "spec": {field: roles},
+    }
+
+
+def edits(kind: str) -> dict[str, PodEdits]:
+    """What each type's first pod is given."""
+    framework = framework_of(kind)
+    job = decode_document(Document(job_of(kind), {}), framework.facts.model)
+    seen = Observed.of(framework, job, SystemClock().now())
+    kinds = framework.replicas(seen.job)
+    return {each: framework.wiring(seen.job, Member(each, 0), seen.addresses) for each in kinds}
+
+
+EDITS = {kind: deepcopy(edits(kind)) for kind in KINDS}
+"""As they were before any test."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_framework_writes_into_all_pods_is_left_as_it_is(kind: str) -> None:
+    """The rules fill in defaults: into copies only."""
+    assert tuple(refused(framework_of(kind), job_of(kind), sound=True)) == ()
+    assert edits(kind) == EDITS[kind]

@@ -1,0 +1,76 @@
+"""`--set`: values changed on the command line."""
+
+from typing import Any
+
+import pytest
+
+from gangline.base.errors import InputError
+from gangline.cli.manifests.overrides import overridden
+
+
+def job() -> dict[str, Any]:
+    containers = [{"name": "tensorflow", "args": ["a", "b"]}]
+    worker = {"replicas": 2, "template": {"spec": {"containers": containers}}}
+    return {"kind": "TFJob", "metadata": {"name": "x"}, "spec": {"tfReplicaSpecs": {"Worker": worker}}}
+
+
+WORKER = "spec.tfReplicaSpecs.Worker"
+CONTAINER = f"{WORKER}.template.spec.containers.0"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5),
+        ('"5"', "5"),
+        ("0.1", 0.1),
+        ("true", True),
+        ("text", "text"),
+        ("[a, 1]", ["a", 1]),
+        ("{a: b}", {"a": "b"}),
+        ("a=b", "a=b"),
+        ("", None),
+    ],
+)
+def test_values_are_what_yaml_makes_of_them(text: str, value: object) -> None:
+    changed = overridden(job(), [f"{WORKER}.replicas={text}"])
+    assert changed["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] == value
+
+
+def test_items_of_lists_are_reached_by_number_and_what_is_missing_is_made() -> None:
+    changed = overridden(job(), [f"{CONTAINER}.args.1=c", "spec.runPolicy.backoffLimit=2"])
+    containers = changed["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert containers == [{"name": "tensorflow", "args": ["a", "c"]}]
+    assert changed["spec"]["runPolicy"] == {"backoffLimit": 2}
+
+
+def test_a_dot_in_a_name_is_written_with_a_backslash() -> None:
+    changed = overridden(job(), [r"metadata.labels.example\.dev/team=a"])
+    assert changed["metadata"]["labels"] == {"example.dev/team": "a"}
+
+
+def test_later_settings_win_and_the_job_as_given_is_left_alone() -> None:
+    given = job()
+    changed = overridden(given, ["metadata.name=a", "metadata.name=b"])
+    assert (changed["metadata"]["name"], given) == ("b", job())
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("replicas", "--set replicas: expected path=value"),
+        ("=5", "--set =5: expected path=value"),
+        ("lr=5", "--set lr=5: a path begins with spec. or metadata."),
+        ("kind=PyTorchJob", "a path begins with"),
+        ("spec=5", "a path begins with"),
+        (f"{WORKER}.replicas.x=5", f"{WORKER}.replicas is 2, which has no parts"),
+        (f"{CONTAINER}.args.2=5", "args is a list; its items are 0 to 1, not 2"),
+        (f"{CONTAINER}.args.first=5", "args is a list; its items are 0 to 1, not first"),
+        ("spec.x=[", "the value is not YAML; quote it"),
+        ("spec.x=a: b", "the value is not YAML; quote it"),
+    ],
+)
+def test_a_setting_that_cannot_be_says_why(setting: str, message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        overridden(job(), [setting])
+    assert message in str(raised.value)

@@ -1,0 +1,124 @@
+"""A job in one line."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gangline.cli.output.job_rows import lasted, ready, reason, row, state
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+
+def job(*conditions: str, status: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    """Conditions are those that are True."""
+    return {
+        "kind": "TFJob",
+        "metadata": {"name": "linear", "creationTimestamp": "2026-01-01T11:57:00Z", **metadata},
+        "spec": {"tfReplicaSpecs": {"PS": {}, "Worker": {"replicas": 3}}},
+        "status": {
+            "conditions": [
+                {"type": kind, "status": "True", "message": f"{kind} it is"} for kind in conditions
+            ],
+            **(status or {}),
+        },
+    }
+
+
+FAILURE = {"replica": "worker-3", "reason": "OOMKilled", "exitCode": 137}
+
+
+def test_a_job_that_goes_well_has_no_reason() -> None:
+    found = job(
+        "Created", "Running", status={"replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 3}}}
+    )
+    assert row(found, NOW) == ["linear", "Running", "4/4", "0", "-", "3m", "-"]
+
+
+def test_what_has_succeeded_counts_as_ready() -> None:
+    found = job(
+        "Created",
+        "Succeeded",
+        status={"replicaStatuses": {"PS": {"succeeded": 1}, "Worker": {"succeeded": 3}}},
+    )
+    assert (state(found), ready(found)) == ("Succeeded", "4/4")
+
+
+def test_the_end_of_a_job_is_its_state_whatever_came_after() -> None:
+    assert state(job("Created", "Failed", "Blocked")) == "Failed"
+
+
+def test_a_job_without_conditions_is_pending_and_soon_nobody_has_seen_it() -> None:
+    found = job()
+    assert state(found) == "Pending"
+    assert reason(found, NOW) == "no operator has seen it"
+    young = job(creationTimestamp="2026-01-01T11:59:58Z")
+    assert reason(young, NOW) == "-"
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (FAILURE, "worker-3 OOMKilled"),
+        ({"replica": "worker-1", "reason": "Error", "exitCode": 2}, "worker-1 exit 2"),
+        ({"replica": "ps-0", "signal": 9}, "ps-0 killed by signal 9"),
+        ({"replica": "ps-0"}, "ps-0 failed"),
+    ],
+)
+def test_a_failed_job_says_who_failed_first_and_how(failure: dict[str, Any], told: str) -> None:
+    assert reason(job("Created", "Failed", status={"firstFailure": failure}), NOW) == told
+
+
+def test_a_job_that_runs_short_says_who_is_being_restarted() -> None:
+    short = {"firstFailure": FAILURE, "restarts": 2, "replicaStatuses": {"Worker": {"active": 2}}}
+    found = row(job("Created", "Running", status=short), NOW)
+    assert found[2:4] == ["2/4", "2"]
+    assert found[-1] == "worker-3 OOMKilled, restarting"
+
+
+def test_a_job_that_healed_has_no_reason_any_more() -> None:
+    well = {"firstFailure": FAILURE, "replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 3}}}
+    assert reason(job("Created", "Running", status=well), NOW) == "-"
+
+
+def test_what_blocks_a_job_is_told_in_the_words_of_the_condition() -> None:
+    assert reason(job("Created", "Blocked"), NOW) == "Blocked it is"
+
+
+def test_a_job_whose_plane_was_stopped_says_so_and_does_not_last_longer() -> None:
+    found = job("Created", "Stopped", status={"startTime": "2026-01-01T11:58:00Z"})
+    found["status"]["conditions"][-1]["lastTransitionTime"] = "2026-01-01T11:59:00Z"
+    assert (state(found), reason(found, NOW), lasted(found, NOW)) == ("Stopped", "Stopped it is", "60s")
+
+
+def test_the_queue_is_of_kueue_or_of_the_scheduling_policy() -> None:
+    found = job("Created")
+    found["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": "gpu"}}
+    assert row(found, NOW)[4] == "gpu"
+    assert row(job("Created", labels={"kueue.x-k8s.io/queue-name": "q"}), NOW)[4] == "q"
+
+
+def test_wide_adds_replicas_duration_phase_and_progress() -> None:
+    times = {"startTime": "2026-01-01T11:58:00Z", "completionTime": "2026-01-01T11:58:42Z", "phase": "Done"}
+    assert row(job("Succeeded", status=times), NOW, wide=True)[-4:] == ["ps 1, worker 3", "42s", "Done", "-"]
+
+
+def test_a_job_on_its_way_out_is_terminating() -> None:
+    assert state(job("Running", deletionTimestamp="2026-01-01T11:59:00Z")) == "Terminating"
+
+
+@pytest.mark.parametrize(
+    ("progress", "told"),
+    [
+        (None, "-"),
+        ({"step": 120, "total": 500, "metrics": {"loss": 0.123456}}, "step 120/500 loss=0.1235"),
+        ({"step": 1234567}, "step 1234567"),
+        ({"step": 2.5, "metrics": {"epoch": 3.0, "lr": 1e-5}}, "step 2.5 epoch=3 lr=1e-05"),
+        ({"step": "many"}, "-"),
+        ({"step": True}, "-"),
+        ({"step": 1, "total": "x", "metrics": ["no"]}, "step 1"),
+        ("nonsense", "-"),
+    ],
+)
+def test_progress_is_told_in_few_words(progress: Any, told: str) -> None:
+    assert row(job("Running", status={"progress": progress}), NOW, wide=True)[-1] == told

@@ -1,0 +1,108 @@
+"""Why jobs wait that have not begun."""
+
+from typing import Any
+
+from gangline.api.meta import JSON, Key, Selector
+from gangline.api.scheme import Resource
+from gangline.cli.output.pending_reasons import GROUPS, of_groups, of_pods, reasons
+from gangline.kube.errors import KubeError
+
+
+def group(name: str, phase: str, message: str) -> JSON:
+    state = {"phase": phase, "message": message}
+    return {"metadata": {"namespace": "team", "name": name}, "status": {"state": state}}
+
+
+def pod(name: str, job: str, **status: Any) -> JSON:
+    labels = {"training.kubeflow.org/job-name": job}
+    return {"metadata": {"namespace": "team", "name": name, "labels": labels}, "status": status}
+
+
+def job(name: str, *conditions: str) -> JSON:
+    held = [{"type": each, "status": "True"} for each in conditions]
+    return {"metadata": {"namespace": "team", "name": name}, "status": {"conditions": held}}
+
+
+UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: no nodes."}]
+
+
+def test_a_gang_says_what_its_scheduler_says_unless_it_runs() -> None:
+    found = of_groups(
+        [
+            group("a", "Pending", "0/4 members running; gang needs 4 gpu, 2 free"),
+            group("b", "Running", "4/4 members running"),
+            group("c", "Pending", ""),
+        ]
+    )
+    assert found == {Key("team", "a"): "gang needs 4 gpu, 2 free"}
+
+
+def test_of_pods_the_first_that_cannot_go_on_says_why() -> None:
+    waiting = [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+    young = [{"state": {"waiting": {"reason": "ContainerCreating"}}}]
+    found = of_pods(
+        [
+            pod("a-worker-1", "a", conditions=UNPLACED),
+            pod("a-worker-0", "a", containerStatuses=waiting),
+            pod("b-worker-0", "b", containerStatuses=young),
+            pod("c-worker-0", "c", conditions=UNPLACED),
+        ]
+    )
+    assert found == {
+        Key("team", "a"): "worker-0: ImagePullBackOff",
+        Key("team", "c"): "worker-0: 0/1 nodes are available: no nodes",
+    }
+
+
+class Served:
+    """A client that lists, and counts how often."""
+
+    def __init__(self, groups: list[JSON] | None, pods: list[JSON]) -> None:
+        self._groups, self._pods = groups, pods
+        self.asked: list[str] = []
+
+    async def list(self, kind: Resource[JSON], where: Selector) -> Any:
+        self.asked.append(f"{kind.plural} {where.labels}".strip())
+        if kind is GROUPS and self._groups is None:
+            raise KubeError("the server could not find the requested resource")
+        found = self._groups if kind is GROUPS else self._pods
+        return type("Page", (), {"items": found})
+
+
+async def test_only_where_a_job_waits_somebody_is_asked() -> None:
+    server: Any = Served([], [])
+    assert (
+        await reasons(server, [job("a", "Created", "Running"), job("b", "Succeeded"), job("new")], "") == {}
+    )
+    assert server.asked == []
+
+
+async def test_a_job_that_had_to_give_way_says_what_it_waits_for() -> None:
+    """It counts as running, but its pods are gone. Of a job that goes on with fewer, nothing is said by its gang."""
+    specs = {"pytorchReplicaSpecs": {"Worker": {"replicas": 4}}}
+    gone, fewer, whole = (
+        {**job(name, "Created", "Running"), "spec": specs} for name in ("gone", "fewer", "whole")
+    )
+    whole["status"]["replicaStatuses"] = {"Worker": {"active": 4}}
+    fewer["status"]["replicaStatuses"] = {"Worker": {"active": 3}}
+    groups = [
+        group("gone", "Recovering", "0/4 members running; no room"),
+        group("fewer", "Running", "3/2 members running"),
+    ]
+    server: Any = Served(groups, [])
+    assert await reasons(server, [gone, fewer, whole], "") == {Key("team", "gone"): "no room"}
+    assert await reasons(server, [whole], "") == {}
+
+
+async def test_pods_are_asked_for_where_no_gang_says_anything_and_a_server_need_not_know_gangs() -> None:
+    unplaced = [pod("b-worker-0", "b", conditions=UNPLACED)]
+    server: Any = Served([group("a", "Pending", "no room")], unplaced)
+    found = await reasons(server, [job("a", "Created"), job("b", "Created")], "team")
+    assert {key.name: why for key, why in found.items()} == {
+        "a": "no room",
+        "b": "worker-0: 0/1 nodes are available: no nodes",
+    }
+    assert server.asked == ["podgroups", "pods training.kubeflow.org/job-name in (b)"]
+    assert await reasons(Served([group("a", "Pending", "x")], []), [job("a", "Created")], "") != {}  # type: ignore[arg-type]
+    unknown: Any = Served(None, unplaced)
+    assert list(await reasons(unknown, [job("b", "Created")], "team")) == [Key("team", "b")]

@@ -1,0 +1,92 @@
+"""What a job would create."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from gangline.cli.plan.command import differences, plan
+
+EXAMPLES = Path(__file__).parents[4] / "examples"
+
+
+def planned(*arguments: str) -> Any:
+    return CliRunner().invoke(plan, arguments, standalone_mode=False)
+
+
+def test_a_plan_is_a_tree_of_services_and_pods() -> None:
+    done = planned(str(EXAMPLES / "tfjob-numpy.yaml"))
+    assert done.return_value == 0
+    lines = done.stdout.splitlines()
+    assert lines[0] == "tfjob.kubeflow.org/linear in default"
+    assert "├── service/linear-worker-2  tfjob-port 2222" in lines
+    assert "└── pod/linear-worker-2  restart Never" in lines
+    assert sum("TF_CONFIG" in line for line in lines) == 4
+
+
+def test_a_plan_as_yaml_is_what_would_be_sent() -> None:
+    done = planned(str(EXAMPLES / "tfjob-numpy.yaml"), "-o", "yaml", "-n", "team")
+    bodies = list(yaml.safe_load_all(done.stdout))
+    assert [body["kind"] for body in bodies] == ["Service"] * 4 + ["Pod"] * 4
+    assert {body["metadata"]["namespace"] for body in bodies} == {"team"}
+
+
+def test_a_gang_has_a_pod_group_and_pods_of_its_scheduler(tmp_path: Path) -> None:
+    plain = EXAMPLES / "tfjob-numpy.yaml"
+    body = yaml.safe_load(plain.read_text())
+    body["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 3, "queue": "night"}}
+    asks = tmp_path / "asks.yaml"
+    asks.write_text(yaml.safe_dump(body))
+    assert "podgroup/" not in planned(str(plain)).stdout
+    assert "├── podgroup/linear  4 pods at once or none\n" in planned(str(plain), "--gang").stdout
+    assert "├── podgroup/linear  3 pods at once or none, queue night\n" in planned(str(asks)).stdout
+    for words in ((str(plain), "--gang"), (str(asks),)):
+        group, *others = yaml.safe_load_all(planned(*words, "-o", "yaml").stdout)
+        assert (group["apiVersion"], group["kind"]) == ("scheduling.gangline.dev/v1alpha1", "PodGroup")
+        assert {each["spec"]["schedulerName"] for each in others if each["kind"] == "Pod"} == {"gangline"}
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("frameworks/*.yaml")]),
+    ids=lambda file: file.name,
+)
+def test_every_example_can_be_planned(file: Path) -> None:
+    done = planned(str(file), "-o", "name")
+    assert done.return_value == 0
+    assert "pod/" in done.stdout
+
+
+def test_a_job_with_mistakes_is_not_planned(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text((EXAMPLES / "tfjob-numpy.yaml").read_text().replace("replicas: 3", "replicas: three"))
+    done = planned(str(bad))
+    assert (done.return_value, done.stdout) == (1, "")
+    assert "expected int" in done.stderr
+
+
+def test_what_a_server_adds_is_no_difference() -> None:
+    wanted = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    there = {
+        "metadata": {"name": "p", "uid": "u"},
+        "spec": {"containers": [{"name": "c", "imagePullPolicy": "Always"}], "nodeName": "n"},
+        "status": {},
+    }
+    assert list(differences(wanted, there)) == []
+
+
+def test_a_difference_names_the_field_and_both_values() -> None:
+    wanted = {"spec": {"containers": [{"image": "b", "args": ["x"]}]}}
+    there = {"spec": {"containers": [{"image": "a"}]}}
+    assert list(differences(wanted, there)) == [
+        'spec.containers[0].image: "a" -> "b"',
+        'spec.containers[0].args: null -> ["x"]',
+    ]
+
+
+def test_a_difference_in_a_list_is_called_by_the_name_of_its_item() -> None:
+    wanted = {"env": [{"name": "A", "value": "1"}, {"name": "WORLD_SIZE", "value": "4"}], "args": ["a"]}
+    there = {"env": [{"name": "A", "value": "1"}, {"name": "WORLD_SIZE", "value": "3"}], "args": ["b"]}
+    assert list(differences(wanted, there)) == ['env[WORLD_SIZE].value: "3" -> "4"', 'args[0]: "b" -> "a"']

@@ -1,0 +1,230 @@
+"""Whether there is room for a job now, and what is told if not."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gangline.api.codec.documents import Document, documents
+from gangline.api.core import Node, Pod, PriorityClass
+from gangline.api.kubeflow.training import JobKind
+from gangline.api.meta import JSON, Key
+from gangline.api.scheme import Resource
+from gangline.base.errors import InputError
+from gangline.cli.manifests.lint import kind_of
+from gangline.cli.plan.fit import Fit, answers, defaulted, fits, looked, told
+from gangline.kube.client import Client
+from gangline.kube.errors import Forbidden, Status
+from gangline.runtime.informer import Delta
+from gangline.scheduler.cache.cache import World
+from gangline.scheduler.pods.shape import Shape
+from gangline.scheduler.settings import SchedulerSettings
+from gangline.scheduler.types.cycle import Ask, Need, QueueRule
+from gangline.testing.cluster import local_cluster
+from support.builders.scheduler_inputs import make_node
+
+NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
+ONE = Shape(requests=(("cpu", 1000), ("nvidia.com/gpu", 1), ("pods", 1)))
+
+
+def world(*gpus: int) -> World:
+    found = World(SchedulerSettings(), changed=lambda: None)
+    for number, count in enumerate(gpus):
+        found.node(Delta(None, make_node(f"n{number}", cpu=16, gpu=count)))
+    return found
+
+
+def asking(name: str = "job", **others: Any) -> Ask:
+    fields: dict[str, Any] = {
+        "queue": "default",
+        "priority": 0,
+        "created": NOW,
+        "since": NOW,
+        "broken": False,
+        "needs": (Need("master", ONE, 1), Need("worker", ONE, 3)),
+        "least": 4,
+    }
+    return Ask(key=Key("team", name), uid=name, **{**fields, **others})
+
+
+def fit(there: World, ask: Ask, placed: int = 0) -> Fit:
+    return answers(there, [(ask, placed)], NOW)[0]
+
+
+def test_a_job_that_fits_is_told_where_its_members_would_go() -> None:
+    found = fit(world(3, 1), asking())
+    assert found.fits
+    assert sum(sum(roles.values()) for roles in found.nodes.values()) == 4
+    assert told(found).splitlines()[:2] == [
+        "team/job fits: 4 of 4 members have room, on 2 nodes",
+        "NODE   MASTER   WORKER",
+    ]
+
+
+def test_a_job_that_does_not_fit_is_told_what_is_missing() -> None:
+    found = fit(world(2, 1), asking())
+    assert not found.fits
+    assert found.missing == {"nvidia.com/gpu": {"needed": "4", "free": "3", "missing": "1"}}
+    assert found.reasons == {"lack nvidia.com/gpu": 2}
+    assert told(found).splitlines()[1:] == [
+        "RESOURCE         NEEDED   FREE   MISSING",
+        "nvidia.com/gpu   4        3      1",
+    ]
+
+
+def test_enough_in_all_but_not_in_one_place_is_told_so() -> None:
+    both = Shape(requests=(("cpu", 1000), ("nvidia.com/gpu", 2), ("pods", 1)))
+    found = fit(world(1, 1, 1, 1), asking(needs=(Need("worker", both, 2),), least=2))
+    assert (found.fits, found.missing, found.cause) == (False, {}, "Resources")
+    assert "there is enough in all, but not on nodes where its members can go" in told(found)
+
+
+def test_a_full_queue_is_told_and_is_no_shortage() -> None:
+    there = world(8)
+    there.queues["small"] = QueueRule("small", cap={"nvidia.com/gpu": 2})
+    found = fit(there, asking(queue="small"))
+    assert (found.fits, found.cause) == (False, "Queue")
+    assert found.message == "queue 'small' may have 2 nvidia.com/gpu and holds 0; 4 more are needed"
+
+
+def test_jobs_asked_about_together_do_not_count_on_the_same_room() -> None:
+    found = answers(world(6), [(asking("a"), 0), (asking("b"), 0)], NOW)
+    assert [each.fits for each in found] == [True, False]
+    assert found[1].missing == {"nvidia.com/gpu": {"needed": "4", "free": "2", "missing": "2"}}
+
+
+def test_members_that_have_a_node_are_not_asked_for_again() -> None:
+    found = fit(world(3), asking(needs=(), least=0), placed=4)
+    assert (found.fits, found.message) == (True, "all its members have a node")
+    some = fit(world(3), asking(needs=(Need("worker", ONE, 2),), least=2), placed=2)
+    assert "2 of its 4 members have a node already" in told(some)
+
+
+def test_what_is_only_limited_is_requested_as_a_server_would() -> None:
+    pod: JSON = {
+        "kind": "Pod",
+        "spec": {
+            "containers": [
+                {
+                    "name": "a",
+                    "resources": {"limits": {"cpu": "2", "nvidia.com/gpu": 1}, "requests": {"cpu": "1"}},
+                },
+                {"name": "b"},
+            ]
+        },
+    }
+    first, second = defaulted(pod)["spec"]["containers"]
+    assert first["resources"]["requests"] == {"cpu": "1", "nvidia.com/gpu": 1}
+    assert second == {"name": "b"}
+
+
+JOB = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: big}
+spec:
+  runPolicy:
+    schedulingPolicy: {minAvailable: 3}
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      template: {spec: {containers: [{name: pytorch, image: x, resources: {limits: {SCARCE: 1}}}]}}
+    Worker:
+      replicas: 4
+      template: {spec: {containers: [{name: pytorch, image: x, resources: {limits: {SCARCE: 1}}}]}}
+"""
+
+
+def job(scarce: str, name: str) -> tuple[Document, JobKind]:
+    return known(JOB.replace("SCARCE", scarce).replace("name: big", f"name: {name}"))
+
+
+def known(text: str) -> tuple[Document, JobKind]:
+    (document,) = documents(text)
+    kind = kind_of(document)
+    assert isinstance(kind, JobKind)
+    return document, kind
+
+
+async def test_a_job_of_a_file_is_held_against_the_nodes_of_a_server() -> None:
+    """One that knows neither queues nor groups, and has no gpus."""
+    async with local_cluster() as plane:
+        easy, hard = await fits(plane.client, [job("memory", "easy"), job("nvidia.com/gpu", "hard")])
+    assert (easy.fits, easy.members, easy.least) == (True, 5, 3)
+    assert sum(sum(roles.values()) for roles in easy.nodes.values()) == 5
+    assert hard.fits is False
+    assert hard.missing["nvidia.com/gpu"] == {"needed": "3", "free": "0", "missing": "3"}
+
+
+MPI = """\
+apiVersion: kubeflow.org/v1
+kind: MPIJob
+metadata: {name: ring}
+spec:
+  mpiReplicaSpecs:
+    Launcher:
+      template: {spec: {containers: [{name: mpi, image: x, resources: {limits: {example.com/slot: 1}}}]}}
+    Worker:
+      replicas: 2
+      template: {spec: {containers: [{name: mpi, image: x, resources: {limits: {example.com/slot: 1}}}]}}
+"""
+
+
+async def node_with(client: Client, slots: int) -> None:
+    offer = {"example.com/slot": str(slots), "cpu": "8", "memory": "8Gi", "pods": "110"}
+    status = {
+        "allocatable": offer,
+        "capacity": offer,
+        "conditions": [{"type": "Ready", "status": "True", "reason": "x", "message": "x"}],
+    }
+    await client.create(Node, {"metadata": {"name": "extra"}})
+    await client.patch(Node, Key("", "extra"), {"status": status}, subresource="status")
+    # As in a cluster, a new node is tainted until somebody has seen it.
+    await client.patch(Node, Key("", "extra"), {"spec": {"taints": None}})
+
+
+async def test_on_this_machine_a_launcher_needs_no_more_than_it_says() -> None:
+    """In a cluster it has a container that brings kubectl, which needs memory and disk."""
+    async with local_cluster() as plane:
+        await node_with(plane.client, 3)
+        (cluster,) = await fits(plane.client, [known(MPI)])
+        (here,) = await fits(plane.client, [known(MPI)], here=True)
+    assert (cluster.fits, cluster.reasons) == (
+        False,
+        {"lack ephemeral-storage": 1, "lack example.com/slot": 1},
+    )
+    assert here.fits
+
+
+async def test_the_class_of_the_pods_counts_where_the_gang_names_none() -> None:
+    named = JOB.replace("template: {spec: {", "template: {spec: {priorityClassName: urgent, ")
+    urgent = known(named.replace("SCARCE", "example.com/slot"))
+    container = {"name": "c", "image": "x", "resources": {"limits": {"example.com/slot": "3"}}}
+    holder = {"nodeName": "extra", "schedulerName": "gangline", "containers": [container]}
+    async with local_cluster() as plane:
+        await node_with(plane.client, 3)
+        await plane.client.create(Pod, {"metadata": {"name": "other"}, "spec": holder}, namespace="default")
+        with pytest.raises(InputError, match="priorityClassName urgent: there is no such PriorityClass"):
+            await fits(plane.client, [urgent])
+        await plane.client.create(PriorityClass, {"metadata": {"name": "urgent"}, "value": 9})
+        (found,) = await fits(plane.client, [urgent])
+    assert (found.fits, found.cause) == (False, "Victims")
+    assert found.message == (
+        "not now; 1 pod of default/other would have to leave, less important or beyond its share"
+    )
+
+
+class Locked:
+    """A server that lets nobody read anything."""
+
+    async def list(self, kind: Resource[Any], where: Any = None) -> Any:
+        raise Forbidden(Status(code=403, message=f"not {kind.plural}"))
+
+
+async def test_who_may_not_read_nodes_is_told_that_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client: Any = Locked()
+    with pytest.raises(Forbidden, match="not nodes"):
+        await looked(client)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,112 @@
+"""Objects as they are and as they change, whatever becomes of the connection."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+from gangline.api.meta import JSON, ListMeta, Selector
+from gangline.cli.resources.lookup import PODS
+from gangline.cli.resources.watch import TRIES, Seen, changes
+from gangline.kube.errors import Gone, Status, StreamBroken, Unreachable
+from gangline.kube.pages import Page
+from gangline.kube.watch import Change, ChangeType
+
+WHERE = Selector("ns")
+
+
+def pod(name: str, version: int) -> JSON:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": str(version)}}
+
+
+class Script:
+    """A client that lists and watches by a script: each entry is what comes, or what goes wrong."""
+
+    def __init__(self, lists: list[Any], watches: list[list[Any]]) -> None:
+        self._lists, self._watches = lists, watches
+        self.since: list[str] = []
+
+    async def list(self, kind: Any, where: Selector) -> Page[JSON]:
+        found = self._lists.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return Page(items=tuple(found), metadata=ListMeta(resource_version="10"))
+
+    async def watch(self, kind: Any, where: Selector, *, since: str) -> AsyncIterator[Change[JSON]]:
+        self.since.append(since)
+        for step in self._watches.pop(0) if self._watches else [Finished()]:
+            if isinstance(step, Exception):
+                raise step
+            yield step
+
+
+class Finished(Exception):
+    """The script is over."""
+
+
+class NoWait:
+    """A clock in which waiting takes no time."""
+
+    def __init__(self) -> None:
+        self.slept = 0
+
+    async def sleep(self, duration: timedelta) -> None:
+        self.slept += 1
+
+
+async def seen(script: Script, clock: NoWait | None = None) -> list[Seen]:
+    found: list[Seen] = []
+    try:
+        async with aclosing(changes(script, PODS, WHERE, clock or NoWait())) as stream:  # type: ignore[arg-type]
+            async for each in stream:
+                found.append(each)  # noqa: PERF401 - kept although it raises
+    except (Finished, Unreachable):
+        pass
+    return found
+
+
+def modified(body: JSON) -> Change[JSON]:
+    return Change(ChangeType.MODIFIED, body)
+
+
+async def test_what_is_there_comes_first_then_a_mark_then_changes() -> None:
+    script = Script([[pod("a", 1)]], [[modified(pod("a", 11)), Change(ChangeType.DELETED, pod("a", 12))]])
+    assert await seen(script) == [
+        Seen(pod("a", 1)),
+        Seen(None),
+        Seen(pod("a", 11)),
+        Seen(pod("a", 12), deleted=True),
+    ]
+
+
+async def test_a_watch_that_ends_goes_on_where_it_was() -> None:
+    script = Script([[]], [[modified(pod("a", 11))], [modified(pod("a", 12))]])
+    assert len(await seen(script)) == 3
+    assert script.since == ["10", "11", "12"]
+
+
+async def test_after_forgetting_only_what_differs_is_told_again() -> None:
+    forgot = Gone(Status(code=410, reason="Expired"))
+    script = Script([[pod("a", 1), pod("b", 2), pod("c", 3)], [pod("a", 1), pod("b", 20)]], [[forgot]])
+    told = await seen(script)
+    assert told[3:] == [Seen(None), Seen(pod("c", 3), deleted=True), Seen(pod("b", 20))]
+
+
+async def test_a_broken_stream_is_made_again_after_a_pause() -> None:
+    clock = NoWait()
+    script = Script([[], [pod("a", 1)]], [[StreamBroken("cut")]])
+    assert await seen(script, clock) == [Seen(None), Seen(pod("a", 1))]
+    assert clock.slept == 1
+
+
+async def test_a_server_that_stays_away_is_given_up() -> None:
+    clock = NoWait()
+    script = Script([[], *[Unreachable("away")] * (TRIES + 1)], [[StreamBroken("cut")]])
+    assert await seen(script, clock) == [Seen(None)]
+    assert clock.slept == TRIES
+
+
+async def test_a_server_that_was_never_there_is_told_at_once() -> None:
+    clock = NoWait()
+    assert await seen(Script([Unreachable("away")], []), clock) == []
+    assert clock.slept == 0

@@ -1,0 +1,80 @@
+"""`gangline scheduler`: what its flags mean, and what its manifest gives it."""
+
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gangline.base.errors import InputError
+from gangline.cli.services.scheduler import scheduler, settings_of
+from gangline.scheduler.settings import ProcessSettings
+
+MANIFEST = Path(__file__).parents[4] / "manifests" / "scheduler.yaml"
+
+
+def settings(*words: str) -> ProcessSettings:
+    with scheduler.make_context("scheduler", list(words)) as context:
+        found: ProcessSettings = settings_of(context.params)
+        return found
+
+
+def test_without_flags_it_binds_pins_undoes_and_competes_for_its_lease() -> None:
+    assert settings() == ProcessSettings()
+
+
+def test_every_flag_means_something() -> None:
+    found = settings(
+        "--scheduler-name=mine",
+        "--commit=pin",
+        "--no-preemption",
+        "--patience=0",
+        "--undo-after=5",
+        "--in-flight=8",
+        "--leader-elect=false",
+        "--install-crds",
+    )
+    rules = found.scheduler
+    assert (rules.name, rules.binds, rules.pins, rules.at_once) == ("mine", False, True, 8)
+    assert (rules.policy.preemption, rules.policy.reclaim, rules.policy.patience) == (False, False, None)
+    assert (rules.timeout, rules.undoes) == (timedelta(seconds=5), True)
+    assert not found.leader_elect
+    assert found.install_crds
+    assert not settings("--undo-after=0").scheduler.undoes
+
+
+def test_a_flag_that_does_not_exist_is_told_in_one_line() -> None:
+    with pytest.raises(InputError, match=r"See scheduler --help\."):
+        settings("--nope")
+
+
+def documents() -> dict[str, Any]:
+    return {document["kind"]: document for document in yaml.safe_load_all(MANIFEST.read_text())}
+
+
+def test_its_deployment_runs_a_command_that_exists_with_the_account_that_has_the_role() -> None:
+    found = documents()
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"]
+    assert found["ClusterRoleBinding"]["subjects"][0]["name"] == pod["serviceAccountName"]
+    (container,) = pod["containers"]
+    assert container["command"] == ["gangline", "scheduler"]
+    assert settings(*container["args"]).leader_elect
+
+
+def test_it_may_delete_nothing_and_see_no_secret() -> None:
+    rules = documents()["ClusterRole"]["rules"]
+    verbs = {verb for rule in rules for verb in rule["verbs"]}
+    resources = {resource for rule in rules for resource in rule["resources"]}
+    assert verbs == {"get", "list", "watch", "create", "patch"}
+    assert "secrets" not in resources
+    assert not any("*" in rule["resources"] + rule["apiGroups"] for rule in rules)
+
+
+def test_a_local_plane_without_gangs_needs_no_numpy() -> None:
+    code = "import sys, gangline.operator.wiring, gangline.cli.run.session; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,116 @@
+"""What `--set` means for a sweep."""
+
+import pytest
+
+from gangline.base.errors import InputError
+from gangline.cli.sweep.space import Parameter, Range, parameter, parameters, split, trials
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("lr=0.1,0.01", Parameter("lr", ("0.1", "0.01"))),
+        ("lr=1", Parameter("lr", ("1",))),
+        ('names="a,b",c', Parameter("names", ("a,b", "c"))),
+        ("spec.x.command=[a, b],[c]", Parameter("spec.x.command", ("[a, b]", "[c]"))),
+        ('spec.x="5",6', Parameter("spec.x", ('"5"', "6"))),
+        ("data=../a,../b", Parameter("data", ("../a", "../b"))),
+        ("batch=16..256", Parameter("batch", range=Range(16, 256, whole=True))),
+        ("lr=0.1..1", Parameter("lr", range=Range(0.1, 1))),
+        ("lr=1..1.5", Parameter("lr", range=Range(1, 1.5))),
+        ("t=-1..1", Parameter("t", range=Range(-1, 1, whole=True))),
+        ("lr=log(1e-4..1e-1)", Parameter("lr", range=Range(1e-4, 1e-1, log=True))),
+        ("batch=log(16..1024)", Parameter("batch", range=Range(16, 1024, whole=True, log=True))),
+    ],
+)
+def test_a_setting_is_values_or_a_range(setting: str, meant: Parameter) -> None:
+    assert parameter(setting) == meant
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("lr", "expected name=values; write: --set lr=0.1,0.01"),
+        ("lr=", "expected name=values"),
+        ("=1", "is no name of a variable"),
+        ("2x=1", "is no name of a variable"),
+        ("lr=1,,2", "a value is empty"),
+        ("lr=1,1", "1 is there twice"),
+        ("lr=1,2..3", "a range stands alone; write: --set lr=2..3"),
+        ("lr=3..2", "a range goes from less to more"),
+        ("lr=1..1e999", "a range goes from less to more"),
+        ("lr=log(0..1)", "log() begins above 0"),
+    ],
+)
+def test_a_mistake_is_told_with_what_to_write(setting: str, told: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parameter(setting)
+    assert str(caught.value).startswith(f"--set {setting}: ")
+    assert told in str(caught.value)
+
+
+def test_a_name_is_given_once() -> None:
+    with pytest.raises(InputError, match="--set lr: is given twice"):
+        parameters(["lr=1", "batch=2", "lr=3"])
+
+
+def test_commas_in_brackets_and_quotes_divide_nothing() -> None:
+    assert split("a,{b: [1, 2]},'c,d',(e,f)") == ["a", "{b: [1, 2]}", "'c,d'", "(e,f)"]
+    assert split('"[",b') == ['"["', "b"]
+
+
+def test_a_grid_has_every_combination_and_the_last_changes_fastest() -> None:
+    found = trials(parameters(["lr=0.1,0.01", "batch=32,64"]))
+    assert [tuple(each.values()) for each in found] == [
+        ("0.1", "32"),
+        ("0.1", "64"),
+        ("0.01", "32"),
+        ("0.01", "64"),
+    ]
+
+
+def test_a_range_needs_draws_and_says_so() -> None:
+    with pytest.raises(
+        InputError, match="--set lr: values are drawn from a range; say how many: --random 20"
+    ):
+        trials(parameters(["lr=0..1"]))
+
+
+def test_a_grid_that_is_too_large_is_refused() -> None:
+    many = ",".join(map(str, range(40)))
+    with pytest.raises(InputError, match="1600 trials are too many"):
+        trials(parameters([f"a={many}", f"b={many}"]))
+
+
+@pytest.mark.parametrize("draws", [0, -1, 1001])
+def test_so_many_draws_make_no_sense(draws: int) -> None:
+    with pytest.raises(InputError, match=f"--random {draws}: expected 1 to 1000"):
+        trials(parameters(["a=1,2"]), draws)
+
+
+def test_draws_are_in_their_ranges_and_of_their_kind() -> None:
+    asked = ["lr=log(1e-4..1e-1)", "batch=16..256", "width=log(8..4096)", "drop=0.1..0.5", "opt=sgd,adam"]
+    found = trials(parameters(asked), 200)
+    assert len(found) == 200
+    for each in found:
+        assert 1e-4 <= float(each["lr"]) <= 1e-1
+        assert 16 <= int(each["batch"]) <= 256
+        assert 8 <= int(each["width"]) <= 4096
+        assert 0.1 <= float(each["drop"]) <= 0.5
+        assert each["opt"] in ("sgd", "adam")
+    # A third of three decades.
+    low = sum(float(each["lr"]) < 1e-3 for each in found)
+    assert 40 < low < 95
+    assert {each["opt"] for each in found} == {"sgd", "adam"}
+
+
+def test_the_same_seed_draws_the_same_and_another_something_else() -> None:
+    asked = parameters(["lr=log(1e-4..1e-1)", "batch=16..256"])
+    assert trials(asked, 5, 3) == trials(asked, 5, 3)
+    assert trials(asked, 5, 3) != trials(asked, 5, 4)
+
+
+def test_no_two_draws_are_alike_and_a_small_space_ends() -> None:
+    found = trials(parameters(["a=1,2", "b=1..3"]), 50)
+    assert len(found) == 6
+    assert len({tuple(each.items()) for each in found}) == 6

@@ -1,0 +1,62 @@
+"""`get` without the command tree means the same as with it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gangline.cli import fastpath
+from gangline.cli.get.command import get
+
+PLAIN = (
+    (),
+    ("jobs",),
+    ("pods", "a", "b"),
+    ("tfjob/x", "-o", "yaml"),
+    ("pods", "-n", "team", "-owide", "--no-headers"),
+    ("pods", "-nteam", "--output=json", "--show-managed-fields"),
+    ("pods,svc", "-A", "-l", "a=b,c!=d", "--show-labels"),
+    ("pods", "--namespace", "x", "--sort-by", ".metadata.name", "--ignore-not-found"),
+    ("pods", "--namespace=x", "-o", "jsonpath={.items[*]}", "--field-selector=metadata.name=x"),
+    ("--context", "c", "--kubeconfig", "f", "nodes"),
+)
+
+
+@pytest.mark.parametrize("arguments", PLAIN, ids=" ".join)
+def test_a_plain_command_line_means_what_click_takes_it_for(arguments: tuple[str, ...]) -> None:
+    found = fastpath.understood(arguments)
+    assert found is not None
+    params = get.make_context("get", list(arguments)).params
+    assert found.words == (params.pop("words") or ("jobs",))
+    given = {name: value for name, value in params.items() if value not in (None, False, "", (), 0)}
+    assert found.given == given
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-h",),
+        ("jobs", "--help"),
+        ("jobs", "-w"),
+        ("-A", "-v"),
+        ("-n",),
+        ("--output=",),
+        ("--as", "x"),
+        ("-Aw",),
+        ("--",),
+    ],
+    ids=" ".join,
+)
+def test_whatever_is_not_plain_is_left_to_click(arguments: tuple[str, ...]) -> None:
+    assert fastpath.understood(arguments) is None
+
+
+def test_a_plain_get_imports_neither_click_nor_an_event_loop() -> None:
+    code = (
+        "import sys; from gangline.cli import fastpath; fastpath.run(['pods', '--kubeconfig', 'none']); "
+        "import gangline.kube.transport.blocking; "
+        "sys.exit(', '.join(sorted({'click', 'asyncio', 'aiohttp', 'rich'} & set(sys.modules))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    # An exit with an empty text is a 1.
+    assert done.stderr == "error: kubeconfig: none: no such file; correct the path or create it\n\n"

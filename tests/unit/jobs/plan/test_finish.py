@@ -1,0 +1,208 @@
+"""What is left beside a job that ended: the same whatever happens to the operator while it ends."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
+from gangline.api.kubeflow.training import ConditionType, JobStatus
+from gangline.api.meta import JSON, Condition
+from gangline.frameworks.mpi import Mpi
+from gangline.frameworks.pytorch import PyTorch
+from gangline.frameworks.tensorflow import TensorFlow
+from gangline.frameworks.xgboost import XGBoost
+from gangline.jobs.plan.actions import DeleteJob
+from gangline.testing.builders import make_job
+from gangline.testing.faults import Fault
+from gangline.testing.happenings import EDITS, WRONG
+from gangline.testing.world.invariants import Rules
+from gangline.testing.world.kubelet import Kubelet
+from gangline.testing.world.world import World
+from support.builders.observed_jobs import NOW, actions, having, planned
+from support.property.job_histories import manifest
+
+BOTH, ONE = "#!/bin/sh\necho job-worker-0:1\necho job-worker-1:1", "#!/bin/sh\necho job-worker-0:1"
+
+
+async def running(policy: JSON, restart: str = "Never") -> World:
+    """A launcher and two workers, all of which run."""
+    replicas: dict[str, Any] = {
+        "Launcher": {"replicas": 1, "restartPolicy": restart},
+        "Worker": {"replicas": 2, "restartPolicy": restart},
+    }
+    world = World(Mpi(), manifest(Mpi(), replicas, policy), judge=Rules().judge)
+    await world.settle()
+    for pod in world.pods():
+        Kubelet(world).start(pod)
+    await world.settle()
+    assert hosts(world) == BOTH
+    return world
+
+
+def hosts(world: World) -> str:
+    found = world.server.find("configmaps", "job-config")
+    assert found is not None
+    told: str = found["data"]["discover_hosts.sh"]
+    return told
+
+
+def evict_a_worker(world: World) -> None:
+    found = world.server.find("pods", "job-worker-1")
+    assert found is not None
+    Kubelet(world).evict(found)
+
+
+async def lose_a_worker(world: World) -> None:
+    evict_a_worker(world)
+    await world.settle()
+
+
+@pytest.mark.parametrize("policy", ["None", "Running", "All"])
+@pytest.mark.parametrize("call", range(6))
+@pytest.mark.parametrize("wrong", sorted(set(WRONG), key=str))
+async def test_the_host_list_shows_what_the_verdict_was_based_on_whatever_goes_wrong(
+    wrong: int | str, call: int, policy: str
+) -> None:
+    """v1 brings it up to date before it writes the verdict, and never after."""
+    world = await running({"cleanPodPolicy": policy})
+    world.faults.add(Fault(call, wrong))
+    await lose_a_worker(world)
+    assert world.job.status.holds(ConditionType.FAILED)
+    assert hosts(world) == ONE
+
+
+async def test_an_operator_with_an_old_view_of_a_job_that_has_ended_leaves_its_host_list_alone() -> None:
+    """It died when pods were deleted for the verdict; its successor sees them gone, and not yet the verdict."""
+    world = await running({"cleanPodPolicy": "Running"})
+    evict_a_worker(world)
+    world.deliver()
+    world.faults.add(Fault(1, "dies after", "DELETE"))
+    await world.look()
+    world.deliver("pods")
+    seen = world.views["mpijobs"].cache.get(world.key)
+    assert seen is not None
+    assert (world.job.status.finished, seen.status.finished) == (True, False)
+    await world.look()
+    assert hosts(world) == ONE
+
+
+async def test_a_limit_ends_a_job_with_its_host_list_as_it_was() -> None:
+    """v1 looks at the limits before it looks at anything else."""
+    world = await running({"backoffLimit": 0}, restart="OnFailure")
+    await lose_a_worker(world)
+    assert "backoff limit" in world.job.status.condition(ConditionType.FAILED).message
+    assert hosts(world) == BOTH
+
+
+@pytest.mark.parametrize("wrong", [403, 422, 500])
+async def test_a_host_list_that_cannot_be_changed_does_not_keep_the_verdict_away(wrong: int) -> None:
+    """Somebody made it immutable, say, or a webhook for config maps is down."""
+    world = await running({})
+    world.faults.add(*(Fault(number, wrong, "PATCH", "configmaps") for number in range(30)))
+    await lose_a_worker(world)
+    assert world.job.status.holds(ConditionType.FAILED)
+    assert hosts(world) == BOTH
+
+
+async def test_the_host_list_of_an_ended_job_is_left_to_whoever_edits_it() -> None:
+    world = await running({})
+    await lose_a_worker(world)
+    EDITS["edit config map"](world, 0)
+    writes = world.writes
+    await world.settle()
+    found = world.server.find("configmaps", "job-config")
+    assert found is not None
+    assert (found["data"]["hostfile"], world.writes) == ("mine", writes)
+
+
+def test_a_failure_whose_time_v1_forgot_lives_as_long_as_others_after_its_verdict() -> None:
+    """D4: the Kubeflow operator leaves such jobs behind, and they stay for ever."""
+    framework = PyTorch()
+    job = make_job(PYTORCHJOB, master=1, policy={"ttlSecondsAfterFinished": 60})
+    failed = Condition(
+        type="Failed",
+        status="True",
+        reason="PyTorchJobFailed",
+        last_transition_time=NOW,
+        last_update_time=NOW,
+    )
+    left = having(job, JobStatus(conditions=(failed,)))
+    early = planned(framework, left, after=timedelta(seconds=59))
+    assert (early.status.completion_time, early.wake_after) == (NOW, timedelta(seconds=1))
+    assert DeleteJob() not in actions(early)
+    assert DeleteJob() in actions(planned(framework, left, after=timedelta(seconds=60)))
+
+
+@pytest.mark.parametrize("policy", ["None", "Running", "All"])
+@pytest.mark.parametrize("call", range(6))
+@pytest.mark.parametrize("wrong", sorted(set(WRONG), key=str))
+async def test_a_worker_that_an_edit_made_superfluous_goes_although_the_edit_ended_the_job(
+    wrong: int | str, call: int, policy: str
+) -> None:
+    """The two that are left have succeeded. Without clean-up the third would hold its place for ever."""
+    framework = TensorFlow()
+    body = manifest(
+        framework, {"Worker": {"replicas": 3}}, {"cleanPodPolicy": policy}, {"successPolicy": "AllWorkers"}
+    )
+    world = World(framework, body, judge=Rules().judge)
+    await world.settle()
+    for pod in world.pods():
+        Kubelet(world).start(pod)
+    for pod in world.pods()[:2]:
+        Kubelet(world).succeed(pod)
+    await world.settle()
+    world.faults.add(Fault(call, wrong))
+    world.server.patch("tfjobs", "job", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 2}}}})
+    await world.settle()
+    assert world.job.status.holds(ConditionType.SUCCEEDED)
+    assert world.server.find("services", "job-worker-2") is None
+    left = {pod["metadata"]["name"] for pod in world.pods() if "deletionTimestamp" not in pod["metadata"]}
+    assert left == (set() if policy == "All" else {"job-worker-0", "job-worker-1"})
+    assert world.job.status.replica_statuses["Worker"].succeeded == 2
+
+
+async def test_an_ended_job_keeps_its_pods_however_few_it_asks_for_then() -> None:
+    world = await running({})
+    Kubelet(world).succeed(next(pod for pod in world.pods() if pod["metadata"]["name"] == "job-launcher"))
+    await world.settle()
+    world.server.patch("mpijobs", "job", {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 1}}}})
+    await world.settle()
+    assert len(world.pods()) == 3
+
+
+@pytest.mark.parametrize(
+    ("restart", "code", "told"),
+    [
+        ("Never", 0, ["Created", "Running", "Succeeded"]),
+        ("Never", 1, ["Created", "Running", "Failed"]),
+        ("ExitCode", 0, ["Created", "Running", "Succeeded"]),
+        ("ExitCode", 1, ["Created", "Failed"]),
+    ],
+)
+async def test_an_xgboost_job_that_ended_at_once_is_said_to_have_run(
+    restart: str, code: int, told: list[str]
+) -> None:
+    """As in v1, of this kind alone: not where an exit code ended it, which v1 looks at before."""
+    framework = XGBoost()
+    replicas = {
+        "Master": {"replicas": 1, "restartPolicy": restart},
+        "Worker": {"replicas": 1, "restartPolicy": restart},
+    }
+    world = World(framework, manifest(framework, replicas, {}), judge=Rules().judge)
+    await world.settle()
+    kubelet = Kubelet(world)
+    kubelet.start(_master(world))
+    if code:
+        kubelet.fail(_master(world), code)
+    else:
+        kubelet.succeed(_master(world))
+    await world.settle()
+    assert [found.type for found in world.job.status.conditions] == told
+    assert not world.job.status.holds(ConditionType.RUNNING)
+
+
+def _master(world: World) -> JSON:
+    found = world.server.find("pods", "job-master-0")
+    assert found is not None
+    return found

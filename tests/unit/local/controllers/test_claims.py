@@ -1,0 +1,95 @@
+"""Claims that are deleted: kept as long as a pod uses them, then gone with what they hold."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangline.api.core import Pod
+from gangline.api.meta import Key, ObjectMeta
+from gangline.api.scheme import CORE
+from gangline.base.clock import SystemClock
+from gangline.kube.client import Client
+from gangline.kube.errors import NotFound
+from gangline.local.cluster import LocalSettings, local_cluster
+from gangline.local.controllers.claims import CLAIMS, PROTECTION, Claim, uses, waiting_for
+from gangline.runtime.cache import Cache
+from gangline.testing.builders import make_pod
+from gangline.testing.clock import FakeClock
+from support.cluster.node import until, written
+
+KEY = Key("default", "data")
+CLAIM = {
+    "metadata": {"name": "data", "namespace": "default"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+}
+VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+MOUNT = {"name": "data", "mountPath": "/data"}
+
+
+def pod() -> dict[str, Any]:
+    command = ["python", "-c", "open('/data/x', 'w').write('kept'); import time; time.sleep(600)"]
+    container = {"name": "c", "image": "i", "command": command, "volumeMounts": [MOUNT]}
+    spec = {"containers": [container], "volumes": [VOLUME], "terminationGracePeriodSeconds": 0}
+    return {"metadata": {"name": "p", "namespace": "default"}, "spec": spec}
+
+
+async def gone(client: Client) -> None:
+    """Wait until the claim is."""
+    while True:
+        try:
+            await client.get(CLAIMS, KEY)
+        except NotFound:
+            return
+
+
+@pytest.mark.slow
+async def test_a_claim_goes_with_its_last_pod_and_takes_its_folder_along(tmp_path: Path) -> None:
+    settings = LocalSettings(folder=tmp_path, logs=tmp_path / "state")
+    folder = tmp_path / "state" / "claims" / "default_data"
+    async with local_cluster(settings, CORE, SystemClock()) as plane:
+        client = plane.client
+        await client.create(CLAIMS, CLAIM)
+        await client.create(Pod, pod())
+        await until(lambda: written(folder / "x") == "kept")
+        await client.delete(CLAIMS, KEY)
+        # The pod still has it.
+        assert (await client.get(CLAIMS, KEY)).leaving
+        assert written(folder / "x") == "kept"
+        await client.delete(Pod, Key("default", "p"))
+        await gone(client)
+        await until(lambda: not folder.exists())
+        # One that nobody ever used goes at once.
+        await client.create(CLAIMS, CLAIM)
+        await client.delete(CLAIMS, KEY)
+        await gone(client)
+
+
+@pytest.mark.parametrize(
+    ("status", "volumes", "used"),
+    [
+        ({"phase": "Running"}, [VOLUME], True),
+        ({}, [VOLUME], True),
+        ({"phase": "Succeeded"}, [VOLUME], False),
+        ({"phase": "Failed"}, [VOLUME], False),
+        ({"phase": "Running"}, [{"name": "data", "emptyDir": {}}], False),
+        ({"phase": "Running"}, None, False),
+    ],
+)
+def test_a_pod_that_has_ended_uses_nothing(status: dict[str, str], volumes: Any, used: bool) -> None:
+    assert uses({"status": status, "spec": {"volumes": volumes}}, "data") is used
+
+
+def test_a_change_of_a_pod_concerns_claims_of_its_namespace_that_wait_to_go() -> None:
+    now = FakeClock().now()
+    claims: Cache[Claim] = Cache()
+    for namespace, name, leaving in (("a", "x", True), ("a", "y", False), ("b", "z", True)):
+        metadata = ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=name,
+            finalizers=(PROTECTION,),
+            deletion_timestamp=now if leaving else None,
+        )
+        claims.put(Claim(metadata=metadata))
+    assert list(waiting_for(claims)(make_pod(namespace="a"))) == [Key("a", "x")]

@@ -1,0 +1,126 @@
+"""Custom resources, from their definition to their end, on a running plane."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from support.servers.plane import Plane, crd, running_plane
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CRD = f"{CRDS}/widgets.example.com"
+WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
+MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[Plane]:
+    async with running_plane() as running:
+        yield running
+
+
+async def define(plane: Plane, **version: Any) -> None:
+    answer = await plane.call("POST", CRDS, crd(**version))
+    assert answer.status == 201, answer.body
+    await plane.until(WIDGETS, 200)
+
+
+def widget(name: str = "w", **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, **more}
+
+
+async def test_definition_is_accepted_and_served(plane: Plane) -> None:
+    await define(plane)
+    status = (await plane.call("GET", CRD)).body["status"]
+    assert {found["type"]: found["status"] for found in status["conditions"]} == {
+        "NamesAccepted": "True",
+        "Established": "True",
+    }
+    assert status["acceptedNames"]["listKind"] == "WidgetList"
+    listed = (await plane.call("GET", "/apis/example.com/v1")).body["resources"]
+    assert [item["name"] for item in listed] == ["widgets"]
+
+
+async def test_objects_are_pruned_and_validated(plane: Plane) -> None:
+    await define(plane)
+    made = await plane.call("POST", WIDGETS, widget(spec={"size": 3, "colour": "red"}))
+    assert (made.status, made.body["spec"]) == (201, {"size": 3})
+    assert made.warnings == ['299 - "unknown field \\"spec.colour\\""']
+    wrong = await plane.call("POST", WIDGETS, widget("v", spec={"size": "big"}))
+    assert (wrong.status, wrong.body["details"]["causes"][0]["field"]) == (422, "spec.size")
+
+
+async def test_kind_must_be_said_and_right(plane: Plane) -> None:
+    await define(plane)
+    assert (await plane.call("POST", WIDGETS, {"metadata": {"name": "w"}})).status == 400
+    other = await plane.call("POST", WIDGETS, {**widget(), "kind": "Gadget"})
+    assert (other.status, other.body["details"]["causes"][0]["message"]) == (
+        422,
+        'Invalid value: "Gadget": must be Widget',
+    )
+
+
+async def test_status_is_apart_when_it_is_a_subresource(plane: Plane) -> None:
+    await define(plane, subresources={"status": {}})
+    made = await plane.call("POST", WIDGETS, widget(spec={"size": 1}, status={"ready": 1}))
+    assert "status" not in made.body
+    patch = {"metadata": {"labels": {"x": "y"}}, "spec": {"size": 9}, "status": {"ready": 1}}
+    changed = (await plane.call("PATCH", f"{WIDGETS}/w/status", patch, media=MERGE)).body
+    assert (changed["spec"], changed["status"]) == ({"size": 1}, {"ready": 1})
+    assert "labels" not in changed["metadata"]
+    assert changed["metadata"]["generation"] == 1
+
+
+async def test_scale_is_where_the_definition_says(plane: Plane) -> None:
+    scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.ready"}
+    await define(plane, subresources={"status": {}, "scale": scale})
+    await plane.call("POST", WIDGETS, widget(spec={"size": 2}))
+    shown = (await plane.call("GET", f"{WIDGETS}/w/scale")).body
+    assert (shown["kind"], shown["spec"], shown["status"]) == ("Scale", {"replicas": 2}, {"replicas": 0})
+    await plane.call("PATCH", f"{WIDGETS}/w/scale", {"spec": {"replicas": 5}}, media=MERGE)
+    assert (await plane.call("GET", f"{WIDGETS}/w")).body["spec"] == {"size": 5}
+    below = await plane.call("PATCH", f"{WIDGETS}/w/scale", {"spec": {"replicas": -1}}, media=MERGE)
+    assert (below.status, below.body["details"]["kind"]) == (422, "Scale")
+
+
+async def test_strategic_patch_is_not_for_custom_resources(plane: Plane) -> None:
+    await define(plane)
+    await plane.call("POST", WIDGETS, widget())
+    media = "application/strategic-merge-patch+json"
+    assert (await plane.call("PATCH", f"{WIDGETS}/w", {}, media=media)).status == 415
+
+
+async def test_deleted_definition_takes_its_objects_with_it(plane: Plane) -> None:
+    await define(plane)
+    await plane.call("POST", WIDGETS, widget())
+    await plane.call("DELETE", CRD)
+    await plane.until(CRD, 404)
+    assert (await plane.call("GET", WIDGETS)).status == 404
+
+
+async def test_definition_waits_for_finalizers_and_takes_nothing_new(plane: Plane) -> None:
+    await define(plane)
+    held = widget()
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    await plane.call("POST", WIDGETS, held)
+    await plane.call("DELETE", CRD)
+    refused = await plane.call("POST", WIDGETS, widget("late"))
+    assert refused.status == 403
+    assert "create not allowed while custom resource definition is terminating" in refused.body["message"]
+    await plane.call("PATCH", f"{WIDGETS}/w", {"metadata": {"finalizers": None}}, media=MERGE)
+    await plane.until(CRD, 404)
+
+
+async def test_second_definition_of_a_kind_is_not_served(plane: Plane) -> None:
+    await define(plane)
+    other = crd()
+    other["metadata"]["name"] = "gadgets.example.com"
+    other["spec"]["names"] = {"plural": "gadgets", "kind": "Widget"}
+    await plane.call("POST", CRDS, other)
+    path = f"{CRDS}/gadgets.example.com"
+    looked_at = await plane.eventually(path, lambda now: bool(now.body["status"]["conditions"]))
+    conditions = looked_at.body["status"]["conditions"]
+    assert {found["type"]: found["status"] for found in conditions} == {
+        "NamesAccepted": "False",
+        "Established": "False",
+    }

@@ -1,0 +1,61 @@
+"""The life of namespaces, on a running plane."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support.servers.plane import Plane, running_plane
+
+SPACES = "/api/v1/namespaces"
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[Plane]:
+    async with running_plane() as running:
+        await running.call("POST", SPACES, {"metadata": {"name": "one"}})
+        yield running
+
+
+async def test_every_cluster_has_the_first_namespaces(plane: Plane) -> None:
+    listed = (await plane.call("GET", SPACES)).body["items"]
+    names = {item["metadata"]["name"] for item in listed}
+    assert names >= {"default", "kube-system", "kube-public", "kube-node-lease"}
+
+
+async def test_service_account_comes_and_comes_back(plane: Plane) -> None:
+    path = f"{SPACES}/one/serviceaccounts/default"
+    first = await plane.until(path, 200)
+    await plane.call("DELETE", path)
+    uid = first.body["metadata"]["uid"]
+    await plane.eventually(path, lambda now: now.status == 200 and now.body["metadata"]["uid"] != uid)
+
+
+async def test_deleted_namespace_takes_everything_with_it(plane: Plane) -> None:
+    await plane.call("POST", f"{SPACES}/one/configmaps", {"metadata": {"name": "a"}})
+    gone = await plane.call("DELETE", f"{SPACES}/one")
+    assert gone.body["status"]["phase"] == "Terminating"
+    await plane.until(f"{SPACES}/one", 404)
+    assert (await plane.call("GET", f"{SPACES}/one/configmaps/a")).status == 404
+
+
+async def test_namespace_waits_for_finalizers_inside_and_takes_nothing_new(plane: Plane) -> None:
+    held = {"metadata": {"name": "a", "finalizers": ["example.com/hold"]}}
+    await plane.call("POST", f"{SPACES}/one/configmaps", held)
+    await plane.call("DELETE", f"{SPACES}/one")
+    refused = await plane.call("POST", f"{SPACES}/one/configmaps", {"metadata": {"name": "b"}})
+    assert (refused.status, refused.body["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
+    media = "application/merge-patch+json"
+    await plane.call("PATCH", f"{SPACES}/one/configmaps/a", {"metadata": {"finalizers": None}}, media=media)
+    await plane.until(f"{SPACES}/one", 404)
+
+
+async def test_own_finalizers_change_through_finalize_alone(plane: Plane) -> None:
+    body = {"metadata": {"name": "one"}, "spec": {"finalizers": ["kubernetes", "example.com/hold"]}}
+    plain = await plane.call("PUT", f"{SPACES}/one", body)
+    assert plain.body["spec"]["finalizers"] == ["kubernetes"]
+    final = await plane.call("PUT", f"{SPACES}/one/finalize", body)
+    assert final.body["spec"]["finalizers"] == ["kubernetes", "example.com/hold"]
+    await plane.call("DELETE", f"{SPACES}/one")
+    body["spec"] = {"finalizers": []}
+    await plane.call("PUT", f"{SPACES}/one/finalize", body)
+    await plane.until(f"{SPACES}/one", 404)

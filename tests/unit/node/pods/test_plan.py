@@ -1,0 +1,187 @@
+"""What the node does about a pod."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from gangline.node.pods.plan import (
+    DEADLINE,
+    Activity,
+    Backoff,
+    Doom,
+    Ended,
+    Observed,
+    Release,
+    Role,
+    Run,
+    Seen,
+    Start,
+    Step,
+    Stop,
+    Waiting,
+    finished,
+    plan,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+GRACE = timedelta(seconds=30)
+
+
+def second(count: float) -> timedelta:
+    return timedelta(seconds=count)
+
+
+def alive(name: str = "main", role: Role = Role.MAIN, *, attempt: int = 0, started: bool = True) -> Seen:
+    run = Run(attempt, started=NOW - second(5))
+    return Seen(name, role, runs=(run,), started=started, ready=started, passed=started)
+
+
+def ended(
+    name: str = "main",
+    code: int = 0,
+    role: Role = Role.MAIN,
+    *,
+    streak: int = 0,
+    lasted: timedelta = timedelta(seconds=1),
+    ago: timedelta = timedelta(),
+) -> Seen:
+    run = Run(streak, streak=streak, started=NOW - ago - lasted, ended=Ended(code, NOW - ago))
+    return Seen(name, role, runs=(run,))
+
+
+def steps(*containers: Seen, policy: str = "Never", **more: object) -> tuple[Step, ...]:
+    return plan(observed(*containers, policy=policy, **more)).steps
+
+
+def observed(*containers: Seen, policy: str = "Never", **more: object) -> Observed:
+    return msgspec.structs.replace(Observed(containers, NOW, policy), **more)
+
+
+def test_every_main_container_starts_at_once() -> None:
+    assert steps(Seen("a"), Seen("b")) == (Start("a", 0, 0), Start("b", 0, 0))
+
+
+def test_nothing_starts_before_the_volumes_are_there() -> None:
+    assert steps(Seen("a"), prepared=False) == ()
+
+
+def test_what_is_under_way_is_not_asked_for_again() -> None:
+    assert steps(Seen("a", activity=Activity.STARTING)) == ()
+    stopping = msgspec.structs.replace(alive("a"), activity=Activity.STOPPING)
+    assert steps(stopping, stop_by=NOW) == ()
+
+
+def test_init_containers_come_one_after_the_other() -> None:
+    first, second_, main = Seen("1", Role.INIT), Seen("2", Role.INIT), Seen("main")
+    assert steps(first, second_, main) == (Start("1", 0, 0),)
+    assert steps(alive("1", Role.INIT), second_, main) == ()
+    assert steps(ended("1", 0, Role.INIT), second_, main) == (Start("2", 0, 0),)
+    done = (ended("1", 0, Role.INIT), ended("2", 0, Role.INIT))
+    assert steps(*done, main) == (Start("main", 0, 0),)
+
+
+def test_a_failed_init_container_ends_a_pod_that_never_restarts() -> None:
+    failed = observed(ended("1", 1, Role.INIT), Seen("main"))
+    assert finished(failed)
+    assert plan(failed).steps == ()
+
+
+def test_a_failed_init_container_is_started_again_otherwise() -> None:
+    assert steps(ended("1", 1, Role.INIT), Seen("main"), policy="Always") == (Start("1", 1, 1),)
+
+
+def test_a_sidecar_makes_way_once_it_has_started() -> None:
+    assert steps(alive("side", Role.SIDECAR, started=False), Seen("main")) == ()
+    assert steps(alive("side", Role.SIDECAR), Seen("main")) == (Start("main", 0, 0),)
+
+
+def test_a_sidecar_that_never_started_does_not_make_way_by_crashing() -> None:
+    crashed = ended("side", 1, Role.SIDECAR, streak=3, ago=timedelta(hours=1))
+    assert steps(crashed, Seen("main")) == (Start("side", 4, 4),)
+
+
+def test_a_sidecar_is_restarted_beside_running_containers() -> None:
+    crashed = msgspec.structs.replace(ended("side", 0, Role.SIDECAR), passed=True)
+    assert steps(crashed, alive(), policy="Never") == (Start("side", 1, 1),)
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "again"),
+    [
+        ("Always", 0, True),
+        ("Always", 1, True),
+        ("OnFailure", 0, False),
+        ("OnFailure", 1, True),
+        ("Never", 0, False),
+        ("Never", 1, False),
+    ],
+)
+def test_restart_policy_decides(policy: str, code: int, again: bool) -> None:
+    assert steps(ended(code=code), policy=policy) == ((Start("main", 1, 1),) if again else ())
+    assert finished(observed(ended(code=code), policy=policy)) is not again
+
+
+@pytest.mark.parametrize(
+    ("streak", "delay"), [(0, 0), (1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (50, 300)]
+)
+def test_back_off_doubles_to_five_minutes(streak: int, delay: int) -> None:
+    crashed = observed(ended(code=1, streak=streak), policy="Always")
+    decided = plan(crashed)
+    assert decided.wake_after == (second(delay) if delay else None)
+    later = msgspec.structs.replace(crashed, now=NOW + second(delay))
+    assert plan(later).steps == (Start("main", streak + 1, streak + 1),)
+
+
+def test_back_off_starts_anew_after_ten_minutes_of_running() -> None:
+    long = ended(code=1, streak=7, lasted=timedelta(minutes=10))
+    assert steps(long, policy="Always") == (Start("main", 8, 1),)
+    assert Backoff().scaled(0.1).delay(Run(3, streak=1, started=NOW, ended=Ended(1, NOW))) == second(1)
+
+
+def test_what_cannot_start_is_tried_again_in_time() -> None:
+    held = Seen("main", waiting=Waiting("CreateContainerConfigError", "no", NOW + second(2)))
+    assert plan(observed(held)).wake_after == second(2)
+    assert steps(held, now=NOW + second(2)) == (Start("main", 0, 0),)
+
+
+def test_an_unhealthy_container_is_stopped() -> None:
+    sick = msgspec.structs.replace(alive(), unhealthy="Liveness probe failed")
+    assert steps(sick) == (Stop("main", GRACE, "Liveness probe failed"),)
+
+
+def test_sidecars_are_stopped_last_first_when_the_work_is_done() -> None:
+    one, two = alive("1", Role.SIDECAR), alive("2", Role.SIDECAR)
+    assert steps(one, two, ended()) == (Stop("2", GRACE),)
+    assert steps(one, ended("2", 0, Role.SIDECAR), ended()) == (Stop("1", GRACE),)
+
+
+def test_deletion_stops_all_then_sidecars_then_releases() -> None:
+    side = alive("side", Role.SIDECAR)
+    by = NOW + second(7)
+    assert steps(side, alive("a"), alive("b"), stop_by=by) == (Stop("a", second(7)), Stop("b", second(7)))
+    assert steps(side, ended("a"), ended("b"), stop_by=by) == (Stop("side", second(7)),)
+    gone = ended("side", 0, Role.SIDECAR)
+    assert steps(gone, ended("a"), ended("b"), stop_by=by) == (Release(),)
+    assert steps(Seen("a"), stop_by=by) == (Release(),)
+
+
+def test_a_container_that_is_starting_holds_the_release() -> None:
+    assert steps(Seen("a", activity=Activity.STARTING), stop_by=NOW) == ()
+
+
+def test_deadline_ends_the_pod() -> None:
+    seen = observed(alive(), policy="Always", since=NOW - second(9), deadline=second(10))
+    assert plan(seen).wake_after == second(1)
+    late = plan(msgspec.structs.replace(seen, now=NOW + second(1)))
+    assert (late.doom, late.steps) == (DEADLINE, (Stop("main", GRACE),))
+    again = msgspec.structs.replace(seen, now=NOW + second(1), containers=(ended(code=143),))
+    assert plan(again).steps == ()
+
+
+def test_an_evicted_pod_is_not_started_again() -> None:
+    assert steps(ended(code=137), policy="Always", doom=Doom("Evicted", "too large")) == ()
+
+
+def test_a_pod_that_was_over_stays_over() -> None:
+    assert steps(ended(code=1), policy="Always", over=True) == ()

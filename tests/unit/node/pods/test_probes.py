@@ -1,0 +1,97 @@
+"""Probes and hooks."""
+
+import asyncio
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from gangline.api.meta import JSON
+from gangline.base.clock import SystemClock
+from gangline.node.pods.probes import Counter, Target, attempt, probing
+from gangline.node.ports import bound
+from gangline.node.types import Action, Probe
+from gangline.testing.clock import FakeClock, settle
+
+
+async def tried(tmp_path: Path, ports: dict[str, int] | None = None, **action: JSON) -> str:
+    target = Target(dict(os.environ), tmp_path, ports or {})
+    return await attempt(msgspec.convert(action, Action), target, timedelta(seconds=10), SystemClock())
+
+
+async def test_a_command_passes_by_its_exit_code(tmp_path: Path) -> None:
+    assert await tried(tmp_path, exec={"command": ["true"]}) == ""
+    assert await tried(tmp_path, exec={"command": ["sh", "-c", "echo bad; exit 1"]}) == "bad\n"
+    assert "not found" in await tried(tmp_path, exec={"command": ["no-such-program"]})
+
+
+async def test_a_command_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+    action = msgspec.convert({"exec": {"command": ["sleep", "99"]}}, Action)
+    target = Target(dict(os.environ), tmp_path)
+    assert await attempt(action, target, timedelta(seconds=0.1), SystemClock()) == "timed out after 0.1s"
+
+
+async def test_http_passes_from_200_to_399(tmp_path: Path) -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=int(request.path[1:]), headers={"Location": "/500"})
+
+    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = runner.addresses[0][1]
+        for status, message in ((200, ""), (302, ""), (404, "HTTP probe failed with statuscode: 404")):
+            assert (
+                await tried(tmp_path, {"web": port}, httpGet={"port": "web", "path": f"/{status}"}) == message
+            )
+    finally:
+        await runner.cleanup()
+    assert "Get" in await tried(tmp_path, httpGet={"port": port})
+
+
+async def test_tcp_passes_when_somebody_listens(tmp_path: Path) -> None:
+    listening = bound(0)
+    listening.listen()
+    port = listening.getsockname()[1]
+    assert await tried(tmp_path, tcpSocket={"port": port}) == ""
+    # The address book may have given the pod another port than it wrote.
+    assert await tried(tmp_path, {"2222": port}, tcpSocket={"port": 2222}) == ""
+    listening.close()
+    assert "Connect call failed" in await tried(tmp_path, tcpSocket={"port": port})
+
+
+async def test_an_unknown_port_name_fails(tmp_path: Path) -> None:
+    assert await tried(tmp_path, tcpSocket={"port": "9x"}) != ""
+
+
+@pytest.mark.parametrize(
+    ("results", "states"),
+    [
+        ("+", [True]),
+        ("---", [None, None, False]),
+        ("--+--", [None, None, True, None, None]),
+        ("----", [None, None, False, False]),
+    ],
+)
+def test_thresholds(results: str, states: list[bool | None]) -> None:
+    counter = Counter(success=1, failure=3)
+    assert [counter.take(passed=each == "+") for each in results] == states
+
+
+async def test_probes_wait_and_repeat_by_the_clock(tmp_path: Path) -> None:
+    clock = FakeClock()
+    told: list[bool] = []
+    probe = msgspec.convert({"sleep": {"seconds": 0}, "initialDelaySeconds": 5, "periodSeconds": 10}, Probe)
+    async with asyncio.TaskGroup() as group:
+        target = Target({}, tmp_path)
+        task = group.create_task(probing(probe, target, clock, lambda well, _: told.append(well)))
+        await settle()
+        assert told == []
+        await clock.advance(timedelta(seconds=5))
+        assert told == [True]
+        await clock.advance(timedelta(seconds=20))
+        assert told == [True] * 3
+        task.cancel()

@@ -1,0 +1,208 @@
+"""Statuses are written until the API has them; the node keeps saying that it lives."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import msgspec
+
+from gangline.api.core import Node, Pod
+from gangline.api.meta import JSON
+from gangline.api.quantity import Quantity
+from gangline.kube.transport.api import Request, Response
+from gangline.node.node_status import NOT_READY, UNREACHABLE, Registration, node_body
+from gangline.node.pods.status_writer import StatusWriter, let_go
+from gangline.node.settings import NodeSettings
+from gangline.testing.clock import FakeClock, settle
+from support.servers.node_api import NodeApi, key, pod_body
+
+
+@asynccontextmanager
+async def writing(api: NodeApi, clock: FakeClock) -> AsyncIterator[StatusWriter]:
+    pod = await api.client(clock).create(Pod, pod_body("p", "true"))
+    writer = StatusWriter(api.client(clock), pod, clock)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(writer.run())
+        yield writer
+        task.cancel()
+
+
+def status(phase: str) -> JSON:
+    return {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+async def test_a_status_is_written_once() -> None:
+    api = NodeApi()
+    async with writing(api, FakeClock()) as writer:
+        writer.want(status("Running"))
+        await writer.flushed()
+        writer.want(status("Running"))
+        await writer.flushed()
+        await settle()
+    assert len(api.log) == 2
+    assert api.pod("p")["status"]["phase"] == "Running"
+
+
+async def test_while_the_api_is_away_only_the_newest_is_kept() -> None:
+    api, clock = NodeApi(), FakeClock()
+    async with writing(api, clock) as writer:
+        api.down = True
+        writer.want(status("Running"))
+        await settle()
+        writer.want(status("Failed"))
+        await clock.advance(timedelta(minutes=1))
+        api.down = False
+        await clock.advance(timedelta(seconds=10))
+        await writer.flushed()
+    assert [each.get("phase") for each in api.statuses("p")] == ["Pending", "Failed"]
+
+
+async def test_somebody_elses_change_is_not_lost() -> None:
+    api, clock = NodeApi(), FakeClock()
+    async with writing(api, clock) as writer:
+        theirs = {"type": "PodScheduled", "status": "True"}
+        await api.client().patch(Pod, key("p"), {"status": {"conditions": [theirs]}}, subresource="status")
+        writer.want(status("Running"))
+        await writer.flushed()
+    assert [each["type"] for each in api.pod("p")["status"]["conditions"]] == ["Ready", "PodScheduled"]
+
+
+async def test_a_pod_that_is_gone_needs_no_status() -> None:
+    api, clock = NodeApi(), FakeClock()
+    async with writing(api, clock) as writer:
+        await api.client().delete(Pod, key("p"), grace=timedelta())
+        await api.client().create(Pod, pod_body("p", "true"))
+        writer.want(status("Running"))
+        await writer.flushed()
+        assert writer.gone
+    assert api.pod("p")["status"]["phase"] == "Pending"
+
+
+async def test_letting_go_waits_for_the_api_and_spares_a_namesake() -> None:
+    api, clock = NodeApi(), FakeClock()
+    pod = await api.client(clock).create(Pod, pod_body("p", "true"))
+    api.down = True
+    async with asyncio.TaskGroup() as group:
+        group.create_task(let_go(api.client(clock), key("p"), pod.metadata.uid, clock))
+        await clock.advance(timedelta(seconds=5))
+        api.down = False
+        await clock.advance(timedelta(seconds=10))
+    assert api.objects == {}
+    await api.client(clock).create(Pod, pod_body("p", "true"))
+    await let_go(api.client(clock), key("p"), pod.metadata.uid, clock)
+    assert api.pod("p")
+
+
+async def test_the_node_says_that_it_lives_and_survives_an_outage() -> None:
+    api, clock = NodeApi(), FakeClock()
+    capacity = {"cpu": Quantity.of("2"), "nvidia.com/gpu": Quantity.of("4")}
+    registration = Registration(api.client(clock), capacity, NodeSettings(), clock)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(registration.run())
+        await settle()
+        first = api.objects["leases", "kube-node-lease", "local"]["spec"]["renewTime"]
+        node = api.objects["nodes", "", "local"]
+        assert node["status"]["capacity"] == {"cpu": "2", "nvidia.com/gpu": "4"}
+        await clock.advance(timedelta(seconds=10))
+        assert api.objects["leases", "kube-node-lease", "local"]["spec"]["renewTime"] > first
+        # Between two statuses only the lease is written.
+        assert api.objects["nodes", "", "local"] == node
+        api.down = True
+        await clock.advance(timedelta(minutes=1))
+        api.down = False
+        await clock.advance(timedelta(seconds=10))
+        assert api.objects["nodes", "", "local"] != node
+        ready = {each["type"]: each for each in api.objects["nodes", "", "local"]["status"]["conditions"]}[
+            "Ready"
+        ]
+        assert ready["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+        task.cancel()
+
+
+async def test_a_node_that_is_born_tainted_is_untainted_once_ready_and_keeps_other_taints() -> None:
+    api, clock = NodeApi(), FakeClock()
+    client = api.client(clock)
+    body = node_body("local")
+    other = {"key": "mine", "effect": "NoSchedule"}
+    body["spec"] = {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}, other]}
+    await client.create(Node, body)
+    registration = Registration(client, {"cpu": Quantity.of("2")}, NodeSettings(), clock)
+    await registration.beat()
+    assert api.objects["nodes", "", "local"]["spec"]["taints"] == [other]
+
+
+async def test_annotations_are_there_before_the_status_that_follows_them() -> None:
+    api, clock = NodeApi(), FakeClock()
+    async with writing(api, clock) as writer:
+        api.down = True
+        writer.want(status("Running"))
+        await settle()
+        writer.mark("progress", "9 of 9")
+        writer.want(status("Succeeded"))
+        api.down = False
+        await clock.advance(timedelta(seconds=10))
+        await writer.flushed()
+    bodies = [body for _, _, _, body in api.log]
+    ends = [body for body in bodies if body.get("status", {}).get("phase") == "Succeeded"]
+    assert ends
+    assert all(body["metadata"]["annotations"]["progress"] == "9 of 9" for body in ends)
+
+
+async def test_an_annotation_alone_writes_no_status() -> None:
+    api = NodeApi()
+    async with writing(api, FakeClock()) as writer:
+        writer.mark("progress", "1")
+        await writer.flushed()
+        writer.mark("progress", "2")
+        await writer.flushed()
+    assert api.pod("p")["metadata"]["annotations"] == {"progress": "2"}
+    assert len(api.statuses("p")) == 1
+
+
+class Guarded(NodeApi):
+    """An API in which a node may write statuses, and nothing else."""
+
+    async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
+        if request.method == "PATCH" and not request.path.endswith("/status"):
+            body = {"kind": "Status", "message": "not for nodes", "reason": "Forbidden", "code": 403}
+            return Response(403, msgspec.json.encode(body))
+        return await super().send(request, timeout=timeout)
+
+
+async def test_a_node_that_may_not_annotate_still_writes_the_status() -> None:
+    api = Guarded()
+    async with writing(api, FakeClock()) as writer:
+        writer.mark("progress", "1")
+        writer.want(status("Running"))
+        await writer.flushed()
+    assert api.pod("p")["status"]["phase"] == "Running"
+    assert "annotations" not in api.pod("p")["metadata"]
+
+
+async def test_a_lost_node_is_unknown_and_takes_nobody_until_it_is_back() -> None:
+    api, clock = NodeApi(), FakeClock()
+    registration = Registration(api.client(clock), {"cpu": Quantity.of("2")}, NodeSettings(), clock)
+
+    def ready() -> str:
+        found = api.objects["nodes", "", "local"]["status"]["conditions"]
+        status: str = next(each["status"] for each in found if each["type"] == "Ready")
+        return status
+
+    def taints() -> set[str]:
+        spec = api.objects["nodes", "", "local"]["spec"]
+        return {taint["key"] for taint in spec.get("taints") or ()}
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(registration.run())
+        await settle()
+        renewed = api.objects["leases", "kube-node-lease", "local"]["spec"]["renewTime"]
+        registration.lose(timedelta(seconds=25))
+        await settle()
+        assert (ready(), taints()) == ("Unknown", {UNREACHABLE})
+        await clock.advance(timedelta(seconds=20))
+        assert api.objects["leases", "kube-node-lease", "local"]["spec"]["renewTime"] == renewed
+        await clock.advance(timedelta(seconds=6))
+        assert (ready(), taints()) == ("True", set())
+        assert api.objects["leases", "kube-node-lease", "local"]["spec"]["renewTime"] > renewed
+        task.cancel()

@@ -1,0 +1,31 @@
+"""A folder of each job's own, told to its programs."""
+
+from pathlib import Path
+
+import msgspec
+
+from gangline.node.runtime.artifacts import folder_of
+from gangline.node.types import RunPod
+
+
+def pod(**labels: str) -> RunPod:
+    named = {name.replace("_", "-"): value for name, value in labels.items()}
+    labelled = {f"training.kubeflow.org/{name}": value for name, value in named.items()}
+    return msgspec.convert({"metadata": {"name": "p", "namespace": "team", "labels": labelled}}, RunPod)
+
+
+def test_it_is_made_for_the_job_of_a_pod(tmp_path: Path) -> None:
+    found = folder_of(tmp_path / "{namespace}" / "{job}", pod(job_name="bert"))
+    assert found == tmp_path / "team" / "bert"
+    assert found.is_dir()
+    assert folder_of(tmp_path / "{namespace}" / "{job}", pod(job_name="bert")) == found
+
+
+def test_a_pod_of_no_job_has_none(tmp_path: Path) -> None:
+    assert folder_of(tmp_path / "{job}", pod()) is None
+    assert folder_of(None, pod(job_name="bert")) is None
+
+
+def test_where_it_cannot_be_made_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert folder_of(tmp_path / "file" / "{job}", pod(job_name="bert")) is None

@@ -1,0 +1,233 @@
+"""Real processes under their shim."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gangline.api.meta import Key
+from gangline.base.clock import SystemClock
+from gangline.node.checkpoint import Note, Record, RunFiles, StateFolder
+from gangline.node.logs import entries
+from gangline.node.runtime.process import ProcessSpec, StartFailed, Supervised, adopt, begun, launch
+
+CLOCK = SystemClock()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> RunFiles:
+    return RunFiles(tmp_path / "run", 0)
+
+
+async def started(
+    files: RunFiles, *command: str, folder: Path | None = None, size: int = 2**20, count: int = 5
+) -> Supervised:
+    where = folder or files.folder.parent
+    spec = ProcessSpec(command, dict(os.environ), where, max_log_bytes=size, max_log_files=count)
+    return await launch(spec, Record(f"id-{files.attempt}-{os.getpid()}", files.attempt), files, CLOCK)
+
+
+async def finished(files: RunFiles, *command: str, size: int = 2**20, count: int = 5) -> int:
+    process = await started(files, *command, size=size, count=count)
+    async with asyncio.timeout(60):
+        await process.ended()
+    said = files.ended()
+    assert said is not None
+    return said.code
+
+
+async def until(file: Path) -> str:
+    """What a process writes for us."""
+    async with asyncio.timeout(60):
+        while not (text := written(file)):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return text
+
+
+def written(file: Path) -> str:
+    return file.read_text().strip() if file.exists() else ""
+
+
+def reap() -> None:
+    """A shim that was abandoned is still our child."""
+    os.waitpid(-1, 0)
+
+
+def living(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", -9)])
+async def test_the_exit_code_is_written_down(files: RunFiles, script: str, code: int) -> None:
+    assert await finished(files, "sh", "-c", script) == code
+    assert not files.alive()
+
+
+async def test_output_is_kept_in_cri_lines(files: RunFiles) -> None:
+    await finished(files, "sh", "-c", "echo out; echo err >&2; printf tail")
+    found = [(entry.stream, entry.whole, entry.text) for entry in entries(files.log)]
+    assert (b"stderr", True, b"err") in found
+    assert [each for each in found if each[0] == b"stdout"] == [
+        (b"stdout", True, b"out"),
+        (b"stdout", False, b"tail"),
+    ]
+
+
+async def test_a_long_line_is_cut_and_whole_again(files: RunFiles) -> None:
+    await finished(files, "sh", "-c", "head -c 50000 /dev/zero | tr '\\0' x; echo; echo next")
+    found = list(entries(files.log))
+    assert [entry.whole for entry in found] == [False, False, False, True, True]
+    assert len(b"".join(entry.text for entry in found[:4])) == 50000
+
+
+async def test_logs_are_rotated(files: RunFiles) -> None:
+    script = "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done"
+    await finished(files, "sh", "-c", script, size=20_000, count=3)
+    names = sorted(file.name for file in files.folder.glob("*.log*"))
+    assert names == ["0.log", "0.log.1", "0.log.2"]
+    assert all(file.stat().st_size <= 20_000 + 70_000 for file in files.folder.glob("*.log*"))
+    assert list(entries(files.log))[-1].text == b"line 1999"
+
+
+async def test_a_missing_command_is_told_before_anything_starts(files: RunFiles) -> None:
+    with pytest.raises(StartFailed, match="executable file not found in"):
+        await started(files, "no-such-program")
+    assert files.record() is None
+
+
+async def test_what_cannot_be_executed_is_told(files: RunFiles, tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("text")
+    with pytest.raises(StartFailed, match="Permission denied"):
+        await started(files, "./plain")
+    with pytest.raises(StartFailed, match=r"nowhere: No such file"):
+        await started(files, "true", folder=tmp_path / "nowhere")
+    assert not files.alive()
+
+
+async def test_terminate_reaches_the_whole_group(files: RunFiles, tmp_path: Path) -> None:
+    script = f"trap : TERM; sh -c 'trap \"echo child > {tmp_path}/child; exit\" TERM; echo up > {tmp_path}/up; while :; do sleep 0.02; done' & wait; wait"
+    process = await started(files, "sh", "-c", script)
+    await until(tmp_path / "up")
+    process.terminate()
+    await process.ended()
+    assert await until(tmp_path / "child") == "child"
+
+
+async def test_what_left_the_session_is_killed_with_the_container(files: RunFiles, tmp_path: Path) -> None:
+    script = f"setsid sh -c 'echo $$ > {tmp_path}/stray; sleep 99' & while [ ! -s {tmp_path}/stray ]; do sleep 0.01; done"
+    await finished(files, "sh", "-c", script)
+    assert not living(int(await until(tmp_path / "stray")))
+
+
+async def test_another_node_adopts_what_lives(files: RunFiles, tmp_path: Path) -> None:
+    first = await started(files, "sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; exit 6")
+    first.abandon()
+    second = adopt(RunFiles(files.folder, 0), CLOCK)
+    assert second is not None
+    assert second.pid == first.pid
+    (tmp_path / "go").touch()
+    async with asyncio.timeout(60):
+        await second.ended()
+    said = files.ended()
+    assert said is not None
+    assert said.code == 6
+    assert adopt(files, CLOCK) is None
+    reap()
+
+
+async def test_adopted_processes_can_be_killed(files: RunFiles) -> None:
+    (await started(files, "sh", "-c", "trap '' TERM; sleep 99 & wait; wait")).abandon()
+    process = adopt(files, CLOCK)
+    assert process is not None
+    process.kill()
+    async with asyncio.timeout(60):
+        await process.ended()
+    said = files.ended()
+    assert said is not None
+    assert said.code == -9
+    reap()
+
+
+async def test_a_lock_without_a_process_is_a_shim_at_work(files: RunFiles) -> None:
+    files.begin(Record("id", 0))
+    lock = files.lock()
+    assert files.alive()
+    assert adopt(files, CLOCK) is None
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(begun(files, CLOCK))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        os.close(lock)
+    assert not files.alive()
+
+
+def test_records_are_read_back(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    folder = state.pod(Key("ns", "some-pod"), "1-2-3")
+    folder.of("main", 3).begin(Record("id", 3, 2, {"nvidia.com/gpu": (1,)}))
+    (found,) = state.pods()
+    assert (found.key, found.uid, list(found.containers())) == (Key("ns", "some-pod"), "1-2-3", ["main"])
+    (run,) = found.runs("main")
+    assert run.record() == Record("id", 3, 2, {"nvidia.com/gpu": (1,)})
+    run.explain(Note("OOMKilled"))
+    run.explain(Note("Later"))
+    assert run.note() == Note("OOMKilled")
+    run.forget()
+    assert found.runs("main") == []
+
+
+REPORTS = """
+import sys, time
+for number in range(1000):
+    print('{"progress": {"step": %d}}' % number)
+sys.stdout.write('{"progress": {"step"')
+sys.stdout.flush()
+time.sleep(0.05)
+print(': 1000}}')
+print('{"other": "progress"}', file=sys.stderr)
+print('no "progress" here')
+"""
+
+
+async def test_the_newest_report_of_progress_is_kept_apart(files: RunFiles) -> None:
+    assert await finished(files, sys.executable, "-S", "-c", REPORTS) == 0
+    assert files.progress.read_text() == '{"progress": {"step": 1000}}'
+    assert sum(1 for _ in entries(files.log)) == 1003
+
+
+async def test_a_report_is_there_while_its_program_goes_on(files: RunFiles) -> None:
+    script = (
+        'echo \'{"progress": {"step": 1}}\'; sleep 0.1; echo \'{"progress": {"step": 2}}\'; exec sleep 600'
+    )
+    process = await started(files, "sh", "-c", script)
+    async with asyncio.timeout(60):
+        while written(files.progress) != '{"progress": {"step": 2}}':  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    process.kill()
+    await process.ended()
+
+
+async def test_a_program_without_reports_has_no_file_of_them(files: RunFiles) -> None:
+    await finished(files, "echo", "hello")
+    assert not files.progress.exists()
+
+
+async def test_a_frozen_process_stands_still_and_goes_on(files: RunFiles) -> None:
+    process = await started(files, "sleep", "600")
+    process.freeze(frozen=True)
+    async with asyncio.timeout(60):
+        while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    process.freeze(frozen=False)
+    async with asyncio.timeout(60):
+        while psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    process.kill()
+    await process.ended()
+    process.freeze(frozen=True)

@@ -1,0 +1,189 @@
+"""Capacity, devices, memory, images."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gangline.api.quantity import Quantity, QuantityError
+from gangline.base.errors import InputError
+from gangline.node.resources import (
+    Cgroup,
+    Devices,
+    exceeding,
+    machine_capacity,
+    memory_of,
+    parse_capacity,
+)
+from gangline.node.runtime.images import Images, check_command, matches
+from gangline.node.runtime.process import StartFailed
+
+
+def test_capacity_is_the_machines_and_what_is_declared(tmp_path: Path) -> None:
+    found = machine_capacity({"nvidia.com/gpu": "4", "cpu": "64"}, tmp_path / "not" / "there")
+    assert found["nvidia.com/gpu"] == Quantity.of("4")
+    assert found["cpu"] == Quantity.of("64")
+    assert found["memory"] > Quantity.of("100Mi")
+    assert str(found["memory"]).endswith("i")
+
+
+def test_capacity_is_written_as_name_and_amount() -> None:
+    assert parse_capacity(["nvidia.com/gpu=4", "cpu=2"]) == {"nvidia.com/gpu": "4", "cpu": "2"}
+    with pytest.raises(InputError, match="write NAME=AMOUNT"):
+        parse_capacity(["gpu"])
+    with pytest.raises(QuantityError, match="gpu"):
+        parse_capacity(["gpu=many"])
+    with pytest.raises(InputError, match="--capacity cpu=-1: is less than nothing"):
+        parse_capacity(["cpu=-1"])
+    with pytest.raises(InputError, match=r"--capacity nvidia.com/gpu=1\.5: there is no part of a device"):
+        parse_capacity(["nvidia.com/gpu=1.5"])
+
+
+def test_devices_are_given_out_once_and_come_back() -> None:
+    devices = Devices({"nvidia.com/gpu": "3"})
+    first = devices.take({"nvidia.com/gpu": "2", "memory": "1Gi"})
+    assert first == {"nvidia.com/gpu": (0, 1)}
+    assert devices.take({"nvidia.com/gpu": "2"}) is None
+    devices.give_back(first)
+    assert devices.take({"nvidia.com/gpu": "3"}) == {"nvidia.com/gpu": (0, 1, 2)}
+
+
+def test_adopted_devices_are_not_given_out() -> None:
+    devices = Devices({"nvidia.com/gpu": "3"})
+    devices.claim({"nvidia.com/gpu": (1,)})
+    assert devices.take({"nvidia.com/gpu": "2"}) == {"nvidia.com/gpu": (0, 2)}
+
+
+def test_who_asks_for_no_device_sees_none() -> None:
+    devices = Devices({"nvidia.com/gpu": "3"})
+    assert devices.variables({"nvidia.com/gpu": (0, 2)}) == {"CUDA_VISIBLE_DEVICES": "0,2"}
+    assert devices.variables({}) == {"CUDA_VISIBLE_DEVICES": ""}
+    assert Devices({}).variables({}) == {}
+
+
+def test_memory_counts_descendants() -> None:
+    inner = "x = bytearray(60_000_000); print(1, flush=True); input()"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
+        assert memory_of([process.pid])[process.pid] > 60_000_000
+        assert exceeding({process.pid: 50_000_000})[process.pid] > 50_000_000
+        assert exceeding({process.pid: 500_000_000}) == {}
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+
+def test_memory_shared_with_children_is_counted_once() -> None:
+    """A loader whose forked workers share its data is not above its limit."""
+    script = (
+        "import os, sys\nx = bytearray(100_000_000)\n"
+        "pids = []\n"
+        "for _ in range(3):\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        sys.stdin.read(); os._exit(0)\n"
+        "    pids.append(pid)\n"
+        "print(1, flush=True)\nsys.stdin.read()\n[os.waitpid(pid, 0) for pid in pids]\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert memory_of([process.pid])[process.pid] > 300_000_000
+        assert exceeding({process.pid: 250_000_000}) == {}
+
+
+def test_a_process_that_is_gone_has_no_memory() -> None:
+    assert memory_of([2**22 + 1]) == {2**22 + 1: 0}
+
+
+def test_a_cgroup_of_version_2(tmp_path: Path) -> None:
+    group = Cgroup(tmp_path, "c")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "memory.oom.group").touch()
+    assert group.make(1024) == tmp_path / "c" / "cgroup.procs"
+    assert (tmp_path / "c" / "memory.max").read_text() == "1024"
+    assert (tmp_path / "c" / "memory.oom.group").read_text() == "1"
+    assert not group.killed()
+    (tmp_path / "c" / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
+    assert group.killed()
+    group.remove()
+
+
+def test_a_cgroup_of_version_1(tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "memory.limit_in_bytes").touch()
+    (tmp_path / "c" / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    group = Cgroup(tmp_path, "c")
+    group.make(2048)
+    assert (tmp_path / "c" / "memory.limit_in_bytes").read_text() == "2048"
+    assert group.killed()
+
+
+# Images
+
+
+@pytest.mark.parametrize(
+    ("pattern", "image", "same"),
+    [
+        ("a/b:1", "a/b:1", True),
+        ("a/b", "a/b:1", True),
+        ("b", "host:5000/a/b:1", True),
+        ("a/b", "a/b@sha256:00", True),
+        ("*mnist*", "x/tf-mnist-summaries:latest", True),
+        ("a/b:1", "a/b:2", False),
+        ("b", "a/bc", False),
+    ],
+)
+def test_images_are_matched_with_or_without_tag_and_registry(pattern: str, image: str, same: bool) -> None:
+    assert matches(pattern, image) is same
+
+
+def test_a_mapping_gives_environment_and_folders(tmp_path: Path) -> None:
+    file = tmp_path / "images.yaml"
+    file.write_text("a/b:\n  environment: ./env\n  path: [bin]\n  paths: {/var/code: ./src}\n")
+    image = Images.load(file).of("a/b:latest")
+    assert image.path == (str(tmp_path / "bin"), str(tmp_path / "env" / "bin"))
+    assert image.env == {"VIRTUAL_ENV": str(tmp_path / "env")}
+    assert image.folders == {"/var/code": tmp_path / "src"}
+
+
+def test_an_unknown_image_gets_our_interpreter_and_one_notice(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    images = Images()
+    assert images.of("x").path == (os.path.dirname(sys.executable),)  # noqa: PTH120
+    images.of("x")
+    assert [record.getMessage() for record in caplog.records] == [
+        "image is not pulled, processes use this machine"
+    ]
+
+
+def test_a_wrong_mapping_is_one_line_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "images.yaml"
+    file.write_text("a:\n  path: 3\n")
+    with pytest.raises(InputError, match=r"images.yaml:2: a.path"):
+        Images.load(file)
+    with pytest.raises(InputError, match="No such file"):
+        Images.load(tmp_path / "no.yaml")
+
+
+def test_a_file_that_only_the_image_has_is_told_with_the_remedy(tmp_path: Path) -> None:
+    image = Images().of("x")
+    with pytest.raises(StartFailed, match=r"/opt/no/train\.py exists only in the image; map it"):
+        check_command(("python", "-u", "/opt/no/train.py"), image, tmp_path)
+    with pytest.raises(StartFailed, match="/opt/no/bin exists only in the image; map it"):
+        check_command(("/opt/no/bin",), image, tmp_path)
+    with pytest.raises(StartFailed, match="names no command"):
+        check_command((), image, tmp_path)
+    (tmp_path / "train.py").touch()
+    check_command(("python", "train.py"), image, tmp_path)
+    check_command(("python", "-c", "print(1)"), image, tmp_path)

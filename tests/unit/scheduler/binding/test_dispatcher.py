@@ -1,0 +1,133 @@
+"""What is told when decisions are carried out."""
+
+from datetime import timedelta
+from typing import Any
+
+from gangline.api.core import PriorityClass
+from gangline.api.meta import ObjectMeta
+from gangline.api.scheduler_views import Pod
+from gangline.api.scheduling import PodGroup, Queue, QueueSpec
+from gangline.runtime.informer import Delta
+from gangline.scheduler.binding.dispatcher import Carrier
+from gangline.scheduler.cache.cache import World
+from gangline.scheduler.cycle.cycle import schedule
+from gangline.scheduler.metrics import Uncounted
+from gangline.scheduler.settings import SchedulerSettings
+from gangline.scheduler.types.cycle import Policy
+from gangline.testing.clock import FakeClock
+from support.builders.gang_pods import START, group, node, pod
+
+
+class Told:
+    """A recorder that keeps what it is given: object and reason to words."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, str, str]] = []
+
+    def record(self, regarding: Any, kind: str, reason: str, note: str, action: str) -> None:
+        self.notes.append((regarding.metadata.name, reason, note))
+
+    def of(self, reason: str) -> dict[str, str]:
+        return {name: note for name, found, note in self.notes if found == reason}
+
+
+class Office:
+    """A world of one node with four places, and one who carries out what is decided in it."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self.world = World(SchedulerSettings(), changed=lambda: None)
+        self.world.node(Delta(None, node("a", cpu="4")))
+        self.world.priority_class(Delta(None, PriorityClass(metadata=ObjectMeta(name="high"), value=9)))
+        nobody: Any = None
+        recorder: Any = self.told
+        self.carrier = Carrier(
+            nobody,
+            FakeClock(START),
+            self.world,
+            recorder,
+            SchedulerSettings(),
+            Uncounted(),
+            again=lambda: None,
+        )
+
+    def queue(self, name: str, weight: int) -> None:
+        found = Queue(metadata=ObjectMeta(name=name), spec=QueueSpec(weight=weight))
+        self.world.queue(Delta(None, found))
+
+    def gang(self, found: PodGroup, count: int, **given: Any) -> None:
+        name = found.metadata.name
+        pods: list[Pod] = [
+            pod(f"{name}-{number}", name, role="worker", index=number, **given) for number in range(count)
+        ]
+        self.world.group(Delta(None, found))
+        for each in pods:
+            self.world.pod(Delta(None, each))
+
+    def round(self) -> None:
+        gangs = self.world.gangs
+        found = schedule(
+            self.world.cluster.trial(), gangs.asks(), gangs.holdings(), self.world.queues, Policy(), START
+        )
+        self.carrier.carry_out(found, START)
+
+
+def test_a_gang_that_has_to_leave_as_a_whole_is_told_for_whom_and_why() -> None:
+    office = Office()
+    office.gang(group("low", 4), 4, node="a", phase="Running")
+    office.gang(group("top", 2, priorityClassName="high"), 2)
+    office.round()
+    assert office.told.of("Preempted") == {"low": "has to give way to ns/top, which is more important"}
+    assert office.told.of("MakingRoom") == {"top": "4 pods are asked to leave for it, of ns/low"}
+
+
+def test_a_gang_that_only_shrinks_is_not_told_that_it_ends() -> None:
+    office = Office()
+    office.gang(group("low", 2), 4, node="a", phase="Running")
+    office.gang(group("top", 1, priorityClassName="high"), 1)
+    office.round()
+    assert office.told.of("Preempted") == {
+        "low": "1 of its 4 members has to give way to ns/top, which is more important; it goes on with the others"
+    }
+    assert office.told.of("MakingRoom") == {"top": "1 pod is asked to leave for it, of ns/low"}
+
+
+def test_a_gang_that_holds_more_than_its_queue_deserves_is_told_so() -> None:
+    office = Office()
+    office.queue("red", 1)
+    office.queue("blue", 1)
+    office.gang(group("low", 4, queue="red"), 4, node="a", phase="Running")
+    office.gang(group("owed", 2, queue="blue"), 2)
+    office.round()
+    assert office.told.of("Preempted") == {"low": "has to give way to ns/owed, whose queue is owed its share"}
+
+
+def test_a_priority_class_that_is_not_there_is_told_once() -> None:
+    office = Office()
+    office.gang(group("g", 9, priorityClassName="hihg"), 9)
+    office.gang(group("h", 1, priorityClassName="high"), 1)
+    office.round()
+    office.round()
+    said = [(name, note) for name, reason, note in office.told.notes if reason == "PriorityClassMissing"]
+    assert said == [
+        (
+            "g",
+            "there is no PriorityClass 'hihg': make it, or name another; until then the priority of its pods counts",
+        )
+    ]
+
+
+def test_a_start_that_is_undone_gives_up_places_that_nobody_went_to_and_no_others() -> None:
+    office = Office()
+    office.gang(group("g", 3), 3)
+    office.round()
+    # One was bound a moment ago, which the watch has yet to tell.
+    office.carrier.committer.take_back("uid-g-0")
+    gang = office.world.gangs.of("uid-g-0")
+    assert gang is not None
+    office.carrier.undo(gang, timedelta(minutes=1))
+    assert office.world.cluster.trial().free()["cpu"] == 3000
+    resident = office.world.cluster.resident("uid-g-0")
+    assert resident is not None
+    assert resident.terminating
+    assert office.told.of("Undone")["g"].startswith("only 1 of 3 members could be placed in 60 s")

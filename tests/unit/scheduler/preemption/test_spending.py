@@ -1,0 +1,76 @@
+"""Gangs that share a disruption budget: nobody leaves in vain because the budget lets only some of them go."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from gangline.api.meta import Key
+from gangline.scheduler.cache.nodes import Cluster
+from gangline.scheduler.cycle.cycle import schedule
+from gangline.scheduler.pods.shape import Shape
+from gangline.scheduler.types.cycle import Evict, Holding, Limit, Policy, Round
+from support.builders.scheduler_inputs import make_ask, make_node, make_resident, make_shape
+
+ONE: Shape = make_shape(cpu=1)
+BUDGET = Key("default", "budget")
+NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)
+
+
+def gang(name: str, node: str, *, allowed: int | None = None, least: int = 2, age: int = 0) -> Holding:
+    """Two members on one node, covered by the budget if so many may leave."""
+    members = tuple(make_resident(f"{name}-{number}", node, ONE) for number in range(2))
+    uids = frozenset(member.uid for member in members)
+    return Holding(
+        key=Key("default", name),
+        uid=name,
+        queue="default",
+        priority=0,
+        created=datetime(2026, 3, 1, 12, 59 - age, tzinfo=UTC),
+        least=least,
+        members=members,
+        limits=() if allowed is None else (Limit(BUDGET, allowed, uids),),
+    )
+
+
+def decided(wanted: Mapping[str, int], *holdings: Holding) -> Round:
+    """What becomes of important gangs of so many members, where every gang has a node of its own."""
+    cluster = Cluster()
+    for holding in holdings:
+        cluster.put_node(make_node(holding.members[0].node, cpu=2))
+        for member in holding.members:
+            cluster.put_pod(member)
+    asks = [make_ask((ONE, count), name=name, priority=9) for name, count in wanted.items()]
+    return schedule(cluster.trial(), asks, holdings, {}, Policy(), NOW)
+
+
+def leaving(found: Round) -> list[str]:
+    return sorted(
+        victim.uid for each in found.decisions if isinstance(each, Evict) for victim in each.victims
+    )
+
+
+def test_two_gangs_do_not_both_end_if_the_budget_lets_only_one_go() -> None:
+    assert leaving(decided({"high": 4}, gang("a", "n1", allowed=3), gang("b", "n2", allowed=3))) == []
+    both = decided({"high": 4}, gang("a", "n1", allowed=4), gang("b", "n2", allowed=4))
+    assert leaving(both) == ["a-0", "a-1", "b-0", "b-1"]
+
+
+def test_another_gang_ends_in_the_place_of_one_that_the_budget_keeps() -> None:
+    shared = (gang("a", "n1", allowed=2), gang("b", "n2", allowed=2))
+    assert leaving(decided({"high": 4}, *shared, gang("c", "n3", age=9))) == ["a-0", "a-1", "c-0", "c-1"]
+
+
+def test_what_one_has_used_of_a_budget_is_left_to_no_other_in_the_same_round() -> None:
+    shared = (gang("a", "n1", allowed=3), gang("b", "n2", allowed=3))
+    assert leaving(decided({"first": 2, "second": 2}, *shared)) == ["a-0", "a-1"]
+
+
+def test_spare_members_of_several_gangs_share_it_too() -> None:
+    shared = [gang(name, f"n{name}", allowed=1, least=1) for name in ("a", "b")]
+    assert leaving(decided({"high": 2}, *shared)) == []
+    assert leaving(decided({"high": 1}, *shared)) == ["a-1"]
+
+
+def test_a_member_that_is_in_two_bundles_counts_once() -> None:
+    # The spare members of one gang and all of another are needed.
+    mixed = (gang("a", "n1", allowed=3, least=1), gang("b", "n2", allowed=3))
+    assert leaving(decided({"high": 3}, *mixed)) == ["a-1", "b-0", "b-1"]

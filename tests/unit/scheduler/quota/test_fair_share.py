@@ -1,0 +1,70 @@
+"""What queues deserve: the published example, and the rules behind it."""
+
+import pytest
+
+from gangline.scheduler.quota.fair_share import contended, deserved, dominant, ratio
+from gangline.scheduler.types.cycle import QueueRule
+
+GI = 1 << 30
+
+
+def test_the_published_example_comes_out_exactly() -> None:
+    """Weights 2:4, 9 cpu and 27 GiB, requests above that: behaviour 41."""
+    rules = [QueueRule("small", weight=2), QueueRule("large", weight=4)]
+    requests = {"small": {"cpu": 5000, "memory": 10 * GI}, "large": {"cpu": 10_000, "memory": 20 * GI}}
+    found = deserved({"cpu": 9000, "memory": 27 * GI}, rules, requests)
+    assert found == {
+        "small": {"cpu": 3000, "memory": 9 * GI},
+        "large": {"cpu": 6000, "memory": 18 * GI},
+    }
+
+
+def test_what_one_queue_leaves_the_others_share_by_weight() -> None:
+    rules = [QueueRule("modest", weight=10), QueueRule("a", weight=1), QueueRule("b", weight=3)]
+    requests = {"modest": {"gpu": 4}, "a": {"gpu": 100}, "b": {"gpu": 100}}
+    assert deserved({"gpu": 24}, rules, requests) == {"modest": {"gpu": 4}, "a": {"gpu": 5}, "b": {"gpu": 15}}
+
+
+def test_with_plenty_everybody_deserves_what_it_requests() -> None:
+    rules = [QueueRule("a"), QueueRule("b", weight=9)]
+    requests = {"a": {"cpu": 700}, "b": {"cpu": 100}}
+    assert deserved({"cpu": 1000}, rules, requests) == {"a": {"cpu": 700}, "b": {"cpu": 100}}
+    assert contended({"cpu": 1000}, rules, requests) == frozenset()
+
+
+def test_a_cap_limits_what_a_queue_deserves_and_leaves_the_rest_to_others() -> None:
+    rules = [QueueRule("capped", cap={"gpu": 2}), QueueRule("open")]
+    requests = {"capped": {"gpu": 50}, "open": {"gpu": 50}}
+    assert deserved({"gpu": 16}, rules, requests) == {"capped": {"gpu": 2}, "open": {"gpu": 14}}
+
+
+def test_each_resource_is_shared_for_itself() -> None:
+    """A queue that needs much memory and little cpu does not lose its cpu to the others, nor the others theirs."""
+    rules = [QueueRule("a"), QueueRule("b")]
+    requests = {"a": {"cpu": 1000, "memory": 90}, "b": {"cpu": 9000, "memory": 20}}
+    found = deserved({"cpu": 8000, "memory": 100}, rules, requests)
+    assert found == {"a": {"cpu": 1000, "memory": 80}, "b": {"cpu": 7000, "memory": 20}}
+
+
+def test_rounding_never_gives_away_more_than_there_is() -> None:
+    rules = [QueueRule(name) for name in "abc"]
+    found = deserved({"gpu": 10}, rules, {name: {"gpu": 10} for name in "abc"})
+    assert [amounts["gpu"] for amounts in found.values()] == [3, 3, 3]
+
+
+def test_contended_is_only_what_is_asked_for_beyond_what_there_is() -> None:
+    rules = [QueueRule("a"), QueueRule("b", cap={"cpu": 100})]
+    requests = {"a": {"cpu": 500, "gpu": 9, "pods": 99}, "b": {"cpu": 900, "gpu": 1, "pods": 99}}
+    assert contended({"cpu": 600, "gpu": 8, "pods": 10}, rules, requests) == {"gpu"}
+
+
+def test_dominant_share_is_the_largest_of_all_resources() -> None:
+    assert dominant({"cpu": 2000, "gpu": 4, "pods": 9}, {"cpu": 8000, "gpu": 8, "pods": 9}) == pytest.approx(
+        0.5
+    )
+    assert dominant({}, {"cpu": 1}) == 0
+
+
+def test_holding_what_is_not_due_is_without_bound() -> None:
+    assert ratio({"gpu": 1}, {}, {"gpu"}) == float("inf")
+    assert ratio({"gpu": 0}, {}, {"gpu"}) == 0

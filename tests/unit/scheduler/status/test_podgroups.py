@@ -1,0 +1,305 @@
+"""What is written of groups, how often, and what is told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from gangline.api.codec.codec import to_json
+from gangline.api.meta import JSON
+from gangline.api.scheduling import PodGroup, PodGroupState, PodGroupStatus
+from gangline.kube.client import Client
+from gangline.kube.transport.api import Request, Response
+from gangline.runtime.events import Recorder
+from gangline.scheduler.gangs.gang import Gang
+from gangline.scheduler.gangs.phase import Attempt
+from gangline.scheduler.gangs.registry import Gangs
+from gangline.scheduler.pods.decode import shape_of
+from gangline.scheduler.scheduler import SCHEME
+from gangline.scheduler.settings import Pace
+from gangline.scheduler.status.podgroups import AT_ONCE, Reporter, body
+from gangline.scheduler.types.cycle import Cause, Wait
+from gangline.testing.clock import FakeClock, settle
+from support.builders.gang_pods import START, group, pod
+from support.servers.scripted import Scripted, answer, refusal
+
+PACE = Pace()
+
+
+class Office:
+    """A reporter with a server that keeps one group, `g`."""
+
+    def __init__(self, least: int = 2) -> None:
+        self.clock = FakeClock(START)
+        self.wire = Scripted(self._say)
+        self.gangs = Gangs()
+        self.stored: JSON = to_json(group("g", least))
+        self.conflicts = 0
+        client = Client(self.wire, scheme=SCHEME, clock=self.clock)
+        self.recorder = Recorder(client, "gangline.dev/scheduler", "test", self.clock, scheme=SCHEME)
+        self.busy = False
+        self.surprises: list[None] = []
+        self.reporter = Reporter(
+            client,
+            self.clock,
+            self.gangs,
+            self.recorder,
+            PACE,
+            busy=lambda: self.busy,
+            changed=lambda: self.surprises.append(None),
+        )
+        self.gang: Gang = self.gangs.put_group(self.group)
+
+    @property
+    def group(self) -> PodGroup:
+        return msgspec.convert(self.stored, PodGroup)
+
+    @property
+    def writes(self) -> list[Any]:
+        sent = [request for request in self.wire.requests if request.path.endswith("/status")]
+        return [msgspec.json.decode(request.body)["status"] for request in sent]
+
+    @property
+    def events(self) -> list[tuple[str, str]]:
+        sent = [request for request in self.wire.requests if request.path.endswith("/events")]
+        bodies = [msgspec.json.decode(request.body) for request in sent]
+        return [(sent["type"], sent["reason"]) for sent in bodies]
+
+    def _say(self, request: Request) -> Response:
+        if request.method == "GET":
+            return answer(self.stored)
+        if not request.path.endswith("/status"):
+            return answer(status=201)
+        sent = msgspec.json.decode(request.body)
+        if (
+            self.conflicts
+            or sent["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]
+        ):
+            self.conflicts = max(0, self.conflicts - 1)
+            return refusal(409)
+        self.touch()
+        state = {name: value for name, value in sent["status"]["state"].items() if value is not None}
+        self.stored["status"] = {**sent["status"], "state": state}
+        return answer(self.stored)
+
+    def touch(self) -> None:
+        metadata = self.stored["metadata"]
+        metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+
+    def member(self, number: int, phase: str = "Running") -> None:
+        found = pod(f"g-{number}", "g", role="worker", index=number, node="a", phase=phase)
+        self.gangs.put_pod(found, shape_of(found))
+        self.reporter.look(self.gang)
+
+    async def passes(self, duration: timedelta = PACE.report) -> None:
+        await self.clock.advance(duration)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(self.reporter.run()), tasks.create_task(self.recorder.run())]
+            yield
+            await settle()
+            for task in running:
+                task.cancel()
+
+
+async def test_the_first_look_is_written_and_is_no_event() -> None:
+    office = Office()
+    async with office.open():
+        office.reporter.look(office.gang)
+        await office.passes()
+    (written,) = office.writes
+    assert written["state"]["phase"] == "Pending"
+    assert written["state"]["reason"] == "NotEnoughTasks"
+    assert written["state"]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    assert office.events == []
+
+
+async def test_a_new_phase_is_written_at_once_with_one_event() -> None:
+    office = Office()
+    async with office.open():
+        office.reporter.look(office.gang)
+        await office.passes()
+        office.member(0)
+        office.member(1)
+        await office.passes()
+        assert [written["state"]["phase"] for written in office.writes] == ["Pending", "Running"]
+        assert office.writes[-1]["running"] == 2
+        # What is empty is taken out.
+        assert office.writes[-1]["state"]["reason"] is None
+        office.member(1, "Failed")
+        await office.passes()
+    assert office.events == [("Normal", "Running"), ("Warning", "Recovering")]
+    assert office.writes[-1]["failed"] == 1
+
+
+async def test_other_words_about_the_same_phase_are_written_at_most_once_a_second() -> None:
+    office = Office(least=4)
+    async with office.open():
+        office.reporter.look(office.gang)
+        await office.passes()
+        for number in range(3):
+            office.member(number, "Pending")
+            await office.passes()
+        assert len(office.writes) == 1
+        await office.passes(PACE.same + PACE.report)
+        assert len(office.writes) == 2
+    assert "3 of 4 exist" in office.writes[-1]["state"]["message"]
+
+
+async def test_words_that_change_with_every_placement_are_written_seldom_and_hold_nothing_else_up() -> None:
+    office = Office(least=3)
+
+    def in_vain(words: str) -> None:
+        (ask,) = office.gangs.asks()
+        office.gang.wait = Wait(ask, Cause.RESOURCES, words)
+        office.gang.attempt = Attempt(failed=True, message=words)
+        office.reporter.look(office.gang)
+
+    async with office.open():
+        for number in range(3):
+            waiting = pod(f"g-{number}", "g", role="worker", index=number)
+            office.gangs.put_pod(waiting, shape_of(waiting))
+        in_vain("0/9 nodes: 9 lack cpu")
+        await office.passes(3 * PACE.same)
+        before = len(office.writes)
+        for number in range(1, 9):
+            in_vain(f"0/9 nodes: {9 - number} lack cpu, {number} tainted")
+            await office.passes(PACE.same)
+        assert len(office.writes) == before
+        await office.passes(PACE.why)
+        assert len(office.writes) == before + 1
+        assert office.writes[-1]["state"]["message"].endswith("1 lack cpu, 8 tainted")
+        # Counts are not words: they are written as soon as ever, although words wait for their turn.
+        office.member(0)
+        await office.passes()
+        assert office.writes[-1]["running"] == 1
+        in_vain("0/9 nodes: 9 cordoned")
+        await office.passes(PACE.same + 2 * PACE.report)
+        assert office.writes[-1]["state"]["message"].endswith("9 cordoned")
+        in_vain("0/9 nodes: 9 tainted")
+        await office.passes()
+        office.member(1)
+        await office.passes(PACE.same + PACE.report)
+        assert office.writes[-1]["running"] == 2
+
+
+async def test_what_does_not_change_is_written_at_most_every_30_seconds_and_only_if_somebody_looks() -> None:
+    office = Office()
+    async with office.open():
+        office.member(0)
+        office.member(1)
+        await office.passes(timedelta(seconds=5))
+        before = len(office.writes)
+        first = office.group.status.state
+        await office.passes(timedelta(minutes=5))
+        assert len(office.writes) == before
+        for _ in range(60):
+            office.reporter.look(office.gang)
+            await office.passes(timedelta(seconds=5))
+        assert len(office.writes) - before == 10
+    state = office.group.status.state
+    assert state.last_transition_time == first.last_transition_time
+    assert state.last_probe_time is not None
+    assert first.last_probe_time is not None
+    assert state.last_probe_time > first.last_probe_time
+
+
+async def test_times_do_not_go_back_when_the_clock_does() -> None:
+    office = Office()
+    async with office.open():
+        office.member(0)
+        office.member(1)
+        await office.passes(timedelta(seconds=5))
+        before = office.group.status.state
+        office.clock.jump(timedelta(hours=-1))
+        office.member(1, "Failed")
+        await office.passes(timedelta(seconds=5))
+    state = office.group.status.state
+    assert state.phase == "Recovering"
+    assert state.last_probe_time is not None
+    assert before.last_probe_time is not None
+    assert state.last_probe_time >= before.last_probe_time
+
+
+async def test_after_a_conflict_the_group_is_read_and_probed_again() -> None:
+    office = Office()
+    async with office.open():
+        # Somebody wrote, and our watch has not seen it yet.
+        office.touch()
+        office.stored["spec"]["minMember"] = 1
+        office.member(0)
+        await office.passes(timedelta(seconds=1))
+    assert office.group.status.state.phase == "Running"
+    assert [request.method for request in office.wire.requests if "podgroups" in request.path][:2] == [
+        "PATCH",
+        "GET",
+    ]
+    assert len(office.surprises) == 1
+
+
+async def test_while_members_are_being_placed_nothing_is_written() -> None:
+    office = Office()
+    async with office.open():
+        office.busy = True
+        office.reporter.look(office.gang)
+        await office.passes(timedelta(seconds=1))
+        assert office.writes == []
+        office.busy = False
+        await office.passes(timedelta(seconds=1))
+        assert len(office.writes) == 1
+
+
+async def test_members_that_come_in_the_middle_of_a_pass_are_placed_first() -> None:
+    office = Office()
+    names = [f"h{number}" for number in range(3 * AT_ONCE)]
+
+    def say(request: Request) -> Response:
+        # With the first write members come, as their pods are seen.
+        office.busy = True
+        return answer(to_json(group(request.path.split("/")[-2], 2)))
+
+    office.wire.say = say
+    async with office.open():
+        for name in names:
+            office.reporter.look(office.gangs.put_group(group(name, 2)))
+        await office.passes()
+        assert len(office.writes) <= AT_ONCE
+        await office.passes(PACE.report)
+        # However long that takes, all are written in the end.
+        for _ in range(10):
+            await office.passes(PACE.report)
+        assert len(office.writes) >= len(names)
+
+
+async def test_an_error_is_tried_again() -> None:
+    office = Office()
+    works = office.wire.say
+    async with office.open():
+        office.wire.say = lambda request: refusal(500)
+        office.reporter.look(office.gang)
+        await office.passes()
+        assert office.group.status.state.phase == ""
+        office.wire.say = works
+        await office.passes(timedelta(seconds=3))
+    assert office.group.status.state.phase == "Pending"
+
+
+def test_a_status_is_written_whole() -> None:
+    state = PodGroupState(phase="Running", last_probe_time=START, last_transition_time=START)
+    assert body(PodGroupStatus(state=state, running=4)) == {
+        "state": {
+            "phase": "Running",
+            "lastProbeTime": "2026-01-01T00:00:00Z",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "reason": None,
+            "message": None,
+        },
+        "running": 4,
+        "succeeded": 0,
+        "failed": 0,
+    }

@@ -1,0 +1,55 @@
+"""What a scheduler counts, and that its page names it."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from gangline.api.meta import Key
+from gangline.runtime.metrics import Metrics
+from gangline.scheduler.prometheus import SchedulerMetrics
+from gangline.scheduler.types.cycle import Ask, Cause, Place, Round, Wait
+from support.builders.gang_pods import START
+
+PAGE = Path(__file__).parents[3] / "docs" / "scheduling.md"
+ASK = Ask(Key("ns", "g"), "u", "default", 0, START, START, broken=False, needs=(), least=0)
+
+
+def counted() -> tuple[SchedulerMetrics, Metrics]:
+    metrics = Metrics()
+    return SchedulerMetrics(metrics.registry), metrics
+
+
+def lines(metrics: Metrics) -> dict[str, float]:
+    text = metrics.render()[0].decode()
+    rows = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in rows}
+
+
+def test_rounds_places_and_failures_are_counted() -> None:
+    meters, metrics = counted()
+    meters.round(
+        0.004, Round([Place(ASK, ()), Wait(ASK, Cause.QUEUE, "later"), Wait(ASK, Cause.HELD, "later")])
+    )
+    meters.bound(timedelta(seconds=1))
+    meters.bound(None)
+    meters.failed()
+    meters.victims(3)
+    meters.waiting(2, 9)
+    found = lines(metrics)
+    assert found['kube_batch_schedule_attempts_total{result="scheduled"}'] == 1
+    assert found['kube_batch_schedule_attempts_total{result="unschedulable"}'] == 2
+    assert found['kube_batch_schedule_attempts_total{result="error"}'] == 1
+    assert found["kube_batch_e2e_scheduling_latency_milliseconds_sum"] == 4
+    assert found["kube_batch_task_scheduling_latency_microseconds_sum"] == 1e6
+    assert found["gangline_scheduler_pods_bound_total"] == 2
+    assert found["kube_batch_pod_preemption_victims_total"] == 3
+    assert (found["kube_batch_unschedule_job_count"], found["kube_batch_unschedule_task_count"]) == (2, 9)
+
+
+def test_every_metric_is_on_the_page() -> None:
+    _, metrics = counted()
+    text = metrics.render()[0].decode()
+    names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    ours = [name for name in names if name.startswith(("kube_batch_", "gangline_scheduler_"))]
+    page = PAGE.read_text().replace("`…_job_count`", "`kube_batch_unschedule_job_count`")
+    assert ours
+    assert not [name for name in ours if name not in page]

@@ -1,0 +1,172 @@
+import pytest
+
+from gangline.schema.typed.openapi import type_named, types_of, types_of_crd
+from gangline.schema.typed.types import Merge, Shape, Type
+
+
+def at(tree: Type, path: str) -> Type:
+    """The node under a dotted path; `*` is a list's or map's values."""
+    for part in path.split("."):
+        tree = tree.element if part == "*" else tree.fields[part]
+    return tree
+
+
+POD = types_of("v1", "Pod")
+
+
+def test_containers_merge_by_name() -> None:
+    found = at(POD, "spec.containers")
+    assert (found.shape, found.merge, found.keys) == (Shape.LIST, Merge.MAP, ("name",))
+    assert (found.patch_merge, found.patch_key) == (True, "name")
+
+
+def test_port_keys_have_their_default() -> None:
+    assert at(POD, "spec.containers.*.ports").key_defaults["protocol"] == "TCP"
+    assert at(types_of("v1", "Service"), "spec.ports").key_defaults["protocol"] == "TCP"
+
+
+@pytest.mark.parametrize(
+    ("path", "merge", "retain"),
+    [("spec.volumes", True, True), ("spec.containers", True, False), ("spec.tolerations", False, False)],
+)
+def test_patch_strategies(path: str, merge: bool, retain: bool) -> None:
+    found = at(POD, path)
+    assert (found.patch_merge, found.patch_retain_keys) == (merge, retain)
+
+
+def test_deployment_strategy_retains_keys_without_merging() -> None:
+    found = at(types_of("apps/v1", "Deployment"), "spec.strategy")
+    assert (found.patch_merge, found.patch_retain_keys) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "merge"),
+    [
+        ("spec.nodeSelector", Merge.ATOMIC),
+        ("spec.containers.*.args", Merge.ATOMIC),
+        ("spec.containers.*.resources.limits", Merge.GRANULAR),
+        ("metadata.finalizers", Merge.SET),
+        ("metadata.labels", Merge.GRANULAR),
+        (
+            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution.*.labelSelector",
+            Merge.ATOMIC,
+        ),
+    ],
+)
+def test_merge_kinds(path: str, merge: Merge) -> None:
+    assert at(POD, path).merge is merge
+
+
+def test_what_a_property_says_goes_before_its_definition() -> None:
+    assert at(types_of("v1", "PersistentVolume"), "spec.claimRef").merge is Merge.GRANULAR
+    assert type_named("io.k8s.api.core.v1.ObjectReference").merge is Merge.ATOMIC
+
+
+@pytest.mark.parametrize(
+    ("path", "scalar"),
+    [
+        ("metadata.name", "string"),
+        ("metadata.creationTimestamp", "time"),
+        ("spec.hostNetwork", "boolean"),
+        ("spec.priority", "integer"),
+        ("spec.containers.*.resources.limits.*", "quantity"),
+        ("spec.containers.*.livenessProbe.httpGet.port", "int-or-string"),
+    ],
+)
+def test_scalars(path: str, scalar: str) -> None:
+    assert at(POD, path).scalar == scalar
+
+
+def test_bytes_micro_times_and_free_json() -> None:
+    assert at(types_of("v1", "Secret"), "data.*").scalar == "byte"
+    assert at(types_of("coordination.k8s.io/v1", "Lease"), "spec.renewTime").scalar == "micro-time"
+    assert at(POD, "metadata.managedFields.*.fieldsV1").shape is Shape.ANY
+    assert at(types_of("apps/v1", "ControllerRevision"), "data").shape is Shape.ANY
+
+
+def test_go_names_come_with_the_fields() -> None:
+    assert at(POD, "spec.containers.*.imagePullPolicy").go == "v1.PullPolicy"
+    assert at(POD, "spec.containers.*.securityContext.capabilities.add.*").go == "v1.Capability"
+    assert (at(POD, "spec.hostNetwork").pointer, at(POD, "spec.enableServiceLinks").pointer) == (False, True)
+    assert (at(POD, "spec.hostNetwork").omit, at(POD, "spec.containers.*.name").omit) == (True, False)
+
+
+def test_a_struct_is_left_out_only_when_go_says_omitzero() -> None:
+    assert at(POD, "metadata.creationTimestamp").omit
+    assert not at(POD, "status.conditions.*.lastProbeTime").omit  # omitempty, which does nothing for a struct
+
+
+def test_kinds_that_have_rules_but_are_not_served_are_known() -> None:
+    assert at(types_of("networking.k8s.io/v1", "NetworkPolicy"), "spec.podSelector").shape is Shape.OBJECT
+
+
+def test_a_tree_may_contain_itself() -> None:
+    schema = at(
+        types_of("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+        "spec.versions.*.schema.openAPIV3Schema",
+    )
+    assert schema.fields["properties"].element.fields is schema.fields
+
+
+def test_definitions_are_built_once() -> None:
+    template = at(types_of("batch/v1", "Job"), "spec.template.spec")
+    assert template.fields is at(POD, "spec").fields
+
+
+def test_no_such_kind_is_a_lookup_error() -> None:
+    with pytest.raises(LookupError):
+        types_of("v1", "Nonsense")
+
+
+CRD = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "items": {
+                    "type": "array",
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["port", "protocol"],
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "port": {"type": "integer"},
+                            "protocol": {"type": "string", "default": "TCP"},
+                        },
+                    },
+                },
+                "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                "anything": {"x-kubernetes-preserve-unknown-fields": True},
+                "words": {"type": "object", "additionalProperties": {"type": "string"}},
+                "whole": {
+                    "type": "object",
+                    "x-kubernetes-map-type": "atomic",
+                    "properties": {"a": {"type": "string"}},
+                },
+                "size": {"x-kubernetes-int-or-string": True},
+                "object": {"type": "object", "x-kubernetes-embedded-resource": True},
+            },
+        }
+    },
+}
+
+
+def test_custom_kinds_have_what_every_object_has() -> None:
+    tree = types_of_crd(CRD)
+    assert set(tree.fields) == {"apiVersion", "kind", "metadata", "spec"}
+    assert at(tree, "metadata.labels").shape is Shape.MAP
+    assert at(tree, "spec.object.metadata.ownerReferences").keys == ("uid",)
+
+
+def test_custom_kinds_follow_the_extensions() -> None:
+    spec = types_of_crd(CRD).fields["spec"]
+    assert (spec.fields["items"].merge, spec.fields["items"].keys) == (Merge.MAP, ("port", "protocol"))
+    assert spec.fields["items"].key_defaults == {"protocol": "TCP"}
+    assert spec.fields["tags"].merge is Merge.SET
+    assert spec.fields["free"].keep_unknown
+    assert spec.fields["anything"].shape is Shape.ANY
+    assert spec.fields["words"].element.scalar == "string"
+    assert spec.fields["whole"].merge is Merge.ATOMIC
+    assert spec.fields["size"].scalar == "int-or-string"

@@ -18,8 +18,8 @@ from bench.measure import resident
 
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.transport.api import Request, Response, Stream
-from gangline.runtime.events import Recorder
+from gangline.kube.transport.api import Request, Response, ResponseStream
+from gangline.runtime.events import EventRecorder
 from gangline.scheduler.scheduler import SCHEME, Scheduler
 
 NODES, PODS, GANG = 5000, 50_000, 50
@@ -95,7 +95,9 @@ class Canned:
         )
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
+    async def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AsyncIterator[ResponseStream]:
         yield _Quiet()
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> Any:
@@ -113,7 +115,7 @@ class _Quiet:
 async def main() -> None:
     clock = SystemClock()
     client = Client(Canned(), scheme=SCHEME)
-    recorder = Recorder(client, "gangline.dev/scheduler", "bench", clock, scheme=SCHEME)
+    recorder = EventRecorder(client, "gangline.dev/scheduler", "bench", clock, scheme=SCHEME)
     scheduler = Scheduler(client, clock, recorder)
     began = time.perf_counter()
     async with asyncio.TaskGroup() as tasks:
@@ -121,7 +123,7 @@ async def main() -> None:
         took = None
         while took is None:
             await asyncio.sleep(0.1)
-            took = None if scheduler.unsynced() else time.perf_counter() - began
+            took = None if scheduler.unsynced_message() else time.perf_counter() - began
         await asyncio.sleep(3)
         print(json.dumps({"memory": resident(), "seconds": took}))
         running.cancel()

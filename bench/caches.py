@@ -19,7 +19,7 @@ import msgspec
 from bench.feed import filled
 from bench.measure import Figures, collector_off, median, resident, seconds, show, size, times
 
-from gangline.runtime.interning import Sharing
+from gangline.runtime.interning import ObjectInterner
 
 Pages = Iterable[bytes]
 
@@ -30,7 +30,7 @@ def informer(pages: Pages) -> Sized:
 
 def sharing(pages: Pages) -> Sized:
     # With the informer, for it keeps the parts.
-    return _Kept(filled(pages, Sharing()))
+    return _Kept(filled(pages, ObjectInterner()))
 
 
 def dict_msgspec(pages: Pages) -> Sized:

@@ -8,8 +8,8 @@ from datetime import timedelta
 from gangline.api.core import Pod
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.transport.api import Frames, Request, Response, Stream
-from gangline.runtime.informer import Informer, Trim
+from gangline.kube.transport.api import Request, Response, ResponseStream, WebSocket
+from gangline.runtime.informer import Informer, TransformFunc
 
 
 class Script:
@@ -23,10 +23,12 @@ class Script:
         return Response(200, next(self._pages))
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
+    async def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AsyncIterator[ResponseStream]:
         yield _Chunks(self._watch)
 
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
         raise NotImplementedError
 
 
@@ -42,7 +44,7 @@ class _Chunks:
         await asyncio.Event().wait()
 
 
-def pod_informer(script: Script, trim: Trim[Pod] | None = None) -> Informer[Pod]:
+def pod_informer(script: Script, trim: TransformFunc[Pod] | None = None) -> Informer[Pod]:
     return Informer(Client(script), Pod, clock=SystemClock(), trim=trim)
 
 
@@ -50,7 +52,7 @@ async def run_until(informer: Informer[Pod], done: asyncio.Event | None = None) 
     """Run it until it is synced, or until something else is done."""
     async with asyncio.TaskGroup() as group:
         running = group.create_task(informer.run())
-        await (done.wait() if done else informer.synced())
+        await (done.wait() if done else informer.wait_for_sync())
         running.cancel()
 
 

@@ -18,10 +18,10 @@ from bench.measure import Figures, collector_off, median, rate, seconds, show, t
 from gangline.api.core import Pod
 from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
-from gangline.runtime.informer import Delta, Trim
-from gangline.runtime.interning import Sharing
-from gangline.runtime.limits import default_limiter
-from gangline.runtime.queue import Queue
+from gangline.runtime.informer import Delta, TransformFunc
+from gangline.runtime.interning import ObjectInterner
+from gangline.runtime.limits import default_retry_limiter
+from gangline.runtime.queue import WorkQueue
 
 CHUNK = 64 * 1024
 """In such pieces a busy connection brings a watch."""
@@ -36,7 +36,7 @@ def watch(pages: list[bytes], stream: list[bytes], total: int, rounds: int) -> F
     """Every pod of a full cache changes once; one subscriber is told."""
     ways: dict[str, Callable[[], float]] = {
         "informer": lambda: asyncio.run(_informed(pages, stream, total, None)),
-        "sharing": lambda: asyncio.run(_informed(pages, stream, total, Sharing())),
+        "sharing": lambda: asyncio.run(_informed(pages, stream, total, ObjectInterner())),
         "dict_msgspec": lambda: _decoded(stream, msgspec.json.decode),
         "dict_json": lambda: _decoded(stream, json.loads),
         "dict_without_gc": lambda: _uncollected(stream),
@@ -49,7 +49,9 @@ def watch(pages: list[bytes], stream: list[bytes], total: int, rounds: int) -> F
     return {name: total / median(values) for name, values in took.items()}
 
 
-async def _informed(pages: list[bytes], stream: list[bytes], total: int, trim: Trim[Pod] | None) -> float:
+async def _informed(
+    pages: list[bytes], stream: list[bytes], total: int, trim: TransformFunc[Pod] | None
+) -> float:
     done = asyncio.Event()
     left = total
     began = 0.0
@@ -64,7 +66,7 @@ async def _informed(pages: list[bytes], stream: list[bytes], total: int, trim: T
             done.set()
 
     informer = pod_informer(Script(pages, stream), trim)
-    with informer.subscribed(tell):
+    with informer.subscribe(tell):
         await run_until(informer, done)
     return time.perf_counter() - began
 
@@ -93,7 +95,7 @@ def queue(count: int, rounds: int) -> Figures:
 
 async def _one_by_one(count: int) -> float:
     clock = SystemClock()
-    waiting: Queue[Key] = Queue(default_limiter(clock), clock)
+    waiting: WorkQueue[Key] = WorkQueue(default_retry_limiter(clock), clock)
     keys = [Key("bench", f"job-{number}") for number in range(count)]
     began = time.perf_counter()
     for key in keys:
@@ -106,7 +108,7 @@ async def _one_by_one(count: int) -> float:
 
 async def _backlog(count: int) -> float:
     clock = SystemClock()
-    waiting: Queue[Key] = Queue(default_limiter(clock), clock)
+    waiting: WorkQueue[Key] = WorkQueue(default_retry_limiter(clock), clock)
     keys = [Key("bench", f"job-{number}") for number in range(count)]
 
     async def work() -> None:

@@ -20,8 +20,8 @@ from gangline.api.core import ConfigMap, Namespace, Pod
 from gangline.api.meta import Key, Selector
 from gangline.base.tasks import run_all
 from gangline.kube.client import Client
-from gangline.kube.config.connection import load
-from gangline.kube.options import PatchForm, WriteOptions
+from gangline.kube.config.connection import load_connection
+from gangline.kube.options import PatchType, WriteOptions
 from gangline.kube.transport.http import HttpTransport
 from support.servers.real import RealServer, cache_dir, find_assets
 
@@ -160,7 +160,7 @@ def _answer(child: "subprocess.Popen[bytes]") -> Figures:
 
 
 def _transport(kubeconfig: str) -> HttpTransport:
-    return HttpTransport(load(kubeconfig=kubeconfig, environ={}, home=Path.home()))
+    return HttpTransport(load_connection(kubeconfig=kubeconfig, environ={}, home=Path.home()))
 
 
 async def _prepare(kubeconfig: str) -> None:
@@ -197,7 +197,7 @@ async def _report(kubeconfig: str, numbers: Sequence[int]) -> float:
         began = time.perf_counter()
         await run_all(
             (
-                client.patch(Pod, key, patch, form=PatchForm.STRATEGIC, subresource="status")
+                client.patch(Pod, key, patch, form=PatchType.STRATEGIC, subresource="status")
                 for key, patch in patches
             ),
             at_once=AT_ONCE,

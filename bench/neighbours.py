@@ -12,7 +12,7 @@ from typing import Any
 from bench.joblife import Namespace, namespace, post_all, session_of
 from bench.measure import Figures, median, seconds, show, times
 
-from support.cluster.operators import Operator, running
+from support.cluster.operators import OperatorProgram, run_operator
 from support.servers.real import RealServer
 
 KIND = "PyTorchJob"  # of a huge TFJob every pod names all the others: that would measure the disk
@@ -21,7 +21,7 @@ ALONE, SLOW, BROKEN = "alone", f"beside one of {HUGE:,} pods", "beside one over 
 CASES = (ALONE, SLOW, BROKEN)
 
 
-def measure(folder: Path, sides: Sequence[Operator], rounds: int, patience: float) -> Figures:
+def measure(folder: Path, sides: Sequence[OperatorProgram], rounds: int, patience: float) -> Figures:
     """Seconds until all small jobs run, by side and by case."""
     found: dict[str, dict[str, list[float | None]]] = {
         side.name: {case: [] for case in CASES} for side in sides
@@ -40,8 +40,8 @@ def _middle(many: Sequence[float | None]) -> float | None:
     return None if None in many else median(value for value in many if value is not None)
 
 
-def _run(side: Operator, case: str, folder: Path, patience: float) -> float | None:
-    with RealServer(directory=folder / "server", durable=True) as server, running(side, server, folder):
+def _run(side: OperatorProgram, case: str, folder: Path, patience: float) -> float | None:
+    with RealServer(directory=folder / "server", durable=True) as server, run_operator(side, server, folder):
         return asyncio.run(_measure(server, case, patience))
 
 

@@ -26,16 +26,26 @@ from bench.joblife import Namespace, Workload, marks, namespace, post_all, sessi
 from bench.measure import Figures, concluded, cpu_seconds, machine, median, seconds, show, size, times
 from bench.servers import cpu
 
-from support.cluster.operators import FEW_SERVICES, GANGLINE, LIFTED, SHIPPED, Operator, install_crds, running
-from support.servers.real import KUBERNETES_VERSION, Process, RealServer, find_assets
+from support.cluster.operators import (
+    GANGLINE_OPERATOR,
+    GANGLINE_PER_JOB_SERVICES,
+    KUBEFLOW,
+    KUBEFLOW_LIFTED,
+    OperatorProgram,
+    install_crds,
+    run_operator,
+)
+from support.servers.real import KUBERNETES_VERSION, LoggedProcess, RealServer, find_assets
 
 RAW = "raw client, 32 in flight"
-SIDES: Mapping[str, Operator] = {one.name: one for one in (GANGLINE, FEW_SERVICES, LIFTED, SHIPPED)}
+SIDES: Mapping[str, OperatorProgram] = {
+    one.name: one for one in (GANGLINE_OPERATOR, GANGLINE_PER_JOB_SERVICES, KUBEFLOW_LIFTED, KUBEFLOW)
+}
 SHORT = {
-    "gangline": GANGLINE.name,
-    "few-services": FEW_SERVICES.name,
-    "lifted": LIFTED.name,
-    "peer": SHIPPED.name,
+    "gangline": GANGLINE_OPERATOR.name,
+    "few-services": GANGLINE_PER_JOB_SERVICES.name,
+    "lifted": KUBEFLOW_LIFTED.name,
+    "peer": KUBEFLOW.name,
     "raw": RAW,
 }
 WORKLOADS = ("1x500", "100x2", "500x2")
@@ -60,7 +70,9 @@ def main() -> int:
         for text in asked.workloads:
             if text == NEIGHBOURS:
                 sides = [
-                    SIDES[name] for name in asked.operators if name in SIDES and name != FEW_SERVICES.name
+                    SIDES[name]
+                    for name in asked.operators
+                    if name in SIDES and name != GANGLINE_PER_JOB_SERVICES.name
                 ]
                 found[text] = neighbours.measure(Path(folder), sides, asked.rounds, asked.patience)
                 neighbours.report(found[text])
@@ -119,14 +131,14 @@ class Rounds:
                 print(f"  {self._work}, round {turn + 1}, {name}: {_in_short(found[name][-1])}", flush=True)
         return {name: middle(many) | {"runs": many} for name, many in found.items()}
 
-    def _run(self, operator: Operator, folder: Path) -> Figures:
+    def _run(self, operator: OperatorProgram, folder: Path) -> Figures:
         with measured_server(folder) as server:
-            with running(operator, server, folder, kubeconfig=as_operator(server)) as process:
+            with run_operator(operator, server, folder, kubeconfig=as_operator(server)) as process:
                 found, bodies = asyncio.run(self._submit(server, process))
             self._bodies = self._bodies or bodies
             return found
 
-    async def _submit(self, server: RealServer, process: Process) -> tuple[Figures, Bodies]:
+    async def _submit(self, server: RealServer, process: LoggedProcess) -> tuple[Figures, Bodies]:
         work = self._work
         async with session_of(server, server.token) as session:
             await warm_up(session, work.kind)
@@ -145,7 +157,9 @@ class Rounds:
     def _raw(self, folder: Path) -> Figures:
         """The same objects, as fast as the server takes them. Nothing here owns them: there is no job."""
         with measured_server(folder) as server:
-            install_crds(server, GANGLINE.crds())  # so that jobs can be watched, though there are none
+            install_crds(
+                server, GANGLINE_OPERATOR.crds()
+            )  # so that jobs can be watched, though there are none
             return asyncio.run(self._post(server))
 
     async def _post(self, server: RealServer) -> Figures:
@@ -347,7 +361,7 @@ def report(found: Figures, text: str, kind: str) -> None:
         )
         for name, one in found.items()
     ]
-    ours = found.get(GANGLINE.name)
+    ours = found.get(GANGLINE_OPERATOR.name)
     if ours:
         for name, one in found.items():
             if one is not ours:
@@ -371,29 +385,31 @@ def broken_promises(found: Figures) -> list[str]:
     checks: list[tuple[str, float | None, float]] = []
     big, small = found.get("1x500", {}), found.get("100x2", {})
     for key in ("created", "active"):
-        checks.append((f"1x500 {key}: times faster than the lifted peer", _than(big, LIFTED.name, key), 3.0))
+        checks.append(
+            (f"1x500 {key}: times faster than the lifted peer", _than(big, KUBEFLOW_LIFTED.name, key), 3.0)
+        )
         checks.append((f"1x500 {key}: of the raw client's speed", _than(big, RAW, key), 0.5))
     checks.append(
-        ("100x2 active: times faster than the lifted peer", _than(small, LIFTED.name, "active"), 1.3)
+        ("100x2 active: times faster than the lifted peer", _than(small, KUBEFLOW_LIFTED.name, "active"), 1.3)
     )
     checks.append(
-        ("100x2 active: times faster than the shipped peer", _than(small, SHIPPED.name, "active"), 6.0)
+        ("100x2 active: times faster than the shipped peer", _than(small, KUBEFLOW.name, "active"), 6.0)
     )
     for text in WORKLOADS:
         for key in ("cpu", "memory"):
-            share = _than(found.get(text, {}), LIFTED.name, key)
+            share = _than(found.get(text, {}), KUBEFLOW_LIFTED.name, key)
             checks.append((f"{text} {key}: the lifted peer's to ours", share, 1.0))
-        if GANGLINE.name in found.get(text, {}) and LIFTED.name in found[text]:
-            share = writes(found[text][LIFTED.name]) / writes(found[text][GANGLINE.name])
+        if GANGLINE_OPERATOR.name in found.get(text, {}) and KUBEFLOW_LIFTED.name in found[text]:
+            share = writes(found[text][KUBEFLOW_LIFTED.name]) / writes(found[text][GANGLINE_OPERATOR.name])
             checks.append((f"{text} writes: the lifted peer's to ours", share, 1.0))
     missed = [(what, value, least) for what, value, least in checks if value is not None and value < least]
     return [f"{what}: {value:.2f}, promised {least}" for what, value, least in missed]
 
 
 def _than(found: Mapping[str, Figures], name: str, key: str) -> float | None:
-    if name not in found or GANGLINE.name not in found:
+    if name not in found or GANGLINE_OPERATOR.name not in found:
         return None
-    return ratio(found[name][key], found[GANGLINE.name][key])
+    return ratio(found[name][key], found[GANGLINE_OPERATOR.name][key])
 
 
 if __name__ == "__main__":

@@ -21,13 +21,13 @@ from bench.measure import Figures, machine, median, resident
 
 from gangline.api.meta import Key
 from gangline.api.scheduler_views import Node, Pod
-from gangline.api.scheduling import Topology
-from gangline.scheduler.cache.nodes import Cluster
+from gangline.api.scheduling import GangTopology
+from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
 from gangline.scheduler.pods.decode import shape_of
-from gangline.scheduler.pods.shape import Shape
-from gangline.scheduler.pods.shapes import Shapes
-from gangline.scheduler.types.cycle import Ask, Need, Placement, Policy, Wait
+from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.pods.shapes import ShapeCache
+from gangline.scheduler.types.cycle import GangRequest, Pending, Placement, PodSet, SchedulerPolicy
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
@@ -50,16 +50,16 @@ def main() -> None:
         asked.json.write_text(json.dumps(found, indent=2) + "\n")
 
 
-def memory(nodes: int, residents: int) -> tuple[Figures, Cluster]:
+def memory(nodes: int, residents: int) -> tuple[Figures, NodeCache]:
     """What a filled cluster takes, and how fast it fills; the pods themselves are not kept."""
     gc.collect()
     before = resident()
     began = time.process_time()
     cluster = filled(nodes)
     nodes_in = time.process_time()
-    shapes = Shapes()
+    shapes = ShapeCache()
     for number in range(residents):
-        found = shapes.resident(running_pod(number, nodes))
+        found = shapes.bound_pod_for(running_pod(number, nodes))
         if found is not None:
             cluster.put_pod(found)
     done = time.process_time()
@@ -72,13 +72,13 @@ def memory(nodes: int, residents: int) -> tuple[Figures, Cluster]:
     }, cluster
 
 
-def decisions(cluster: Cluster, rounds: int) -> Figures:
+def decisions(cluster: NodeCache, rounds: int) -> Figures:
     """Milliseconds of CPU for each of the questions, the snapshot included."""
     plain = gang_shape()
     shy = gang_shape(affinity={"podAntiAffinity": {REQUIRED: [_term(HOST)]}})
     close = gang_shape(affinity={"podAffinity": {REQUIRED: [_term(RACK)]}})
     even = gang_shape(topologySpreadConstraints=[{**_term(RACK), "maxSkew": 1}])
-    rack = Topology(key=RACK, required=True)
+    rack = GangTopology(key=RACK, required=True)
     size = len(cluster)
     # Small clusters get small gangs.
     many, some = min(1000, size), min(100, size)
@@ -103,8 +103,8 @@ def decisions(cluster: Cluster, rounds: int) -> Figures:
     return {name: _median_ms(case, rounds) for name, case in cases.items()}
 
 
-def filled(nodes: int) -> Cluster:
-    cluster = Cluster()
+def filled(nodes: int) -> NodeCache:
+    cluster = NodeCache()
     for number in range(nodes):
         name = f"node-{number:05}"
         body = {
@@ -141,7 +141,7 @@ def running_pod(number: int, nodes: int) -> Pod:
     return msgspec.json.decode(msgspec.json.encode(body), type=Pod)
 
 
-def gang_shape(cpu: str = "4", **spec: Any) -> Shape:
+def gang_shape(cpu: str = "4", **spec: Any) -> PodShape:
     requests = {"cpu": cpu, "memory": "8Gi", "nvidia.com/gpu": "1"}
     body = {
         "metadata": {"name": "w", "namespace": "team", "labels": {"job": "gang"}},
@@ -154,48 +154,48 @@ def _term(key: str) -> dict[str, Any]:
     return {"topologyKey": key, "labelSelector": {"matchLabels": {"job": "gang"}}}
 
 
-def _ask(*needs: tuple[Shape, int], topology: Topology | None = None) -> Ask:
-    found = tuple(Need(f"role-{number}", shape, count) for number, (shape, count) in enumerate(needs))
-    return Ask(
+def _ask(*needs: tuple[PodShape, int], topology: GangTopology | None = None) -> GangRequest:
+    found = tuple(PodSet(f"role-{number}", shape, count) for number, (shape, count) in enumerate(needs))
+    return GangRequest(
         key=Key("team", "gang"),
         uid="gang",
         queue="default",
         priority=0,
         created=NOON,
-        since=NOON,
-        broken=False,
-        needs=found,
-        least=sum(need.count for need in found),
+        waiting_since=NOON,
+        recovering=False,
+        pod_sets=found,
+        min_members=sum(need.count for need in found),
         topology=topology,
     )
 
 
-def _place(cluster: Cluster, *asks: Ask, fits: bool = True) -> None:
-    trial = cluster.trial()
+def _place(cluster: NodeCache, *asks: GangRequest, fits: bool = True) -> None:
+    trial = cluster.what_if()
     for ask in asks:
         found = trial.place(ask)
         if isinstance(found, Placement) is not fits:
             raise SystemExit(f"unexpected: {found}")
         if isinstance(found, Placement):
-            trial.take(ask, found)
+            trial.assume(ask, found)
 
 
-def _line(shape: Shape, length: int) -> list[Ask]:
+def _line(shape: PodShape, length: int) -> list[GangRequest]:
     """Gangs of eight sizes, all of them too large."""
     return [
         msgspec.structs.replace(
             _ask((shape, 1_000_000 + number % 8)),
             uid=f"gang-{number:05}",
             created=NOON + timedelta(seconds=number),
-            since=NOON + timedelta(seconds=number),
+            waiting_since=NOON + timedelta(seconds=number),
         )
         for number in range(length)
     ]
 
 
-def _round(cluster: Cluster, asks: list[Ask]) -> None:
-    found = schedule(cluster.trial(), asks, (), {}, Policy(), NOON + timedelta(hours=3))
-    if not all(isinstance(each, Wait) for each in found.decisions):
+def _round(cluster: NodeCache, asks: list[GangRequest]) -> None:
+    found = schedule(cluster.what_if(), asks, (), {}, SchedulerPolicy(), NOON + timedelta(hours=3))
+    if not all(isinstance(each, Pending) for each in found.decisions):
         raise SystemExit("unexpected: one of them fits")
 
 

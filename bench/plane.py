@@ -8,7 +8,7 @@ from pathlib import Path
 from gangline.apiserver.store.sqlite import Durability, SqliteJournal
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
-from gangline.local.plane import PlaneSettings, api_plane
+from gangline.local.plane import PlaneSettings, control_plane
 
 
 async def serve(folder: Path, port: int, token: str) -> None:
@@ -17,7 +17,7 @@ async def serve(folder: Path, port: int, token: str) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     settings = PlaneSettings(port=port, certificates=folder / "certificates", token=token)
     journal = SqliteJournal(folder / "state", Durability.FULL)
-    async with Store(journal) as store, api_plane(store, settings, SystemClock()):
+    async with Store(journal) as store, control_plane(store, settings, SystemClock()):
         await stop.wait()
 
 

@@ -19,12 +19,12 @@ from gangline.api.core import ConfigMap, Pod
 from gangline.api.meta import EVERYTHING, Key, ListMeta, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config.connection import load
+from gangline.kube.config.connection import load_connection
 from gangline.kube.pages import Page
 from gangline.kube.transport.http import HttpTransport
 from gangline.kube.watch import WatchEvent
 from gangline.runtime.informer import Delta, Informer
-from gangline.runtime.interning import Sharing
+from gangline.runtime.interning import ObjectInterner
 
 
 class Since:
@@ -69,8 +69,8 @@ async def sync(client: Client, asked: argparse.Namespace) -> Figures:
     }
 
 
-def _trim(asked: argparse.Namespace) -> Sharing | None:
-    return Sharing() if asked.content == "sharing" else None
+def _trim(asked: argparse.Namespace) -> ObjectInterner | None:
+    return ObjectInterner() if asked.content == "sharing" else None
 
 
 async def events(client: Client, asked: argparse.Namespace) -> Figures:
@@ -88,7 +88,7 @@ async def events(client: Client, asked: argparse.Namespace) -> Figures:
         Since(client, asked.since), Pod, where, clock=SystemClock(), trim=_trim(asked)
     )
     began = time.perf_counter()
-    with informer.subscribed(tell):
+    with informer.subscribe(tell):
         await run_until(informer, done)
     return _rate(asked.count, began)
 
@@ -127,7 +127,7 @@ def _rate(count: int, began: float) -> Figures:
 
 
 async def run(asked: argparse.Namespace) -> Figures:
-    connection = load(kubeconfig=asked.kubeconfig, environ={}, home=Path.home())
+    connection = load_connection(kubeconfig=asked.kubeconfig, environ={}, home=Path.home())
     async with HttpTransport(connection) as transport, asyncio.timeout(120):
         began = cpu_seconds()
         found = await {"sync": sync, "events": events, "get": get, "create": create}[asked.do](

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.measure import Figures, concluded, machine, median, rate, seconds, show, size
 from bench.schedulers import GANGLINE, GPUS, LIMIT, Load, Side, Stage, idle, kube_scheduler, stage
 
-from support.cluster.operators import GANGLINE as OPERATOR
+from support.cluster.operators import GANGLINE_OPERATOR as OPERATOR
 from support.cluster.operators import install_crds
 from support.servers.real import KUBERNETES_VERSION, RealServer, find_assets
 

@@ -22,7 +22,7 @@ import msgspec
 import psutil
 from bench.measure import Figures
 
-from support.servers.real import HOST, Process, RealServer, RealServerError, free_ports
+from support.servers.real import HOST, LoggedProcess, RealServer, RealServerError, free_ports
 
 T = TypeVar("T")
 
@@ -67,24 +67,24 @@ class Side(msgspec.Struct, frozen=True):
 
     name: str
     scheduler: str
-    start: Callable[[RealServer, Path], Process] | None
+    start: Callable[[RealServer, Path], LoggedProcess] | None
     groups: bool = False
 
 
-def _gangline(server: RealServer, folder: Path) -> Process:
+def _gangline(server: RealServer, folder: Path) -> LoggedProcess:
     (probe,) = free_ports(1)
     command = [sys.executable, "-m", "gangline", "scheduler", f"--kubeconfig={server.kubeconfig}"]
     command += ["--leader-elect=false", "--metrics-bind-address=0"]
     command += [f"--health-probe-bind-address={HOST}:{probe}", "--log-level=warn"]
-    process = Process(command, folder / "gangline.log")
+    process = LoggedProcess(command, folder / "gangline.log")
     process.wait_until(lambda: _ready(probe))
     return process
 
 
-def kube_scheduler(assets: Path) -> Callable[[RealServer, Path], Process]:
+def kube_scheduler(assets: Path) -> Callable[[RealServer, Path], LoggedProcess]:
     """With its client's rate limit out of the way: else that alone is measured."""
 
-    def start(server: RealServer, folder: Path) -> Process:
+    def start(server: RealServer, folder: Path) -> LoggedProcess:
         (port,) = free_ports(1)
         config = folder / "kube-scheduler.json"
         content = {
@@ -97,7 +97,7 @@ def kube_scheduler(assets: Path) -> Callable[[RealServer, Path], Process]:
         command = [str(assets / "kube-scheduler"), f"--config={config}", f"--secure-port={port}"]
         command += [f"--bind-address={HOST}", f"--cert-dir={folder}"]
         log = folder / "kube-scheduler.log"
-        process = Process(command, log)
+        process = LoggedProcess(command, log)
         process.wait_until(
             lambda: "Caches are synced" in log.read_text() or "Serving securely" in log.read_text()
         )
@@ -176,7 +176,7 @@ class Stage:
         await each(names, make)
         self._nodes += names
 
-    async def play(self, side: Side, load: Load, process: Process | None, patience: float) -> Figures:
+    async def play(self, side: Side, load: Load, process: LoggedProcess | None, patience: float) -> Figures:
         """Create the load while the scheduler is held, let it go, and see how long it takes and what it costs."""
         bound: dict[str, tuple[float, str]] = {}
         complete = asyncio.Event()
@@ -327,7 +327,7 @@ def pod(side: Side, gang: str, number: int) -> Any:
 
 
 @contextmanager
-def held(process: Process | None) -> Any:
+def held(process: LoggedProcess | None) -> Any:
     """Stopped meanwhile, so that creating and placing do not overlap."""
     if process is not None:
         os.killpg(process.pid, signal.SIGSTOP)
@@ -341,7 +341,7 @@ def held(process: Process | None) -> Any:
 class Usage:
     """CPU time of a process from now on."""
 
-    def __init__(self, process: Process | None) -> None:
+    def __init__(self, process: LoggedProcess | None) -> None:
         self._process = psutil.Process(process.pid) if process is not None else None
         self._before = self._seconds()
 
@@ -372,7 +372,7 @@ def marks(bound: Mapping[str, tuple[float, str]], load: Load, began: float) -> F
     }
 
 
-def idle(process: Process, seconds: float) -> float:
+def idle(process: LoggedProcess, seconds: float) -> float:
     """The share of one core that it uses with nothing to do."""
     used = Usage(process)
     time.sleep(seconds)

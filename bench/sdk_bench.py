@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.measure import machine
 
-from support.cluster.clients import LocalPlane, beside_ours, find_kubeflow
-from support.cluster.operators import GANGLINE, install_crds
+from support.cluster.clients import DetachedPlane, find_kubeflow_python, pythonpath_with_gangline
+from support.cluster.operators import GANGLINE_OPERATOR, install_crds
 from support.servers.real import RealServer, find_assets
 
 SDKS = {"Kubeflow": "kubeflow.training", "gangline": "gangline"}
@@ -38,12 +38,12 @@ def main() -> int:
     asked = parser.parse_args()
     print("Machine:", ", ".join(f"{name} {value}" for name, value in machine().items()))
     with tempfile.TemporaryDirectory(prefix="gangline-bench-") as folder:
-        python = str(find_kubeflow())
+        python = str(find_kubeflow_python())
         environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             # An installed package has its bytecode.
             "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode"),
-            "PYTHONPATH": beside_ours(),
+            "PYTHONPATH": pythonpath_with_gangline(),
             "HOME": folder,
         }
         slower = [
@@ -65,13 +65,13 @@ def servers(folder: Path) -> Iterator[tuple[str, Path]]:
         print("real API server: not found; run hack/kubernetes.sh to build it", file=sys.stderr)
         return
     with RealServer(durable=True) as server:
-        install_crds(server, GANGLINE.crds())
+        install_crds(server, GANGLINE_OPERATOR.crds())
         yield "kube-apiserver", server.kubeconfig
 
 
 @contextmanager
-def plane(folder: Path) -> Iterator[LocalPlane]:
-    found = LocalPlane(folder)
+def plane(folder: Path) -> Iterator[DetachedPlane]:
+    found = DetachedPlane(folder)
     found.up()
     try:
         yield found

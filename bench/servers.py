@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 from bench.measure import Figures
 
-from support.servers.real import HOST, Process, RealServer, free_ports
+from support.servers.real import HOST, LoggedProcess, RealServer, free_ports
 
 PLANE, LOAD = Path(__file__).with_name("plane.py"), Path(__file__).with_name("load.py")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -55,7 +55,7 @@ class Gangline:
         self.url, self.token = f"https://{HOST}:{self._port}", "admin-token"
         self.ca = self._folder / "certificates" / "ca.crt"
         self.startup_seconds = 0.0
-        self._process: Process | None = None
+        self._process: LoggedProcess | None = None
 
     @property
     def pids(self) -> Mapping[str, int]:
@@ -65,7 +65,7 @@ class Gangline:
         """Return when it answers what kube-apiserver is asked for, too. Its certificates are its own work."""
         began = time.monotonic()
         command = [sys.executable, str(PLANE), str(self._folder), str(self._port), self.token]
-        self._process = Process(command, self._folder / "log")
+        self._process = LoggedProcess(command, self._folder / "log")
         self._process.wait_until(self._ready)
         self.startup_seconds = time.monotonic() - began
 

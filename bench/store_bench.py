@@ -19,7 +19,7 @@ from bench.measure import Figures, machine, rate, seconds, show
 
 from gangline.api.meta import JSON
 from gangline.apiserver.store.paths import collection_prefix, object_path
-from gangline.apiserver.store.records import Write
+from gangline.apiserver.store.records import StoreWrite
 from gangline.apiserver.store.sqlite import Durability, SqliteJournal
 from gangline.apiserver.store.store import Store
 
@@ -80,10 +80,10 @@ def pod(number: int) -> JSON:
 TEMPLATE = pod(0)
 
 
-def write(number: int) -> Write:
+def write(number: int) -> StoreWrite:
     body = copy.copy(TEMPLATE)
     body["metadata"] = {"name": f"pod-{number}", "namespace": "bench"}
-    return Write(object_path("", "pods", "bench", f"pod-{number:06d}"), body, 0)
+    return StoreWrite(object_path("", "pods", "bench", f"pod-{number:06d}"), body, 0)
 
 
 async def committing(store: Store, commits: int, in_flight: int) -> Figures:
@@ -112,7 +112,7 @@ async def listing(store: Store, objects: int) -> Figures:
     for number in range(1_000):
         record = store.get(object_path("", "pods", "bench", f"pod-{number:06d}"))
         assert record is not None
-        await store.commit(Write(record.path, json.loads(record.data), record.revision))
+        await store.commit(StoreWrite(record.path, json.loads(record.data), record.revision))
     return {
         "records": best(lambda: store.range(PODS)),
         "joined bytes": best(lambda: b",".join(record.data for record in store.range(PODS).records)),

@@ -9,13 +9,13 @@ from pathlib import Path
 from gangline.api.core import ConfigMap, Pod
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
-from gangline.kube.client import Client, Writer
-from gangline.kube.config.connection import load
+from gangline.kube.client import ApiWriter, Client
+from gangline.kube.config.connection import load_connection
 from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.cache import Cache
-from gangline.runtime.leader import Leader, LeaseSettings, unique_identity
+from gangline.runtime.leader import LeaderElector, LeaseSettings, unique_identity
 from gangline.runtime.manager import Manager
-from gangline.runtime.sources import Changes, itself
+from gangline.runtime.sources import InformerSource, own_key
 
 LABEL = "example.dev/notes"
 
@@ -23,7 +23,7 @@ LABEL = "example.dev/notes"
 class Notes:
     """Compares what is with what should be; whatever woke it, it only looks."""
 
-    def __init__(self, pods: Cache[Pod], maps: Cache[ConfigMap], writer: Writer) -> None:
+    def __init__(self, pods: Cache[Pod], maps: Cache[ConfigMap], writer: ApiWriter) -> None:
         self._pods, self._maps, self._writer = pods, maps, writer
 
     async def reconcile(self, key: Key) -> timedelta | None:
@@ -39,15 +39,15 @@ class Notes:
 
 async def main(namespace: str, lease: timedelta) -> None:
     clock, where = SystemClock(), Selector(namespace=namespace, labels=LABEL)
-    async with HttpTransport(load(environ=os.environ, home=Path.home())) as transport:
+    async with HttpTransport(load_connection(environ=os.environ, home=Path.home())) as transport:
         client = Client(transport, clock=clock)
         settings = LeaseSettings(lease=lease, renew_deadline=lease * 2 / 3, retry=lease / 8)
         identity = os.environ.get("POD_NAME") or unique_identity()
-        leader = Leader(client, Key(namespace, "notes"), identity, clock, settings)
+        leader = LeaderElector(client, Key(namespace, "notes"), identity, clock, settings)
         manager = Manager(client, clock, leader=leader)
         pods, maps = manager.informer(Pod, where), manager.informer(ConfigMap, where)
-        sources = [Changes(pods, itself), Changes(maps, itself)]
-        manager.controller("notes", Notes(pods.cache, maps.cache, client), sources)
+        sources = [InformerSource(pods, own_key), InformerSource(maps, own_key)]
+        manager.new_controller("notes", Notes(pods.cache, maps.cache, client), sources)
         await manager.run()
 
 

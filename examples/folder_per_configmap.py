@@ -10,19 +10,19 @@ from pathlib import Path
 from gangline.api.core import ConfigMap, Secret
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
-from gangline.kube.client import Client, Writer
-from gangline.kube.config.connection import Connection, load
+from gangline.kube.client import ApiWriter, Client
+from gangline.kube.config.connection import Connection, load_connection
 from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.cache import Cache
-from gangline.runtime.leader import Leader, unique_identity
+from gangline.runtime.leader import LeaderElector, unique_identity
 from gangline.runtime.manager import Manager
-from gangline.runtime.sources import Changes, itself
+from gangline.runtime.sources import InformerSource, own_key
 
 LABEL = FINALIZER = "example.dev/folder"
 
 
 class Folders:
-    def __init__(self, maps: Cache[ConfigMap], writer: Writer, root: Path) -> None:
+    def __init__(self, maps: Cache[ConfigMap], writer: ApiWriter, root: Path) -> None:
         self._maps, self._writer, self._root = maps, writer, root
 
     async def reconcile(self, key: Key) -> timedelta | None:
@@ -49,11 +49,11 @@ async def main(connection: Connection, root: Path, namespace: str) -> None:
     clock, lease = SystemClock(), Key(namespace, "folders")
     async with HttpTransport(connection) as transport:
         client = Client(transport, clock=clock)
-        manager = Manager(client, clock, leader=Leader(client, lease, unique_identity(), clock))
+        manager = Manager(client, clock, leader=LeaderElector(client, lease, unique_identity(), clock))
         maps = manager.informer(ConfigMap, Selector(namespace=namespace, labels=LABEL))
-        manager.controller("folders", Folders(maps.cache, client, root), [Changes(maps, itself)])
+        manager.new_controller("folders", Folders(maps.cache, client, root), [InformerSource(maps, own_key)])
         await manager.run(signals=False)
 
 
 if __name__ == "__main__":  # python folder_per_configmap.py FOLDER NAMESPACE; run two, and one leads
-    asyncio.run(main(load(environ=os.environ, home=Path.home()), Path(sys.argv[1]), sys.argv[2]))
+    asyncio.run(main(load_connection(environ=os.environ, home=Path.home()), Path(sys.argv[1]), sys.argv[2]))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import GROUP
 from gangline.cli.authoring.crds import as_yaml
 from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd
@@ -14,7 +14,7 @@ HEADER = "# Made by hack/crds.py from the types in gangline.api: do not edit.\n"
 
 def files() -> dict[str, str]:
     """The text of every file, by name."""
-    texts = {f"{GROUP}_{kind.plural}.yaml": HEADER + as_yaml([crd(kind)]) for kind in KINDS}
+    texts = {f"{GROUP}_{kind.plural}.yaml": HEADER + as_yaml([crd(kind)]) for kind in TRAINING_KINDS}
     texts |= {f"{one.group}_{one.plural}.yaml": HEADER + as_yaml([gang_crd(one)]) for one in GANG_RESOURCES}
     listed = "".join(f"- {name}\n" for name in texts)
     head = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"

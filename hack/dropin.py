@@ -18,18 +18,24 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from gangline.base.clock import SystemClock
 from support.cases import kubeflow
 from support.cases.kubeflow import Scenario
-from support.cases.kubeflow_play import CHECKING, RECORDING, Patience, player_of
-from support.cluster.operators import GANGLINE, LIFTED, SHIPPED, Operator, running
+from support.cases.kubeflow_play import CHECK_TIMES, RECORD_TIMES, SettleTimes, scenario_player
+from support.cluster.operators import (
+    GANGLINE_OPERATOR,
+    KUBEFLOW,
+    KUBEFLOW_LIFTED,
+    OperatorProgram,
+    run_operator,
+)
 from support.servers.real import RealServer
 
-OPERATORS = {"gangline": GANGLINE, "peer": SHIPPED, "lifted": LIFTED}
-SLOW = Patience(quiet=1.5)
+OPERATORS = {"gangline": GANGLINE_OPERATOR, "peer": KUBEFLOW, "lifted": KUBEFLOW_LIFTED}
+SLOW = SettleTimes(quiet_seconds=1.5)
 
 
 def main() -> int:
     asked = _arguments()
-    chosen = [one for one in kubeflow.scenarios() if not asked.names or one.name in asked.names]
-    operator: Operator = OPERATORS[asked.operator]
+    chosen = [one for one in kubeflow.load_scenarios() if not asked.names or one.name in asked.names]
+    operator: OperatorProgram = OPERATORS[asked.operator]
     missing = operator.missing()
     if missing:
         print(missing, file=sys.stderr)
@@ -45,7 +51,9 @@ def main() -> int:
         for name, shots in found.items():
             kubeflow.save_golden(name, shots, asked.golden)
         return 0
-    return report(found, asked.golden, kubeflow.known() if operator is GANGLINE else [])
+    return report(
+        found, asked.golden, kubeflow.expected_differences() if operator is GANGLINE_OPERATOR else []
+    )
 
 
 def _arguments() -> argparse.Namespace:
@@ -54,7 +62,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--operator", choices=OPERATORS)
     parser.add_argument("--at-once", type=int, help="how many are played at once (64; with the peer 6)")
-    parser.add_argument("--golden", type=Path, default=kubeflow.DATA / "golden", help="where recordings are")
+    parser.add_argument(
+        "--golden", type=Path, default=kubeflow.DATA_FOLDER / "golden", help="where recordings are"
+    )
     parser.add_argument("--log", type=Path, help="keep the operator's log there")
     asked = parser.parse_args()
     if asked.what == "record" and asked.operator == "gangline":
@@ -65,30 +75,30 @@ def _arguments() -> argparse.Namespace:
 
 
 def play(
-    operator: Operator, chosen: list[Scenario], asked: argparse.Namespace, folder: Path
+    operator: OperatorProgram, chosen: list[Scenario], asked: argparse.Namespace, folder: Path
 ) -> dict[str, list[object]]:
     record = asked.what == "record"
-    patience = RECORDING if record else CHECKING if operator is GANGLINE else SLOW
-    known = kubeflow.known() if operator is GANGLINE else []
-    cases = [(one, None if record else kubeflow.golden(one.name, asked.golden)) for one in chosen]
+    patience = RECORD_TIMES if record else CHECK_TIMES if operator is GANGLINE_OPERATOR else SLOW
+    known = kubeflow.expected_differences() if operator is GANGLINE_OPERATOR else []
+    cases = [(one, None if record else kubeflow.load_golden(one.name, asked.golden)) for one in chosen]
 
     async def all_of_them() -> dict[str, list[object]]:
-        async with player_of(server, SystemClock(), known) as player:
+        async with scenario_player(server, SystemClock(), known) as player:
             return await player.play_all(cases, patience, asked.at_once)
 
     with (
         RealServer(directory=folder / "server") as server,
-        running(operator, server, folder / "operator"),
+        run_operator(operator, server, folder / "operator"),
     ):
         server.start_controller_manager()  # now that it can see the jobs
         return asyncio.run(all_of_them())
 
 
-def report(found: dict[str, list[object]], golden: Path, meant: list[kubeflow.Known]) -> int:
+def report(found: dict[str, list[object]], golden: Path, meant: list[kubeflow.ExpectedDifference]) -> int:
     same = 0
     for name, shots in sorted(found.items()):
-        places = kubeflow.differences(name, kubeflow.golden(name, golden), shots)
-        unmeant = kubeflow.unknown(places, meant)
+        places = kubeflow.differences(name, kubeflow.load_golden(name, golden), shots)
+        unmeant = kubeflow.unexpected_differences(places, meant)
         same += not unmeant
         for place in unmeant:
             print(place)

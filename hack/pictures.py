@@ -304,10 +304,10 @@ def terminal(source: str) -> str:
 def record() -> str:
     """Run the demo on a terminal; what is on its screen at the end."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from support.terminal import Terminal
+    from support.terminal import PtyTerminal
 
-    with Terminal([sys.executable, "-m", "gangline", "demo"], cwd=ROOT, size=(40, 100)) as terminal:
-        if terminal.finish() != 0:
+    with PtyTerminal([sys.executable, "-m", "gangline", "demo"], cwd=ROOT, size=(40, 100)) as terminal:
+        if terminal.wait_for_exit() != 0:
             raise SystemExit(terminal.screen.text)
     return f"$ gangline demo\n{terminal.screen.text}\n"
 

@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.scheduling import PODGROUPS, QUEUES
 from gangline.schema.crds.gang_crds import gang_crd
-from gangline.schema.crds.job_crds import schema
+from gangline.schema.crds.job_crds import crd_schema
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -37,11 +37,11 @@ def fields() -> Iterator[str]:
     yield "# Fields\n"
     yield "Every field of every kind, as `kubectl explain` has them after `gangline crds --described`."
     yield "A pod template is Kubernetes' own and is left out.\n"
-    for kind in KINDS:
+    for kind in TRAINING_KINDS:
         yield f"## {kind.kind}\n"
         yield f"`{kind.model.API_VERSION}`, resource `{kind.plural}`; replica types {', '.join(kind.types)};"
         yield f"the container that trains is `{kind.container}`.\n"
-        yield from _table(schema(kind, described=True)["properties"])
+        yield from _table(crd_schema(kind, described=True)["properties"])
     for resource in (PODGROUPS, QUEUES):
         body = gang_crd(resource, described=True)
         yield f"## {resource.kind}\n"

@@ -51,9 +51,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 # How long an example takes says something about the machine only. What decides whether a change lands is the same every
 # time (.ci/run). People's runs look further: everyone's are others.
-PATIENT = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.register_profile("other", PATIENT)
-hypothesis.settings.register_profile("same", PATIENT, derandomize=True, database=None)
+NO_DEADLINE = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("other", NO_DEADLINE)
+hypothesis.settings.register_profile("same", NO_DEADLINE, derandomize=True, database=None)
 hypothesis.settings.load_profile(os.environ.get("GANGLINE_EXAMPLES", "other"))
 
 

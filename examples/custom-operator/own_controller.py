@@ -15,13 +15,13 @@ from gangline.base.clock import Clock, SystemClock
 from gangline.jobs.gangs.podgroup import GangScheduler
 from gangline.jobs.gangs.volcano import Volcano
 from gangline.kube.client import Client
-from gangline.kube.config.connection import Connection, load
+from gangline.kube.config.connection import Connection, load_connection
 from gangline.kube.transport.http import HttpTransport
 from gangline.operator import JobReconciler, scheme_of
 from gangline.runtime.cache import Cache
-from gangline.runtime.events import EventType, Recorder
+from gangline.runtime.events import EventRecorder, EventType
 from gangline.runtime.manager import Manager
-from gangline.runtime.sources import Changes, itself, owner
+from gangline.runtime.sources import InformerSource, own_key, owner_key
 from relay_operator import Relay, RelayJob
 
 TEAM = "example.com/team"
@@ -31,7 +31,9 @@ GANGS: dict[str, GangScheduler] = {"volcano": Volcano()}
 class MyController:
     """Looks at a job first, and hands it to the engine if it is welcome."""
 
-    def __init__(self, jobs: Cache[RelayJob], engine: JobReconciler[RelayJob], recorder: Recorder) -> None:
+    def __init__(
+        self, jobs: Cache[RelayJob], engine: JobReconciler[RelayJob], recorder: EventRecorder
+    ) -> None:
         self._jobs, self._engine, self._recorder = jobs, engine, recorder
 
     async def reconcile(self, key: Key) -> timedelta | None:
@@ -46,16 +48,16 @@ async def main(connection: Connection, gang: GangScheduler | None, clock: Clock)
     framework = Relay()
     async with HttpTransport(connection) as transport:
         client = Client(transport, scheme=scheme_of([framework]), clock=clock)
-        recorder = Recorder(client, "my-controller", "1", clock, scheme=client.scheme)
+        recorder = EventRecorder(client, "my-controller", "1", clock, scheme=client.scheme)
         manager = Manager(client, clock, recorder=recorder)
         jobs = manager.informer(RelayJob)
         pods = manager.informer(Pod, Selector(labels="training.kubeflow.org/job-name"))
         engine = JobReconciler(framework, client, recorder, gang=gang, clock=clock)
-        sources = [Changes(jobs, itself), Changes(pods, owner("RelayJob"))]
-        manager.controller("relay", MyController(jobs.cache, engine, recorder), sources)
+        sources = [InformerSource(jobs, own_key), InformerSource(pods, owner_key("RelayJob"))]
+        manager.new_controller("relay", MyController(jobs.cache, engine, recorder), sources)
         await manager.run()
 
 
 if __name__ == "__main__":
     named = GANGS[sys.argv[1]] if len(sys.argv) > 1 else None
-    asyncio.run(main(load(environ=os.environ, home=Path.home()), named, SystemClock()))
+    asyncio.run(main(load_connection(environ=os.environ, home=Path.home()), named, SystemClock()))

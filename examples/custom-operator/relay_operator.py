@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from gangline.operator import (
     Addresses,
+    ApiStruct,
     JobKind,
     Member,
     PodEdits,
@@ -16,7 +17,6 @@ from gangline.operator import (
     RunPolicy,
     TeamFramework,
     TrainingJob,
-    Wire,
     run,
     variables,
 )
@@ -24,7 +24,7 @@ from gangline.operator import (
 COORDINATOR, MEMBER = "Coordinator", "Member"
 
 
-class RelayJobSpec(Wire, frozen=True):
+class RelayJobSpec(ApiStruct, frozen=True):
     relay_replica_specs: dict[str, ReplicaSpec]
     run_policy: RunPolicy = RunPolicy()
     laps: int = 1

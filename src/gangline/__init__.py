@@ -5,7 +5,7 @@
 Names are looked up when first used: importing this package imports next to nothing.
 """
 
-from gangline.base.lazy_exports import looked_up
+from gangline.base.lazy_exports import lazy_exports
 
 __version__ = "0.1.0"
 
@@ -25,4 +25,4 @@ _NAMES = {
     "gangline.sdk.job": ("Job",),
     "gangline.sdk.train": ("Run", "train"),
 }
-__all__, __getattr__ = looked_up(__name__, _NAMES)
+__all__, __getattr__ = lazy_exports(__name__, _NAMES)

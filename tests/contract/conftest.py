@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from gangline.api.core import Namespace
-from gangline.apiserver.http.authentication import User
+from gangline.apiserver.http.authentication import UserInfo
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config.connection import Connection, load
+from gangline.kube.config.connection import Connection, load_connection
 from gangline.kube.config.credentials import StaticToken
 from gangline.kube.transport.http import HttpTransport
-from gangline.local.plane import PlaneSettings, api_plane
-from support.cluster.kubelet import fakekubelet, find_fakekubelet
+from gangline.local.plane import PlaneSettings, control_plane
+from support.cluster.kubelet import fake_kubelet, find_fake_kubelet
 from support.servers.real import RealServer
 
 REAL = pytest.param("real", marks=[pytest.mark.real, pytest.mark.xdist_group("real")])
@@ -31,11 +31,11 @@ async def server(
     if request.param == "real":
         real: RealServer = request.getfixturevalue("real_server")
         real.revive()
-        yield load(kubeconfig=str(real.kubeconfig), environ={}, home=tmp_path)
+        yield load_connection(kubeconfig=str(real.kubeconfig), environ={}, home=tmp_path)
         return
-    users = {"nobody-token": User("nobody", ("system:authenticated",))}
+    users = {"nobody-token": UserInfo("nobody", ("system:authenticated",))}
     settings = PlaneSettings(certificates=tmp_path / "certificates", users=users)
-    async with Store() as store, api_plane(store, settings, SystemClock()) as plane:
+    async with Store() as store, control_plane(store, settings, SystemClock()) as plane:
         stores.append(store)
         yield plane.connection
 
@@ -90,9 +90,9 @@ async def namespace(client: Client) -> str:
 @pytest.fixture(scope="session")
 def kubelet_port() -> Iterator[int]:
     """Where the stand-in for a kubelet listens on this machine."""
-    binary = find_fakekubelet()
+    binary = find_fake_kubelet()
     if binary is None:
         give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
         give_up("fake kubelet not found: run hack/fakekubelet.sh")
-    with fakekubelet(binary) as port:
+    with fake_kubelet(binary) as port:
         yield port

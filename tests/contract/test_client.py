@@ -15,7 +15,7 @@ from gangline.api.scheme import Resource
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection, Impersonation
 from gangline.kube.config.credentials import StaticToken
-from gangline.kube.discovery import resources, served, version
+from gangline.kube.discovery import is_served, server_resources, server_version
 from gangline.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -27,18 +27,18 @@ from gangline.kube.errors import (
     NotFound,
     Unauthorized,
 )
-from gangline.kube.options import FieldValidation, PatchForm, Propagation, WriteOptions
+from gangline.kube.options import DeletionPropagation, FieldValidation, PatchType, WriteOptions
 from gangline.kube.transport.http import HttpTransport
-from gangline.kube.watch import Change, ChangeType
+from gangline.kube.watch import ChangeType, ObjectChange
 from support.builders.objects import (
     DEPLOYMENTS,
     WIDGETS,
-    config_map,
-    defined,
-    deployment,
-    eventually,
-    pod,
-    unique,
+    config_map_body,
+    deployment_body,
+    ensure_crd_served,
+    pod_body,
+    unique_name,
+    wait_until,
 )
 
 REVIEWS = Resource(
@@ -48,7 +48,7 @@ REVIEWS = Resource(
 
 @pytest.fixture
 async def widgets(client: Client) -> Resource[JSON]:
-    await defined(client, WIDGETS)
+    await ensure_crd_served(client, WIDGETS)
     return WIDGETS
 
 
@@ -56,11 +56,11 @@ async def widgets(client: Client) -> Resource[JSON]:
 
 
 async def test_what_is_created_can_be_read(client: Client, namespace: str) -> None:
-    made = await client.create(ConfigMap, config_map("one", namespace, a="b"))
+    made = await client.create(ConfigMap, config_map_body("one", namespace, a="b"))
     assert made.data == {"a": "b"}
     assert made.metadata.uid
     assert await client.get(ConfigMap, Key(namespace, "one")) == made
-    whole = await client.get(client.plain(ConfigMap), Key(namespace, "one"))
+    whole = await client.get(client.unstructured(ConfigMap), Key(namespace, "one"))
     assert whole["kind"] == "ConfigMap"
     assert whole["metadata"]["managedFields"][0]["manager"] == "gangline"
 
@@ -73,9 +73,9 @@ async def test_generated_name_is_the_servers(client: Client, namespace: str) -> 
 
 
 async def test_name_that_is_taken_is_already_exists(client: Client, namespace: str) -> None:
-    await client.create(ConfigMap, config_map("one", namespace))
+    await client.create(ConfigMap, config_map_body("one", namespace))
     with pytest.raises(AlreadyExists) as caught:
-        await client.create(ConfigMap, config_map("one", namespace))
+        await client.create(ConfigMap, config_map_body("one", namespace))
     assert caught.value.status.details.name == "one"
 
 
@@ -90,7 +90,7 @@ async def test_name_that_is_not_there_is_not_found(client: Client, namespace: st
 
 
 async def test_wrong_object_is_invalid_with_every_cause(client: Client, namespace: str) -> None:
-    body = pod("Not A Name", namespace, restartPolicy="Perhaps")
+    body = pod_body("Not A Name", namespace, restartPolicy="Perhaps")
     with pytest.raises(Invalid) as caught:
         await client.create(Pod, body)
     assert {cause.field for cause in caught.value.causes} >= {"metadata.name", "spec.restartPolicy"}
@@ -98,16 +98,16 @@ async def test_wrong_object_is_invalid_with_every_cause(client: Client, namespac
 
 async def test_namespace_of_the_body_must_be_the_callers(client: Client, namespace: str) -> None:
     with pytest.raises(BadRequest):
-        await client.create(ConfigMap, config_map("one", "other"), namespace=namespace)
+        await client.create(ConfigMap, config_map_body("one", "other"), namespace=namespace)
 
 
 async def test_dry_run_says_what_would_be_and_stores_nothing(client: Client, namespace: str) -> None:
-    rehearsal = client.writing(WriteOptions(dry_run=True))
-    made = await rehearsal.create(ConfigMap, config_map("one", namespace, a="b"))
+    rehearsal = client.with_options(WriteOptions(dry_run=True))
+    made = await rehearsal.create(ConfigMap, config_map_body("one", namespace, a="b"))
     assert made.data == {"a": "b"}
     with pytest.raises(NotFound):
         await client.get(ConfigMap, Key(namespace, "one"))
-    await client.create(ConfigMap, config_map("two", namespace, a="b"))
+    await client.create(ConfigMap, config_map_body("two", namespace, a="b"))
     assert (await rehearsal.patch(ConfigMap, Key(namespace, "two"), {"data": {"a": "c"}})).data == {"a": "c"}
     await rehearsal.delete(ConfigMap, Key(namespace, "two"))
     await rehearsal.delete_all(ConfigMap, Selector(namespace))
@@ -119,19 +119,19 @@ async def test_dry_run_says_what_would_be_and_stores_nothing(client: Client, nam
 
 async def test_pages_give_everything_once(client: Client, namespace: str) -> None:
     for index in range(7):
-        await client.create(ConfigMap, config_map(f"number-{index}", namespace, labels={"of": "seven"}))
+        await client.create(ConfigMap, config_map_body(f"number-{index}", namespace, labels={"of": "seven"}))
     where = Selector(namespace, labels="of=seven")
     pages = [page async for page in client.pages(ConfigMap, where, limit=3)]
     assert [len(page.items) for page in pages] == [3, 3, 1]
     assert len({page.metadata.resource_version for page in pages}) == 1
-    names = [found.metadata.name async for found in client.each(ConfigMap, where, limit=3)]
+    names = [found.metadata.name async for found in client.iterate(ConfigMap, where, limit=3)]
     assert names == [f"number-{index}" for index in range(7)]
     assert len((await client.list(ConfigMap, where)).items) == 7
 
 
 async def test_selectors_select(client: Client, namespace: str) -> None:
     for name, tier in (("a", "one"), ("b", "two"), ("c", "three")):
-        await client.create(ConfigMap, config_map(name, namespace, labels={"tier": tier}))
+        await client.create(ConfigMap, config_map_body(name, namespace, labels={"tier": tier}))
 
     async def names(**selector: str) -> list[str]:
         found = await client.list(ConfigMap, Selector(namespace, **selector))
@@ -144,14 +144,14 @@ async def test_selectors_select(client: Client, namespace: str) -> None:
 
 
 async def test_list_of_all_namespaces_has_this_one(client: Client, namespace: str) -> None:
-    await client.create(ConfigMap, config_map("one", namespace))
+    await client.create(ConfigMap, config_map_body("one", namespace))
     found = await client.list(ConfigMap, Selector(fields="metadata.name=one"))
     assert Key(namespace, "one") in {item.metadata.key for item in found.items}
 
 
 async def test_plain_list_gives_whole_objects(client: Client, namespace: str) -> None:
-    await client.create(ConfigMap, config_map("one", namespace, a="b"))
-    page = await client.list(client.plain(ConfigMap), Selector(namespace, fields="metadata.name=one"))
+    await client.create(ConfigMap, config_map_body("one", namespace, a="b"))
+    page = await client.list(client.unstructured(ConfigMap), Selector(namespace, fields="metadata.name=one"))
     assert page.items[0]["data"] == {"a": "b"}
 
 
@@ -159,10 +159,10 @@ async def test_snapshot_that_the_server_forgot_midway_is_gone(
     client: Client, namespace: str, forget: Callable[[], Awaitable[None]]
 ) -> None:
     for index in range(3):
-        await client.create(ConfigMap, config_map(f"number-{index}", namespace))
+        await client.create(ConfigMap, config_map_body(f"number-{index}", namespace))
     pages = client.pages(ConfigMap, Selector(namespace), limit=1)
     assert len((await anext(pages)).items) == 1
-    await client.create(ConfigMap, config_map("late", namespace))
+    await client.create(ConfigMap, config_map_body("late", namespace))
     await forget()
     with pytest.raises(Gone):
         await anext(pages)
@@ -172,45 +172,45 @@ async def test_snapshot_that_the_server_forgot_midway_is_gone(
 
 
 async def test_merge_patch_changes_and_removes(client: Client, namespace: str) -> None:
-    await client.create(ConfigMap, config_map("one", namespace, a="1", b="2"))
+    await client.create(ConfigMap, config_map_body("one", namespace, a="1", b="2"))
     changed = await client.patch(ConfigMap, Key(namespace, "one"), {"data": {"a": "3", "b": None}})
     assert changed.data == {"a": "3"}
 
 
 async def test_json_patch_does_what_it_lists(client: Client, namespace: str) -> None:
-    await client.create(ConfigMap, config_map("one", namespace, a="1", b="2"))
+    await client.create(ConfigMap, config_map_body("one", namespace, a="1", b="2"))
     steps = [{"op": "add", "path": "/data/c", "value": "3"}, {"op": "remove", "path": "/data/a"}]
-    changed = await client.patch(ConfigMap, Key(namespace, "one"), steps, form=PatchForm.JSON)
+    changed = await client.patch(ConfigMap, Key(namespace, "one"), steps, form=PatchType.JSON)
     assert changed.data == {"b": "2", "c": "3"}
     failing = [{"op": "test", "path": "/data/b", "value": "other"}]
     with pytest.raises(Invalid):
-        await client.patch(ConfigMap, Key(namespace, "one"), failing, form=PatchForm.JSON)
+        await client.patch(ConfigMap, Key(namespace, "one"), failing, form=PatchType.JSON)
 
 
 async def test_strategic_patch_merges_lists_by_key(
     client: Client, namespace: str, widgets: Resource[JSON]
 ) -> None:
-    await client.create(DEPLOYMENTS, deployment("one", namespace))
+    await client.create(DEPLOYMENTS, deployment_body("one", namespace))
     added = [{"name": "side", "image": "none"}]
     patch = {"spec": {"template": {"spec": {"containers": added}}}}
     key = Key(namespace, "one")
-    changed = await client.patch(DEPLOYMENTS, key, patch, form=PatchForm.STRATEGIC)
+    changed = await client.patch(DEPLOYMENTS, key, patch, form=PatchType.STRATEGIC)
     names = {container["name"] for container in changed["spec"]["template"]["spec"]["containers"]}
     assert names == {"main", "side"}
     await client.create(widgets, {"metadata": {"name": "one"}}, namespace=namespace)
     with pytest.raises(ApiError) as caught:
-        await client.patch(widgets, key, {"spec": {}}, form=PatchForm.STRATEGIC)
+        await client.patch(widgets, key, {"spec": {}}, form=PatchType.STRATEGIC)
     assert caught.value.code == 415
 
 
-@pytest.mark.parametrize("form", [PatchForm.MERGE, PatchForm.JSON])
+@pytest.mark.parametrize("form", [PatchType.MERGE, PatchType.JSON])
 async def test_patch_for_an_older_version_is_a_conflict(
-    client: Client, namespace: str, form: PatchForm
+    client: Client, namespace: str, form: PatchType
 ) -> None:
-    made = await client.create(ConfigMap, config_map("one", namespace, a="1"))
+    made = await client.create(ConfigMap, config_map_body("one", namespace, a="1"))
     key, old = made.metadata.key, made.metadata.resource_version
     body: JSON | list[JSON] = {"data": {"a": "2"}}
-    if form is PatchForm.JSON:
+    if form is PatchType.JSON:
         body = [{"op": "replace", "path": "/data/a", "value": "2"}]
     changed = await client.patch(ConfigMap, key, body, form=form, resource_version=old)
     assert changed.data == {"a": "2"}
@@ -237,7 +237,7 @@ async def test_applied_fields_have_an_owner_until_they_are_taken(client: Client,
 
 
 async def test_status_of_a_pod_is_written_apart_from_its_spec(client: Client, namespace: str) -> None:
-    await client.create(Pod, pod("one", namespace))
+    await client.create(Pod, pod_body("one", namespace))
     key = Key(namespace, "one")
     body = {"spec": {"schedulerName": "other"}, "status": {"phase": "Running", "podIP": "10.1.2.3"}}
     changed = await client.patch(Pod, key, body, subresource="status")
@@ -262,7 +262,7 @@ async def test_status_of_a_custom_resource_is_written_apart(
 
 
 async def test_scale_is_read_and_set(client: Client, namespace: str, widgets: Resource[JSON]) -> None:
-    await client.create(DEPLOYMENTS, deployment("one", namespace))
+    await client.create(DEPLOYMENTS, deployment_body("one", namespace))
     await client.create(widgets, {"metadata": {"name": "one"}, "spec": {"replicas": 1}}, namespace=namespace)
     key = Key(namespace, "one")
     for kind in (DEPLOYMENTS, widgets):
@@ -277,7 +277,7 @@ async def test_scale_is_read_and_set(client: Client, namespace: str, widgets: Re
 
 
 async def test_delete_of_another_object_of_that_name_is_a_conflict(client: Client, namespace: str) -> None:
-    made = await client.create(ConfigMap, config_map("one", namespace))
+    made = await client.create(ConfigMap, config_map_body("one", namespace))
     key = made.metadata.key
     with pytest.raises(Conflict):
         await client.delete(ConfigMap, key, uid="00000000-0000-0000-0000-000000000000")
@@ -293,15 +293,19 @@ async def test_delete_of_another_object_of_that_name_is_a_conflict(client: Clien
 @pytest.mark.parametrize(
     ("propagation", "change", "finalizers"),
     [
-        (Propagation.BACKGROUND, ChangeType.DELETED, ()),
-        (Propagation.FOREGROUND, ChangeType.MODIFIED, ("foregroundDeletion",)),
-        (Propagation.ORPHAN, ChangeType.MODIFIED, ("orphan",)),
+        (DeletionPropagation.BACKGROUND, ChangeType.DELETED, ()),
+        (DeletionPropagation.FOREGROUND, ChangeType.MODIFIED, ("foregroundDeletion",)),
+        (DeletionPropagation.ORPHAN, ChangeType.MODIFIED, ("orphan",)),
     ],
 )
 async def test_propagation_is_left_to_the_garbage_collector(
-    client: Client, namespace: str, propagation: Propagation, change: ChangeType, finalizers: tuple[str, ...]
+    client: Client,
+    namespace: str,
+    propagation: DeletionPropagation,
+    change: ChangeType,
+    finalizers: tuple[str, ...],
 ) -> None:
-    made = await client.create(ConfigMap, config_map("one", namespace))
+    made = await client.create(ConfigMap, config_map_body("one", namespace))
     await client.delete(ConfigMap, made.metadata.key, propagation=propagation)
     where = Selector(namespace, fields="metadata.name=one")
     async with (
@@ -310,12 +314,12 @@ async def test_propagation_is_left_to_the_garbage_collector(
     ):
         first = await anext(events)
     # What waits for the collector is marked; whether one is there to take it is another matter.
-    assert isinstance(first, Change)
+    assert isinstance(first, ObjectChange)
     assert (first.type, first.object.metadata.finalizers) == (change, finalizers)
 
 
 async def test_grace_of_a_pod_on_a_node_is_kept_until_forced(client: Client, namespace: str) -> None:
-    made = await client.create(Pod, pod("one", namespace, nodeName="nowhere"))
+    made = await client.create(Pod, pod_body("one", namespace, nodeName="nowhere"))
     key = made.metadata.key
     await client.delete(Pod, key, grace=timedelta(seconds=7))
     assert (await client.get(Pod, key)).metadata.deletion_timestamp
@@ -326,7 +330,7 @@ async def test_grace_of_a_pod_on_a_node_is_kept_until_forced(client: Client, nam
 
 async def test_delete_all_takes_what_is_selected(client: Client, namespace: str) -> None:
     for name, tier in (("a", "one"), ("b", "one"), ("c", "two")):
-        await client.create(ConfigMap, config_map(name, namespace, labels={"tier": tier}))
+        await client.create(ConfigMap, config_map_body(name, namespace, labels={"tier": tier}))
     await client.delete_all(ConfigMap, Selector(namespace, labels="tier=one"))
     left = await client.list(ConfigMap, Selector(namespace, labels="tier"))
     assert [item.metadata.name for item in left.items] == ["c"]
@@ -338,15 +342,15 @@ async def test_delete_all_takes_what_is_selected(client: Client, namespace: str)
 async def test_watch_tells_what_happened_since(client: Client, namespace: str) -> None:
     where = Selector(namespace, labels="watched")
     since = (await client.list(ConfigMap, where)).metadata.resource_version
-    await client.create(ConfigMap, config_map("other", namespace))
-    await client.create(ConfigMap, config_map("one", namespace, labels={"watched": ""}, a="1"))
+    await client.create(ConfigMap, config_map_body("other", namespace))
+    await client.create(ConfigMap, config_map_body("one", namespace, labels={"watched": ""}, a="1"))
     await client.patch(ConfigMap, Key(namespace, "one"), {"data": {"a": "2"}})
     await client.delete(ConfigMap, Key(namespace, "one"))
     seen: list[tuple[ChangeType, str]] = []
     versions: list[int] = []
     async with aclosing(client.watch(ConfigMap, where, since=since)) as events:
         async for event in events:
-            if isinstance(event, Change):
+            if isinstance(event, ObjectChange):
                 seen.append((event.type, event.object.data["a"]))
                 versions.append(int(event.resource_version))
             if len(seen) == 3:
@@ -358,7 +362,7 @@ async def test_watch_tells_what_happened_since(client: Client, namespace: str) -
 async def test_watch_ends_when_its_time_is_over(client: Client, namespace: str) -> None:
     since = (await client.list(ConfigMap, Selector(namespace))).metadata.resource_version
     watch = client.watch(ConfigMap, Selector(namespace), since=since, timeout=timedelta(seconds=1))
-    assert not [event async for event in watch if isinstance(event, Change)]
+    assert not [event async for event in watch if isinstance(event, ObjectChange)]
 
 
 # Who asks
@@ -403,7 +407,7 @@ async def test_unknown_field_is_warned_of_once_or_refused(
     for _ in range(2):
         await client.create(widgets, body, namespace=namespace)
     assert told == ['unknown field "spec.nonsense"']
-    strict = client.writing(WriteOptions(field_validation=FieldValidation.STRICT))
+    strict = client.with_options(WriteOptions(field_validation=FieldValidation.STRICT))
     with pytest.raises(BadRequest, match=r"unknown field \"spec\.nonsense\""):
         await strict.create(widgets, body, namespace=namespace)
 
@@ -412,15 +416,15 @@ async def test_unknown_field_is_warned_of_once_or_refused(
 
 
 async def test_discovery_finds_kinds_and_a_new_one(client: Client) -> None:
-    fresh = Resource(f"{unique('fresh')}.gangline.test", "v1", "Gadget", "gadgets", dict)
-    assert not await served(client, fresh)
-    await defined(client, fresh)
+    fresh = Resource(f"{unique_name('fresh')}.gangline.test", "v1", "Gadget", "gadgets", dict)
+    assert not await is_served(client, fresh)
+    await ensure_crd_served(client, fresh)
 
     async def listed() -> bool:
-        return any(kind.resource.name == fresh.name for kind in await resources(client))
+        return any(kind.resource.name == fresh.name for kind in await server_resources(client))
 
-    await eventually(listed)
-    found = {kind.resource.name: kind for kind in await resources(client)}
+    await wait_until(listed)
+    found = {kind.resource.name: kind for kind in await server_resources(client)}
     pods = found["pods"]
     assert pods.resource.namespaced
     assert {"get", "list", "watch", "deletecollection"} <= set(pods.verbs)
@@ -435,7 +439,7 @@ async def test_discovery_finds_kinds_and_a_new_one(client: Client) -> None:
 
 
 async def test_version_is_told(client: Client) -> None:
-    assert (await version(client)).startswith("v1.")
+    assert (await server_version(client)).startswith("v1.")
 
 
 # Times and events

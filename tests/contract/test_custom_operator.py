@@ -1,4 +1,4 @@
-"""The library on both servers: a kind of somebody else's, run by `Engine` and by a controller that is not ours.
+"""The library on both servers: a kind of somebody else's, run by `JobEngine` and by a controller that is not ours.
 
 There is no kubelet here: tests say what becomes of pods.
 """
@@ -19,11 +19,11 @@ from gangline.jobs.gangs.volcano import Volcano
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import NotFound
-from gangline.kube.options import PatchForm
+from gangline.kube.options import PatchType
 from gangline.kube.transport.http import HttpTransport
 from gangline.operator import scheme_of
-from gangline.operator.definitions import CRDS, define
-from gangline.operator.engine import Engine
+from gangline.operator.definitions import CRDS, create_crds
+from gangline.operator.engine import JobEngine
 from gangline.operator.settings import OperatorSettings
 from gangline.runtime.manager import Manager
 from own_controller import main as own_controller
@@ -67,7 +67,7 @@ VOLCANO: JSON = {
 async def client(server: Connection) -> AsyncIterator[Client]:
     async with HttpTransport(server) as transport:
         client = Client(transport, scheme=scheme_of([Relay()]))
-        await define(client, SystemClock(), [RELAYJOB])
+        await create_crds(client, SystemClock(), [RELAYJOB])
         yield client
 
 
@@ -81,7 +81,7 @@ async def beside(work: Any) -> AsyncIterator[None]:
 
 async def operate(client: Client) -> None:
     manager = Manager(client, SystemClock())
-    Engine(manager, client, OperatorSettings(), "test", SystemClock()).add([Relay()])
+    JobEngine(manager, client, OperatorSettings(), "test", SystemClock()).add_frameworks([Relay()])
     await manager.run(signals=False)
 
 
@@ -104,7 +104,7 @@ async def end_all(client: Client, namespace: str) -> None:
         ended = {"name": "relay", "state": {"terminated": {"exitCode": 0}}, "image": "", "imageID": ""}
         status = {"phase": "Succeeded", "containerStatuses": [{**ended, "ready": False, "restartCount": 0}]}
         await client.patch(
-            Pod, pod.metadata.key, {"status": status}, form=PatchForm.STRATEGIC, subresource="status"
+            Pod, pod.metadata.key, {"status": status}, form=PatchType.STRATEGIC, subresource="status"
         )
 
 
@@ -121,7 +121,7 @@ async def test_a_kind_of_ones_own_has_the_whole_life_of_a_job(client: Client, na
             return [len((await client.list(kind, where)).items) for kind in (Pod, Service)] == [4, 4]
 
         await until(all_made)
-        pods = (await client.list(client.plain(Pod), where)).items
+        pods = (await client.list(client.unstructured(Pod), where)).items
         told = {
             pod["metadata"]["name"]: {v["name"]: v.get("value") for v in pod["spec"]["containers"][0]["env"]}
             for pod in pods
@@ -174,7 +174,7 @@ async def test_the_engine_works_inside_somebody_elses_controller(
             RelayJob, Key(namespace, "relay"), {"metadata": {"labels": {"example.com/team": "a"}}}
         )
         if gang is not None:
-            kind = client.plain(client.scheme.find(GROUPS))
+            kind = client.unstructured(client.scheme.find(GROUPS))
 
             async def grouped() -> Any:
                 try:
@@ -205,7 +205,7 @@ async def test_the_engine_works_inside_somebody_elses_controller(
 
 async def served(client: Client, namespace: str) -> bool:
     try:
-        await client.list(client.plain(client.scheme.find(GROUPS)), Selector(namespace=namespace))
+        await client.list(client.unstructured(client.scheme.find(GROUPS)), Selector(namespace=namespace))
     except NotFound:
         return False
     return True

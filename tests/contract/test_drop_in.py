@@ -14,14 +14,14 @@ import pytest
 from gangline.base.clock import SystemClock
 from support.cases import kubeflow
 from support.cases.kubeflow import Difference
-from support.cases.kubeflow_play import player_of
-from support.cluster.operators import GANGLINE, running
+from support.cases.kubeflow_play import scenario_player
+from support.cluster.operators import GANGLINE_OPERATOR, run_operator
 from support.servers.real import RealServer, find_assets
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("drop-in"), pytest.mark.timeout(600)]
 
-NAMES = [scenario.name for scenario in kubeflow.scenarios()]
-KNOWN = kubeflow.known()
+NAMES = [scenario.name for scenario in kubeflow.load_scenarios()]
+KNOWN = kubeflow.expected_differences()
 DEFECT = re.compile(r"D([1-9]|[12][0-9]|3[0-4]): \S+")
 
 
@@ -32,16 +32,16 @@ def different(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Dif
     if assets is None or not (assets / "kube-controller-manager").exists():
         give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
         give_up("real kube-apiserver and kube-controller-manager not found: run hack/kubernetes.sh")
-    recorded = {name: kubeflow.golden(name) for name in NAMES}
+    recorded = {name: kubeflow.load_golden(name) for name in NAMES}
 
     async def play() -> dict[str, list[Any]]:
-        cases = [(scenario, recorded[scenario.name]) for scenario in kubeflow.scenarios()]
-        async with player_of(server, SystemClock(), KNOWN) as player:
+        cases = [(scenario, recorded[scenario.name]) for scenario in kubeflow.load_scenarios()]
+        async with scenario_player(server, SystemClock(), KNOWN) as player:
             return await player.play_all(cases)
 
     with (
         RealServer(directory=tmp_path_factory.mktemp("server")) as server,
-        running(GANGLINE, server, tmp_path_factory.mktemp("operator")),
+        run_operator(GANGLINE_OPERATOR, server, tmp_path_factory.mktemp("operator")),
     ):
         server.start_controller_manager()  # now that it can see the jobs
         found = asyncio.run(play())
@@ -50,16 +50,16 @@ def different(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Dif
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_job_is_served_as_before(different: Mapping[str, list[Difference]], name: str) -> None:
-    unmeant = kubeflow.unknown(different[name], KNOWN)
+    unmeant = kubeflow.unexpected_differences(different[name], KNOWN)
     assert not unmeant, "\n".join(map(str, unmeant))
 
 
 def test_every_known_difference_is_still_there(different: Mapping[str, list[Difference]]) -> None:
-    places = [place.at for found in different.values() for place in found]
+    places = [place.place for found in different.values() for place in found]
     assert [one.prefix for one in KNOWN if not any(at.startswith(one.prefix) for at in places)] == []
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda one: one.prefix)
-def test_a_known_difference_names_the_defect_it_does_without(known: kubeflow.Known) -> None:
-    assert DEFECT.match(known.why), known
+def test_a_known_difference_names_the_defect_it_does_without(known: kubeflow.ExpectedDifference) -> None:
+    assert DEFECT.match(known.reason), known
     assert known.prefix.partition("[")[0] in NAMES

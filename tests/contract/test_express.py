@@ -11,14 +11,14 @@ from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, ServerError
 from gangline.kube.transport.http import HttpTransport
-from gangline.kube.transport.raw.pool import express
-from gangline.kube.watch import Change
+from gangline.kube.transport.raw.pool import raw_pool
+from gangline.kube.watch import ObjectChange
 
 
 async def test_what_is_written_is_there_and_what_is_refused_says_why(
     server: Connection, nobody: Connection, namespace: str
 ) -> None:
-    async with HttpTransport(server) as other, express(other, server, agent="test") as quick:
+    async with HttpTransport(server) as other, raw_pool(other, server, agent="test") as quick:
         client = Client(quick)
         made = await client.create(ConfigMap, {"metadata": {"name": "a"}}, namespace=namespace)
         assert made.metadata.uid
@@ -32,14 +32,14 @@ async def test_what_is_written_is_there_and_what_is_refused_says_why(
         assert changed.data == {"text": text}
         with pytest.raises(NotFound):
             await client.patch(ConfigMap, Key(namespace, "b"), {"data": {}})
-        assert quick.kept == 1
-    async with HttpTransport(nobody) as other, express(other, nobody, agent="test") as quick:
+        assert quick.idle_count == 1
+    async with HttpTransport(nobody) as other, raw_pool(other, nobody, agent="test") as quick:
         with pytest.raises(Forbidden):
             await Client(quick).create(ConfigMap, {"metadata": {"name": "c"}}, namespace=namespace)
 
 
 async def test_many_at_once_do_not_meet(server: Connection, namespace: str) -> None:
-    async with HttpTransport(server) as other, express(other, server, agent="test") as quick:
+    async with HttpTransport(server) as other, raw_pool(other, server, agent="test") as quick:
         client = Client(quick)
 
         async def make(number: int) -> ConfigMap:
@@ -58,7 +58,7 @@ async def test_a_watch_tells_all_in_order_and_ends_when_the_server_ends_it(
     server: Connection, namespace: str
 ) -> None:
     where = Selector(namespace=namespace)
-    async with HttpTransport(server) as other, express(other, server, agent="test") as quick:
+    async with HttpTransport(server) as other, raw_pool(other, server, agent="test") as quick:
         client = Client(quick)
         since = (await client.list(ConfigMap, where)).metadata.resource_version
         names = [f"w-{number}" for number in range(60)]
@@ -71,7 +71,7 @@ async def test_a_watch_tells_all_in_order_and_ends_when_the_server_ends_it(
         seen = [
             (event.type, event.object.metadata.name, len(event.object.data["t"]))
             async for event in client.watch(ConfigMap, where, since=since, timeout=timedelta(seconds=2))
-            if isinstance(event, Change) and event.object.metadata.name in names
+            if isinstance(event, ObjectChange) and event.object.metadata.name in names
         ]
         assert seen == [("ADDED", name, 10) for name in names[:-1]] + [("ADDED", names[-1], 500_000)]
 
@@ -80,11 +80,11 @@ async def test_a_watch_that_is_refused_says_why(
     server: Connection, nobody: Connection, namespace: str
 ) -> None:
     where = Selector(namespace=namespace)
-    async with HttpTransport(nobody) as other, express(other, nobody, agent="test") as quick:
+    async with HttpTransport(nobody) as other, raw_pool(other, nobody, agent="test") as quick:
         with pytest.raises(Forbidden):
             async for _ in Client(quick).watch(ConfigMap, where, since="1"):
                 pass
-    async with HttpTransport(server) as other, express(other, server, agent="test") as quick:
+    async with HttpTransport(server) as other, raw_pool(other, server, agent="test") as quick:
         with pytest.raises(ServerError, match="nonsense"):
             async for _ in Client(quick).watch(ConfigMap, where, since="nonsense"):
                 pass

@@ -13,7 +13,7 @@ from gangline.api.core import ConfigMap, ServiceAccount
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config.connection import Connection, load
+from gangline.kube.config.connection import Connection, load_connection
 from gangline.kube.config.credentials import StaticToken, TokenFile
 from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.informer import Informer
@@ -61,8 +61,8 @@ class Follower:
 
     async def caught_up(self) -> None:
         """Wait until the cache is what a fresh list gives."""
-        fresh = {found.metadata.key: found async for found in self.writer.each(ConfigMap, self.where)}
-        await self.informer.until(lambda cache: {found.metadata.key: found for found in cache} == fresh)
+        fresh = {found.metadata.key: found async for found in self.writer.iterate(ConfigMap, self.where)}
+        await self.informer.wait_until(lambda cache: {found.metadata.key: found for found in cache} == fresh)
 
 
 @asynccontextmanager
@@ -70,7 +70,7 @@ async def following(
     server: RealServer, namespace: str, connection: Connection | None = None, **options: Any
 ) -> AsyncIterator[Follower]:
     """A follower that is synced and has seen one change by watching."""
-    direct = load(kubeconfig=str(server.kubeconfig), environ={}, home=Path("/nonexistent"))
+    direct = load_connection(kubeconfig=str(server.kubeconfig), environ={}, home=Path("/nonexistent"))
     async with (
         asyncio.timeout(PATIENCE),
         HttpTransport(direct) as writes,
@@ -80,7 +80,7 @@ async def following(
         follower = Follower(Client(reads), Client(writes), namespace, **options)
         await follower.put("first", "0")
         task = group.create_task(follower.informer.run())
-        await follower.informer.synced()
+        await follower.informer.wait_for_sync()
         await follower.put("first", "1")
         await follower.caught_up()
         yield follower
@@ -123,7 +123,7 @@ async def test_version_that_was_compacted_away_leads_to_a_new_list(
         # Something the informer does not watch, so that its version is certainly from before the compaction.
         account = {"metadata": {"name": "other", "namespace": real_namespace}}
         await follower.writer.create(ServiceAccount, account)
-        real_server.forget()
+        real_server.expire_watches()
         await follower.delete("doomed")
         await follower.put("first", "2")
         await follower.caught_up()
@@ -148,7 +148,7 @@ async def test_half_open_connection_is_noticed_by_its_silence(
 ) -> None:
     connection = through(proxy, real_server)
     async with following(real_server, real_namespace, connection, idle=timedelta(seconds=4)) as follower:
-        proxy.freeze()
+        proxy.stall_connections()
         await follower.put("first", "2")
         await follower.put("missed", "3")
         await follower.clock.next_pause()
@@ -161,7 +161,7 @@ async def test_garbage_in_the_stream_is_survived_without_a_new_list(
     real_server: RealServer, real_namespace: str, proxy: FaultyProxy
 ) -> None:
     async with following(real_server, real_namespace, through(proxy, real_server)) as follower:
-        proxy.inject(b'{"type": "MODIFIED", "object": {"metadata": secret-in-garbage\n')
+        proxy.inject_into_watches(b'{"type": "MODIFIED", "object": {"metadata": secret-in-garbage\n')
         await follower.clock.next_pause()
         assert follower.informer.problem is not None
         assert "secret" not in follower.informer.problem
@@ -174,7 +174,7 @@ async def test_connection_cut_within_a_line_is_resumed(
     real_server: RealServer, real_namespace: str, proxy: FaultyProxy
 ) -> None:
     async with following(real_server, real_namespace, through(proxy, real_server)) as follower:
-        proxy.inject_and_cut(b'{"type": "MODIFIED", "object": {"metadata": {"name": "fir')
+        proxy.inject_and_close_watches(b'{"type": "MODIFIED", "object": {"metadata": {"name": "fir')
         await follower.clock.next_pause()
         await follower.put("first", "2")
         await follower.delete("first")
@@ -191,7 +191,7 @@ async def test_token_that_expired_is_read_again_when_its_file_changes(
     connection = Connection(server=proxy.url, credentials=TokenFile(file, "test", SystemClock()))
     async with following(real_server, real_namespace, connection) as follower:
         file.write_text("expired")
-        proxy.cut()
+        proxy.reset_connections()
         # The first pause is for the cut, the second for the 401.
         await follower.clock.next_pause()
         await follower.clock.next_pause()

@@ -9,9 +9,9 @@ from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import Key
 from gangline.api.scheduling import Queue
 from gangline.cli.manifests.lint import kind_of
-from gangline.cli.plan.fit import fits
+from gangline.cli.plan.fit import check_fit
 from gangline.kube.config.connection import Connection
-from support.cluster.scheduler_env import TOWN, Town, town_on
+from support.cluster.scheduler_env import ENV_LABEL, SchedulerEnv, scheduler_env
 
 JOB = """\
 apiVersion: kubeflow.org/v1
@@ -29,16 +29,16 @@ spec:
 
 
 @pytest.fixture
-async def town(server: Connection) -> AsyncIterator[Town]:
-    async with town_on(server) as town:
+async def town(server: Connection) -> AsyncIterator[SchedulerEnv]:
+    async with scheduler_env(server) as town:
         yield town
 
 
-def job(town: Town, name: str, count: int) -> tuple[Document, JobKind]:
+def job(town: SchedulerEnv, name: str, count: int) -> tuple[Document, JobKind]:
     text = (
         JOB.replace("NAME", name)
         .replace("COUNT", str(count))
-        .replace("SELECTED", f"{TOWN}: {town.namespace}")
+        .replace("SELECTED", f"{ENV_LABEL}: {town.namespace}")
     )
     document = next(iter(documents(text)))
     kind = kind_of(document)
@@ -46,21 +46,21 @@ def job(town: Town, name: str, count: int) -> tuple[Document, JobKind]:
     return document, kind
 
 
-async def test_a_job_fits_until_somebody_else_has_the_room(town: Town) -> None:
-    first, second = await town.node("a", cpu="3"), await town.node("b", cpu="1")
-    (before,) = await fits(town.client, [job(town, "j", 4)], town.namespace)
+async def test_a_job_fits_until_somebody_else_has_the_room(town: SchedulerEnv) -> None:
+    first, second = await town.create_node("a", cpu="3"), await town.create_node("b", cpu="1")
+    (before,) = await check_fit(town.client, [job(town, "j", 4)], town.namespace)
     assert before.fits
     assert before.nodes == {first: {"worker": 3}, second: {"worker": 1}}
-    async with town.scheduling():
-        await town.pod("other", cpu="1")
-        await town.bound("other")
-    (after,) = await fits(town.client, [job(town, "j", 4)], town.namespace)
+    async with town.run_scheduler():
+        await town.create_pod("other", cpu="1")
+        await town.wait_bound("other")
+    (after,) = await check_fit(town.client, [job(town, "j", 4)], town.namespace)
     assert (after.fits, after.cause) == (False, "Resources")
     assert after.message.startswith("3 of 4 fit: ")
 
 
-async def test_a_queue_on_the_server_counts(town: Town) -> None:
-    await town.node("a", cpu="9")
+async def test_a_queue_on_the_server_counts(town: SchedulerEnv) -> None:
+    await town.create_node("a", cpu="9")
     queue = f"{town.namespace}-small"
     await town.client.create(Queue, {"metadata": {"name": queue}, "spec": {"capability": {"cpu": "2"}}})
     document, kind = job(town, "j", 4)
@@ -69,7 +69,7 @@ async def test_a_queue_on_the_server_counts(town: Town) -> None:
         "spec": {**document.body["spec"], "runPolicy": {"schedulingPolicy": {"queue": queue}}},
     }
     try:
-        (found,) = await fits(town.client, [(Document(body, {}), kind)], town.namespace)
+        (found,) = await check_fit(town.client, [(Document(body, {}), kind)], town.namespace)
     finally:
         await town.client.delete(Queue, Key("", queue))
     assert (found.fits, found.cause) == (False, "Queue")

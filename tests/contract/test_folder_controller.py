@@ -8,7 +8,7 @@ from typing import Any
 
 from gangline.api.core import ConfigMap, Lease, Secret
 from gangline.api.meta import Key
-from gangline.base.tasks import beside
+from gangline.base.tasks import background_tasks
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import NotFound
@@ -39,7 +39,7 @@ async def test_a_folder_comes_and_goes_with_its_configmap(
     server: Connection, client: Client, namespace: str, tmp_path: Path
 ) -> None:
     key, folder = Key(namespace, "data"), tmp_path / namespace / "data"
-    async with beside(example().main(server, tmp_path, namespace)):
+    async with background_tasks(example().main(server, tmp_path, namespace)):
         body = {"metadata": {"name": "data", "labels": {"example.dev/folder": ""}}}
         made = await client.create(ConfigMap, body, namespace=namespace)
 

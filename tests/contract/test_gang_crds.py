@@ -9,10 +9,10 @@ import pytest
 
 from gangline.api.meta import JSON, Key
 from gangline.api.scheduling import PODGROUPS, QUEUES, PodGroup
-from gangline.api.scheme import CORE
+from gangline.api.scheme import CORE_SCHEME
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.discovery import resources, served
+from gangline.kube.discovery import is_served, server_resources
 from gangline.kube.errors import AlreadyExists, Invalid
 from gangline.kube.options import FieldValidation, WriteOptions
 from gangline.operator.definitions import CRDS
@@ -30,9 +30,9 @@ async def gangs(client: Client) -> Client:
         except AlreadyExists:
             break
     async with asyncio.timeout(60):
-        while not all([await served(client, resource) for resource in GANG_RESOURCES]):
+        while not all([await is_served(client, resource) for resource in GANG_RESOURCES]):
             await CLOCK.sleep(timedelta(milliseconds=20))
-    return Client(client.transport, scheme=CORE.extended(*GANG_RESOURCES))
+    return Client(client.transport, scheme=CORE_SCHEME.with_resources(*GANG_RESOURCES))
 
 
 def group(**spec: Any) -> JSON:
@@ -40,7 +40,7 @@ def group(**spec: Any) -> JSON:
 
 
 async def test_definitions_are_taken_without_a_warning(client: Client, told: list[str]) -> None:
-    strict = client.writing(WriteOptions(dry_run=True, field_validation=FieldValidation.STRICT))
+    strict = client.with_options(WriteOptions(dry_run=True, field_validation=FieldValidation.STRICT))
     for resource in GANG_RESOURCES:
         definition = gang_crd(resource, described=True)
         definition["spec"]["group"] = "gangs.contract.example.com"
@@ -65,12 +65,12 @@ async def test_a_group_that_cannot_be_meant_is_refused(
     gangs: Client, namespace: str, spec: JSON, message: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
-        await gangs.create(gangs.plain(PODGROUPS), group(**spec), namespace=namespace)
+        await gangs.create(gangs.unstructured(PODGROUPS), group(**spec), namespace=namespace)
     assert refused.value.status.message.partition(" is invalid: ")[2] == message
 
 
 async def test_a_weight_is_at_least_one_and_one_if_left_out(gangs: Client) -> None:
-    queues, name = gangs.plain(QUEUES), f"q-{uuid.uuid4().hex[:8]}"
+    queues, name = gangs.unstructured(QUEUES), f"q-{uuid.uuid4().hex[:8]}"
     with pytest.raises(Invalid, match=r"spec\.weight"):
         await gangs.create(queues, {"metadata": {"name": name}, "spec": {"weight": 0}})
     made = await gangs.create(queues, {"metadata": {"name": name}, "spec": {}})
@@ -94,7 +94,7 @@ async def test_the_state_is_written_through_the_status_alone(gangs: Client, name
 async def test_their_short_names_are_known(gangs: Client) -> None:
     found = {
         each.resource.kind: each.short_names
-        for each in await resources(gangs)
+        for each in await server_resources(gangs)
         if each.resource.group == PODGROUPS.group
     }
     assert found == {"PodGroup": ("gang", "gangs"), "Queue": ("gangqueue", "gangqueues")}

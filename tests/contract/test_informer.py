@@ -15,9 +15,9 @@ from gangline.api.meta import JSON, Key, Object, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config.connection import load
+from gangline.kube.config.connection import load_connection
 from gangline.kube.transport.http import HttpTransport
-from gangline.kube.watch import Bookmark, Change, ChangeType
+from gangline.kube.watch import Bookmark, ChangeType, ObjectChange
 from gangline.runtime.informer import Delta, Informer
 from support.servers.real import RealServer
 
@@ -35,7 +35,9 @@ NUMBERS = Resource("", "v1", "ConfigMap", "configmaps", Numbers)
 
 @pytest.fixture
 async def client(real_server: RealServer, real_namespace: str) -> AsyncIterator[Client]:
-    connection = load(kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nonexistent"))
+    connection = load_connection(
+        kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nonexistent")
+    )
     async with asyncio.timeout(PATIENCE), HttpTransport(connection) as transport:
         yield Client(transport)
 
@@ -44,7 +46,7 @@ async def client(real_server: RealServer, real_namespace: str) -> AsyncIterator[
 async def running(informer: Informer[Any]) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(informer.run())
-        await informer.synced()
+        await informer.wait_for_sync()
         yield
         task.cancel()
 
@@ -65,12 +67,12 @@ async def test_cache_follows_creations_updates_deletions_and_successors(
     informer = Informer(client, ConfigMap, Selector(namespace=real_namespace), clock=SystemClock())
     told: list[Delta[ConfigMap]] = []
     async with running(informer):
-        with informer.subscribed(told.append):
+        with informer.subscribe(told.append):
             await client.create(ConfigMap, config_map(real_namespace, "a"))
             await client.patch(ConfigMap, key, {"data": {"value": "2"}})
             await client.delete(ConfigMap, key)
             await client.create(ConfigMap, config_map(real_namespace, "a", "3"))
-            await informer.until(lambda cache: any(found.data["value"] == "3" for found in cache))
+            await informer.wait_until(lambda cache: any(found.data["value"] == "3" for found in cache))
     assert [(bool(delta.before), bool(delta.after)) for delta in told] == [
         (False, True),
         (True, True),
@@ -85,9 +87,9 @@ async def test_object_that_leaves_the_selector_is_gone(client: Client, real_name
     async with running(informer):
         await client.create(ConfigMap, config_map(real_namespace, "a", team="red"))
         await client.create(ConfigMap, config_map(real_namespace, "b", team="blue"))
-        await informer.until(lambda cache: Key(real_namespace, "a") in cache)
+        await informer.wait_until(lambda cache: Key(real_namespace, "a") in cache)
         await client.patch(ConfigMap, Key(real_namespace, "a"), {"metadata": {"labels": {"team": "blue"}}})
-        await informer.until(lambda cache: len(cache) == 0)
+        await informer.wait_until(lambda cache: len(cache) == 0)
 
 
 async def test_object_that_does_not_fit_is_left_out_and_comes_back(
@@ -101,9 +103,9 @@ async def test_object_that_does_not_fit_is_left_out_and_comes_back(
         assert informer.cache.keys() == (good,)
         assert informer.unreadable.keys() == {bad}
         await client.patch(ConfigMap, good, {"data": {"value": "text"}})
-        await informer.until(lambda cache: len(cache) == 0)
+        await informer.wait_until(lambda cache: len(cache) == 0)
         await client.patch(ConfigMap, bad, {"data": {"value": "7"}})
-        await informer.until(lambda cache: cache.keys() == (bad,))
+        await informer.wait_until(lambda cache: cache.keys() == (bad,))
         assert informer.unreadable.keys() == {good}
         assert informer.restarts == 0
 
@@ -116,7 +118,7 @@ async def test_watch_ends_in_order_after_the_time_asked_for(client: Client, real
     watch = client.watch(ConfigMap, where, since=page.metadata.resource_version, timeout=timedelta(seconds=3))
     events = [event async for event in watch if not isinstance(event, Bookmark)]
     (change,) = events
-    assert isinstance(change, Change)
+    assert isinstance(change, ObjectChange)
     assert change.type is ChangeType.ADDED
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from gangline.api.codec.codec import to_json
 from gangline.api.kubeflow.jaxjob import JAXJOB
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.mpijob import MPIJOB
 from gangline.api.kubeflow.paddlejob import PADDLEJOB
 from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.api.kubeflow.tfjob import TFJOB
-from gangline.api.kubeflow.training import MULTIKUEUE, OURS, JobKind, JobStatus
+from gangline.api.kubeflow.training import MULTIKUEUE_MANAGER, OUR_MANAGER, JobKind, JobStatus
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.apiserver.store.store import Store
@@ -28,8 +28,16 @@ from gangline.kube.errors import AlreadyExists, BadRequest, Invalid, NotFound
 from gangline.kube.options import FieldValidation, WriteOptions
 from gangline.operator.definitions import CRDS
 from gangline.schema.crds.job_crds import crd
-from support.builders.job_shapes import accepted, filled
-from support.cases.invalid_jobs import REFUSED, containers, edited, job, spec, template, with_replicas
+from support.builders.job_shapes import filled_example, valid_specs
+from support.cases.invalid_jobs import (
+    INVALID_JOBS,
+    job_body,
+    job_spec,
+    pod_template,
+    spec_with_containers,
+    spec_with_replicas,
+    with_field,
+)
 
 GROUP = "jobs.contract.example.com"
 POLL = timedelta(milliseconds=20)
@@ -52,7 +60,7 @@ def define(client: Client, stores: list[Store]) -> Define:
     async def defined(kind: JobKind, group: str = GROUP, definition: JSON | None = None) -> Job:
         served: Job = Resource(group, "v1", kind.kind, kind.plural, dict[str, Any])
         # A real server takes seconds to serve one, and as long for all: it is told all that the tests will need.
-        others = KINDS if group == GROUP and not stores else ()
+        others = TRAINING_KINDS if group == GROUP and not stores else ()
         for each in [kind, *(other for other in others if other is not kind)]:
             try:
                 await client.create(CRDS, definition or moved(each, group))
@@ -78,16 +86,16 @@ async def until(done: Callable[[], Awaitable[bool]]) -> None:
             await SystemClock().sleep(POLL)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
 async def test_server_says_what_is_wrong(
     client: Client, namespace: str, define: Define, kind: JobKind
 ) -> None:
     served = await define(kind)
     said = {}
-    cases = [case for case in REFUSED if case.kind is kind]
+    cases = [case for case in INVALID_JOBS if case.kind is kind]
     for case in cases:
         with pytest.raises(Invalid) as caught:
-            await client.create(served, job(kind, case.said, case.name), namespace=namespace)
+            await client.create(served, job_body(kind, case.spec, case.name), namespace=namespace)
         said[case.title] = caught.value.status.message.partition(" is invalid: ")[2]
     assert said == {case.title: case.message for case in cases}
     assert len(said) == len(cases)
@@ -99,37 +107,37 @@ async def test_server_says_what_is_wrong(
 async def test_definitions_are_taken_without_a_warning(
     client: Client, told: list[str], define: Define
 ) -> None:
-    for kind in KINDS:
-        await client.writing(WriteOptions(dry_run=True, field_validation=FieldValidation.STRICT)).create(
+    for kind in TRAINING_KINDS:
+        await client.with_options(WriteOptions(dry_run=True, field_validation=FieldValidation.STRICT)).create(
             CRDS, moved(kind, "strict.contract.example.com")
         )
     assert told == []
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
 async def test_jobs_as_people_have_them_are_taken(
     client: Client, namespace: str, define: Define, kind: JobKind, told: list[str]
 ) -> None:
     served = await define(kind)
-    strict = client.writing(WriteOptions(field_validation=FieldValidation.STRICT))
-    for number, said in enumerate(accepted(kind)):
-        await strict.create(served, job(kind, said, f"j{number}"), namespace=namespace)
+    strict = client.with_options(WriteOptions(field_validation=FieldValidation.STRICT))
+    for number, said in enumerate(valid_specs(kind)):
+        await strict.create(served, job_body(kind, said, f"j{number}"), namespace=namespace)
     assert told == []
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
 async def test_what_v1_assumes_is_stored(
     client: Client, namespace: str, define: Define, kind: JobKind
 ) -> None:
     served = await define(kind)
-    one = next(iter(spec(kind)[kind.replicas]))
-    bare = {kind.replicas: {one: {"template": template(kind.container)}}}
-    found = await client.create(served, job(kind, bare), namespace=namespace)
+    one = next(iter(job_spec(kind)[kind.replicas]))
+    bare = {kind.replicas: {one: {"template": pod_template(kind.container)}}}
+    found = await client.create(served, job_body(kind, bare), namespace=namespace)
     policy: JSON = {"suspend": False, "cleanPodPolicy": "None"}
     replica: JSON = {
         "replicas": 1,
         "restartPolicy": str(kind.restart_policy),
-        "template": template(kind.container),
+        "template": pod_template(kind.container),
     }
     wanted: JSON = {"runPolicy": policy, kind.replicas: {one: replica}}
     if kind is MPIJOB:
@@ -141,8 +149,8 @@ async def test_what_v1_assumes_is_stored(
 
 async def test_nothing_of_the_status_is_dropped(client: Client, namespace: str, define: Define) -> None:
     served = await define(JAXJOB)
-    await client.create(served, job(JAXJOB, spec(JAXJOB)), namespace=namespace)
-    status = filled(JobStatus)
+    await client.create(served, job_body(JAXJOB, job_spec(JAXJOB)), namespace=namespace)
+    status = filled_example(JobStatus)
     found = await client.patch(served, Key(namespace, "j"), {"status": status}, subresource="status")
     assert found["status"] == status
     # And it is what our own structs read and write.
@@ -153,8 +161,8 @@ async def test_replica_type_that_is_null_is_dropped_as_in_v1(
     client: Client, namespace: str, define: Define
 ) -> None:
     served = await define(TFJOB)
-    said = edited(spec(TFJOB), "tfReplicaSpecs", "PS", to=None)
-    found = await client.create(served, job(TFJOB, said), namespace=namespace)
+    said = with_field(job_spec(TFJOB), "tfReplicaSpecs", "PS", to=None)
+    found = await client.create(served, job_body(TFJOB, said), namespace=namespace)
     assert found["spec"]["tfReplicaSpecs"].keys() == {"Worker"}
 
 
@@ -162,20 +170,20 @@ async def test_generated_name_is_judged_as_it_came_out(
     client: Client, namespace: str, define: Define
 ) -> None:
     served = await define(TFJOB)
-    made = {"metadata": {"generateName": "train-"}, "spec": spec(TFJOB)}
+    made = {"metadata": {"generateName": "train-"}, "spec": job_spec(TFJOB)}
     found = await client.create(served, made, namespace=namespace)
     assert found["metadata"]["name"].startswith("train-")
-    made = {"metadata": {"generateName": "x" * 50}, "spec": spec(TFJOB)}
+    made = {"metadata": {"generateName": "x" * 50}, "spec": job_spec(TFJOB)}
     with pytest.raises(Invalid, match="use a shorter name"):
         await client.create(served, made, namespace=namespace)
 
 
 async def test_unknown_field_is_named(client: Client, namespace: str, define: Define) -> None:
     served = await define(TFJOB)
-    said = edited(spec(TFJOB), "tfReplicaSpecs", "Worker", "template", "spec", "gpus", to=1)
-    strict = client.writing(WriteOptions(field_validation=FieldValidation.STRICT))
+    said = with_field(job_spec(TFJOB), "tfReplicaSpecs", "Worker", "template", "spec", "gpus", to=1)
+    strict = client.with_options(WriteOptions(field_validation=FieldValidation.STRICT))
     with pytest.raises(BadRequest) as caught:
-        await strict.create(served, job(TFJOB, said), namespace=namespace)
+        await strict.create(served, job_body(TFJOB, said), namespace=namespace)
     where = "spec.tfReplicaSpecs.Worker.template.spec.gpus"
     assert f'unknown field "{where}"' in caught.value.status.message
 
@@ -184,7 +192,7 @@ async def test_two_appliers_share_a_pod_template(client: Client, namespace: str,
     served = await define(TFJOB)
     key = {"name": "shared", "namespace": namespace}
     variable = [{"name": "A", "value": "1"}]
-    first = containers(
+    first = spec_with_containers(
         TFJOB, {"name": "tensorflow", "image": "i", "env": variable, "ports": [{"containerPort": 1}]}
     )
     more = [
@@ -210,7 +218,7 @@ async def refused(client: Client, served: Job, key: Key, change: JSON, subresour
     return caught.value.status.message.partition(" is invalid: ")[2]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
 async def test_manager_of_a_job_never_changes(
     client: Client, namespace: str, define: Define, kind: JobKind
 ) -> None:
@@ -219,10 +227,15 @@ async def test_manager_of_a_job_never_changes(
         'spec.runPolicy.managedBy: Invalid value: "object": managedBy is immutable: '
         "it can be set only when the job is created; create a new job instead"
     )
-    ours = spec(kind, runPolicy={"managedBy": OURS})
-    await client.create(served, job(kind, ours, "ours"), namespace=namespace)
-    await client.create(served, job(kind, spec(kind), "nobodys"), namespace=namespace)
-    for name, value in (("ours", MULTIKUEUE), ("ours", None), ("nobodys", MULTIKUEUE), ("nobodys", OURS)):
+    ours = job_spec(kind, runPolicy={"managedBy": OUR_MANAGER})
+    await client.create(served, job_body(kind, ours, "ours"), namespace=namespace)
+    await client.create(served, job_body(kind, job_spec(kind), "nobodys"), namespace=namespace)
+    for name, value in (
+        ("ours", MULTIKUEUE_MANAGER),
+        ("ours", None),
+        ("nobodys", MULTIKUEUE_MANAGER),
+        ("nobodys", OUR_MANAGER),
+    ):
         change = {"spec": {"runPolicy": {"managedBy": value}}}
         assert await refused(client, served, Key(namespace, name), change) == immutable
     gone = {"spec": {"runPolicy": None}}
@@ -232,7 +245,7 @@ async def test_manager_of_a_job_never_changes(
 
 async def test_queue_can_be_set_later_and_then_stays(client: Client, namespace: str, define: Define) -> None:
     served, key = await define(TFJOB), Key(namespace, "j")
-    await client.create(served, job(TFJOB, spec(TFJOB)), namespace=namespace)
+    await client.create(served, job_body(TFJOB, job_spec(TFJOB)), namespace=namespace)
 
     def queue(name: str | None) -> JSON:
         return {"spec": {"runPolicy": {"schedulingPolicy": {"queue": name}}}}
@@ -259,7 +272,7 @@ async def test_scale_subresource_keeps_the_limits(
 ) -> None:
     served = await define(kind)
     name = "x" * (63 - len("-worker-0"))
-    await client.create(served, job(kind, spec(kind, "Worker"), name), namespace=namespace)
+    await client.create(served, job_body(kind, job_spec(kind, "Worker"), name), namespace=namespace)
     key = Key(namespace, name)
     assert (await client.scale(served, key, 10)).spec.replicas == 10
     with pytest.raises(Invalid) as caught:
@@ -284,7 +297,7 @@ class Old:
         self._client, self._served, self._namespace = client, served, namespace
 
     async def create(self, name: str, said: JSON | None) -> None:
-        await self._client.create(self._served, job(TFJOB, said, name), namespace=self._namespace)
+        await self._client.create(self._served, job_body(TFJOB, said, name), namespace=self._namespace)
 
     async def change(self, name: str, said: JSON, subresource: str = "") -> JSON:
         return await self._client.patch(
@@ -301,7 +314,7 @@ class Old:
         await until(self._is_tight)
 
     async def _is_tight(self) -> bool:
-        trial = self._client.writing(WriteOptions(dry_run=True))
+        trial = self._client.with_options(WriteOptions(dry_run=True))
         try:
             await trial.create(
                 self._served, {"metadata": {"name": "t"}, "spec": {}}, namespace=self._namespace
@@ -335,7 +348,7 @@ def workers(**more: Any) -> JSON:
 
 
 async def test_job_that_was_stored_with_no_replicas_still_updates(old: Old) -> None:
-    await old.create("none", with_replicas(TFJOB, Worker=0))
+    await old.create("none", spec_with_replicas(TFJOB, Worker=0))
     await old.tighten(TFJOB)
     await touch(old, "none")
     # In the very replica spec, too: what did not change is not judged.
@@ -356,18 +369,18 @@ async def touch(old: Old, name: str) -> None:
 
 
 OLD: dict[str, tuple[str, JSON]] = {
-    "unknown replica type": ("j", spec(TFJOB, "Worker", "Helper")),
-    "two chiefs": ("j", with_replicas(TFJOB, Chief=2)),
-    "chief and master": ("j", spec(TFJOB, "Chief", "Master")),
+    "unknown replica type": ("j", job_spec(TFJOB, "Worker", "Helper")),
+    "two chiefs": ("j", spec_with_replicas(TFJOB, Chief=2)),
+    "chief and master": ("j", job_spec(TFJOB, "Chief", "Master")),
     "empty map": ("j", {"tfReplicaSpecs": {}}),
     "no template": ("j", {"tfReplicaSpecs": {"Worker": {}}}),
-    "no containers": ("j", containers(TFJOB)),
-    "no default container": ("j", containers(TFJOB, {"name": "c", "image": "i"})),
-    "no image": ("j", containers(TFJOB, {"name": "tensorflow"})),
-    "any clean-up policy": ("j", spec(TFJOB, runPolicy={"cleanPodPolicy": ""})),
-    "any manager": ("j", spec(TFJOB, runPolicy={"managedBy": "me"})),
-    "dotted name": ("a.b", spec(TFJOB)),
-    "long name": ("x" * 60, spec(TFJOB)),
+    "no containers": ("j", spec_with_containers(TFJOB)),
+    "no default container": ("j", spec_with_containers(TFJOB, {"name": "c", "image": "i"})),
+    "no image": ("j", spec_with_containers(TFJOB, {"name": "tensorflow"})),
+    "any clean-up policy": ("j", job_spec(TFJOB, runPolicy={"cleanPodPolicy": ""})),
+    "any manager": ("j", job_spec(TFJOB, runPolicy={"managedBy": "me"})),
+    "dotted name": ("a.b", job_spec(TFJOB)),
+    "long name": ("x" * 60, job_spec(TFJOB)),
 }
 
 
@@ -381,7 +394,7 @@ async def test_jobs_that_would_be_refused_today_still_update(old: Old) -> None:
 
 async def test_old_job_with_a_long_name_may_shrink_but_not_grow(old: Old) -> None:
     name = "x" * 60
-    await old.create(name, with_replicas(TFJOB, Worker=3))
+    await old.create(name, spec_with_replicas(TFJOB, Worker=3))
     await old.tighten(TFJOB)
     await old.change(name, workers(replicas=2))
     assert "use a shorter name" in await old.refusal(name, workers(replicas=3))
@@ -391,10 +404,10 @@ async def test_old_job_without_a_spec_can_be_labelled_and_told_of(loosen: Loosen
     # v1 looks at an MPIJob only after it was stored.
     old = await loosen(MPIJOB)
     await old.create("bare", None)
-    await old.create("x" * 60, spec(MPIJOB))
+    await old.create("x" * 60, job_spec(MPIJOB))
     await old.tighten(MPIJOB)
     await touch(old, "x" * 60)
     await old.change("bare", {"metadata": {"labels": {"a": "b"}}})
     await old.change("bare", {"status": {"phase": "Failed"}}, subresource="status")
-    await old.change("bare", {"spec": spec(MPIJOB)})
+    await old.change("bare", {"spec": job_spec(MPIJOB)})
     assert "spec: Required value: write spec.mpiReplicaSpecs" in await old.refusal("bare", {"spec": None})

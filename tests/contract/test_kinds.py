@@ -11,16 +11,16 @@ import pytest
 
 from support.cases.kinds import (
     RESOURCES,
-    Outcome,
-    load,
+    CreateResult,
+    cause_lines,
+    load_cases,
     load_updates,
-    mutated,
-    named,
-    normal,
-    ours,
-    ours_updated,
-    placed,
-    told,
+    mutated_body,
+    normalized_object,
+    our_create_result,
+    our_update_result,
+    with_name,
+    with_namespace,
 )
 from support.servers.real import RealServer
 
@@ -52,16 +52,18 @@ def warnings(headers: Message) -> list[str]:
     ]
 
 
-def differences(status: int, body: JSON, said: list[str], found: Outcome) -> str:
+def differences(status: int, body: JSON, said: list[str], found: CreateResult) -> str:
     """Empty when we agree with the real server."""
     if status in NOT_OURS:
         return ""
     if status == 422:
-        causes = told(body["details"].get("causes", []))
-        return "" if causes == told(found.causes) else f"real {causes}\nours {told(found.causes)}"
-    real = normal(body)
+        causes = cause_lines(body["details"].get("causes", []))
+        return (
+            "" if causes == cause_lines(found.causes) else f"real {causes}\nours {cause_lines(found.causes)}"
+        )
+    real = normalized_object(body)
     if found.stored != real:
-        return f"real {real}\nours {found.stored} {told(found.causes)}"
+        return f"real {real}\nours {found.stored} {cause_lines(found.causes)}"
     return "" if sorted(said) == sorted(found.warnings) else f"real {said}\nours {found.warnings}"
 
 
@@ -72,7 +74,7 @@ def create(server: RealServer, namespace: str, kind: str, body: JSON) -> str:
     # A body that cannot be decoded never gets to our rules.
     if status in NOT_OURS:
         return ""
-    wrong = differences(status, stored, said, ours(resource, body, namespace))
+    wrong = differences(status, stored, said, our_create_result(resource, body, namespace))
     return f"{kind} {json.dumps(body)}\n{wrong}" if wrong else ""
 
 
@@ -80,7 +82,7 @@ def create(server: RealServer, namespace: str, kind: str, body: JSON) -> str:
 def test_created_objects_are_stored_or_refused_alike(
     real_server: RealServer, kinds_namespace: str, kind: str
 ) -> None:
-    bodies = [placed(body, kinds_namespace) for name, body in load() if name == kind]
+    bodies = [with_namespace(body, kinds_namespace) for name, body in load_cases() if name == kind]
     wrong = [told for body in bodies if (told := create(real_server, kinds_namespace, kind, body))]
     assert bodies
     assert not wrong, "\n\n".join(wrong)
@@ -91,11 +93,11 @@ def test_objects_changed_at_random_are_stored_or_refused_alike(
     real_server: RealServer, kinds_namespace: str
 ) -> None:
     chance = random.Random(23)
-    cases = list(load())
+    cases = list(load_cases())
     wrong = []
     for _ in range(400):
         kind, body = chance.choice(cases)
-        changed = named(mutated(placed(body, kinds_namespace), chance))
+        changed = with_name(mutated_body(with_namespace(body, kinds_namespace), chance))
         if told := create(real_server, kinds_namespace, kind, changed):
             wrong.append(told)
     assert not wrong, "\n\n".join(wrong)
@@ -111,14 +113,16 @@ def test_updates_are_stored_or_refused_alike(
 ) -> None:
     resource, name = RESOURCES[kind], f"u{uuid.uuid4().hex[:8]}"
     path = resource.path(kinds_namespace)
-    status, first, _ = answer(real_server, "POST", path, placed(named(old, name), kinds_namespace))
+    status, first, _ = answer(
+        real_server, "POST", path, with_namespace(with_name(old, name), kinds_namespace)
+    )
     assert status == 201, first
-    changed = placed(named(new, name), kinds_namespace)
+    changed = with_namespace(with_name(new, name), kinds_namespace)
     changed["metadata"]["resourceVersion"] = first["metadata"]["resourceVersion"]
     where = f"{path}/{name}{'/status' if of_status else ''}?fieldValidation=Ignore"
     status, stored, said = answer(real_server, "PUT", where, changed)
     if not resource.namespaced:
         real_server.call("DELETE", f"{path}/{name}")
-    found = ours_updated(resource, changed, first, kinds_namespace, status=of_status)
+    found = our_update_result(resource, changed, first, kinds_namespace, status=of_status)
     assert status in {200, 422}, stored
     assert not differences(status, stored, said, found)

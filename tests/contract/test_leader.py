@@ -12,12 +12,12 @@ from gangline.api.core import Lease, ObjectReference
 from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config.connection import Connection, load
+from gangline.kube.config.connection import Connection, load_connection
 from gangline.kube.errors import Unreachable
 from gangline.kube.transport.api import Request, Response
 from gangline.kube.transport.http import HttpTransport
-from gangline.runtime.events import EventType, Recorder
-from gangline.runtime.leader import Leader, LeaseSettings, LostLeadership
+from gangline.runtime.events import EventRecorder, EventType
+from gangline.runtime.leader import LeaderElector, LeaseSettings, LostLeadership
 from support.servers.real import RealServer
 
 CLOCK = SystemClock()
@@ -31,7 +31,7 @@ STEADY = LeaseSettings(
 
 
 def connection(server: RealServer) -> Connection:
-    return load(kubeconfig=str(server.kubeconfig), environ={}, home=Path("/nonexistent"))
+    return load_connection(kubeconfig=str(server.kubeconfig), environ={}, home=Path("/nonexistent"))
 
 
 class Mortal(HttpTransport):
@@ -66,9 +66,9 @@ class Term:
 async def electing(
     client: Client, key: Key, identity: str, term: Term, settings: LeaseSettings = QUICK
 ) -> AsyncIterator[asyncio.Task[None]]:
-    leader = Leader(client, key, identity, CLOCK, settings)
+    leader = LeaderElector(client, key, identity, CLOCK, settings)
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(leader.while_leading(term))
+        task = group.create_task(leader.run_while_leading(term))
         yield task
         task.cancel()
 
@@ -126,7 +126,7 @@ async def test_leader_cut_off_from_the_server_stops_in_real_time(
     settings = LeaseSettings(
         lease=timedelta(seconds=10), renew_deadline=QUICK.renew_deadline, retry=QUICK.retry
     )
-    leader = Leader(client, key, "a", CLOCK, settings)
+    leader = LeaderElector(client, key, "a", CLOCK, settings)
     stopped: list[float] = []
 
     async def work() -> None:
@@ -137,7 +137,7 @@ async def test_leader_cut_off_from_the_server_stops_in_real_time(
 
     async def lead() -> None:
         with pytest.raises(LostLeadership):
-            await leader.while_leading(work)
+            await leader.run_while_leading(work)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(lead())
@@ -151,11 +151,11 @@ async def test_leader_cut_off_from_the_server_stops_in_real_time(
 
 async def test_another_holder_ends_the_term(client: Client, real_namespace: str) -> None:
     key, term = Key(real_namespace, "operator"), Term()
-    leader = Leader(client, key, "a", CLOCK, STEADY)
+    leader = LeaderElector(client, key, "a", CLOCK, STEADY)
 
     async def lead() -> None:
         with pytest.raises(LostLeadership, match="usurper holds it now"):
-            await leader.while_leading(term)
+            await leader.run_while_leading(term)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(lead())
@@ -167,7 +167,7 @@ async def test_another_holder_ends_the_term(client: Client, real_namespace: str)
 async def test_recorded_events_are_visible_and_repeats_are_counted(
     client: Client, real_namespace: str, real_server: RealServer
 ) -> None:
-    recorder = Recorder(client, "gangline.dev/operator", "here", CLOCK)
+    recorder = EventRecorder(client, "gangline.dev/operator", "here", CLOCK)
     job = ObjectReference(
         api_version="kubeflow.org/v1", kind="TFJob", namespace=real_namespace, name="mnist", uid="u1"
     )
@@ -179,7 +179,7 @@ async def test_recorded_events_are_visible_and_repeats_are_counted(
         recorder.record(node, EventType.NORMAL, "Registered", "ä" * 2000)
         await CLOCK.sleep(timedelta(milliseconds=100))
         writing.cancel()
-    assert recorder.dropped == 0
+    assert recorder.dropped_count == 0
     # As kubectl describe asks: the old API shows the same objects.
     found = real_server.call("GET", f"/api/v1/namespaces/{real_namespace}/events").body["items"]
     (event,) = found
@@ -193,13 +193,13 @@ async def test_recorded_events_are_visible_and_repeats_are_counted(
 async def test_event_for_a_namespace_that_is_not_there_is_dropped(
     client: Client, real_server: RealServer
 ) -> None:
-    recorder = Recorder(client, "gangline.dev/operator", "here", CLOCK)
+    recorder = EventRecorder(client, "gangline.dev/operator", "here", CLOCK)
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(recorder.run())
         recorder.record(
             ObjectReference(kind="TFJob", namespace="nowhere", name="x", uid="u"), "Normal", "Seen", ""
         )
-        while not recorder.dropped:
+        while not recorder.dropped_count:
             await CLOCK.sleep(timedelta(milliseconds=10))
         writing.cancel()
-    assert recorder.dropped == 1
+    assert recorder.dropped_count == 1

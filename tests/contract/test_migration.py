@@ -12,9 +12,16 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kubeflow.kinds import KINDS
-from support.cluster.migration import DEPLOYMENTS, ROOT, TEAM, US, Cluster, Job
-from support.cluster.operators import SHIPPED, install_crds, peer_crds, shipped_folder
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from support.cluster.migration import (
+    DEPLOYMENTS_PATH,
+    OUR_USER,
+    ROOT,
+    TEAM_NAMESPACE,
+    MigratedJob,
+    MigrationCluster,
+)
+from support.cluster.operators import KUBEFLOW, install_crds, peer_crds, shipped_folder
 from support.servers.real import HOST, USERS, RealServer, find_assets
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("operator"), pytest.mark.timeout(300)]
@@ -22,7 +29,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("operator"), pytest.mark
 PAGE = (ROOT / "docs" / "operator.md").read_text()
 HOOK = "validator.training-operator.kubeflow.org"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-TF, TORCH, XGB, MPI, PADDLE, JAX = KINDS
+TF, TORCH, XGB, MPI, PADDLE, JAX = TRAINING_KINDS
 METRIC = {
     "type": "Resource",
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
@@ -30,47 +37,49 @@ METRIC = {
 ELASTIC = {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 3, "metrics": [METRIC]}}
 
 # They run, and come to their end after the move.
-SERVED = Job(TF, "served", {"PS": 1, "Worker": 1}, policy={"cleanPodPolicy": "Running"})
-BRIEF = Job(
+SERVED = MigratedJob(TF, "served", {"PS": 1, "Worker": 1}, run_policy={"cleanPodPolicy": "Running"})
+BRIEF = MigratedJob(
     TORCH,
     "brief",
     {"Master": 1, "Worker": 1},
     "OnFailure",
     {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 1},
 )
-FAILING = Job(XGB, "failing", {"Master": 1, "Worker": 1})
-LAUNCHED = Job(MPI, "launched", {"Launcher": 1, "Worker": 2}, policy={"cleanPodPolicy": "Running"})
+FAILING = MigratedJob(XGB, "failing", {"Master": 1, "Worker": 1})
+LAUNCHED = MigratedJob(
+    MPI, "launched", {"Launcher": 1, "Worker": 2}, run_policy={"cleanPodPolicy": "Running"}
+)
 ENDING = (SERVED, BRIEF, FAILING, LAUNCHED)
 # They run all the time.
-HALF = Job(TF, "half", {"Chief": 1, "Worker": 2})
-SCALED = Job(TORCH, "scaled", {"Worker": 2}, "OnFailure", spec=ELASTIC)
-BOOSTED = Job(XGB, "boosted", {"Master": 1, "Worker": 1})
-WORKED = Job(MPI, "worked", {"Launcher": 1, "Worker": 2})
-AGAIN = Job(PADDLE, "again", {"Worker": 2}, "ExitCode", {"backoffLimit": 3})
-CALM = Job(JAX, "calm", {"Worker": 2})
+HALF = MigratedJob(TF, "half", {"Chief": 1, "Worker": 2})
+SCALED = MigratedJob(TORCH, "scaled", {"Worker": 2}, "OnFailure", spec=ELASTIC)
+BOOSTED = MigratedJob(XGB, "boosted", {"Master": 1, "Worker": 1})
+WORKED = MigratedJob(MPI, "worked", {"Launcher": 1, "Worker": 2})
+AGAIN = MigratedJob(PADDLE, "again", {"Worker": 2}, "ExitCode", {"backoffLimit": 3})
+CALM = MigratedJob(JAX, "calm", {"Worker": 2})
 STAYING = (HALF, SCALED, BOOSTED, WORKED, AGAIN, CALM)
 # They have nothing that runs, or nothing that anybody looks after.
-RESTING = Job(TORCH, "resting", {"Master": 1}, policy={"suspend": True})
-DONE = Job(TF, "done", {"PS": 1, "Worker": 1})
+RESTING = MigratedJob(TORCH, "resting", {"Master": 1}, run_policy={"suspend": True})
+DONE = MigratedJob(TF, "done", {"PS": 1, "Worker": 1})
 # What the Kubeflow operator leaves undone: D3, D4, D25, and a replica type that there is not.
-OVERDUE = Job(PADDLE, "overdue", {"Worker": 1}, policy={"activeDeadlineSeconds": 20})
-FORGOTTEN = Job(TORCH, "forgotten", {"Master": 1}, "ExitCode", {"ttlSecondsAfterFinished": 1})
-OUTLIVED = Job(TORCH, "outlived", {"Worker": 1}, spec=ELASTIC)
-STRANGE = Job(TF, "strange", {"Worker": 1, "Helper": 1})
+OVERDUE = MigratedJob(PADDLE, "overdue", {"Worker": 1}, run_policy={"activeDeadlineSeconds": 20})
+FORGOTTEN = MigratedJob(TORCH, "forgotten", {"Master": 1}, "ExitCode", {"ttlSecondsAfterFinished": 1})
+OUTLIVED = MigratedJob(TORCH, "outlived", {"Worker": 1}, spec=ELASTIC)
+STRANGE = MigratedJob(TF, "strange", {"Worker": 1, "Helper": 1})
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(tmp_path: Path) -> Iterator[MigrationCluster]:
     """With the definitions of the Kubeflow operator and its Deployment."""
     assets = find_assets()
-    if assets is None or not (assets / "kubectl").exists() or SHIPPED.missing():
+    if assets is None or not (assets / "kubectl").exists() or KUBEFLOW.missing():
         give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
         give_up(
             "the Kubeflow operator or real Kubernetes is missing: run hack/kubernetes.sh and hack/peer.sh"
         )
-    with RealServer(directory=tmp_path / "server", users={**USERS, US: ()}) as server:
-        found = Cluster(server, assets, tmp_path)
-        for name in (TEAM, "kubeflow"):
+    with RealServer(directory=tmp_path / "server", users={**USERS, OUR_USER: ()}) as server:
+        found = MigrationCluster(server, assets, tmp_path)
+        for name in (TEAM_NAMESPACE, "kubeflow"):
             found.create("/api/v1/namespaces", {"metadata": {"name": name}})
         install_crds(server, peer_crds())
         labels = {"control-plane": "kubeflow-training-operator"}
@@ -78,8 +87,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
         spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
         body = {"metadata": {"name": "training-operator"}, "spec": spec}
-        found.create(f"{DEPLOYMENTS}/kubeflow/deployments", body)
-        with found.watched():
+        found.create(f"{DEPLOYMENTS_PATH}/kubeflow/deployments", body)
+        with found.recording_pods():
             yield found
 
 
@@ -89,65 +98,65 @@ def commands(heading: str) -> list[str]:
     return re.findall(r"^\$ (.+)$", section, re.MULTILINE)
 
 
-def test_there_and_back(cluster: Cluster) -> None:
-    with cluster.kubeflow():
+def test_there_and_back(cluster: MigrationCluster) -> None:
+    with cluster.run_kubeflow():
         begin(cluster)
-        before = cluster.children()
-        cluster.happened()
+        before = cluster.owned_uids()
+        cluster.take_pod_events()
         # Its rights alone do no harm.
-        cluster.shell("kubectl apply -f manifests/rbac.yaml")
-        assert "deployment kubeflow/training-operator with image" in cluster.refused()
+        cluster.run_shell("kubectl apply -f manifests/rbac.yaml")
+        assert "deployment kubeflow/training-operator with image" in cluster.refusal_line()
     move(cluster)
-    with cluster.gangline():
+    with cluster.run_gangline():
         for job in (*ENDING, *STAYING, DONE):
-            cluster.until(partial(cluster.seen, job), f"nobody looks after {job.name}")
+            cluster.wait_until(partial(cluster.is_adopted, job), f"nobody looks after {job.name}")
         tidied(cluster, before)
         carry_on(cluster)
-        assert "--take-over" in cluster.arguments()
-        cluster.shell("kubectl apply -f manifests/operator.yaml")
-        assert "--take-over" not in cluster.arguments()
-        before, _ = cluster.children(), cluster.happened()
+        assert "--take-over" in cluster.operator_arguments()
+        cluster.run_shell("kubectl apply -f manifests/operator.yaml")
+        assert "--take-over" not in cluster.operator_arguments()
+        before, _ = cluster.owned_uids(), cluster.take_pod_events()
     move_back(cluster)
-    with cluster.kubeflow():
-        others = [job._replace(name=f"new-{job.kind.plural}", policy={}, spec={}) for job in STAYING]
+    with cluster.run_kubeflow():
+        others = [job._replace(name=f"new-{job.kind.plural}", run_policy={}, spec={}) for job in STAYING]
         # One thread per kind: it has seen to the old jobs of a kind when a new one has its pods.
         cluster.submit(*others)
-        after = {name: uid for name, uid in cluster.children().items() if "/new-" not in name}
+        after = {name: uid for name, uid in cluster.owned_uids().items() if "/new-" not in name}
         # It makes that one again, though the job is over (D25).
         assert after.pop("horizontalpodautoscalers/outlived", "")
         assert after == before
-        assert {line for line in cluster.happened() if " new-" not in line} == set()
+        assert {line for line in cluster.take_pod_events() if " new-" not in line} == set()
         for job in STAYING:
-            cluster.bring(job, "Succeeded", "Succeeded")
+            cluster.set_pods_until(job, "Succeeded", "Succeeded")
 
 
-def begin(cluster: Cluster) -> None:
+def begin(cluster: MigrationCluster) -> None:
     """Jobs of every kind are running, resting and done."""
     cluster.submit(OVERDUE, *ENDING, *STAYING, RESTING, DONE, FORGOTTEN, OUTLIVED, STRANGE)
     for job in (OVERDUE, *ENDING, *STAYING):
-        cluster.bring(job, "Running", "Running")
-    cluster.let(AGAIN, {"restarts": 2}, "worker-0")
-    cluster.bring(DONE, "Succeeded", "Succeeded", "worker-0")
-    cluster.bring(OUTLIVED, "Succeeded", "Succeeded")
-    cluster.bring(FORGOTTEN, {"exit": 1}, "Failed")
-    cluster.bring(RESTING, "Running", "Suspended")
+        cluster.set_pods_until(job, "Running", "Running")
+    cluster.set_pods(AGAIN, {"restarts": 2}, "worker-0")
+    cluster.set_pods_until(DONE, "Succeeded", "Succeeded", "worker-0")
+    cluster.set_pods_until(OUTLIVED, "Succeeded", "Succeeded")
+    cluster.set_pods_until(FORGOTTEN, {"exit": 1}, "Failed")
+    cluster.set_pods_until(RESTING, "Running", "Suspended")
 
 
-def move(cluster: Cluster) -> None:
+def move(cluster: MigrationCluster) -> None:
     stop, unhook, *others = commands("From the Kubeflow operator to this one")
-    cluster.shell(stop)
+    cluster.run_shell(stop)
     hang_up(cluster)
-    assert cluster.server.call("POST", f"{CALM.all_of_its_kind}?dryRun=All", CALM.body).status >= 400
-    cluster.shell(unhook)
+    assert cluster.server.call("POST", f"{CALM.collection_path}?dryRun=All", CALM.body).status >= 400
+    cluster.run_shell(unhook)
     for command in others:
         if "--take-over" in command:
-            line = cluster.refused()
+            line = cluster.refusal_line()
             assert re.search(r"training-operator wrote the status of \w+ team/[\w-]+ \d+ s ago", line), line
             assert line.endswith("or start this one with --take-over")
-        cluster.shell(command)
+        cluster.run_shell(command)
 
 
-def hang_up(cluster: Cluster) -> None:
+def hang_up(cluster: MigrationCluster) -> None:
     """Nobody answers the webhook any more, which here was never registered: nobody would have called it."""
     webhook = {
         "name": "validator.jaxjob.training-operator.kubeflow.org",
@@ -168,45 +177,47 @@ def hang_up(cluster: Cluster) -> None:
     assert cluster.server.call("PATCH", path, body, content_type="application/merge-patch+json").status == 200
 
 
-def tidied(cluster: Cluster, before: dict[str, str]) -> None:
+def tidied(cluster: MigrationCluster, before: dict[str, str]) -> None:
     """What was left undone is done; all else is as it was."""
-    cluster.until(lambda: cluster.gone(FORGOTTEN), "the job whose end was forgotten stays")
-    cluster.until(lambda: "longer than specified deadline" in cluster.message(OVERDUE, "Failed"), "overdue")
-    cluster.until(lambda: "Helper" in cluster.message(STRANGE, "Failed"), "strange")
+    cluster.wait_until(lambda: cluster.is_deleted(FORGOTTEN), "the job whose end was forgotten stays")
+    cluster.wait_until(
+        lambda: "longer than specified deadline" in cluster.condition_message(OVERDUE, "Failed"), "overdue"
+    )
+    cluster.wait_until(lambda: "Helper" in cluster.condition_message(STRANGE, "Failed"), "strange")
     over = ("overdue-", "outlived")
     kept = {name: uid for name, uid in before.items() if not name.partition("/")[2].startswith(over)}
-    cluster.until(lambda: not cluster.pods(OVERDUE), "pods stay")
-    cluster.until(
-        lambda: "horizontalpodautoscalers/outlived" not in cluster.children(), "the autoscaler stays"
+    cluster.wait_until(lambda: not cluster.pods(OVERDUE), "pods stay")
+    cluster.wait_until(
+        lambda: "horizontalpodautoscalers/outlived" not in cluster.owned_uids(), "the autoscaler stays"
     )
-    found = cluster.children()
+    found = cluster.owned_uids()
     assert {name: found.get(name) for name in kept} == kept
     assert found.keys() <= before.keys()
-    assert [line for line in cluster.happened() if not line.split(" ")[1].startswith(over)] == []
+    assert [line for line in cluster.take_pod_events() if not line.split(" ")[1].startswith(over)] == []
     assert cluster.conditions(RESTING) == {"Created": "True", "Suspended": "True"}
     assert "ps-0" in cluster.pods(DONE)
 
 
-def carry_on(cluster: Cluster) -> None:
+def carry_on(cluster: MigrationCluster) -> None:
     """Jobs come to their ends, policies apply, what fails is restarted, what rests is resumed."""
-    cluster.bring(SERVED, "Succeeded", "Succeeded", "worker-0")
-    cluster.until(lambda: cluster.pods(SERVED).keys() == {"worker-0"}, "the parameter server stays")
-    cluster.let(BRIEF, "Succeeded", "master-0")
-    cluster.until(lambda: not cluster.pods(BRIEF) and cluster.gone(BRIEF), "the job stays")
-    cluster.bring(FAILING, {"exit": 1}, "Failed", "worker-0")
+    cluster.set_pods_until(SERVED, "Succeeded", "Succeeded", "worker-0")
+    cluster.wait_until(lambda: cluster.pods(SERVED).keys() == {"worker-0"}, "the parameter server stays")
+    cluster.set_pods(BRIEF, "Succeeded", "master-0")
+    cluster.wait_until(lambda: not cluster.pods(BRIEF) and cluster.is_deleted(BRIEF), "the job stays")
+    cluster.set_pods_until(FAILING, {"exit": 1}, "Failed", "worker-0")
     assert cluster.pods(FAILING).keys() == {"master-0", "worker-0"}
-    cluster.bring(LAUNCHED, "Succeeded", "Succeeded", "launcher")
-    cluster.until(lambda: cluster.pods(LAUNCHED).keys() == {"launcher"}, "workers stay")
+    cluster.set_pods_until(LAUNCHED, "Succeeded", "Succeeded", "launcher")
+    cluster.wait_until(lambda: cluster.pods(LAUNCHED).keys() == {"launcher"}, "workers stay")
     first = cluster.pods(AGAIN)
-    cluster.let(AGAIN, {"exit": 137}, "worker-1")
-    cluster.until(lambda: cluster.status(AGAIN).get("restarts") == 3, "two in place and this one")
-    cluster.until(
+    cluster.set_pods(AGAIN, {"exit": 137}, "worker-1")
+    cluster.wait_until(lambda: cluster.status(AGAIN).get("restarts") == 3, "two in place and this one")
+    cluster.wait_until(
         lambda: _uid(cluster.pods(AGAIN), "worker-1") not in ("", _uid(first, "worker-1")), "no pod"
     )
     assert _uid(cluster.pods(AGAIN), "worker-0") == _uid(first, "worker-0")
-    cluster.bring(AGAIN, "Running", "Running", "worker-1")
-    cluster.let(HALF, "Succeeded", "worker-1")
-    cluster.until(
+    cluster.set_pods_until(AGAIN, "Running", "Running", "worker-1")
+    cluster.set_pods(HALF, "Succeeded", "worker-1")
+    cluster.wait_until(
         lambda: cluster.status(HALF)["replicaStatuses"]["Worker"].get("succeeded") == 1, "it is not counted"
     )
 
@@ -215,10 +226,10 @@ def _uid(pods: Mapping[str, Any], name: str) -> str:
     return str(pods[name]["metadata"]["uid"]) if name in pods else ""
 
 
-def move_back(cluster: Cluster) -> None:
+def move_back(cluster: MigrationCluster) -> None:
     stop, start = commands("Back")
-    cluster.shell(stop)
+    cluster.run_shell(stop)
     # The overlay of their repository, of which there is nothing here but the definitions.
     theirs = re.sub(r'-k "[^"]+"', f"-f {shipped_folder() / 'crds'}", start)
     assert theirs != start
-    cluster.shell(theirs)
+    cluster.run_shell(theirs)

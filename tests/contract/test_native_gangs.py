@@ -20,14 +20,14 @@ import yaml
 
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config.connection import load
+from gangline.kube.config.connection import load_connection
 from gangline.kube.transport.http import HttpTransport
 from gangline.why.collect import collect
 from gangline.why.diagnose import diagnose
-from gangline.why.model.case import Patience
+from gangline.why.model.case import DiagnosisTimeouts
 from gangline.why.model.report import Cause
-from support.cluster.operators import GANGLINE, install_crds
-from support.servers.real import HOST, USERS, Process, RealServer, cache_dir, free_ports
+from support.cluster.operators import GANGLINE_OPERATOR, install_crds
+from support.servers.real import HOST, USERS, LoggedProcess, RealServer, cache_dir, free_ports
 
 NEEDED = ("kube-apiserver", "etcd", "kube-scheduler")
 KEEPER = "kube-controller-manager"
@@ -103,7 +103,7 @@ def server(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """With our definitions and rights, a kube-scheduler that places gangs and, if there is one, whoever lets them go."""
     folder, users = tmp_path_factory.mktemp("native"), {**USERS, ACCOUNT: ()}
     with RealServer(release.assets, directory=folder, flags=release.flags, users=users) as running:
-        install_crds(running, GANGLINE.crds())
+        install_crds(running, GANGLINE_OPERATOR.crds())
         for document in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text()):
             _apply(running, document)
         beside = [_kube_scheduler(running, release, folder)]
@@ -117,13 +117,13 @@ def server(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="module")
-def operator(server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+def operator(server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedProcess]:
     """With the rights of its manifest, and no others."""
     (probes,) = free_ports(1)
     command = [sys.executable, "-m", "gangline", "operator", "--kubeconfig", str(server.kubeconfig)]
     command += ["--context", ACCOUNT, "--gang-scheduler-name", "kubernetes", "--metrics-bind-address=0"]
     command += [f"--health-probe-bind-address={HOST}:{probes}", "--leader-elect=false"]
-    process = Process(command, tmp_path_factory.mktemp("operator") / "operator.log")
+    process = LoggedProcess(command, tmp_path_factory.mktemp("operator") / "operator.log")
     try:
         process.wait_until(lambda: _ready(probes))
         yield process
@@ -132,14 +132,14 @@ def operator(server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture
-def place(release: Release, server: RealServer, operator: Process) -> "Place":
+def place(release: Release, server: RealServer, operator: LoggedProcess) -> "Place":
     return Place(release, server, operator)
 
 
 class Place:
     """One test's namespace and nodes, and whoever is missing: kubelets, and the controller that lets groups go."""
 
-    def __init__(self, release: Release, server: RealServer, operator: Process) -> None:
+    def __init__(self, release: Release, server: RealServer, operator: LoggedProcess) -> None:
         self.release, self.server, self.operator = release, server, operator
         self.groups, self.workloads = (
             f"scheduling.k8s.io/{release.api}/{plural}" for plural in ("podgroups", "workloads")
@@ -216,7 +216,7 @@ class Place:
         end = time.monotonic() + PATIENCE
         while not (found := what()):
             state = [(pod["metadata"]["name"], pod["spec"].get("nodeName")) for pod in self.all("pods")]
-            assert time.monotonic() < end, f"{why}: {state}\n{self.operator.tail()}"
+            assert time.monotonic() < end, f"{why}: {state}\n{self.operator.log_tail()}"
             self._turn()
             time.sleep(0.05)
         return found
@@ -281,8 +281,8 @@ def test_the_server_takes_workload_group_and_pods_as_we_write_them(place: Place)
 
 async def causes(place: Place, name: str) -> tuple[Cause, ...]:
     """What `gangline why` says of a job, though it is young."""
-    where = load(kubeconfig=str(place.server.kubeconfig), environ={}, home=place.server.directory)
-    at_once = Patience(notice=timedelta())
+    where = load_connection(kubeconfig=str(place.server.kubeconfig), environ={}, home=place.server.directory)
+    at_once = DiagnosisTimeouts(unnoticed_after=timedelta())
     async with HttpTransport(where) as transport:
         seen = await collect(Client(transport), name, place.namespace, SystemClock(), at_once)
     return diagnose(seen).causes
@@ -530,7 +530,7 @@ def _apply(server: RealServer, document: Any) -> None:
     assert answer.status in (201, 409), answer
 
 
-def _kube_scheduler(server: RealServer, release: Release, folder: Path) -> Process:
+def _kube_scheduler(server: RealServer, release: Release, folder: Path) -> LoggedProcess:
     (port,) = free_ports(1)
     config, log = folder / "kube-scheduler.json", folder / "kube-scheduler.log"
     content = {
@@ -542,12 +542,12 @@ def _kube_scheduler(server: RealServer, release: Release, folder: Path) -> Proce
     config.write_text(json.dumps(content))
     command = [str(release.assets / "kube-scheduler"), f"--config={config}", f"--secure-port={port}"]
     command += [f"--bind-address={HOST}", f"--cert-dir={folder}", release.flags[0]]
-    process = Process(command, log)
+    process = LoggedProcess(command, log)
     process.wait_until(lambda: "Serving securely" in log.read_text())
     return process
 
 
-def _controller_manager(server: RealServer, release: Release, folder: Path) -> Process:
+def _controller_manager(server: RealServer, release: Release, folder: Path) -> LoggedProcess:
     """Only what has to do with groups: its other controllers would take our nodes for dead."""
     (port,) = free_ports(1)
     log = folder / "kube-controller-manager.log"
@@ -558,7 +558,7 @@ def _controller_manager(server: RealServer, release: Release, folder: Path) -> P
         f"--bind-address={HOST}",
     ]
     command += [f"--cert-dir={folder}", release.flags[0]]
-    process = Process(command, log)
+    process = LoggedProcess(command, log)
     process.wait_until(lambda: "Serving securely" in log.read_text())
     return process
 

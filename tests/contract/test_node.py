@@ -20,8 +20,10 @@ from gangline.runtime.informer import Informer
 async def running(client: Client, name: str, folder: Path) -> AsyncIterator[Informer[Pod]]:
     clock = SystemClock()
     pods = Informer(client, Pod, Selector(fields=f"spec.nodeName={name}"), clock=clock)
-    settings = NodeSettings(name=name, backoff=Backoff().scaled(0.005), retry=timedelta(milliseconds=100))
-    node = nodes.Node(client, pods, folder=folder, logs=folder, clock=clock, settings=settings)
+    settings = NodeSettings(
+        name=name, backoff=Backoff().scaled(0.005), retry_interval=timedelta(milliseconds=100)
+    )
+    node = nodes.LocalKubelet(client, pods, folder=folder, logs=folder, clock=clock, settings=settings)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(node.run()), group.create_task(pods.run())]
         try:
@@ -39,7 +41,7 @@ def body(node: str, script: str, **spec: object) -> JSON:
 
 async def seen(pods: Informer[Pod], holds: Callable[[Pod | None], bool], key: Key) -> Pod | None:
     async with asyncio.timeout(60):
-        await pods.until(lambda cache: holds(cache.get(key)))
+        await pods.wait_until(lambda cache: holds(cache.get(key)))
     return pods.cache.get(key)
 
 
@@ -85,7 +87,7 @@ async def test_the_node_is_registered_with_a_lease(client: Client, namespace: st
         leases = Informer(client, Lease, Selector(namespace="kube-node-lease"), clock=SystemClock())
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             task = group.create_task(leases.run())
-            await leases.until(lambda cache: Key("kube-node-lease", namespace) in cache)
+            await leases.wait_until(lambda cache: Key("kube-node-lease", namespace) in cache)
             task.cancel()
         node = await client.get(Node, Key("", namespace))
     assert {each.type: each.status for each in node.status.conditions}["Ready"] == "True"

@@ -12,8 +12,8 @@ from gangline.api.core import Node, Pod
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config.connection import load
-from gangline.kube.pods import Pods
+from gangline.kube.config.connection import load_connection
+from gangline.kube.pods import PodSubresources
 from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.informer import Informer
 from support.servers.real import RealServer
@@ -34,7 +34,7 @@ async def finished(client: Client, namespace: str, over: Callable[[Pod | None], 
     pods = Informer(client, Pod, Selector(namespace=namespace), clock=SystemClock())
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         running = group.create_task(pods.run())
-        await pods.until(lambda cache: over(cache.get(Key(namespace, "p"))))
+        await pods.wait_until(lambda cache: over(cache.get(Key(namespace, "p"))))
         running.cancel()
 
 
@@ -42,7 +42,7 @@ async def test_a_real_server_runs_a_pod_here_and_shows_its_log(
     real_server: RealServer, real_namespace: str, tmp_path: Path
 ) -> None:
     name = real_namespace
-    connection = load(kubeconfig=str(real_server.kubeconfig), environ={}, home=tmp_path)
+    connection = load_connection(kubeconfig=str(real_server.kubeconfig), environ={}, home=tmp_path)
     container = {"name": "main", "image": "none", "command": ["sh", "-c", "echo from $WHO; exit 0"]}
     spec = {
         "nodeName": name,
@@ -56,7 +56,7 @@ async def test_a_real_server_runs_a_pod_here_and_shows_its_log(
             await finished(
                 client, real_namespace, lambda pod: pod is not None and pod.status.phase == "Succeeded"
             )
-            lines = [line async for line in Pods(client).logs(Key(real_namespace, "p"))]
+            lines = [line async for line in PodSubresources(client).logs(Key(real_namespace, "p"))]
             assert lines == [b"from a process"]
             ready = {
                 found.type: found.status

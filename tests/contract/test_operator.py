@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
-from support.cluster.operators import GANGLINE, install_crds
-from support.servers.real import HOST, USERS, Process, RealServer, find_assets, free_ports
+from support.cluster.operators import GANGLINE_OPERATOR, install_crds
+from support.servers.real import HOST, USERS, LoggedProcess, RealServer, find_assets, free_ports
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("operator")]
 
@@ -42,7 +42,7 @@ TEAMS = {
     "PaddleJob": {"Worker": 2},
     "JAXJob": {"Worker": 2},
 }
-TFJOB = KINDS[0]
+TFJOB = TRAINING_KINDS[0]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
         give_up("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
     users = {**USERS, CLUSTER: (), TEAM: (), "gangline-edit": (), "gangline-view": ()}
     with RealServer(directory=tmp_path_factory.mktemp("server"), users=users) as running:
-        install_crds(running, GANGLINE.crds())
+        install_crds(running, GANGLINE_OPERATOR.crds())
         made(running, "/api/v1/namespaces", {"metadata": {"name": "team-a"}})
         for name in ("rbac.yaml", "rbac-namespaced.yaml", "rbac-install-crds.yaml"):
             for document in yaml.safe_load_all((MANIFESTS / name).read_text()):
@@ -79,7 +79,7 @@ class Operator:
         command += ["--context", context, "--log-format=json"]
         command += [f"--health-probe-bind-address={HOST}:{self.probes}"]
         command += [f"--metrics-bind-address={HOST}:{self.metrics}", *flags]
-        self.process = Process(command, self.log)
+        self.process = LoggedProcess(command, self.log)
 
     def ready(self) -> bool:
         return get(self.probes, "/readyz")[0] == 200
@@ -104,8 +104,8 @@ class Operator:
         return self.code()
 
     def code(self) -> int:
-        eventually(lambda: not self.process.running, "it does not end")
-        return self.process.code
+        eventually(lambda: not self.process.is_running, "it does not end")
+        return self.process.exit_code
 
 
 @contextmanager
@@ -243,14 +243,14 @@ def test_with_the_rights_of_the_manifest_it_runs_every_kind(
     server: RealServer, namespace: str, tmp_path: Path
 ) -> None:
     with running(server, tmp_path, "--leader-elect", context=CLUSTER) as operator:
-        for kind in KINDS:
+        for kind in TRAINING_KINDS:
             submit(server, namespace, kind, kind.plural)
-        for kind in KINDS:
+        for kind in TRAINING_KINDS:
             bring_to(server, namespace, kind, kind.plural, "Running")
-        for kind in KINDS:
+        for kind in TRAINING_KINDS:
             bring_to(server, namespace, kind, kind.plural, "Succeeded")
         assert get(operator.probes, "/healthz") == (200, "ok")
-        for kind in KINDS:
+        for kind in TRAINING_KINDS:
             framework = {"job_namespace": namespace, "framework": kind.container}
             operator.counts("training_operator_jobs_successful_total", 1, **framework)
             assert operator.counted("training_operator_jobs_created_total", **framework) == 1
@@ -276,9 +276,9 @@ def test_with_the_rights_of_the_manifest_jobs_also_scale_restart_and_go(
     }
     elastic = {"minReplicas": 1, "maxReplicas": 3, "metrics": [metric]}
     with running(server, tmp_path, context=CLUSTER) as operator:
-        submit(server, namespace, KINDS[1], "elastic", spec={"elasticPolicy": elastic})
+        submit(server, namespace, TRAINING_KINDS[1], "elastic", spec={"elasticPolicy": elastic})
         eventually(lambda: server.call("GET", scalers).body["items"], "no autoscaler")
-        bring_to(server, namespace, KINDS[1], "elastic", "Succeeded")
+        bring_to(server, namespace, TRAINING_KINDS[1], "elastic", "Succeeded")
         eventually(lambda: not server.call("GET", scalers).body["items"], "the autoscaler stays")
         submit(server, namespace, TFJOB, "brief", cleanPodPolicy="All", ttlSecondsAfterFinished=0)
         bring_to(server, namespace, TFJOB, "brief", "Running")
@@ -310,7 +310,7 @@ def test_with_the_rights_of_the_manifest_gangs_have_their_groups(
     server: RealServer, namespace: str, tmp_path: Path
 ) -> None:
     groups = f"/apis/scheduling.gangline.dev/v1alpha1/namespaces/{namespace}/podgroups"
-    kind = KINDS[1]
+    kind = TRAINING_KINDS[1]
     with running(server, tmp_path, "--gang-scheduler-name=gangline", context=CLUSTER) as operator:
         submit(server, namespace, kind, "job")
         eventually(lambda: len(pods(server, namespace, "job")) == sum(TEAMS[kind.kind].values()), "no pods")
@@ -322,7 +322,7 @@ def test_with_the_rights_of_the_manifest_gangs_have_their_groups(
         assert [line for line in operator.lines() if "forbidden" in json.dumps(line)] == []
 
 
-@pytest.mark.parametrize("plural", [kind.plural for kind in KINDS])
+@pytest.mark.parametrize("plural", [kind.plural for kind in TRAINING_KINDS])
 def test_users_may_edit_or_only_view(server: RealServer, namespace: str, plural: str) -> None:
     for role in ("gangline-edit", "gangline-view"):
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
@@ -413,9 +413,9 @@ def test_with_rights_in_one_namespace_it_serves_that_one_alone(
     flags = ("--namespace=team-a", "--leader-elect")
     with running(server, tmp_path, *flags, context=TEAM) as operator:
         submit(server, namespace, TFJOB, "elsewhere")
-        for kind in KINDS:
+        for kind in TRAINING_KINDS:
             submit(server, "team-a", kind, kind.plural)
-        for kind in KINDS:
+        for kind in TRAINING_KINDS:
             bring_to(server, "team-a", kind, kind.plural, "Running")
         assert conditions(server, namespace, TFJOB, "elsewhere") == {}
         assert operator.ended(signal.SIGTERM) == 0
@@ -426,8 +426,8 @@ def test_with_rights_in_one_namespace_it_serves_that_one_alone(
 def test_only_the_kinds_asked_for_are_served(server: RealServer, namespace: str, tmp_path: Path) -> None:
     with running(server, tmp_path, f"--namespace={namespace}", "-enable-scheme=xgboostjob"):
         submit(server, namespace, TFJOB, "not")
-        submit(server, namespace, KINDS[2], "job")
-        bring_to(server, namespace, KINDS[2], "job", "Running")
+        submit(server, namespace, TRAINING_KINDS[2], "job")
+        bring_to(server, namespace, TRAINING_KINDS[2], "job", "Running")
     assert conditions(server, namespace, TFJOB, "not") == {}
 
 
@@ -473,9 +473,9 @@ def test_it_waits_for_definitions_alive_but_not_ready_and_says_what_to_type(
         assert line["install"] == "gangline crds | kubectl apply -f -"
         flags = (f"--namespace={namespace}", "--install-crds")
         with running(server, tmp_path, *flags, context=CLUSTER):
-            submit(server, namespace, KINDS[5], "job")
+            submit(server, namespace, TRAINING_KINDS[5], "job")
             operator.process.wait_until(operator.ready)
-        bring_to(server, namespace, KINDS[5], "job", "Running")
+        bring_to(server, namespace, TRAINING_KINDS[5], "job", "Running")
         assert operator.ended(signal.SIGTERM) == 0
     finally:
         operator.process.kill()

@@ -6,8 +6,8 @@ import pytest
 
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
-from gangline.local.plane import PlaneSettings, api_plane
-from support.cases.apiserver import Oracle, Player, session_of
+from gangline.local.plane import PlaneSettings, control_plane
+from support.cases.apiserver import ApiOracle, OraclePlayer, oracle_session
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT.parent / "shared" / "api-oracle"
@@ -16,14 +16,14 @@ SAME = ROOT / "tests" / "data" / "oracle-same.txt"
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="no API oracle beside the project")
 async def test_cases_that_were_the_same_still_are(tmp_path: Path) -> None:
-    oracle, clock = Oracle(FOLDER), SystemClock()
+    oracle, clock = ApiOracle(FOLDER), SystemClock()
     wanted = set(SAME.read_text().split())
     cases = [(name, case) for name, case in oracle.cases() if name in wanted]
     assert {name for name, _ in cases} == wanted
     # A real server does not say that nothing acts on a Deployment here.
-    settings = PlaneSettings(certificates=tmp_path, tells_inert=False)
-    async with Store() as store, api_plane(store, settings, clock) as plane:
-        assert plane.authority is not None
-        async with session_of(plane.url, plane.token, plane.authority.ca) as session:
-            found = await Player(oracle, session, clock).play_all(cases)
+    settings = PlaneSettings(certificates=tmp_path, warn_on_inert_kinds=False)
+    async with Store() as store, control_plane(store, settings, clock) as plane:
+        assert plane.certificates is not None
+        async with oracle_session(plane.url, plane.token, plane.certificates.ca) as session:
+            found = await OraclePlayer(oracle, session, clock).play_all(cases)
     assert [line for lines in found.values() for line in lines] == []

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster.clients import CLIENTS, find_kubeflow, find_tfjob
-from support.cluster.operators import GANGLINE, running
-from support.servers.real import Process, RealServer
+from support.cluster.clients import CLIENTS_FOLDER, find_kubeflow_python, find_tfjob_python
+from support.cluster.operators import GANGLINE_OPERATOR, run_operator
+from support.servers.real import LoggedProcess, RealServer
 
 PATIENCE = 110.0
 NAMESPACE = NODE = "other-sdks"
@@ -36,7 +36,7 @@ class Cluster:
     def run(self, python: Path, script: str, *arguments: str) -> None:
         """Run a script of tests/clients to its end. It checks what it sees, and fails if that is wrong."""
         environment = {**os.environ, "KUBECONFIG": str(self._server.kubeconfig), "HOME": str(self._folder)}
-        command = [str(python), str(CLIENTS / script), NAMESPACE, *arguments]
+        command = [str(python), str(CLIENTS_FOLDER / script), NAMESPACE, *arguments]
         output = self._folder / script
         with output.open("wb") as log:
             user = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
@@ -66,8 +66,8 @@ def cluster(real_server: RealServer, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("sdks")
     real_server.revive()
     node = ["node", "--name", NODE, "--dir", str(folder), "--kubeconfig", str(real_server.kubeconfig)]
-    with running(GANGLINE, real_server, folder, extra=FLAGS):
-        kubelet = Process([sys.executable, "-m", "gangline", *node], folder / "node.log")
+    with run_operator(GANGLINE_OPERATOR, real_server, folder, extra=FLAGS):
+        kubelet = LoggedProcess([sys.executable, "-m", "gangline", *node], folder / "node.log")
         try:
             yield Cluster(real_server, folder)
         finally:
@@ -75,8 +75,8 @@ def cluster(real_server: RealServer, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_kubeflows_sdk_drives_all_six_kinds_to_the_end(cluster: Cluster) -> None:
-    cluster.run(find_kubeflow(), "kubeflow_sdk.py", "alone", "kubeflow.training")
+    cluster.run(find_kubeflow_python(), "kubeflow_sdk.py", "alone", "kubeflow.training")
 
 
 def test_the_tfjob_sdk_of_2020_does_what_it_did(cluster: Cluster) -> None:
-    cluster.run(find_tfjob(), "tfjob_sdk.py")
+    cluster.run(find_tfjob_python(), "tfjob_sdk.py")

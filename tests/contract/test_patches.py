@@ -13,14 +13,19 @@ from typing import Any
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.apiserver.apply.apply import LAST_APPLIED, Applied, ApplyConflict, applied
-from gangline.apiserver.apply.managed import updated
-from gangline.apiserver.apply.tracked import Tracked, tracked
-from gangline.apiserver.errors import Refused
-from gangline.apiserver.patch.json_patch import copied, json_patch, merge_patch
+from gangline.apiserver.apply.apply import (
+    LAST_APPLIED_ANNOTATION,
+    ApplyConflict,
+    ApplyResult,
+    server_side_apply,
+)
+from gangline.apiserver.apply.managed import updated_managed_fields
+from gangline.apiserver.apply.tracked import ManagedKind, managed_kind
+from gangline.apiserver.errors import StatusError
+from gangline.apiserver.patch.json_patch import deep_copy, json_patch, merge_patch
 from gangline.apiserver.patch.strategic import strategic_merge
-from gangline.schema.typed.openapi import types_of, types_of_crd
-from support.servers.real import Answer, RealServer
+from gangline.schema.typed.openapi import builtin_type, crd_type
+from support.servers.real import RealAnswer, RealServer
 
 ROUNDS = int(os.environ.get("GANGLINE_FUZZ_ROUNDS", "6"))
 STEPS = 14
@@ -248,20 +253,24 @@ THING_SCHEMA: JSON = {
 
 class Kind:
     def __init__(
-        self, path: str, kind: Tracked, make: Callable[[Dice], JSON], *, custom: bool = False
+        self, path: str, kind: ManagedKind, make: Callable[[Dice], JSON], *, custom: bool = False
     ) -> None:
         self.path, self.tracked, self.make, self.custom = path, kind, make, custom
 
 
 KINDS = {
-    "configmaps": Kind("/api/v1", tracked("v1", "ConfigMap", types_of("v1", "ConfigMap")), config_map),
-    "services": Kind("/api/v1", tracked("v1", "Service", types_of("v1", "Service")), service),
+    "configmaps": Kind(
+        "/api/v1", managed_kind("v1", "ConfigMap", builtin_type("v1", "ConfigMap")), config_map
+    ),
+    "services": Kind("/api/v1", managed_kind("v1", "Service", builtin_type("v1", "Service")), service),
     "deployments": Kind(
-        "/apis/apps/v1", tracked("apps/v1", "Deployment", types_of("apps/v1", "Deployment")), deployment
+        "/apis/apps/v1",
+        managed_kind("apps/v1", "Deployment", builtin_type("apps/v1", "Deployment")),
+        deployment,
     ),
     "things": Kind(
         "/apis/fuzz.example.com/v1",
-        tracked("fuzz.example.com/v1", "Thing", types_of_crd(THING_SCHEMA), custom=True, status=False),
+        managed_kind("fuzz.example.com/v1", "Thing", crd_type(THING_SCHEMA), custom=True, status=False),
         thing,
         custom=True,
     ),
@@ -372,7 +381,7 @@ class Play:
         self.many = seed % 3 == 0
         self.live: JSON | None = None
 
-    def call(self, method: str, url: str, body: Any, content: str = "application/json") -> Answer:
+    def call(self, method: str, url: str, body: Any, content: str = "application/json") -> RealAnswer:
         return self.server.call(method, url, body, content_type=content)
 
     def wanted(self) -> JSON:
@@ -394,7 +403,7 @@ class Play:
     def create(self) -> str:
         body = self.wanted()
         if self.dice.random() < 0.5:
-            body["metadata"].setdefault("annotations", {})[LAST_APPLIED] = json.dumps(body)
+            body["metadata"].setdefault("annotations", {})[LAST_APPLIED_ANNOTATION] = json.dumps(body)
         answer = self.call("POST", f"{self.plural}?fieldManager=u1", body)
         assert answer.status == 201, answer.body
         self._updated(None, answer.body, "u1", kept=False)
@@ -425,9 +434,9 @@ class Play:
             body = operations(self.dice, wanted)
         answer = self.call("PATCH", f"{self.url}?fieldManager={manager}", body, form)
         ours = self._patched(form, body)
-        if isinstance(ours, Refused):
+        if isinstance(ours, StatusError):
             # Of several mistakes either side may meet another one first: Go visits maps at random.
-            assert answer.status == ours.code, (form, body, ours.because)
+            assert answer.status == ours.code, (form, body, ours.log_detail)
             return f"{form} refused"
         if answer.status != 200:  # fits, but makes an invalid object
             assert answer.status == 422, (answer.body, form, body)
@@ -462,12 +471,12 @@ class Play:
 
     def _patched(self, form: str, body: Any) -> Any:
         assert self.live is not None
-        before = copied(self.live)
+        before = deep_copy(self.live)
         try:
             if form == STRATEGIC:
                 return strategic_merge(self.live, body, self.kind.tracked.tree)
             return merge_patch(self.live, body) if form == MERGE else json_patch(self.live, body)
-        except Refused as refused:
+        except StatusError as refused:
             return refused
         finally:
             assert before == self.live
@@ -479,7 +488,7 @@ class Play:
         url = f"{self.url}?fieldManager={manager}&force={str(force).lower()}"
         answer = self.call("PATCH", url, body, APPLY)
         ours = self._applied(body, manager, force=force, now=now_of(answer.body))
-        if isinstance(ours, Refused):
+        if isinstance(ours, StatusError):
             assert (answer.status, answer.body["message"]) == (ours.code, ours.message)
             return "apply refused"
         if isinstance(ours, ApplyConflict):
@@ -491,16 +500,18 @@ class Play:
             assert "is invalid" in answer.body["message"]
             return "apply invalid"
         check_same(ours.object, answer.body, f"apply {body}")
-        self._same_managers(ours.managed, answer.body, f"apply {manager} {body}")
+        self._same_managers(ours.managed_fields, answer.body, f"apply {manager} {body}")
         self.live = answer.body
         return "apply"
 
     def _applied(
         self, body: JSON, manager: str, *, force: bool, now: str
-    ) -> Applied | Refused | ApplyConflict:
+    ) -> ApplyResult | StatusError | ApplyConflict:
         try:
-            return applied(self.live, body, self.kind.tracked, manager=manager, now=now, force=force)
-        except (Refused, ApplyConflict) as error:
+            return server_side_apply(
+                self.live, body, self.kind.tracked, manager=manager, now=now, force=force
+            )
+        except (StatusError, ApplyConflict) as error:
             return error
 
     def _spoil(self, body: JSON) -> None:
@@ -522,12 +533,12 @@ class Play:
     def _updated(
         self, old: JSON | None, after: JSON, manager: str, wish: Any = None, *, kept: bool = True
     ) -> None:
-        new = copied(after)
+        new = deep_copy(after)
         new["metadata"]["managedFields"] = wish
         if self.kind.tracked.kind == "Service" and not kept:  # the server fills these in later
             for name in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
                 new["spec"].pop(name, None)
-        ours = updated(old, new, self.kind.tracked, manager=manager, now=now_of(after))
+        ours = updated_managed_fields(old, new, self.kind.tracked, manager=manager, now=now_of(after))
         self._same_managers(ours, after, f"update by {manager}")
         self.live = after
 

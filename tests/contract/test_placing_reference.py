@@ -9,18 +9,32 @@ import pytest
 
 from gangline.api.codec.codec import encode
 from gangline.api.meta import JSON, Key, Selector
-from gangline.api.scheduler_views import PLACING, Claim, CSINode, Namespace, Node, PersistentVolume, Pod
+from gangline.api.scheduler_views import (
+    PLACEMENT_SCHEME,
+    CSINode,
+    Namespace,
+    Node,
+    PersistentVolume,
+    Pod,
+    VolumeClaim,
+)
 from gangline.base.tasks import for_each
 from gangline.kube.client import Client
-from gangline.kube.config.connection import load
+from gangline.kube.config.connection import load_connection
 from gangline.kube.transport.http import HttpTransport
-from gangline.scheduler.cache.nodes import Cluster
-from gangline.scheduler.pods.decode import resident_of, shape_of
+from gangline.scheduler.cache.nodes import NodeCache
+from gangline.scheduler.pods.decode import bound_pod_of, shape_of
 from gangline.scheduler.types.cycle import Placement
-from support.builders.objects import eventually
-from support.builders.scheduler_inputs import make_ask
-from support.cases.placing import CASE, NOT_READY, PROBE, Case, cases
-from support.servers.real import Process, RealServer, find_assets
+from support.builders.objects import wait_until
+from support.builders.scheduler_inputs import make_gang_request
+from support.cases.placing import (
+    CASE_LABEL,
+    NOT_READY_TOLERATION,
+    PROBE_LABEL,
+    PlacementCase,
+    placement_cases,
+)
+from support.servers.real import LoggedProcess, RealServer, find_assets
 
 SCHEDULER = "reference"
 CLUSTERS = int(os.environ.get("GANGLINE_PLACING_CASES", "25"))
@@ -44,7 +58,9 @@ def reference(real_server: RealServer, tmp_path: Path) -> Iterator[None]:
     }
     file = tmp_path / "config.json"
     file.write_bytes(encode(config))
-    process = Process([str(program), f"--config={file}", "--secure-port=0"], tmp_path / "kube-scheduler.log")
+    process = LoggedProcess(
+        [str(program), f"--config={file}", "--secure-port=0"], tmp_path / "kube-scheduler.log"
+    )
     try:
         yield
     finally:
@@ -54,9 +70,9 @@ def reference(real_server: RealServer, tmp_path: Path) -> Iterator[None]:
 @pytest.fixture
 async def client(real_server: RealServer, tmp_path: Path) -> AsyncIterator[Client]:
     async with HttpTransport(
-        load(kubeconfig=str(real_server.kubeconfig), environ={}, home=tmp_path)
+        load_connection(kubeconfig=str(real_server.kubeconfig), environ={}, home=tmp_path)
     ) as transport:
-        yield Client(transport, scheme=PLACING)
+        yield Client(transport, scheme=PLACEMENT_SCHEME)
 
 
 @pytest.fixture
@@ -72,13 +88,13 @@ async def spaces(client: Client) -> tuple[str, str]:
 async def test_a_pod_goes_where_kube_scheduler_lets_it_go_and_nowhere_else(
     reference: None, client: Client, spaces: tuple[str, str]
 ) -> None:
-    found = cases(SEED, CLUSTERS, spaces, SCHEDULER)
+    found = placement_cases(SEED, CLUSTERS, spaces, SCHEDULER)
     try:
         answers = await asked(client, found, spaces)
     finally:
-        await client.delete_all(Node, Selector(labels=CASE))
-        await client.delete_all(PersistentVolume, Selector(labels=CASE))
-        await client.delete_all(CSINode, Selector(labels=CASE))
+        await client.delete_all(Node, Selector(labels=CASE_LABEL))
+        await client.delete_all(PersistentVolume, Selector(labels=CASE_LABEL))
+        await client.delete_all(CSINode, Selector(labels=CASE_LABEL))
     wrong = [
         f"{case.name}: kube-scheduler {'takes' if theirs == '' else theirs!r}, we {ours!r}\n{encode(case._asdict()).decode()}"
         for case, theirs, ours in answers
@@ -90,50 +106,53 @@ async def test_a_pod_goes_where_kube_scheduler_lets_it_go_and_nowhere_else(
     assert len(answers) // 20 < taken < len(answers) - len(answers) // 20
 
 
-async def asked(client: Client, found: list[Case], spaces: tuple[str, str]) -> list[tuple[Case, str, str]]:
+async def asked(
+    client: Client, found: list[PlacementCase], spaces: tuple[str, str]
+) -> list[tuple[PlacementCase, str, str]]:
     """Every case with kube-scheduler's answer and ours: empty if the pod fits, else why not."""
     await for_each(
-        [each for case in found for each in case.limits], lambda each: client.create(CSINode, each)
+        [each for case in found for each in case.attach_limits], lambda each: client.create(CSINode, each)
     )
     nodes = [node for case in found for node in case.nodes]
     await for_each(nodes, lambda node: client.create(Node, node))
     await sentinel(client, spaces[0])
     volumes = [each for case in found for each in case.volumes]
     await for_each(volumes, lambda each: stored(client, *each))
-    residents = [pod for case in found for pod in case.residents]
+    residents = [pod for case in found for pod in case.bound_pods]
     await for_each(residents, lambda pod: client.create(Pod, pod, namespace=pod["metadata"]["namespace"]))
-    leaving = [pod for case in found for pod in case.leaving]
+    leaving = [pod for case in found for pod in case.terminating_pods]
     await for_each(leaving, lambda pod: client.delete(Pod, _key(pod)))
     await for_each(found, lambda case: client.create(Pod, case.pod, namespace=spaces[0]))
     theirs = await decided(client, spaces[0], len(found))
-    trial = (await seen(client, spaces)).trial()
+    trial = (await seen(client, spaces)).what_if()
     pods = {
-        pod.metadata.name: pod for pod in (await client.list(Pod, Selector(spaces[0], labels=PROBE))).items
+        pod.metadata.name: pod
+        for pod in (await client.list(Pod, Selector(spaces[0], labels=PROBE_LABEL))).items
     }
     answers = []
     for case in found:
         name = case.pod["metadata"]["name"]
-        ours = trial.place(make_ask((shape_of(pods[name]), 1)))
+        ours = trial.place(make_gang_request((shape_of(pods[name]), 1)))
         answers.append((case, theirs[name], "" if isinstance(ours, Placement) else ours.message))
     return answers
 
 
-async def seen(client: Client, spaces: tuple[str, str]) -> Cluster:
+async def seen(client: Client, spaces: tuple[str, str]) -> NodeCache:
     """All that the server has, as it has it, but for the pods that were put to the question."""
-    cluster = Cluster()
+    cluster = NodeCache()
     cluster.put_namespace(spaces[0], {})
     cluster.put_namespace(spaces[1], {"colour": "green"})
     for node in (await client.list(Node)).items:
         cluster.put_node(node)
     for limits in (await client.list(CSINode)).items:
-        cluster.put_limits(limits)
+        cluster.put_attach_limits(limits)
     for volume in (await client.list(PersistentVolume)).items:
         cluster.put_volume(volume)
-    for claim in (await client.list(Claim, Selector(spaces[0]))).items:
+    for claim in (await client.list(VolumeClaim, Selector(spaces[0]))).items:
         cluster.put_claim(claim)
     for space in spaces:
-        for pod in (await client.list(Pod, Selector(space, labels=f"!{PROBE}"))).items:
-            resident = resident_of(pod)
+        for pod in (await client.list(Pod, Selector(space, labels=f"!{PROBE_LABEL}"))).items:
+            resident = bound_pod_of(pod)
             assert resident is not None
             cluster.put_pod(resident)
     return cluster
@@ -142,22 +161,22 @@ async def seen(client: Client, spaces: tuple[str, str]) -> Cluster:
 async def stored(client: Client, volume: JSON, claim: JSON) -> None:
     """A volume and a claim that is bound to it; there is no controller here that would bind them."""
     await client.create(PersistentVolume, volume)
-    await client.create(Claim, claim, namespace=_key(claim).namespace)
-    await client.patch(Claim, _key(claim), {"status": {"phase": "Bound"}}, subresource="status")
+    await client.create(VolumeClaim, claim, namespace=_key(claim).namespace)
+    await client.patch(VolumeClaim, _key(claim), {"status": {"phase": "Bound"}}, subresource="status")
     if "finalizers" in claim["metadata"]:
-        await client.delete(Claim, _key(claim))
+        await client.delete(VolumeClaim, _key(claim))
 
 
 async def sentinel(client: Client, space: str) -> None:
     """Return when kube-scheduler has seen all nodes: it has then seen the last one, on which only this pod goes."""
     offered = {"allocatable": {"pods": "9"}}
     await client.create(
-        Node, {"metadata": {"name": "sentinel", "labels": {CASE: "sentinel"}}, "status": offered}
+        Node, {"metadata": {"name": "sentinel", "labels": {CASE_LABEL: "sentinel"}}, "status": offered}
     )
     spec = {
         "schedulerName": SCHEDULER,
-        "nodeSelector": {CASE: "sentinel"},
-        "tolerations": [NOT_READY],
+        "nodeSelector": {CASE_LABEL: "sentinel"},
+        "tolerations": [NOT_READY_TOLERATION],
         "containers": [{"name": "main", "image": "none"}],
     }
     await client.create(Pod, {"metadata": {"name": "sentinel"}, "spec": spec}, namespace=space)
@@ -165,7 +184,7 @@ async def sentinel(client: Client, space: str) -> None:
     async def bound() -> bool:
         return bool((await client.get(Pod, Key(space, "sentinel"))).spec.node_name)
 
-    await eventually(bound, within=PATIENCE)
+    await wait_until(bound, within=PATIENCE)
 
 
 async def decided(client: Client, space: str, count: int) -> dict[str, str]:
@@ -173,13 +192,13 @@ async def decided(client: Client, space: str, count: int) -> dict[str, str]:
     answers: dict[str, str] = {}
 
     async def all_told() -> bool:
-        for pod in (await client.list(Pod, Selector(space, labels=PROBE))).items:
+        for pod in (await client.list(Pod, Selector(space, labels=PROBE_LABEL))).items:
             refused = [each.message for each in pod.status.conditions if each.status == "False"]
             if pod.spec.node_name or refused:
                 answers[pod.metadata.name] = "" if pod.spec.node_name else refused[0]
         return len(answers) == count
 
-    await eventually(all_told, within=PATIENCE)
+    await wait_until(all_told, within=PATIENCE)
     return answers
 
 

@@ -13,25 +13,27 @@ from gangline.kube.errors import (
     TooManyRequests,
 )
 from gangline.kube.options import WriteOptions
-from gangline.kube.pods import Pods
-from support.builders.objects import BUDGETS, node, pod, running, unique
+from gangline.kube.pods import PodSubresources
+from support.builders.objects import BUDGETS, create_node, create_running_pod, pod_body, unique_name
 
 OTHER_UID = "00000000-0000-0000-0000-000000000000"
 
 
 @pytest.fixture
-def pods(client: Client) -> Pods:
-    return Pods(client)
+def pods(client: Client) -> PodSubresources:
+    return PodSubresources(client)
 
 
 # Placing
 
 
-async def test_pod_is_bound_once_and_only_that_very_pod(client: Client, namespace: str, pods: Pods) -> None:
-    first, second = unique("node"), unique("node")
+async def test_pod_is_bound_once_and_only_that_very_pod(
+    client: Client, namespace: str, pods: PodSubresources
+) -> None:
+    first, second = unique_name("node"), unique_name("node")
     for name in (first, second):
-        await node(client, name)
-    made = await client.create(Pod, pod("one", namespace))
+        await create_node(client, name)
+    made = await client.create(Pod, pod_body("one", namespace))
     key = made.metadata.key
     with pytest.raises(Conflict):
         await pods.bind(key, first, uid=OTHER_UID)
@@ -45,20 +47,20 @@ async def test_pod_is_bound_once_and_only_that_very_pod(client: Client, namespac
 
 
 async def test_dry_binding_binds_nothing(client: Client, namespace: str) -> None:
-    name = unique("node")
-    await node(client, name)
-    made = await client.create(Pod, pod("one", namespace))
-    await Pods(client.writing(WriteOptions(dry_run=True))).bind(made.metadata.key, name)
+    name = unique_name("node")
+    await create_node(client, name)
+    made = await client.create(Pod, pod_body("one", namespace))
+    await PodSubresources(client.with_options(WriteOptions(dry_run=True))).bind(made.metadata.key, name)
     assert not (await client.get(Pod, made.metadata.key)).spec.node_name
 
 
-async def test_eviction_asks_the_budget(client: Client, namespace: str, pods: Pods) -> None:
+async def test_eviction_asks_the_budget(client: Client, namespace: str, pods: PodSubresources) -> None:
     metadata = {"name": "budget", "namespace": namespace}
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "one"}}}
     await client.create(BUDGETS, {"metadata": metadata, "spec": spec})
-    body = pod("one", namespace, nodeName="nowhere")
+    body = pod_body("one", namespace, nodeName="nowhere")
     body["metadata"]["labels"] = {"app": "one"}
-    made = await running(client, body)
+    made = await create_running_pod(client, body)
     key = made.metadata.key
 
     # No controller has looked at the budget yet, and then it allows nothing: both are raised, not waited for.

@@ -100,7 +100,7 @@ def test_watch_from_before_a_compaction_is_told_that_history_is_gone(
 ) -> None:
     before = create(real_server, real_namespace, "one")
     create(real_server, real_namespace, "two")
-    assert real_server.forget() > int(before)
+    assert real_server.expire_watches() > int(before)
     event = first_event(real_server, real_namespace, before)
     assert event["type"] == "ERROR"
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
@@ -113,7 +113,7 @@ def test_list_page_from_before_a_compaction_is_told_that_history_is_gone(
         create(real_server, real_namespace, name)
     page = real_server.call("GET", f"{config_maps(real_namespace)}?limit=1").body
     create(real_server, real_namespace, "three")
-    real_server.forget()
+    real_server.expire_watches()
     answer = real_server.call(
         "GET", f"{config_maps(real_namespace)}?limit=1&continue={page['metadata']['continue']}"
     )

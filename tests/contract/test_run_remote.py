@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.cluster.operators import GANGLINE, running
+from support.cluster.operators import GANGLINE_OPERATOR, run_operator
 from support.servers.real import RealServer
 
 TRAIN = """\
@@ -21,8 +21,8 @@ print("files", " ".join(sorted(os.listdir("."))), flush=True)
 """
 
 # Defining all six kinds takes longer than all the rest.
-OPERATOR = GANGLINE._replace(
-    crds=lambda: [found for found in GANGLINE.crds() if found["spec"]["names"]["kind"] == "TFJob"]
+OPERATOR = GANGLINE_OPERATOR._replace(
+    crds=lambda: [found for found in GANGLINE_OPERATOR.crds() if found["spec"]["names"]["kind"] == "TFJob"]
 )
 
 
@@ -61,7 +61,7 @@ def test_a_script_and_its_folder_run_in_a_real_cluster(
 
     extra = [f"--namespace={real_namespace}", "--enable-scheme=tfjob"]
     with (
-        running(OPERATOR, real_server, tmp_path / "operator", extra=extra),
+        run_operator(OPERATOR, real_server, tmp_path / "operator", extra=extra),
         node(real_server, real_namespace, tmp_path / "node"),
     ):
         said, told = run()

@@ -16,7 +16,7 @@ from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.base.tasks import run_all
 from gangline.kube.client import Client
-from gangline.kube.config.connection import load
+from gangline.kube.config.connection import load_connection
 from gangline.kube.errors import NotFound
 from gangline.kube.transport.http import HttpTransport
 from gangline.runtime.informer import Delta, Informer
@@ -28,7 +28,7 @@ LABEL = "example.dev/notes"
 
 @pytest.fixture
 async def client(real_server: RealServer) -> AsyncIterator[Client]:
-    connection = load(kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nowhere"))
+    connection = load_connection(kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nowhere"))
     async with HttpTransport(connection) as transport:
         yield Client(transport)
 
@@ -89,7 +89,7 @@ async def leader(client: Client, namespace: str) -> str:
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         running = group.create_task(leases.run())
-        with leases.subscribed(tell):
+        with leases.subscribe(tell):
             name = await held
         running.cancel()
     return name
@@ -103,7 +103,7 @@ async def test_second_controller_takes_over_and_no_configmap_is_lost_or_doubled(
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(seen.maps.run())
         with (
-            seen.maps.subscribed(seen.tell),
+            seen.maps.subscribe(seen.tell),
             controller(real_server, real_namespace, "one") as one,
             controller(real_server, real_namespace, "two") as two,
         ):

@@ -21,23 +21,23 @@ from gangline.api.meta import JSON, Selector
 from gangline.api.scheduler_views import Node, Pod
 from gangline.api.scheduling import PodGroup
 from gangline.base.clock import SystemClock
-from gangline.jobs.gangs.gangline import Gangline
+from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.pods.addressing import Site
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import KubeError, NotFound, Unreachable
 from gangline.kube.transport.api import Request, Response
 from gangline.kube.transport.http import HttpTransport
-from gangline.operator.definitions import CRDS, Definitions, install
-from gangline.operator.engine import frameworks, scheme_of
+from gangline.operator.definitions import CRDS, DefinitionWaiter, apply_crds
+from gangline.operator.engine import enabled_frameworks, scheme_of
 from gangline.operator.scheduler_process import SchedulerProcess
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wiring import operate
+from gangline.operator.wiring import run_engine
 from gangline.runtime.leader import LeaseSettings, LostLeadership
-from gangline.runtime.metrics import Metrics
+from gangline.runtime.metrics import PrometheusMetrics
 from gangline.scheduler.scheduler import SCHEME
-from gangline.scheduler.settings import ProcessSettings, SchedulerSettings
-from support.cluster.scheduler_env import QUICK, TOWN, Town, is_binding, town_on
+from gangline.scheduler.settings import SchedulerProcessSettings, SchedulerSettings
+from support.cluster.scheduler_env import ENV_LABEL, FAST_INTERVALS, SchedulerEnv, is_binding, scheduler_env
 
 SECONDS = float(os.environ.get("GANGLINE_CHAOS_SECONDS", "8"))
 SEED = int(os.environ.get("GANGLINE_CHAOS_SEED", "7"))
@@ -75,7 +75,7 @@ class Mortal(HttpTransport):
 class Chaos:
     """Everything, and the one who breaks it."""
 
-    def __init__(self, town: Town, server: Connection) -> None:
+    def __init__(self, town: SchedulerEnv, server: Connection) -> None:
         self.town, self.server = town, server
         self.chance = random.Random(SEED)
         self.calm, self.end = asyncio.Event(), asyncio.Event()
@@ -120,12 +120,14 @@ class Chaos:
             await self.end.wait()
 
     async def schedule(self, client: Client) -> None:
-        settings = ProcessSettings(
-            scheduler=SchedulerSettings(name=self.town.scheduler, pace=QUICK, timeout=timedelta(seconds=3)),
+        settings = SchedulerProcessSettings(
+            scheduler=SchedulerSettings(
+                name=self.town.scheduler_name, intervals=FAST_INTERVALS, start_timeout=timedelta(seconds=3)
+            ),
             lease="chaos",
             lease_namespace=self.town.namespace,
         )
-        process = SchedulerProcess(self.server, settings, client, Metrics(), CLOCK, LEASE)
+        process = SchedulerProcess(self.server, settings, client, PrometheusMetrics(), CLOCK, LEASE)
         await process.run(asyncio.Event())
 
     async def submit(self) -> None:
@@ -146,7 +148,7 @@ class Chaos:
                 if running and self.chance.random() < 0.2:
                     badly = not self.calm.is_set() and self.chance.random() < 0.25
                     with suppress(NotFound):
-                        await self.town.becomes(
+                        await self.town.set_phase(
                             pod.metadata.name,
                             "Failed" if badly else "Succeeded",
                             exit_code=137 if badly else 0,
@@ -188,11 +190,11 @@ class Chaos:
         return [job.metadata.name for job in jobs.items if not job.status.finished]
 
 
-def job(town: Town, name: str, workers: int) -> JSON:
+def job(town: SchedulerEnv, name: str, workers: int) -> JSON:
     container = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": "1"}}}
     spec = {
         "containers": [container],
-        "nodeSelector": {TOWN: town.namespace},
+        "nodeSelector": {ENV_LABEL: town.namespace},
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 1,
     }
@@ -208,14 +210,16 @@ def job(town: Town, name: str, workers: int) -> JSON:
 @asynccontextmanager
 async def at_work(chaos: Chaos) -> Any:
     town = chaos.town
-    settings = OperatorSettings(kinds=("TFJob",), namespace=town.namespace, site=Site(gangs=Gangline()))
-    wanted = frameworks(settings)
-    schemes = scheme_of(wanted, settings.site.offered), SCHEME.extended(CRDS)
+    settings = OperatorSettings(
+        kinds=("TFJob",), namespace=town.namespace, site=Site(gang_scheduler=GanglineScheduler())
+    )
+    wanted = enabled_frameworks(settings)
+    schemes = scheme_of(wanted, settings.site.gang_schedulers), SCHEME.with_resources(CRDS)
 
     async def operating(client: Client) -> None:
-        await operate(client, settings, wanted, CLOCK)
+        await run_engine(client, settings, wanted, CLOCK)
 
-    async with town.kubelet(), asyncio.TaskGroup() as group:
+    async with town.run_kubelet(), asyncio.TaskGroup() as group:
         group.create_task(chaos.restarted(operating, schemes[0]))
         for _ in range(2):
             group.create_task(chaos.restarted(chaos.schedule, schemes[1]))
@@ -234,13 +238,13 @@ async def enough(chaos: Chaos) -> None:
 
 @pytest.mark.parametrize("server", SERVERS, indirect=True)
 async def test_whatever_dies_every_gang_is_whole_or_has_nothing(server: Connection) -> None:
-    async with town_on(server) as town:
-        town.scheduler = "gangline"
-        town.client.scheme = town.client.scheme.extended(TFJOB.resource)
-        await install(town.client, [TFJOB])
-        await Definitions(town.client, [TFJOB], CLOCK).served()
+    async with scheduler_env(server) as town:
+        town.scheduler_name = "gangline"
+        town.client.scheme = town.client.scheme.with_resources(TFJOB.resource)
+        await apply_crds(town.client, [TFJOB])
+        await DefinitionWaiter(town.client, [TFJOB], CLOCK).wait_until_served()
         for number in range(NODES):
-            await town.node(f"n{number}", cpu=str(CPUS))
+            await town.create_node(f"n{number}", cpu=str(CPUS))
         chaos = Chaos(town, server)
         async with at_work(chaos):
             await asyncio.sleep(SECONDS)

@@ -24,25 +24,33 @@ from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import PodGroup
 from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
-from gangline.jobs.gangs.gangline import Gangline
+from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.pods.addressing import Site
 from gangline.kube.client import Client
-from gangline.kube.config.connection import Connection, Impersonation, load
+from gangline.kube.config.connection import Connection, Impersonation, load_connection
 from gangline.kube.errors import KubeError
 from gangline.kube.transport.api import Request, Response
 from gangline.kube.transport.http import HttpTransport
-from gangline.operator.definitions import CRDS, install
-from gangline.operator.engine import frameworks, scheme_of
+from gangline.operator.definitions import CRDS, apply_crds
+from gangline.operator.engine import enabled_frameworks, scheme_of
 from gangline.operator.scheduler_process import SchedulerProcess
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wiring import operate
+from gangline.operator.wiring import run_engine
 from gangline.runtime.leader import LeaseSettings
-from gangline.runtime.metrics import Metrics
+from gangline.runtime.metrics import PrometheusMetrics
 from gangline.scheduler.scheduler import SCHEME
-from gangline.scheduler.settings import ProcessSettings, SchedulerSettings
-from support.cluster.scheduler_env import PATIENCE, QUICK, TOWN, Meddled, Town, is_binding, town_on
+from gangline.scheduler.settings import SchedulerProcessSettings, SchedulerSettings
+from support.cluster.scheduler_env import (
+    ENV_LABEL,
+    FAST_INTERVALS,
+    WAIT_SECONDS,
+    InterceptedTransport,
+    SchedulerEnv,
+    is_binding,
+    scheduler_env,
+)
 from support.servers.real import HOST, RealServer, free_ports
-from support.servers.real import Process as Program
+from support.servers.real import LoggedProcess as Program
 
 MANIFEST = Path(__file__).parents[2] / "manifests" / "scheduler.yaml"
 LEASE = LeaseSettings(
@@ -51,28 +59,30 @@ LEASE = LeaseSettings(
 
 
 @pytest.fixture
-async def town(server: Connection) -> AsyncIterator[Town]:
-    async with town_on(server) as town:
+async def town(server: Connection) -> AsyncIterator[SchedulerEnv]:
+    async with scheduler_env(server) as town:
         yield town
 
 
 class Process:
     """A scheduler with an election, and what it asked the server for."""
 
-    def __init__(self, town: Town, connection: Connection, transport: Meddled) -> None:
+    def __init__(self, town: SchedulerEnv, connection: Connection, transport: InterceptedTransport) -> None:
         self.requests: list[Request] = []
         self.answers: Counter[tuple[str, int]] = Counter()
         self.stop = asyncio.Event()
-        transport.meddle = self._note
+        transport.intercept = self._note
         self._transport = transport
-        settings = ProcessSettings(
-            scheduler=SchedulerSettings(name=town.scheduler, pace=QUICK),
+        settings = SchedulerProcessSettings(
+            scheduler=SchedulerSettings(name=town.scheduler_name, intervals=FAST_INTERVALS),
             leader_elect=True,
             lease="scheduler",
             lease_namespace=town.namespace,
         )
-        client = Client(transport, scheme=SCHEME.extended(CRDS))
-        self.process = SchedulerProcess(connection, settings, client, Metrics(), SystemClock(), LEASE)
+        client = Client(transport, scheme=SCHEME.with_resources(CRDS))
+        self.process = SchedulerProcess(
+            connection, settings, client, PrometheusMetrics(), SystemClock(), LEASE
+        )
 
     async def _note(self, request: Request) -> Response:
         response = await HttpTransport.send(self._transport, request)
@@ -86,8 +96,8 @@ class Process:
 
 
 @asynccontextmanager
-async def running(town: Town, connection: Connection) -> AsyncIterator[Process]:
-    async with Meddled(connection) as transport, asyncio.TaskGroup() as group:
+async def running(town: SchedulerEnv, connection: Connection) -> AsyncIterator[Process]:
+    async with InterceptedTransport(connection) as transport, asyncio.TaskGroup() as group:
         process = Process(town, connection, transport)
         task = group.create_task(process.process.run(process.stop))
         try:
@@ -98,7 +108,7 @@ async def running(town: Town, connection: Connection) -> AsyncIterator[Process]:
 
 
 async def led_by(*processes: Process) -> Process:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_SECONDS):
         while True:
             for process in processes:
                 if process.leads():
@@ -107,22 +117,22 @@ async def led_by(*processes: Process) -> Process:
 
 
 async def test_when_the_leader_stops_the_other_goes_on_and_no_pod_is_bound_twice(
-    town: Town, server: Connection
+    town: SchedulerEnv, server: Connection
 ) -> None:
-    await town.node("a", cpu="8")
+    await town.create_node("a", cpu="8")
     async with running(town, server) as one, running(town, server) as two:
         leader = await led_by(one, two)
         other = two if leader is one else one
-        names = await town.gang("g", 4)
+        names = await town.create_gang("g", 4)
         for name in names:
-            await town.bound(name)
+            await town.wait_bound(name)
         assert not other.answers
         leader.stop.set()
-        later = await town.gang("h", 4)
+        later = await town.create_gang("h", 4)
         for name in later:
-            await town.bound(name)
+            await town.wait_bound(name)
         # Others may see that a pod is bound before the answer to that is here.
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             while sum((one.answers + two.answers).values()) < 8:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.005)
         bound = one.answers + two.answers
@@ -135,35 +145,37 @@ async def test_when_the_leader_stops_the_other_goes_on_and_no_pod_is_bound_twice
         assert "/api/v1/nodes" in paths[:first]
 
 
-async def test_what_binds_is_made_ready_when_a_term_begins_and_when_a_gang_is_announced(town: Town) -> None:
+async def test_what_binds_is_made_ready_when_a_term_begins_and_when_a_gang_is_announced(
+    town: SchedulerEnv,
+) -> None:
     asked: asyncio.Queue[int] = asyncio.Queue()
-    await town.node("a", cpu="8")
-    async with town.scheduling(prepare=asked.put, at_once=6), asyncio.timeout(PATIENCE):
+    await town.create_node("a", cpu="8")
+    async with town.run_scheduler(prepare=asked.put, at_once=6), asyncio.timeout(WAIT_SECONDS):
         assert await asked.get() == 6
-        await town.group("small", 2)
+        await town.create_group("small", 2)
         assert await asked.get() == 2
-        await town.group("large", 100)
+        await town.create_group("large", 100)
         assert await asked.get() == 6
         # Its members are not announced twice.
         for name in ("small-0", "small-1"):
-            await town.pod(name, "small")
+            await town.create_pod(name, "small")
         for name in ("small-0", "small-1"):
-            await town.bound(name)
+            await town.wait_bound(name)
         assert asked.empty()
 
 
 async def test_the_rights_in_the_manifest_are_enough(real_server: RealServer) -> None:
     real_server.revive()
-    admin = load(kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nonexistent"))
-    async with town_on(admin) as town:
+    admin = load_connection(kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nonexistent"))
+    async with scheduler_env(admin) as town:
         for document in yaml.safe_load_all(MANIFEST.read_text()):
             if document["kind"] != "Deployment":
                 await applied(town.client, document)
         account = "system:serviceaccount:gangline:gangline-scheduler"
         as_scheduler = msgspec.structs.replace(admin, impersonate=Impersonation(user=account))
-        await town.node("a", cpu="2")
+        await town.create_node("a", cpu="2")
         refusals: list[str] = []
-        async with Meddled(as_scheduler) as transport, asyncio.TaskGroup() as group:
+        async with InterceptedTransport(as_scheduler) as transport, asyncio.TaskGroup() as group:
 
             async def note(request: Request) -> Response:
                 response = await HttpTransport.send(transport, request)
@@ -171,36 +183,38 @@ async def test_the_rights_in_the_manifest_are_enough(real_server: RealServer) ->
                     refusals.append(f"{request}: {response.body!r}")
                 return response
 
-            transport.meddle = note
-            settings = ProcessSettings(
-                scheduler=SchedulerSettings(name=town.scheduler, pace=QUICK),
+            transport.intercept = note
+            settings = SchedulerProcessSettings(
+                scheduler=SchedulerSettings(name=town.scheduler_name, intervals=FAST_INTERVALS),
                 lease=f"lease-{town.namespace}",
                 lease_namespace="gangline",
             )
             client = Client(transport, scheme=SCHEME)
             stop = asyncio.Event()
-            process = SchedulerProcess(as_scheduler, settings, client, Metrics(), SystemClock(), LEASE)
+            process = SchedulerProcess(
+                as_scheduler, settings, client, PrometheusMetrics(), SystemClock(), LEASE
+            )
             task = group.create_task(process.run(stop))
             # Bound, probed, told.
-            names = await town.gang("g", 2)
-            await town.run_all(names)
-            await town.phase("g", "Running")
-            await town.told("Scheduled")
+            names = await town.create_gang("g", 2)
+            await town.run_when_bound(names)
+            await town.wait_phase("g", "Running")
+            await town.wait_events("Scheduled")
             # Marked, and made room for.
-            await town.gang("late", 2)
-            await town.until(Pod, "late-1", lambda found: bool(found.status.conditions))
-            await town.gang("high", 1, priorityClassName="system-cluster-critical")
-            await town.told("Preempted")
+            await town.create_gang("late", 2)
+            await town.wait_for(Pod, "late-1", lambda found: bool(found.status.conditions))
+            await town.create_gang("high", 1, priorityClassName="system-cluster-critical")
+            await town.wait_events("Preempted")
             for name in names:
-                await town.gone(name)
-            await town.bound("high-0")
+                await town.wait_deleted(name)
+            await town.wait_bound("high-0")
             # Pinned.
             for name in ("late-0", "late-1"):
-                await town.kill(name)
+                await town.delete_now(name)
             await town.client.delete(PodGroup, town.key("late"))
-            await town.kill("high-0")
-            await town.gang("pinned", 1, gated=True)
-            await town.until(Pod, "pinned-0", lambda found: not found.spec.scheduling_gates)
+            await town.delete_now("high-0")
+            await town.create_gang("pinned", 1, gated=True)
+            await town.wait_for(Pod, "pinned-0", lambda found: not found.spec.scheduling_gates)
             stop.set()
             await task
         assert not refusals
@@ -208,35 +222,38 @@ async def test_the_rights_in_the_manifest_are_enough(real_server: RealServer) ->
 
 async def test_the_command_installs_places_counts_and_ends(real_server: RealServer, tmp_path: Path) -> None:
     real_server.revive()
-    admin = load(kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nonexistent"))
+    admin = load_connection(kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nonexistent"))
     probes, metrics = free_ports(2)
-    async with town_on(admin) as town:
-        await town.node("a", cpu="2")
+    async with scheduler_env(admin) as town:
+        await town.create_node("a", cpu="2")
         command = [sys.executable, "-m", "gangline", "scheduler", f"--kubeconfig={real_server.kubeconfig}"]
-        command += [f"--scheduler-name={town.scheduler}", f"--leader-election-namespace={town.namespace}"]
+        command += [
+            f"--scheduler-name={town.scheduler_name}",
+            f"--leader-election-namespace={town.namespace}",
+        ]
         command += [f"--health-probe-bind-address={HOST}:{probes}", "--install-crds"]
         command += [f"--metrics-bind-address={HOST}:{metrics}"]
         program = await asyncio.to_thread(Program, command, tmp_path / "log")
         try:
             # What binds is connected before there is anything to bind.
-            async with asyncio.timeout(PATIENCE):
-                while connections(program.pid, real_server.url) < SchedulerSettings().at_once:  # noqa: ASYNC110 - nobody tells
+            async with asyncio.timeout(WAIT_SECONDS):
+                while connections(program.pid, real_server.url) < SchedulerSettings().concurrency:  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.02)
-            names = await town.gang("g", 2)
+            names = await town.create_gang("g", 2)
             for name in names:
-                await town.bound(name)
-            await town.told("Scheduled")
+                await town.wait_bound(name)
+            await town.wait_events("Scheduled")
             text = await asyncio.to_thread(page, metrics, "/metrics")
             assert "\ngangline_scheduler_pods_bound_total 2.0\n" in text
             assert 'leader_election_master_status{name="gangline-scheduler"} 1.0' in text
             assert await asyncio.to_thread(page, probes, "/readyz") == "ok"
             program.signal(signal.SIGTERM)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(WAIT_SECONDS):
                 while True:
-                    if not program.running:
+                    if not program.is_running:
                         break
                     await asyncio.sleep(0.02)
-            assert program.code == 0, program.tail()
+            assert program.exit_code == 0, program.log_tail()
         finally:
             program.kill()
         # The next one need not wait for it.
@@ -265,12 +282,12 @@ async def applied(client: Client, document: JSON) -> None:
     await client.apply(resource, document, owner="tests", force=True)
 
 
-def mpi_job(town: Town) -> JSON:
+def mpi_job(town: SchedulerEnv) -> JSON:
     def replica(count: int) -> JSON:
         container = {"name": "mpi", "image": "i", "resources": {"requests": {"cpu": "1"}}}
         spec = {
             "containers": [container],
-            "nodeSelector": {TOWN: town.namespace},
+            "nodeSelector": {ENV_LABEL: town.namespace},
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 1,
         }
@@ -284,33 +301,33 @@ def mpi_job(town: Town) -> JSON:
     }
 
 
-async def test_an_mpi_job_that_cannot_heal_starts_anew_as_a_whole(town: Town) -> None:
-    node = await town.node("a", cpu="3")
-    await install(town.client, [MPIJOB])
-    town.scheduler = "gangline"
+async def test_an_mpi_job_that_cannot_heal_starts_anew_as_a_whole(town: SchedulerEnv) -> None:
+    node = await town.create_node("a", cpu="3")
+    await apply_crds(town.client, [MPIJOB])
+    town.scheduler_name = "gangline"
     settings = OperatorSettings(
         kinds=("MPIJob",),
         namespace=town.namespace,
-        site=Site(gangs=Gangline()),
+        site=Site(gang_scheduler=GanglineScheduler()),
         mpi_delivery_image="",
     )
-    wanted = frameworks(settings)
-    client = Client(town.client.transport, scheme=scheme_of(wanted, settings.site.offered))
-    async with town.scheduling(), town.kubelet(), asyncio.TaskGroup() as group:
-        operator = group.create_task(operate(client, settings, wanted, SystemClock()))
+    wanted = enabled_frameworks(settings)
+    client = Client(town.client.transport, scheme=scheme_of(wanted, settings.site.gang_schedulers))
+    async with town.run_scheduler(), town.run_kubelet(), asyncio.TaskGroup() as group:
+        operator = group.create_task(run_engine(client, settings, wanted, SystemClock()))
         await created(client, mpi_job(town), town.namespace)
-        await town.phase("job", "Running")
+        await town.wait_phase("job", "Running")
         first = {pod.metadata.uid for pod in await pods(town)}
         # The node takes nobody any more, and one of its pods dies.
         await client.patch(_NODES, Key("", node), {"spec": {"unschedulable": True}})
-        await town.kill("job-worker-1")
-        await town.told("Unschedulable")
-        again = await town.phase("job", "Pending")
+        await town.delete_now("job-worker-1")
+        await town.wait_events("Unschedulable")
+        again = await town.wait_phase("job", "Pending")
         assert again.status.running == 0
         await client.patch(_NODES, Key("", node), {"spec": {"unschedulable": False}})
-        await town.phase("job", "Running")
+        await town.wait_phase("job", "Running")
         assert not first & {pod.metadata.uid for pod in await pods(town)}
-        assert len(await town.told("Pending")) == 1
+        assert len(await town.wait_events("Pending")) == 1
         await client.delete(MPIJob, town.key("job"))
         operator.cancel()
 
@@ -320,7 +337,7 @@ _NODES = Resource("", "v1", "Node", "nodes", dict[str, Any], namespaced=False)
 
 async def created(client: Client, body: JSON, namespace: str) -> None:
     """A new definition is served a moment after it was installed."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_SECONDS):
         while True:
             try:
                 await client.create(MPIJob, body, namespace=namespace)
@@ -330,5 +347,5 @@ async def created(client: Client, body: JSON, namespace: str) -> None:
                 return
 
 
-async def pods(town: Town) -> list[Pod]:
+async def pods(town: SchedulerEnv) -> list[Pod]:
     return list((await town.client.list(Pod, Selector(namespace=town.namespace))).items)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from gangline import AsyncTrainingClient, Replica, TrainingError, pytorch_job
-from gangline.api.kubeflow.kinds import JOBS
+from gangline.api.kubeflow.kinds import JOB_SCHEME
 from gangline.api.kubeflow.pytorchjob import PYTORCHJOB, PyTorchJob
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config.connection import load
+from gangline.kube.config.connection import load_connection
 from gangline.kube.transport.http import HttpTransport
-from gangline.operator.definitions import define
+from gangline.operator.definitions import create_crds
 from gangline.sdk.ship.upload import CONFIG_MAPS
 from support.servers.real import RealServer
 
@@ -25,10 +25,10 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]
 @pytest.fixture
 async def cluster(real_server: RealServer, tmp_path: Path) -> AsyncIterator[Client]:
     real_server.revive()
-    connection = load(kubeconfig=str(real_server.kubeconfig), environ={}, home=tmp_path)
+    connection = load_connection(kubeconfig=str(real_server.kubeconfig), environ={}, home=tmp_path)
     async with HttpTransport(connection) as transport:
-        client = Client(transport, scheme=JOBS)
-        await define(client, SystemClock(), [PYTORCHJOB])
+        client = Client(transport, scheme=JOB_SCHEME)
+        await create_crds(client, SystemClock(), [PYTORCHJOB])
         yield client
 
 

@@ -12,9 +12,9 @@ from gangline.api.meta import JSON, Key, ObjectMeta, Selector
 from gangline.kube.client import Client
 from gangline.kube.options import WriteOptions
 from gangline.sdk.build.pod_templates import pod_specs
-from gangline.sdk.ship.archive import parcel
-from gangline.sdk.ship.manifests import Form, ready
-from gangline.sdk.ship.upload import CLAIMS, CONFIG_MAPS, Order, ShippingFailed, sent
+from gangline.sdk.ship.archive import list_files
+from gangline.sdk.ship.manifests import ShipmentForm, plan_shipment
+from gangline.sdk.ship.upload import CONFIG_MAPS, VOLUME_CLAIMS, ShippingFailed, ShipRequest, ship_folder
 from gangline.testing.clock import FakeClock
 
 JOB = {
@@ -45,8 +45,8 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
-def order(folder: Path, tmp_path: Path, namespace: str) -> Order:
-    return Order(ready(parcel(folder), tmp_path), PYTORCHJOB, JOB, Key(namespace, "train"))
+def order(folder: Path, tmp_path: Path, namespace: str) -> ShipRequest:
+    return ShipRequest(plan_shipment(list_files(folder), tmp_path), PYTORCHJOB, JOB, Key(namespace, "train"))
 
 
 def owner(namespace: str) -> PyTorchJob:
@@ -60,7 +60,7 @@ def quiet(text: str) -> None:
 
 async def accepts(client: Client, namespace: str, body: JSON) -> None:
     """The server takes a pod of the job's template."""
-    dry = client.writing(WriteOptions(dry_run=True))
+    dry = client.with_options(WriteOptions(dry_run=True))
     for spec in pod_specs(body, PYTORCHJOB):
         await dry.create(Pod, {"metadata": {"name": "p", "namespace": namespace}, "spec": spec})
 
@@ -68,7 +68,7 @@ async def accepts(client: Client, namespace: str, body: JSON) -> None:
 async def carriers(client: Client, namespace: str) -> list[str]:
     found = [
         body["metadata"]["name"]
-        for kind in (CONFIG_MAPS, CLAIMS)
+        for kind in (CONFIG_MAPS, VOLUME_CLAIMS)
         for body in (
             await client.list(kind, Selector(namespace, labels="training.gangline.dev/parcel=train"))
         ).items
@@ -77,19 +77,19 @@ async def carriers(client: Client, namespace: str) -> list[str]:
     return [*found, *(pod.metadata.name for pod in pods.items)]
 
 
-@pytest.mark.parametrize("form", [Form.FILES, Form.ARCHIVE])
+@pytest.mark.parametrize("form", [ShipmentForm.FILES, ShipmentForm.ARCHIVE])
 async def test_a_config_map_is_taken_and_belongs_to_the_job(
-    client: Client, namespace: str, folder: Path, tmp_path: Path, form: Form
+    client: Client, namespace: str, folder: Path, tmp_path: Path, form: ShipmentForm
 ) -> None:
-    if form is Form.ARCHIVE:
+    if form is ShipmentForm.ARCHIVE:
         (folder / "noise").write_bytes(Random(6).randbytes(800 * 1024))
         (folder / "zeros").write_bytes(bytes(200 * 1024))
     wanted = order(folder, tmp_path, namespace)
     assert wanted.shipment.form is form
-    async with sent(client, wanted, FakeClock(), quiet) as found:
+    async with ship_folder(client, wanted, FakeClock(), quiet) as found:
         await accepts(client, namespace, found.body)
-        await found.belongs_to(owner(namespace))
-    body = await client.get(CONFIG_MAPS, found.carrier)
+        await found.set_owner(owner(namespace))
+    body = await client.get(CONFIG_MAPS, found.source_key)
     assert [each["name"] for each in body["metadata"]["ownerReferences"]] == ["train"]
 
 
@@ -98,16 +98,16 @@ async def test_as_much_as_a_config_map_is_asked_to_hold_is_taken(
 ) -> None:
     (folder / "noise").write_bytes(Random(6).randbytes(900 * 1024 - 100))
     wanted = order(folder, tmp_path, namespace)
-    assert wanted.shipment.form is Form.FILES
-    async with sent(client, wanted, FakeClock(), quiet) as found:
-        assert (await client.get(CONFIG_MAPS, found.carrier))["immutable"]
+    assert wanted.shipment.form is ShipmentForm.FILES
+    async with ship_folder(client, wanted, FakeClock(), quiet) as found:
+        assert (await client.get(CONFIG_MAPS, found.source_key))["immutable"]
 
 
 async def test_what_belongs_to_no_job_is_taken_back(
     client: Client, namespace: str, folder: Path, tmp_path: Path
 ) -> None:
-    async with sent(client, order(folder, tmp_path, namespace), FakeClock(), quiet) as found:
-        assert await carriers(client, namespace) == [found.carrier.name]
+    async with ship_folder(client, order(folder, tmp_path, namespace), FakeClock(), quiet) as found:
+        assert await carriers(client, namespace) == [found.source_key.name]
     assert await carriers(client, namespace) == []
 
 
@@ -116,14 +116,14 @@ async def test_a_claim_that_nobody_fills_is_taken_back_and_it_is_told_why(
 ) -> None:
     (folder / "noise").write_bytes(Random(6).randbytes(2**20))
     wanted = order(folder, tmp_path, namespace)
-    assert wanted.shipment.form is Form.CLAIM
+    assert wanted.shipment.form is ShipmentForm.CLAIM
     # Nothing runs pods here.
     with pytest.raises(
         ShippingFailed, match=r"which is to receive the folder, does not run: Pending; .*--storage-class"
     ):
-        async with sent(client, wanted, FakeClock(), quiet, timedelta(seconds=-1)):
+        async with ship_folder(client, wanted, FakeClock(), quiet, timedelta(seconds=-1)):
             pass
-    left = await client.list(CLAIMS, Selector(namespace))
+    left = await client.list(VOLUME_CLAIMS, Selector(namespace))
     # Kept by a finalizer until who keeps claims has looked at it.
     assert all(body["metadata"]["deletionTimestamp"] for body in left.items)
     assert not (await client.list(Pod, Selector(namespace))).items

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 import pytest
 
 from gangline.apiserver.http.negotiation import ObjectKind, negotiate
-from gangline.apiserver.tables.columns import COLUMNS
-from gangline.apiserver.tables.rows import printer
-from gangline.apiserver.tables.table import GENERIC, Printer, custom
+from gangline.apiserver.tables.columns import BUILTIN_COLUMNS
+from gangline.apiserver.tables.rows import builtin_printer
+from gangline.apiserver.tables.table import GENERIC_PRINTER, TablePrinter, custom_printer
 from support.servers.real import RealServer
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -93,7 +93,7 @@ def ours(kind: ObjectKind, listed: Any, now: datetime) -> Any:
     return json.loads(form.encode_list(kind, items, listed["metadata"]))
 
 
-def assert_same_table(server: RealServer, path: str, shown_by: Printer, *, custom: bool = False) -> None:
+def assert_same_table(server: RealServer, path: str, shown_by: TablePrinter, *, custom: bool = False) -> None:
     listed = get(server, path)
     theirs = get(server, path, TABLE)
     now = datetime.now(UTC)
@@ -112,17 +112,17 @@ def assert_same_table(server: RealServer, path: str, shown_by: Printer, *, custo
     assert len(tables[0]["rows"]) == len(theirs["rows"])
 
 
-@pytest.mark.parametrize("kind", sorted(COLUMNS))
+@pytest.mark.parametrize("kind", sorted(BUILTIN_COLUMNS))
 def test_columns_are_those_of_the_real_server(real_server: RealServer, kind: str) -> None:
     theirs = get(real_server, GROUPS[kind], TABLE, limit="1")
-    assert json.loads(bytes(printer(kind).header)) == theirs["columnDefinitions"]
+    assert json.loads(bytes(builtin_printer(kind).column_definitions)) == theirs["columnDefinitions"]
 
 
 @pytest.mark.parametrize("kind", sorted(GENERIC_KINDS))
 def test_other_kinds_have_the_generic_columns(real_server: RealServer, kind: str) -> None:
-    assert printer(kind) is GENERIC
+    assert builtin_printer(kind) is GENERIC_PRINTER
     theirs = get(real_server, GENERIC_KINDS[kind], TABLE, limit="1")
-    assert json.loads(bytes(GENERIC.header)) == theirs["columnDefinitions"]
+    assert json.loads(bytes(GENERIC_PRINTER.column_definitions)) == theirs["columnDefinitions"]
 
 
 def container(name: str, restarts: int = 0, ready: bool = False, **more: Any) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def test_pods_in_every_state_have_the_same_row(real_server: RealServer, real_nam
             status,
         )
     assert real_server.call("DELETE", f"{path}/running").status == 200
-    assert_same_table(real_server, path, printer("Pod"))
+    assert_same_table(real_server, path, builtin_printer("Pod"))
 
 
 def core(kind: str) -> str:
@@ -375,7 +375,7 @@ def test_namespaced_objects_have_the_same_row(real_server: RealServer, real_name
         make(real_server, path, named, status)
         paths[path] = kind
     for path, kind in paths.items():
-        assert_same_table(real_server, path, printer(kind))
+        assert_same_table(real_server, path, builtin_printer(kind))
 
 
 CLUSTER_OBJECTS: list[tuple[str, dict[str, Any], dict[str, Any] | None]] = [
@@ -410,7 +410,7 @@ def test_cluster_objects_have_the_same_row(real_server: RealServer, real_namespa
                 status,
             )
         for kind in {kind for kind, _, _ in CLUSTER_OBJECTS} | {"Namespace"}:
-            assert_same_table(real_server, GROUPS[kind], printer(kind))
+            assert_same_table(real_server, GROUPS[kind], builtin_printer(kind))
     finally:
         for path, name in names:
             real_server.call("DELETE", f"{path}/{name}")
@@ -468,7 +468,7 @@ def test_custom_columns_show_the_same_cells(real_server: RealServer, real_namesp
         }  # fmt: skip
         make(real_server, path, {**gadget, "metadata": {"name": "full"}, "spec": spec})
         make(real_server, path, {**gadget, "metadata": {"name": "bare"}})
-        assert_same_table(real_server, path, custom(columns), custom=True)
+        assert_same_table(real_server, path, custom_printer(columns), custom=True)
     finally:
         real_server.call("DELETE", f"{crds}/gadgets.{group}")
 

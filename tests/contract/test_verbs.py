@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.schema.crds.job_crds import crd
-from support.cluster.clients import Kubectl, give_up
+from support.cluster.clients import Kubectl, skip_or_fail
 from support.servers.real import RealServer, find_assets
 
 WORDS = (
@@ -51,7 +51,7 @@ WORDS = (
 def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     """One of its own: elsewhere our kinds are defined, redefined and deleted all the time."""
     if find_assets() is None:
-        give_up("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
+        skip_or_fail("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
     with RealServer(directory=tmp_path_factory.mktemp("server")) as running:
         yield running
 
@@ -99,11 +99,11 @@ def ageless(text: str) -> str:
 def defined(real_server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> RealServer:
     """The server with our kinds, applied by ourselves."""
     found = Place(real_server, tmp_path_factory.mktemp("home"))
-    bodies = [crd(kind) for kind in KINDS]
+    bodies = [crd(kind) for kind in TRAINING_KINDS]
     applied = gangline(found, "apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, bodies)))
     assert applied.returncode == 0, applied.stderr
     # Not `kubectl wait`: it fails on a definition that has no conditions yet.
-    plurals, end = ",".join(kind.plural for kind in KINDS), time.monotonic() + 60
+    plurals, end = ",".join(kind.plural for kind in TRAINING_KINDS), time.monotonic() + 60
     while Kubectl(found).run("get", plurals).returncode != 0:  # type: ignore[arg-type]
         assert time.monotonic() < end, f"not all of {plurals} are served"
     return real_server

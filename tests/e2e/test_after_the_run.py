@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from gangline.cli.connect.archived_runs import REFUSAL
+from gangline.cli.connect.archived_runs import READ_ONLY_ERROR
 from gangline.cli.main import run
 
 WAIT = 60.0  # seconds
@@ -186,7 +186,7 @@ def test_what_does_not_change_any_more_is_not_watched(verb: Verb) -> None:
 
 
 def test_verbs_that_write_or_need_something_alive_are_refused(verb: Verb, place: Path) -> None:
-    refusal = f"error: {REFUSAL}\n"
+    refusal = f"error: {READ_ONLY_ERROR}\n"
     for words in (("delete", "bad"), ("apply", "-f", str(place / "bad.yaml"))):
         assert verb(*words) == Done(1, "", LEFT + refusal)
     for word in ("top", "doctor"):

@@ -14,10 +14,10 @@ import pytest
 
 from gangline.api.core import ConfigMap, Pod
 from gangline.api.meta import JSON, Selector
-from gangline.api.scheme import CORE
+from gangline.api.scheme import CORE_SCHEME
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.pods import Pods
+from gangline.kube.pods import PodSubresources
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
 from gangline.local.plane import PlaneSettings
 from gangline.node.runtime.process_runtime import agent_script
@@ -41,7 +41,7 @@ done < "$OMPI_MCA_orte_default_hostfile"
 async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     plane = PlaneSettings(certificates=tmp_path / "certificates")
     settings = LocalSettings(folder=tmp_path, logs=tmp_path / "state", plane=plane)
-    async with local_cluster(settings, CORE, SystemClock()) as running:
+    async with local_cluster(settings, CORE_SCHEME, SystemClock()) as running:
         yield running
 
 
@@ -68,10 +68,10 @@ async def over(client: Client, name: str) -> str:
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         following = group.create_task(pods.run())
-        await pods.until(ended)
+        await pods.wait_until(ended)
         following.cancel()
     (found,) = pods.cache
-    lines = [line.decode() async for line in Pods(client).logs(found.metadata.key)]
+    lines = [line.decode() async for line in PodSubresources(client).logs(found.metadata.key)]
     return "\n".join([found.status.phase, *sorted(lines)])
 
 

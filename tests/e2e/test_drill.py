@@ -16,25 +16,25 @@ import msgspec
 import pytest
 import yaml
 
-from gangline.api.drill import Fault, Order
+from gangline.api.drill import FaultKind, FaultRequest
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
-from gangline.cli.drill.command import Drill
-from gangline.cli.drill.timeline import mark, report, runs
+from gangline.cli.drill.command import DrillRunner
+from gangline.cli.drill.timeline import container_attempt, is_running, last_report
 from gangline.cli.exit_codes import FAILED, SUCCEEDED
-from gangline.cli.jobs.why import screen
+from gangline.cli.jobs.why import report_text
 from gangline.cli.output.job_rows import progress_text
-from gangline.cli.resources.lookup import FoundJob, find_job
-from gangline.cli.resources.replicas import replicas
+from gangline.cli.resources.lookup import ServerJob, find_job
+from gangline.cli.resources.replicas import list_replicas
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalSettings
 from gangline.node.settings import NodeSettings
-from gangline.operator.wiring import embedded
+from gangline.operator.wiring import embedded_plane
 from gangline.why.collect import collect
 from gangline.why.diagnose import diagnose
-from gangline.why.model.report import Report
-from support.cases.why_faults import job, python
+from gangline.why.model.report import Diagnosis
+from support.cases.why_faults import fault_job, python_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("drill")]
 
@@ -45,7 +45,7 @@ NODE = NodeSettings(
     memory_period=timedelta(milliseconds=100),
     progress_period=timedelta(milliseconds=100),
 )
-LASTING = python("import time; time.sleep(600)")
+LASTING = python_command("import time; time.sleep(600)")
 STEPS = """
 import os, time
 file = os.environ["CHECKPOINT"] + os.environ.get("RANK", str(os.getpid()))
@@ -75,7 +75,7 @@ class Case(NamedTuple):
     """A job, a fault, and what must come of it: the verdict, the words of it, the rule of `why`."""
 
     body: JSON
-    fault: Fault
+    fault: FaultKind
     whom: str
     code: int
     says: tuple[str, ...]
@@ -90,12 +90,12 @@ class Outcome(NamedTuple):
 
     code: int
     said: str
-    report: Report
+    report: Diagnosis
     body: JSON
 
 
 def torch(name: str, program: tuple[str, ...], restart: str, **more: Any) -> JSON:
-    return job(name, *program, kind="PyTorchJob", restart=restart, Master=1, Worker=2, **more)
+    return fault_job(name, *program, kind="PyTorchJob", restart=restart, Master=1, Worker=2, **more)
 
 
 def cases(folder: Path) -> list[Case]:
@@ -103,7 +103,7 @@ def cases(folder: Path) -> list[Case]:
     return [
         Case(
             torch("killed", LASTING, "Never"),
-            Fault.KILL,
+            FaultKind.KILL,
             "worker-1",
             FAILED,
             ("worker-1 killed (", "not restarted", "job Failed", "training did not survive"),
@@ -111,7 +111,7 @@ def cases(folder: Path) -> list[Case]:
         ),
         Case(
             torch("starved", LASTING, "Never"),
-            Fault.OOM,
+            FaultKind.OOM,
             "worker/0",
             FAILED,
             ("worker-0 out of memory (OOMKilled",),
@@ -119,7 +119,7 @@ def cases(folder: Path) -> list[Case]:
         ),
         Case(
             torch("filled", LASTING, "Never", **SIZED),
-            Fault.DISK,
+            FaultKind.DISK,
             "",
             FAILED,
             ("worker-1 out of disk (Evicted",),
@@ -127,15 +127,15 @@ def cases(folder: Path) -> list[Case]:
         ),
         Case(
             torch("evicted", LASTING, "Never"),
-            Fault.DISK,
+            FaultKind.DISK,
             "",
             FAILED,
             ("worker-1 out of disk (Evicted",),
             "evicted",
         ),
         Case(
-            torch("healed", python(STEPS), "OnFailure", container=checkpoint),
-            Fault.KILL,
+            torch("healed", python_command(STEPS), "OnFailure", container=checkpoint),
+            FaultKind.KILL,
             "worker-1",
             SUCCEEDED,
             (
@@ -150,14 +150,14 @@ def cases(folder: Path) -> list[Case]:
         ),
         Case(
             torch("replaced", LASTING, "ExitCode"),
-            Fault.OOM,
+            FaultKind.OOM,
             "",
             SUCCEEDED,
             ("worker-1 out of memory (OOMKilled, exit 137)", "restarted after", "training survived"),
         ),
         Case(
-            torch("clashed", python(LISTENS), "OnFailure"),
-            Fault.PORT,
+            torch("clashed", python_command(LISTENS), "OnFailure"),
+            FaultKind.PORT,
             "master-0",
             SUCCEEDED,
             ("master-0 killed, its port taken (exit 137, then PortClash, exit 1)", "2 others restarted too"),
@@ -165,21 +165,27 @@ def cases(folder: Path) -> list[Case]:
     ]
 
 
-async def running(client: Client, body: JSON, *, reporting: bool = False) -> FoundJob:
+async def running(client: Client, body: JSON, *, reporting: bool = False) -> ServerJob:
     """The job once all of it runs, and has said how far it is."""
     name = body["metadata"]["name"]
     async with asyncio.timeout(DEADLINE):
         while True:
             found = await find_job(client, "default", name)
-            pods = await replicas(client, found)
-            if len(pods) == 3 and all(map(runs, pods)) and (not reporting or all(map(report, pods))):
+            pods = await list_replicas(client, found)
+            if (
+                len(pods) == 3
+                and all(map(is_running, pods))
+                and (not reporting or all(map(last_report, pods)))
+            ):
                 return found
             await asyncio.sleep(0.1)
 
 
 async def created(client: Client, body: JSON) -> None:
     plural = f"{body['kind'].lower()}s"
-    await client.create(client.plain(client.scheme.find(f"{plural}.kubeflow.org")), body, namespace="default")
+    await client.create(
+        client.unstructured(client.scheme.find(f"{plural}.kubeflow.org")), body, namespace="default"
+    )
 
 
 class World(msgspec.Struct):
@@ -191,12 +197,12 @@ class World(msgspec.Struct):
     straggler: list[tuple[str, tuple[str, ...]]] = []
 
 
-class Quiet(Drill):
+class Quiet(DrillRunner):
     """A drill whose outcome is kept instead of printed."""
 
     said = ""
 
-    def _tell(self, job: FoundJob, story: Any, code: int) -> int:
+    def _print_outcome(self, job: ServerJob, story: Any, code: int) -> int:
         self.said = story.sentence(code, CLOCK.monotonic())
         return code
 
@@ -204,7 +210,7 @@ class Quiet(Drill):
 async def drilled(client: Client, case: Case, **more: float) -> Outcome:
     found = await running(client, case.body, reporting=case.reports)
     drill = Quiet(client, CLOCK, timedelta(seconds=case.hold), timedelta(seconds=DEADLINE), as_json=False)
-    order = Order(id=f"drill-{found.key.name}", fault=case.fault, **more)
+    order = FaultRequest(id=f"drill-{found.key.name}", fault=case.fault, **more)
     code = await drill.run(found, order, case.whom)
     report = diagnose(await collect(client, found.key.name, "default", CLOCK))
     after = await find_job(client, "default", found.key.name)
@@ -213,7 +219,7 @@ async def drilled(client: Client, case: Case, **more: float) -> Outcome:
 
 async def play(folder: Path, world: World) -> None:
     settings = LocalSettings(folder=folder, logs=folder / "pods", node=NODE)
-    async with embedded(settings, CLOCK) as plane:
+    async with embedded_plane(settings, CLOCK) as plane:
         client = plane.client
         await _lose(client, world)
         wanted = cases(folder)
@@ -233,24 +239,24 @@ async def _case(client: Client, case: Case, world: World) -> None:
 
 async def _refuse(client: Client, world: World) -> None:
     """A node that is not ours is left alone, and so is a job that has ended."""
-    nodes = client.plain(client.scheme.find("nodes"))
+    nodes = client.unstructured(client.scheme.find("nodes"))
     info = {"status": {"nodeInfo": {"kubeletVersion": "v1.34.0"}}}
     await client.patch(nodes, Key("", "local"), info, subresource="status")
     drill = Quiet(client, CLOCK, timedelta(), timedelta(seconds=5), as_json=False)
     for name in ("healed", "killed"):
         found = await find_job(client, "default", name)
-        before = [mark(pod) for pod in await replicas(client, found)]
+        before = [container_attempt(pod) for pod in await list_replicas(client, found)]
         try:
-            await drill.run(found, Order(id="refused", fault=Fault.KILL), "master-0")
+            await drill.run(found, FaultRequest(id="refused", fault=FaultKind.KILL), "master-0")
         except InputError as error:
             world.refused[name] = str(error)
-        assert before == [mark(pod) for pod in await replicas(client, found)]
+        assert before == [container_attempt(pod) for pod in await list_replicas(client, found)]
 
 
 async def _lose(client: Client, world: World) -> None:
     """First and alone: a lost node is lost to everybody."""
     for name, restart, whom in (("lost", "Never", "worker-1"), ("moved", "OnFailure", "")):
-        case = Case(torch(name, LASTING, restart), Fault.NODE_LOST, whom, FAILED, ())
+        case = Case(torch(name, LASTING, restart), FaultKind.NODE_LOST, whom, FAILED, ())
         await created(client, case.body)
         world.outcomes[name] = await drilled(client, case, seconds=0.5)
 
@@ -261,14 +267,14 @@ async def _slow(client: Client, folder: Path, world: World) -> None:
         "env": [{"name": "CHECKPOINT", "value": f"{folder}/slow-"}, {"name": "GO", "value": f"{folder}/go"}]
     }
     wait = "import os, time\nwhile not os.path.exists(os.environ['GO']): time.sleep(0.01)\n"
-    program = python(wait + STEPS)
-    body = job("slow", *program, kind="PyTorchJob", restart="OnFailure", container=env, Worker=3)
+    program = python_command(wait + STEPS)
+    body = fault_job("slow", *program, kind="PyTorchJob", restart="OnFailure", container=env, Worker=3)
     await created(client, body)
     found = await running(client, body)
     drill = Quiet(client, CLOCK, timedelta(), timedelta(seconds=DEADLINE), as_json=False)
     async with asyncio.TaskGroup() as group:
         # Longer than it takes: how long that is depends on the machine.
-        order = Order(id="slow", fault=Fault.SLOW, seconds=DEADLINE, pause=1.5)
+        order = FaultRequest(id="slow", fault=FaultKind.SLOW, seconds=DEADLINE, pause=1.5)
         task = group.create_task(drill.run(found, order, "worker-2"))
         # At first another one may be behind: who was given no turn.
         while world.straggler != [STRAGGLER] and not task.done():
@@ -301,7 +307,7 @@ def test_a_fault_is_provoked_and_its_outcome_told(world: World, name: str) -> No
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.rule])
 def test_why_names_the_fault(world: World, name: str) -> None:
     report = world.outcomes[name].report
-    assert [cause.rule for cause in report.causes] == [CASES[name].rule], screen(report)
+    assert [cause.rule for cause in report.causes] == [CASES[name].rule], report_text(report)
 
 
 def test_a_taken_port_is_what_the_job_remembers(world: World) -> None:
@@ -313,7 +319,7 @@ def test_a_taken_port_is_what_the_job_remembers(world: World) -> None:
 def test_a_lost_node_is_named_and_a_job_that_may_restart_comes_back(world: World) -> None:
     lost, moved = world.outcomes["lost"], world.outcomes["moved"]
     assert lost.code == FAILED, lost.said
-    assert [cause.rule for cause in lost.report.causes] == ["node-lost"], screen(lost.report)
+    assert [cause.rule for cause in lost.report.causes] == ["node-lost"], report_text(lost.report)
     assert "worker-1 lost with its node (NodeLost" in lost.said
     assert moved.code == SUCCEEDED, moved.said
     assert "3 replicas lost with their node (NodeLost" in moved.said

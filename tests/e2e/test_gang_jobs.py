@@ -20,37 +20,44 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheduling import QUEUES, PodGroup, PodGroupState
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
-from gangline.jobs.gangs.gangline import Gangline
+from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.pods.addressing import Site
 from gangline.kube.client import Client
 from gangline.kube.errors import Invalid, NotFound
 from gangline.kube.transport.api import Request
 from gangline.kube.transport.http import HttpTransport
-from gangline.local.plane import PlaneSettings, api_plane
-from gangline.operator.definitions import define
-from gangline.operator.engine import frameworks, scheme_of
+from gangline.local.plane import PlaneSettings, control_plane
+from gangline.operator.definitions import create_crds
+from gangline.operator.engine import enabled_frameworks, scheme_of
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wiring import operate
-from gangline.scheduler.gangs.phase import Attempt, MemberFacts, Probed, Vanished, counted, probe
+from gangline.operator.wiring import run_engine
+from gangline.scheduler.gangs.phase import (
+    GangObservation,
+    LostMember,
+    MemberStatus,
+    PlacementAttempt,
+    next_state,
+    podgroup_status,
+)
 
 CLOCK = SystemClock()
 KEY = Key("default", "job")
-SETTINGS = OperatorSettings(kinds=("MPIJob",), site=Site(gangs=Gangline()), workers=1)
+SETTINGS = OperatorSettings(kinds=("MPIJob",), site=Site(gang_scheduler=GanglineScheduler()), workers=1)
 
 
 @asynccontextmanager
 async def plane() -> AsyncIterator[Client]:
     """A server with our kinds and the operator, and nobody who runs pods."""
-    wanted = frameworks(SETTINGS)
+    wanted = enabled_frameworks(SETTINGS)
     async with (
         Store() as store,
-        api_plane(store, PlaneSettings(), CLOCK) as server,
+        control_plane(store, PlaneSettings(), CLOCK) as server,
         HttpTransport(server.connection) as transport,
         asyncio.TaskGroup() as group,
     ):
         client = Client(transport, scheme=scheme_of(wanted))
-        await define(client, CLOCK, [MPIJOB])
-        running = group.create_task(operate(client, SETTINGS, wanted, CLOCK))
+        await create_crds(client, CLOCK, [MPIJOB])
+        running = group.create_task(run_engine(client, SETTINGS, wanted, CLOCK))
         yield client
         running.cancel()
 
@@ -81,7 +88,7 @@ class Play:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.phases: list[str] = []
-        self._known: dict[str, MemberFacts] = {}
+        self._known: dict[str, MemberStatus] = {}
 
     async def pods(self) -> dict[str, Pod]:
         found = await self.client.list(Pod, Selector(namespace=KEY.namespace))
@@ -109,39 +116,39 @@ class Play:
             body = {"status": {"phase": "Running"}}
             await self.client.patch(Pod, Key(KEY.namespace, name), body, subresource="status")
 
-    async def probe(self, attempt: Attempt | None = None) -> PodGroupState:
+    async def probe(self, attempt: PlacementAttempt | None = None) -> PodGroupState:
         """Look until the state is at rest, and write it down."""
         pods, group = await self.pods(), await self.group()
         assert group is not None
         here = {name: _facts(pod) for name, pod in pods.items()}
         gone = tuple(
-            Vanished(name, before.role, before.index)
+            LostMember(name, before.role, before.index)
             for name, before in self._known.items()
             if name not in here
         )
         state, before = group.status.state, None
         while state is not before:
             before = state
-            seen = Probed(
+            seen = GangObservation(
                 state=state,
-                least=group.spec.min_member,
+                min_members=group.spec.min_member,
                 members=tuple(here.values()),
-                vanished=gone,
-                attempt=attempt,
+                lost_members=gone,
+                last_attempt=attempt,
                 now=CLOCK.now(),
             )
-            state = probe(seen)
+            state = next_state(seen)
             if state.phase != before.phase:
                 self.phases.append(state.phase)
-            body = {"status": to_json(counted(seen, state))}
+            body = {"status": to_json(podgroup_status(seen, state))}
             await self.client.patch(PodGroup, KEY, body, subresource="status")
         self._known = {**self._known, **here}
         return state
 
 
-def _facts(pod: Pod) -> MemberFacts:
+def _facts(pod: Pod) -> MemberStatus:
     labels = pod.metadata.labels
-    return MemberFacts(
+    return MemberStatus(
         uid=pod.metadata.uid,
         name=pod.metadata.name,
         role=labels[REPLICA_TYPE],
@@ -171,7 +178,7 @@ async def test_an_mpi_job_goes_through_all_phases_and_starts_anew_without_room()
         await client.delete(Pod, Key(KEY.namespace, "job-worker-1"))
         await play.probe()
         again = await play.all_made(frozenset({pods["job-worker-1"].metadata.uid}))
-        no_room = Attempt(failed=True, message="0/2 nodes: 2 lack cpu")
+        no_room = PlacementAttempt(failed=True, message="0/2 nodes: 2 lack cpu")
         assert (await play.probe(no_room)).reason == "NotEnoughResources"
 
         # All start anew, once, and nobody is blamed.
@@ -233,7 +240,7 @@ async def test_a_job_that_is_suspended_and_resumed_has_a_new_group() -> None:
 )
 async def test_a_group_or_queue_that_cannot_be_meant_is_refused(body: JSON, told: str) -> None:
     async with plane() as client:
-        kind = client.plain(client.scheme.of(PodGroup) if body["kind"] == "PodGroup" else QUEUES)
+        kind = client.unstructured(client.scheme.of(PodGroup) if body["kind"] == "PodGroup" else QUEUES)
         with pytest.raises(Invalid, match="should be greater than or equal to 1") as refused:
             await client.create(
                 kind, {**body, "metadata": {"name": "g"}}, namespace="default" if kind.namespaced else ""
@@ -258,4 +265,4 @@ async def test_users_see_phase_and_counts_in_a_table() -> None:
 async def _table(client: Client) -> JSON:
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
     path = "/apis/scheduling.gangline.dev/v1alpha1/namespaces/default/podgroups"
-    return await client.read(Request("GET", path, accept=accept), dict[str, Any])
+    return await client.call_typed(Request("GET", path, accept=accept), dict[str, Any])

@@ -18,8 +18,8 @@ from gangline.api.scheduling import PodGroup
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalSettings
-from gangline.operator.settings import LOCAL_GANGS
-from gangline.operator.wiring import embedded
+from gangline.operator.settings import LOCAL_GANG_SETTINGS
+from gangline.operator.wiring import embedded_plane
 from gangline.runtime.informer import Delta, Informer
 
 CLOCK = SystemClock()
@@ -42,7 +42,7 @@ class Watching:
 
     async def until(self, phase: str, minimum: int) -> None:
         """Its group is in that phase, with that minimum."""
-        await self.groups.until(
+        await self.groups.wait_until(
             lambda cache: any(
                 group.status.state.phase == phase and group.spec.min_member == minimum for group in cache
             )
@@ -54,7 +54,7 @@ class Watching:
                 pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None for pod in cache
             )
 
-        await self.pods.until(run)
+        await self.pods.wait_until(run)
         return {pod.metadata.uid for pod in self.pods.cache}
 
     async def cordon(self, *, on: bool) -> None:
@@ -70,11 +70,11 @@ class Watching:
 @asynccontextmanager
 async def watching(folder: Path) -> AsyncIterator[Watching]:
     settings = LocalSettings(folder=folder, logs=folder / "logs")
-    async with embedded(settings, CLOCK, LOCAL_GANGS) as plane:
+    async with embedded_plane(settings, CLOCK, LOCAL_GANG_SETTINGS) as plane:
         seen = Watching(plane.client)
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             following = [group.create_task(each.run()) for each in (seen.groups, seen.pods)]
-            with seen.groups.subscribed(seen.note):
+            with seen.groups.subscribe(seen.note):
                 yield seen
             for task in following:
                 task.cancel()
@@ -100,7 +100,9 @@ async def test_k35_an_mpi_job_without_room_for_all_starts_anew_when_there_is_roo
         await seen.kill("job-worker-1")
         await seen.until("Pending", 3)
         # All that ran are gone; their successors wait.
-        await seen.pods.until(lambda cache: len(cache) == 3 and not first & {p.metadata.uid for p in cache})
+        await seen.pods.wait_until(
+            lambda cache: len(cache) == 3 and not first & {p.metadata.uid for p in cache}
+        )
         await seen.cordon(on=False)
         second = await seen.all_run(3)
         await seen.until("Running", 3)

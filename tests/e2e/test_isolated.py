@@ -12,16 +12,16 @@ import psutil
 import pytest
 
 from gangline.api.core import Pod, Service
-from gangline.api.kubeflow.training import ADDRESSES
+from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION
 from gangline.api.meta import JSON, Key, Selector
-from gangline.api.scheme import CORE
+from gangline.api.scheme import CORE_SCHEME
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.kube.client import Client
-from gangline.kube.pods import Pods
+from gangline.kube.pods import PodSubresources
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
 from gangline.local.plane import PlaneSettings
-from gangline.node.options import try_network
+from gangline.node.options import check_network
 from gangline.node.settings import NodeSettings
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
@@ -54,7 +54,7 @@ def permitted() -> None:
     if sys.platform != "linux":
         pytest.skip("network namespaces are Linux's")
     try:
-        try_network()
+        check_network()
     except InputError as error:
         pytest.skip(str(error))
 
@@ -68,7 +68,7 @@ async def running(folder: Path, *, leave_running: bool = False, port: int = 0) -
         plane=PlaneSettings(certificates=folder / "certificates", token="t", port=port),
         node=NodeSettings(network="isolated", leave_running=leave_running),
     )
-    async with local_cluster(settings, CORE, SystemClock()) as plane:
+    async with local_cluster(settings, CORE_SCHEME, SystemClock()) as plane:
         yield plane
 
 
@@ -112,7 +112,7 @@ async def until(client: Client, name: str, *phases: str, ready: bool = False) ->
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         following = group.create_task(pods.run())
-        await pods.until(there)
+        await pods.wait_until(there)
         following.cancel()
     (found,) = pods.cache
     return found
@@ -120,7 +120,7 @@ async def until(client: Client, name: str, *phases: str, ready: bool = False) ->
 
 async def said(client: Client, name: str) -> str:
     await until(client, name, "Succeeded", "Failed")
-    return "\n".join([line.decode() async for line in Pods(client).logs(Key("default", name))])
+    return "\n".join([line.decode() async for line in PodSubresources(client).logs(Key("default", name))])
 
 
 async def test_replicas_listen_on_one_port_and_are_found_by_their_services(cluster: LocalCluster) -> None:
@@ -140,11 +140,13 @@ async def test_services_are_told_the_names_and_ports_of_a_cluster(cluster: Local
     await service(cluster.client, "job-ps-0")
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         following = group.create_task(services.run())
-        await services.until(lambda cache: any(ADDRESSES in each.metadata.annotations for each in cache))
+        await services.wait_until(
+            lambda cache: any(ADDRESSES_ANNOTATION in each.metadata.annotations for each in cache)
+        )
         following.cancel()
     found = services.cache.get(Key("default", "job-ps-0"))
     assert found is not None
-    book = msgspec.json.decode(found.metadata.annotations[ADDRESSES])
+    book = msgspec.json.decode(found.metadata.annotations[ADDRESSES_ANNOTATION])
     assert book == {"tfjob-port": "job-ps-0.default.svc:2222"}
 
 
@@ -173,7 +175,7 @@ async def test_a_name_resolves_before_its_pod_is_there_and_stays_when_the_pod_is
 
 
 async def test_commands_connections_and_probes_go_into_the_pods_network(cluster: LocalCluster) -> None:
-    client, pods = cluster.client, Pods(cluster.client)
+    client, pods = cluster.client, PodSubresources(cluster.client)
     probes: dict[str, JSON] = {
         "tcp": {"tcpSocket": {"port": 2222}},
         "command": {"exec": {"command": ["sh", "-c", "[ $(hostname) = command ]"]}},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.cluster.clients import Kubectl, LocalPlane, find_kubectl
+from support.cluster.clients import DetachedPlane, Kubectl, find_kubectl
 
 pytestmark = pytest.mark.xdist_group("kubectl")  # one plane for all of them
 
@@ -38,16 +38,16 @@ def job(name: str, *command: str, replicas: int = 2) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetachedPlane]:
     find_kubectl()
-    found = LocalPlane(tmp_path_factory.mktemp("plane"))
+    found = DetachedPlane(tmp_path_factory.mktemp("plane"))
     found.up()
     yield found
     found.down()
 
 
 @pytest.fixture
-def kubectl(plane: LocalPlane) -> Kubectl:
+def kubectl(plane: DetachedPlane) -> Kubectl:
     """kubectl in a new namespace."""
     name = f"kubectl-{next(NUMBERS)}"
     Kubectl(plane)("create", "namespace", name)
@@ -59,7 +59,7 @@ def kubectl(plane: LocalPlane) -> Kubectl:
 
 def test_create_refuses_what_exists_and_apply_changes_it(kubectl: Kubectl) -> None:
     assert kubectl("create", "-f", "-", stdin=CONFIG) == "configmap/app created\n"
-    assert "AlreadyExists" in kubectl.fails("create", "-f", "-", stdin=CONFIG)
+    assert "AlreadyExists" in kubectl.run_failing("create", "-f", "-", stdin=CONFIG)
     assert kubectl("apply", "-f", "-", stdin=changed("2")) == "configmap/app configured\n"
     assert kubectl("apply", "-f", "-", stdin=changed("2")) == "configmap/app unchanged\n"
     without = {**CONFIG, "data": {"level": "2"}}
@@ -69,7 +69,9 @@ def test_create_refuses_what_exists_and_apply_changes_it(kubectl: Kubectl) -> No
 
 def test_server_side_apply_tells_of_a_conflict_and_can_win_it(kubectl: Kubectl) -> None:
     kubectl("apply", "--server-side", "--field-manager=one", "-f", "-", stdin=CONFIG)
-    refused = kubectl.fails("apply", "--server-side", "--field-manager=two", "-f", "-", stdin=changed("2"))
+    refused = kubectl.run_failing(
+        "apply", "--server-side", "--field-manager=two", "-f", "-", stdin=changed("2")
+    )
     assert 'conflict with "one": .data.level' in refused
     forced = ("--server-side", "--field-manager=two", "--force-conflicts")
     kubectl("apply", *forced, "-f", "-", stdin=changed("2"))
@@ -99,8 +101,8 @@ def test_get_prints_in_every_form(kubectl: Kubectl) -> None:
     assert "  mode: fast\n" in kubectl("get", "cm", "app", "-o", "yaml")
     columns = "custom-columns=N:.metadata.name,M:.data.mode"
     assert kubectl("get", "cm", "app", "-o", columns).split() == ["N", "M", "app", "fast"]
-    assert "NotFound" in kubectl.fails("get", "cm", "absent")
-    assert "doesn't have a resource type" in kubectl.fails("get", "nonsense")
+    assert "NotFound" in kubectl.run_failing("get", "cm", "absent")
+    assert "doesn't have a resource type" in kubectl.run_failing("get", "nonsense")
 
 
 def test_a_list_comes_whole_in_small_pieces(kubectl: Kubectl) -> None:
@@ -131,12 +133,12 @@ def test_patch_in_three_forms(kubectl: Kubectl) -> None:
 
 def test_an_unknown_field_is_refused(kubectl: Kubectl) -> None:
     bad = {**CONFIG, "dada": {}}
-    assert 'unknown field "dada"' in kubectl.fails("apply", "-f", "-", stdin=bad)
+    assert 'unknown field "dada"' in kubectl.run_failing("apply", "-f", "-", stdin=bad)
 
 
 def test_a_dry_run_changes_nothing(kubectl: Kubectl) -> None:
     assert "server dry run" in kubectl("apply", "--dry-run=server", "-f", "-", stdin=CONFIG)
-    assert "NotFound" in kubectl.fails("get", "cm", "app")
+    assert "NotFound" in kubectl.run_failing("get", "cm", "app")
 
 
 def test_what_kubectl_makes_itself_it_sends_as_protobuf(kubectl: Kubectl) -> None:
@@ -203,10 +205,10 @@ def test_watch_follows_a_pod_to_its_end(kubectl: Kubectl) -> None:
 def test_wait_for_deletion_ends_when_the_pod_is_gone(kubectl: Kubectl) -> None:
     kubectl("run", "gone", "--image=any", "--command", "--", "sleep", "300")
     kubectl("wait", "pod/gone", "--for=condition=Ready", "--timeout=50s")
-    assert "timed out" in kubectl.fails("wait", "pod/gone", "--for=delete", "--timeout=1s")
+    assert "timed out" in kubectl.run_failing("wait", "pod/gone", "--for=delete", "--timeout=1s")
     kubectl("delete", "pod", "gone", "--wait=false", "--grace-period=1")
     kubectl("wait", "pod/gone", "--for=delete", "--timeout=50s")
-    assert "NotFound" in kubectl.fails("get", "pod", "gone")
+    assert "NotFound" in kubectl.run_failing("get", "pod", "gone")
 
 
 def test_events_tell_what_the_node_did(kubectl: Kubectl) -> None:
@@ -237,7 +239,7 @@ def test_logs_follow_a_pod_and_end_with_it(kubectl: Kubectl, tmp_path: Path) -> 
     assert kubectl("logs", "talks", "--tail=1") == "last\n"
     stamped = kubectl("logs", "talks", "--timestamps").splitlines()
     assert [line.split()[1] for line in stamped] == ["first", "last"]
-    assert "not found" in kubectl.fails("logs", "absent")
+    assert "not found" in kubectl.run_failing("logs", "absent")
 
 
 def test_exec_runs_a_command_where_the_pod_runs(kubectl: Kubectl) -> None:
@@ -273,12 +275,12 @@ def test_orphans_outlive_their_owner(kubectl: Kubectl) -> None:
     assert "ownerReferences" not in kubectl.get("cm", "kept")["metadata"]
 
 
-def test_a_namespace_takes_everything_along(plane: LocalPlane, kubectl: Kubectl) -> None:
+def test_a_namespace_takes_everything_along(plane: DetachedPlane, kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=CONFIG)
     kubectl("run", "inside", "--image=any", "--command", "--", "sleep", "300")
     name = kubectl("get", "cm", "app", "-o", "jsonpath={.metadata.namespace}")
     kubectl("delete", "namespace", name, timeout=90)
-    assert "NotFound" in kubectl.fails("get", "namespace", name)
+    assert "NotFound" in kubectl.run_failing("get", "namespace", name)
     assert name not in Kubectl(plane)("get", "pods,cm", "-A")
 
 
@@ -316,7 +318,7 @@ def test_explain_knows_built_in_and_custom_kinds(kubectl: Kubectl) -> None:
     assert "FIELD: containers <[]Container>" in containers
     assert "imagePullPolicy\t<string>" in containers
     assert "KIND:       TFJob" in kubectl("explain", "tfjobs")
-    assert "does not exist" in kubectl.fails("explain", "pods.spec.nonsense")
+    assert "does not exist" in kubectl.run_failing("explain", "pods.spec.nonsense")
 
 
 def test_api_resources_lists_built_in_and_custom_kinds(kubectl: Kubectl) -> None:
@@ -365,13 +367,13 @@ def test_a_custom_resource_definition_is_served_at_once(kubectl: Kubectl) -> Non
     kubectl("apply", "-f", "-", stdin=crd)
     kubectl("wait", "crd/boxes.kubectl.example", "--for=condition=Established", "--timeout=50s")
     box = {"apiVersion": "kubectl.example/v1", "kind": "Box", "metadata": {"name": "b"}}
-    assert "spec.size" in kubectl.fails("apply", "-f", "-", stdin={**box, "spec": {"size": 0}})
+    assert "spec.size" in kubectl.run_failing("apply", "-f", "-", stdin={**box, "spec": {"size": 0}})
     kubectl("apply", "-f", "-", stdin={**box, "spec": {"size": 3}})
     assert kubectl("get", "bx").split()[:4] == ["NAME", "SIZE", "b", "3"]
     assert kubectl("get", "box", "b", "-o", "jsonpath={.spec.color}") == "red"
     assert "How large." in kubectl("explain", "box.spec.size")
     kubectl("delete", "crd", "boxes.kubectl.example")
-    assert "NotFound" in kubectl.fails("get", "--raw", "/apis/kubectl.example/v1/boxes")
+    assert "NotFound" in kubectl.run_failing("get", "--raw", "/apis/kubectl.example/v1/boxes")
 
 
 def test_auth_says_who_one_is_and_what_one_may(kubectl: Kubectl) -> None:
@@ -383,19 +385,19 @@ def test_auth_says_who_one_is_and_what_one_may(kubectl: Kubectl) -> None:
 def test_acting_as_somebody_else(kubectl: Kubectl) -> None:
     assert "jane" in kubectl("auth", "whoami", "--as=jane", "--as-group=devs")
     assert kubectl("auth", "can-i", "get", "pods", "--as=jane", code=1) == "no\n"
-    assert 'User "jane" cannot list resource "pods"' in kubectl.fails(
+    assert 'User "jane" cannot list resource "pods"' in kubectl.run_failing(
         "get", "--raw", "/api/v1/pods", "--as=jane"
     )
 
 
-def test_version_and_cluster_info(plane: LocalPlane, kubectl: Kubectl) -> None:
+def test_version_and_cluster_info(plane: DetachedPlane, kubectl: Kubectl) -> None:
     assert "Server Version: v1.34" in kubectl("version")
     assert "https://127.0.0.1:" in kubectl("cluster-info")
     assert kubectl("get", "--raw", "/readyz") == "ok"
 
 
-def test_somebody_without_the_token_gets_nothing(plane: LocalPlane, tmp_path: Path) -> None:
-    stranger = LocalPlane(tmp_path)
+def test_somebody_without_the_token_gets_nothing(plane: DetachedPlane, tmp_path: Path) -> None:
+    stranger = DetachedPlane(tmp_path)
     token = (plane.folder / "token").read_text().strip()
     stranger.kubeconfig.write_text(plane.kubeconfig.read_text().replace(token, "wrong"))
-    assert "Unauthorized" in Kubectl(stranger).fails("get", "--raw", "/api/v1/pods")
+    assert "Unauthorized" in Kubectl(stranger).run_failing("get", "--raw", "/api/v1/pods")

@@ -12,14 +12,14 @@ import pytest
 from gangline.api.core import Pod
 from gangline.api.kubeflow.tfjob import TFJob
 from gangline.api.meta import JSON, Key, Object, Selector
-from gangline.api.scheduling import SCHEDULER, PodGroup
+from gangline.api.scheduling import SCHEDULER_NAME, PodGroup
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 from gangline.local.cluster import LocalSettings
-from gangline.node.options import settings as node_settings
-from gangline.operator.settings import LOCAL
-from gangline.operator.wiring import embedded
+from gangline.node.options import node_settings as node_settings
+from gangline.operator.settings import LOCAL_SETTINGS
+from gangline.operator.wiring import embedded_plane
 
 T = TypeVar("T", bound=Object)
 PATIENCE = 60.0
@@ -32,8 +32,8 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
         capacity=("nvidia.com/gpu=3", "cpu=64"), images=None, runtime="process", network="shared"
     )
     settings = LocalSettings(folder=tmp_path, logs=tmp_path / "logs", node=node)
-    only = msgspec.structs.replace(LOCAL, kinds=("TFJob",))
-    async with embedded(settings, SystemClock(), only) as plane:
+    only = msgspec.structs.replace(LOCAL_SETTINGS, kinds=("TFJob",))
+    async with embedded_plane(settings, SystemClock(), only) as plane:
         yield plane.client
 
 
@@ -81,7 +81,7 @@ async def test_a_gang_that_does_not_fit_waits_whole_until_the_other_has_ended(
 ) -> None:
     await submit(client, job("one", 2, "until test -e go; do sleep 0.02; done"))
     await until(client, PodGroup, "one", lambda group: group.status.state.phase == "Running")
-    assert {pod.spec.scheduler_name for pod in await pods(client, "one")} == {SCHEDULER}
+    assert {pod.spec.scheduler_name for pod in await pods(client, "one")} == {SCHEDULER_NAME}
     # One GPU is free, and it needs two.
     await submit(client, job("two", 2, "true"))
     waiting = await until(

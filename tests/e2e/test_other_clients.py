@@ -12,34 +12,34 @@ from typing import IO
 import pytest
 
 from support.cluster.clients import (
-    CLIENTS,
+    CLIENTS_FOLDER,
+    DetachedPlane,
     Kubectl,
-    LocalPlane,
-    beside_ours,
-    find_clients,
+    find_clients_python,
     find_controller,
-    find_kubeflow,
-    find_tfjob,
+    find_kubeflow_python,
+    find_tfjob_python,
+    pythonpath_with_gangline,
 )
 
 pytestmark = pytest.mark.xdist_group("clients")  # one plane for all of them
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
-    find_clients()
-    found = LocalPlane(tmp_path_factory.mktemp("plane"))
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetachedPlane]:
+    find_clients_python()
+    found = DetachedPlane(tmp_path_factory.mktemp("plane"))
     found.up()
     yield found
     found.down()
 
 
 def run(
-    plane: LocalPlane, script: str, *arguments: str, python: Path | None = None, **environment: str
+    plane: DetachedPlane, script: str, *arguments: str, python: Path | None = None, **environment: str
 ) -> str:
     """Run a script of tests/clients to its end. It checks what it sees, and fails if that is wrong."""
     done = subprocess.run(
-        [python or find_clients(), CLIENTS / script, *arguments],
+        [python or find_clients_python(), CLIENTS_FOLDER / script, *arguments],
         capture_output=True,
         text=True,
         env={**plane.environment, **environment},
@@ -49,42 +49,42 @@ def run(
     return done.stderr
 
 
-def test_the_official_python_client(plane: LocalPlane) -> None:
+def test_the_official_python_client(plane: DetachedPlane) -> None:
     run(plane, "official.py", "official")
 
 
-def test_kr8s(plane: LocalPlane) -> None:
+def test_kr8s(plane: DetachedPlane) -> None:
     run(plane, "feels_like_kubectl.py", "kr8s")
 
 
-def test_an_operator_on_kopf(plane: LocalPlane) -> None:
+def test_an_operator_on_kopf(plane: DetachedPlane) -> None:
     run(plane, "operator_in_kopf.py", "kopf")
 
 
-def test_kubeflows_own_sdk(plane: LocalPlane) -> None:
-    run(plane, "kubeflow_sdk.py", "kubeflow-sdk", "team", "kubeflow.training", python=find_kubeflow())
+def test_kubeflows_own_sdk(plane: DetachedPlane) -> None:
+    run(plane, "kubeflow_sdk.py", "kubeflow-sdk", "team", "kubeflow.training", python=find_kubeflow_python())
 
 
-def test_code_written_for_it_changes_one_import(plane: LocalPlane) -> None:
+def test_code_written_for_it_changes_one_import(plane: DetachedPlane) -> None:
     told = run(
         plane,
         "kubeflow_sdk.py",
         "one-import",
         "alone",
         "gangline",
-        python=find_kubeflow(),
-        PYTHONPATH=beside_ours(),
+        python=find_kubeflow_python(),
+        PYTHONPATH=pythonpath_with_gangline(),
     )
     assert told == "", "that code closes nothing, and must not hear of it"
 
 
 @pytest.mark.parametrize("script", ["tfjob_sdk.py", "pytorchjob_sdk.py"])
-def test_the_sdks_of_2020(plane: LocalPlane, script: str) -> None:
-    run(plane, script, "sdks-of-2020", python=find_tfjob())
+def test_the_sdks_of_2020(plane: DetachedPlane, script: str) -> None:
+    run(plane, script, "sdks-of-2020", python=find_tfjob_python())
 
 
 @contextmanager
-def controlling(plane: LocalPlane, namespace: str, log: Path) -> Iterator[IO[bytes]]:
+def controlling(plane: DetachedPlane, namespace: str, log: Path) -> Iterator[IO[bytes]]:
     """Runs the controller; gives its input, which ends it when closed."""
     command = [str(find_controller()), namespace]
     with (
@@ -102,7 +102,7 @@ def controlling(plane: LocalPlane, namespace: str, log: Path) -> Iterator[IO[byt
             process.kill()
 
 
-def test_a_controller_in_go_elects_a_leader_and_does_its_work(plane: LocalPlane, tmp_path: Path) -> None:
+def test_a_controller_in_go_elects_a_leader_and_does_its_work(plane: DetachedPlane, tmp_path: Path) -> None:
     Kubectl(plane)("create", "namespace", "mirror")
     kubectl = Kubectl(plane, "mirror")
     with ExitStack() as both:

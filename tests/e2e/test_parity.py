@@ -11,7 +11,7 @@ import pytest
 
 from gangline import AsyncTrainingClient, TrainingClient
 from gangline.sdk import kubeflow
-from support.cluster.clients import CLIENTS, find_kubeflow
+from support.cluster.clients import CLIENTS_FOLDER, find_kubeflow_python
 
 OTHER_DEFAULTS = {
     # Theirs is fixed when the module is imported.
@@ -45,7 +45,7 @@ Calls = dict[str, list[tuple[str, str]]]
 @pytest.fixture(scope="module")
 def face() -> dict[str, Any]:
     environment = {**os.environ, "KUBECONFIG": "/nonexistent"}
-    command = [find_kubeflow(), CLIENTS / "signatures.py"]
+    command = [find_kubeflow_python(), CLIENTS_FOLDER / "signatures.py"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -10,16 +10,16 @@ import pytest
 
 from gangline.api.core import Pod, Service
 from gangline.api.kubeflow.tfjob import TFJob
-from gangline.api.kubeflow.training import ADDRESSES, ConditionType
+from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION, ConditionType
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.local.cluster import LocalCluster, LocalSettings
-from gangline.node.network.service_ports import addresses
-from gangline.node.options import try_network
-from gangline.node.ports import bound
+from gangline.node.network.service_ports import service_ports
+from gangline.node.options import check_network
+from gangline.node.ports import bind_port
 from gangline.node.settings import NodeSettings
-from gangline.operator.wiring import embedded
+from gangline.operator.wiring import embedded_plane
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
 
@@ -55,7 +55,7 @@ async def ended(plane: LocalCluster) -> TFJob:
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         following = group.create_task(jobs.run())
-        await jobs.until(done)
+        await jobs.wait_until(done)
         following.cancel()
     (found,) = jobs.cache
     return found
@@ -66,7 +66,7 @@ def settings(folder: Path, network: str = "shared") -> LocalSettings:
 
 
 async def test_a_team_that_lost_a_port_is_healed(tmp_path: Path) -> None:
-    async with embedded(settings(tmp_path), SystemClock()) as plane:
+    async with embedded_plane(settings(tmp_path), SystemClock()) as plane:
         pods = Informer(plane.client, Pod, clock=SystemClock())
         await plane.client.create(TFJob, job(str(tmp_path / "go")))
 
@@ -75,31 +75,34 @@ async def test_a_team_that_lost_a_port_is_healed(tmp_path: Path) -> None:
 
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             following = group.create_task(pods.run())
-            await pods.until(running)
+            await pods.wait_until(running)
             following.cancel()
         first = await plane.client.get(Service, Key("default", "j-worker-0"))
-        (stolen,) = addresses(first).values()
-        with bound(stolen) as stranger:
+        (stolen,) = service_ports(first).values()
+        with bind_port(stolen) as stranger:
             stranger.listen()
             await asyncio.to_thread((tmp_path / "go").touch)
             found = await ended(plane)
         assert found.status.holds(ConditionType.SUCCEEDED), json.dumps(msgspec.to_builtins(found.status))
         second = await plane.client.get(Service, Key("default", "j-worker-0"))
         assert second.metadata.uid != first.metadata.uid
-        assert stolen not in addresses(second).values()
+        assert stolen not in service_ports(second).values()
 
 
 async def test_with_a_network_for_every_pod_a_job_has_the_names_and_ports_of_a_cluster(
     tmp_path: Path,
 ) -> None:
     try:
-        try_network()
+        check_network()
     except InputError as error:
         pytest.skip(str(error))
     (tmp_path / "go").touch()
-    async with embedded(settings(tmp_path, network="isolated"), SystemClock()) as plane:
+    async with embedded_plane(settings(tmp_path, network="isolated"), SystemClock()) as plane:
         await plane.client.create(TFJob, job(str(tmp_path / "go")))
         found = await ended(plane)
         assert found.status.holds(ConditionType.SUCCEEDED), json.dumps(msgspec.to_builtins(found.status))
         service = await plane.client.get(Service, Key("default", "j-worker-1"))
-        assert service.metadata.annotations[ADDRESSES] == '{"tfjob-port":"j-worker-1.default.svc:2222"}'
+        assert (
+            service.metadata.annotations[ADDRESSES_ANNOTATION]
+            == '{"tfjob-port":"j-worker-1.default.svc:2222"}'
+        )

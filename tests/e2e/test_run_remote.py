@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.cluster.clients import LocalPlane
+from support.cluster.clients import DetachedPlane
 
 Done = subprocess.CompletedProcess[str]
 WAIT = 60.0
@@ -31,7 +31,7 @@ sys.exit(3 if "--fail" in sys.argv else 0)
 """
 
 
-class Cluster(LocalPlane):
+class Cluster(DetachedPlane):
     """A plane that is found by a context only, and runs nothing in the folder of whoever asks."""
 
     def run(self, *words: str, cwd: Path) -> Done:

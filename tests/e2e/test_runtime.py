@@ -14,14 +14,20 @@ from gangline.api.core import ConfigMap, Pod, Secret
 from gangline.api.meta import JSON
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
-from gangline.node.kubelet import Node
-from gangline.node.options import settings
-from gangline.node.runtime.exec import executing
+from gangline.node.kubelet import LocalKubelet
+from gangline.node.options import node_settings
+from gangline.node.runtime.exec import exec_command
 from gangline.node.settings import NodeSettings
-from support.cluster.node import QUICK, logs, main, node, until
-from support.servers.node_api import NodeApi, key, pod_body, sh
+from support.cluster.node import (
+    FAST_SETTINGS,
+    container_logs,
+    main_container_status,
+    running_node,
+    wait_until,
+)
+from support.servers.node_api import NodeApi, command_pod, default_key, shell_command
 
-PODMAN = msgspec.structs.replace(QUICK, runtime="podman")
+PODMAN = msgspec.structs.replace(FAST_SETTINGS, runtime="podman")
 
 
 class StandIn(NamedTuple):
@@ -59,11 +65,11 @@ def api() -> NodeApi:
 async def test_a_container_runs_from_its_image_and_is_removed(
     api: NodeApi, tmp_path: Path, podman: StandIn
 ) -> None:
-    async with node(api, tmp_path, PODMAN):
-        await api.client().create(Pod, pod_body("p", *sh("echo $IMAGE $HOSTNAME; exit 3")))
-        status = await api.phase("p", "Failed")
-    assert main(status)["state"]["terminated"]["exitCode"] == 3
-    assert await logs(tmp_path, "p") == "none p\n"
+    async with running_node(api, tmp_path, PODMAN):
+        await api.client().create(Pod, command_pod("p", *shell_command("echo $IMAGE $HOSTNAME; exit 3")))
+        status = await api.wait_phase("p", "Failed")
+    assert main_container_status(status)["state"]["terminated"]["exitCode"] == 3
+    assert await container_logs(tmp_path, "p") == "none p\n"
     assert len(podman.containers("removed")) == 1
 
 
@@ -77,18 +83,18 @@ async def test_volumes_and_environment_are_the_containers_own(
     ]
     mounts = [{"name": "v", "mountPath": "/data", "readOnly": True}]
     volumes = [{"name": "v", "configMap": {"name": "c"}}]
-    command = sh("cat /data/a; echo $PASS $WHERE $(WHERE) $GANGLINE_VOLUME_V")
+    command = shell_command("cat /data/a; echo $PASS $WHERE $(WHERE) $GANGLINE_VOLUME_V")
     container = {"env": env, "volumeMounts": mounts, "workingDir": "/data"}
-    async with node(api, tmp_path, PODMAN):
+    async with running_node(api, tmp_path, PODMAN):
         client = api.client()
         await client.create(ConfigMap, {"metadata": {"name": "c"}, "data": {"a": "A\n"}}, namespace="default")
         await client.create(Secret, {"metadata": {"name": "s"}, "data": {"p": "cHc="}}, namespace="default")
-        await client.create(Pod, pod_body("p", *command, container=container, volumes=volumes))
-        await api.phase("p", "Succeeded")
+        await client.create(Pod, command_pod("p", *command, container=container, volumes=volumes))
+        await api.wait_phase("p", "Succeeded")
     (run,) = podman.runs()
     # Nothing is rewritten: the paths are real inside. (The stand-in itself rewrites `$(WHERE)`, having no mounts.)
     real = next(real for real, path in run["volumes"] if path == "/data")
-    assert await logs(tmp_path, "p") == f"A\npw /data/x {real}/x /data\n"
+    assert await container_logs(tmp_path, "p") == f"A\npw /data/x {real}/x /data\n"
     assert "pw" not in " ".join(run["words"])
     assert "HOME=/data" in run["words"]
     assert f"{real}:/data:ro" in run["words"]
@@ -97,32 +103,32 @@ async def test_volumes_and_environment_are_the_containers_own(
 async def test_termination_asks_and_then_kills_the_container(
     api: NodeApi, tmp_path: Path, podman: StandIn
 ) -> None:
-    stubborn = sh("trap '' TERM; echo up; while true; do sleep 0.05; done")
-    async with node(api, tmp_path, PODMAN):
-        await api.client().create(Pod, pod_body("polite", "sleep", "99"))
-        await api.client().create(Pod, pod_body("stubborn", *stubborn, terminationGracePeriodSeconds=1))
-        await api.phase("polite", "Running")
-        await api.phase("stubborn", "Running")
-        await until(lambda: len(podman.containers("pid")) == 2)
+    stubborn = shell_command("trap '' TERM; echo up; while true; do sleep 0.05; done")
+    async with running_node(api, tmp_path, PODMAN):
+        await api.client().create(Pod, command_pod("polite", "sleep", "99"))
+        await api.client().create(Pod, command_pod("stubborn", *stubborn, terminationGracePeriodSeconds=1))
+        await api.wait_phase("polite", "Running")
+        await api.wait_phase("stubborn", "Running")
+        await wait_until(lambda: len(podman.containers("pid")) == 2)
         pids = [int(file.read_text()) for file in podman.containers("pid")]
-        await api.client().delete(Pod, key("polite"))
-        await api.client().delete(Pod, key("stubborn"))
-        await api.gone("polite")
-        await api.gone("stubborn")
+        await api.client().delete(Pod, default_key("polite"))
+        await api.client().delete(Pod, default_key("stubborn"))
+        await api.wait_deleted("polite")
+        await api.wait_deleted("stubborn")
     assert not any(map(psutil.pid_exists, pids))
     assert len(podman.containers("removed")) == 2
 
 
 async def test_too_much_memory_is_told_as_such(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
-    script = sh("touch $STANDIN/gangline-$GANGLINE_CONTAINER/oom; exit 137")
+    script = shell_command("touch $STANDIN/gangline-$GANGLINE_CONTAINER/oom; exit 137")
     container = {
         "resources": {"limits": {"memory": "64Mi", "cpu": "500m"}},
         "env": [{"name": "STANDIN", "value": str(podman.folder)}],
     }
-    async with node(api, tmp_path, PODMAN):
-        await api.client().create(Pod, pod_body("p", *script, container=container))
-        status = await api.phase("p", "Failed")
-    ended = main(status)["state"]["terminated"]
+    async with running_node(api, tmp_path, PODMAN):
+        await api.client().create(Pod, command_pod("p", *script, container=container))
+        status = await api.wait_phase("p", "Failed")
+    ended = main_container_status(status)["state"]["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
     words = podman.runs()[0]["words"]
     assert words[words.index("--memory") + 1] == str(64 * 2**20)
@@ -132,34 +138,34 @@ async def test_too_much_memory_is_told_as_such(api: NodeApi, tmp_path: Path, pod
 async def test_an_image_that_cannot_be_had_is_waited_for(
     api: NodeApi, tmp_path: Path, podman: StandIn
 ) -> None:
-    async with node(api, tmp_path, PODMAN):
-        await api.client().create(Pod, pod_body("p", "true", container={"image": "missing"}))
-        await api.until(lambda: "ErrImagePull" in str(api.pod("p").get("status")))
-        waiting = main(api.pod("p")["status"])["state"]["waiting"]
+    async with running_node(api, tmp_path, PODMAN):
+        await api.client().create(Pod, command_pod("p", "true", container={"image": "missing"}))
+        await api.wait_until(lambda: "ErrImagePull" in str(api.stored_pod("p").get("status")))
+        waiting = main_container_status(api.stored_pod("p")["status"])["state"]["waiting"]
         assert waiting["message"] == 'pulling image "missing": Error: unauthorized'
         (podman.folder / "images").mkdir()
         (podman.folder / "images" / "missing").touch()
-        await api.phase("p", "Succeeded")
+        await api.wait_phase("p", "Succeeded")
 
 
-async def exec_in(running: Node, uid: str, *command: str) -> tuple[int, bytes]:
-    target = running.targets(uid)["main"]
-    async with executing(target, command, SystemClock(), stdin=False, tty=False) as started:
+async def exec_in(running: LocalKubelet, uid: str, *command: str) -> tuple[int, bytes]:
+    target = running.container_targets(uid)["main"]
+    async with exec_command(target, command, SystemClock(), stdin=False, tty=False) as started:
         out = b""
         while data := await started.read(1):
             out += data
-        return await started.ended(), out
+        return await started.wait(), out
 
 
 async def test_commands_and_probes_run_in_the_container(
     api: NodeApi, tmp_path: Path, podman: StandIn
 ) -> None:
     probe = {"exec": {"command": ["sh", "-c", "[ $IMAGE = none ]"]}, "periodSeconds": 1}
-    async with node(api, tmp_path, PODMAN) as running:
-        await api.client().create(Pod, pod_body("p", "sleep", "99", container={"readinessProbe": probe}))
-        await api.phase("p", "Running")
-        await api.until(lambda: main(api.pod("p")["status"])["ready"])
-        uid = api.pod("p")["metadata"]["uid"]
+    async with running_node(api, tmp_path, PODMAN) as running:
+        await api.client().create(Pod, command_pod("p", "sleep", "99", container={"readinessProbe": probe}))
+        await api.wait_phase("p", "Running")
+        await api.wait_until(lambda: main_container_status(api.stored_pod("p")["status"])["ready"])
+        uid = api.stored_pod("p")["metadata"]["uid"]
         assert await exec_in(running, uid, "sh", "-c", "echo in $IMAGE; exit 4") == (4, b"in none\n")
 
 
@@ -167,14 +173,14 @@ async def test_a_container_outlives_the_node_and_is_adopted(
     api: NodeApi, tmp_path: Path, podman: StandIn
 ) -> None:
     staying = NodeSettings(runtime="podman", leave_running=True)
-    script = sh(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; exit 6")
-    async with node(api, tmp_path, staying):
-        await api.client().create(Pod, pod_body("p", *script))
-        await api.phase("p", "Running")
-    async with node(api, tmp_path, staying):
+    script = shell_command(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; exit 6")
+    async with running_node(api, tmp_path, staying):
+        await api.client().create(Pod, command_pod("p", *script))
+        await api.wait_phase("p", "Running")
+    async with running_node(api, tmp_path, staying):
         await asyncio.to_thread((tmp_path / "go").touch)
-        status = await api.phase("p", "Failed")
-    assert main(status)["state"]["terminated"]["exitCode"] == 6
+        status = await api.wait_phase("p", "Failed")
+    assert main_container_status(status)["state"]["terminated"]["exitCode"] == 6
     assert len(podman.runs()) == 1
 
 
@@ -183,4 +189,4 @@ def test_a_program_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(
         InputError, match="--runtime podman: no such program; install podman, or leave the option out"
     ):
-        settings(runtime="podman")
+        node_settings(runtime="podman")

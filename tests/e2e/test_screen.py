@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.terminal import Terminal
+from support.terminal import PtyTerminal
 
 ROOT = Path(__file__).parents[2]
 GANGLINE = [sys.executable, "-m", "gangline"]
@@ -36,22 +36,22 @@ def job(folder: Path, program: str) -> Path:
 
 
 def test_the_demo_heals_before_the_viewers_eyes(tmp_path: Path) -> None:
-    with Terminal([*GANGLINE, "demo", "--pace", "0.01"], cwd=tmp_path) as terminal:
+    with PtyTerminal([*GANGLINE, "demo", "--pace", "0.01"], cwd=tmp_path) as terminal:
         # The state of the job comes by another way than that of its members, and either may be first.
-        terminal.until(
+        terminal.wait_for(
             lambda seen: (
                 re.search(r"worker-0  ● running +0 restarts .*step +\d+/400 ━*╺━* +\d+ %  loss", seen)
                 and re.search(r"^tfjob/linear  ps 1 · worker 3 +Running  \d\d:\d\d$", seen, re.MULTILINE)
             )
         )
-        terminal.until(
+        terminal.wait_for(
             lambda seen: re.search(r"worker-1  (✖ failed|◐ restart(ing|ed)) .*exit 137 \(SIGKILL\)", seen)
         )
         # For two seconds it is said to be restarted; a quick one is done by then.
-        terminal.until(
+        terminal.wait_for(
             lambda seen: re.search(r"worker-1  (● running|✔ succeeded|○ stopped) +1 restart\b", seen)
         )
-        assert terminal.finish() == 0, terminal.screen.text
+        assert terminal.wait_for_exit() == 0, terminal.screen.text
     screen = terminal.screen.text
     assert re.search(r"✔ Succeeded in .* · 1 restart · loss [\d.]+ → [\d.]+\n", screen)
     # Drawn in place: however often, the block is there once.
@@ -64,8 +64,8 @@ def test_the_demo_heals_before_the_viewers_eyes(tmp_path: Path) -> None:
 
 def test_a_failure_is_told_with_its_last_words(tmp_path: Path) -> None:
     program = "print('reading data')\nraise SystemExit('no such data')\n"
-    with Terminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, program)) as terminal:
-        assert terminal.finish() == 100
+    with PtyTerminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, program)) as terminal:
+        assert terminal.wait_for_exit() == 100
     screen = terminal.screen.text
     assert re.search(r"✖ Failed in \d", screen)
     assert re.search(
@@ -75,9 +75,9 @@ def test_a_failure_is_told_with_its_last_words(tmp_path: Path) -> None:
 
 def test_lines_that_repeat_are_folded(tmp_path: Path) -> None:
     program = "for _ in range(13): print('waiting for data')\nprint('done')\n"
-    with Terminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, program)) as terminal:
-        assert terminal.finish() == 0
-    assert terminal.screen.coloured
+    with PtyTerminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, program)) as terminal:
+        assert terminal.wait_for_exit() == 0
+    assert terminal.screen.has_colour
     for member in ("worker-0", "worker-1"):
         assert terminal.screen.text.count(f"{member}│ waiting for data") == 1
         assert f"{member}│ … repeated 12 times" in terminal.screen.text
@@ -85,12 +85,12 @@ def test_lines_that_repeat_are_folded(tmp_path: Path) -> None:
 
 def test_no_color_is_respected(tmp_path: Path) -> None:
     program = "print('\\033[31mred\\033[0m')\n"
-    with Terminal(
+    with PtyTerminal(
         [*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, program), env={"NO_COLOR": "1"}
     ) as terminal:
-        assert terminal.finish() == 0
+        assert terminal.wait_for_exit() == 0
     assert "worker-0│ red" in terminal.screen.text
-    assert not terminal.screen.coloured
+    assert not terminal.screen.has_colour
 
 
 def test_a_dumb_terminal_gets_plain_lines_and_no_orders_at_all(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_dumb_terminal_gets_plain_lines_and_no_orders_at_all(tmp_path: Path) -
         (("describe", "small"), 0),
         (("why", "small"), 0),
     ):
-        with Terminal([*GANGLINE, *words], cwd=here, env=env) as terminal:
-            assert terminal.finish() == code, terminal.screen.text
+        with PtyTerminal([*GANGLINE, *words], cwd=here, env=env) as terminal:
+            assert terminal.wait_for_exit() == code, terminal.screen.text
         assert b"\x1b" not in terminal.raw, words
         assert b"\r" not in terminal.raw.replace(b"\r\n", b""), words
         if words[0] == "run":
@@ -134,10 +134,10 @@ time.sleep(9999)
 
 
 def test_ctrl_c_stops_everything_and_says_so(tmp_path: Path) -> None:
-    with Terminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, STUBBORN)) as terminal:
-        terminal.until(lambda seen: len(re.findall(r"│ pid \d+", seen)) == 2)
-        terminal.press("\x03")
-        assert terminal.finish() == 130, terminal.screen.text
+    with PtyTerminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, STUBBORN)) as terminal:
+        terminal.wait_for(lambda seen: len(re.findall(r"│ pid \d+", seen)) == 2)
+        terminal.press_keys("\x03")
+        assert terminal.wait_for_exit() == 130, terminal.screen.text
     screen = terminal.screen.text
     assert "stopping worker-0 and worker-1 … (Ctrl-C again kills at once)" in screen
     assert screen.endswith("stopped; no process is left")
@@ -148,12 +148,12 @@ def test_ctrl_c_stops_everything_and_says_so(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_twice_is_as_clean(tmp_path: Path) -> None:
-    with Terminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, STUBBORN)) as terminal:
-        terminal.until(lambda seen: len(re.findall(r"│ pid \d+", seen)) == 2)
-        terminal.press("\x03")
-        terminal.until(lambda seen: "stopping worker-0 and worker-1" in seen)
-        terminal.press("\x03")
-        assert terminal.finish() == 130, terminal.screen.text
+    with PtyTerminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, STUBBORN)) as terminal:
+        terminal.wait_for(lambda seen: len(re.findall(r"│ pid \d+", seen)) == 2)
+        terminal.press_keys("\x03")
+        terminal.wait_for(lambda seen: "stopping worker-0 and worker-1" in seen)
+        terminal.press_keys("\x03")
+        assert terminal.wait_for_exit() == 130, terminal.screen.text
     assert "Traceback" not in terminal.screen.text
     for pid in re.findall(r"│ pid (\d+)", terminal.screen.text):
         assert not Path(f"/proc/{pid}").exists()

@@ -22,7 +22,7 @@ from gangline import (
     jax_job,
     pytorch_job,
 )
-from gangline.sdk.logs import Line
+from gangline.sdk.logs import JobLogLine
 
 pytestmark = pytest.mark.xdist_group("sdk")
 
@@ -82,8 +82,8 @@ def test_a_function_is_trained_and_its_lines_followed(client: TrainingClient) ->
     lines = list(client.follow_logs("function", job_kind="JAXJob"))
     for pod in ("function-worker-0", "function-worker-1"):
         assert [line for line in lines if line.pod == pod] == [
-            Line(pod, "step 0 costs $5"),
-            Line(pod, "step 1 costs $5"),
+            JobLogLine(pod, "step 0 costs $5"),
+            JobLogLine(pod, "step 1 costs $5"),
         ]
 
 

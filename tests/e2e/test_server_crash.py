@@ -17,10 +17,10 @@ from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.credentials import StaticToken
 from gangline.kube.config.tls import TLS, Pem
-from gangline.kube.discovery import version
+from gangline.kube.discovery import server_version
 from gangline.kube.errors import AlreadyExists, KubeError
 from gangline.kube.transport.http import HttpTransport
-from gangline.kube.watch import Change
+from gangline.kube.watch import ObjectChange
 from support.servers.real import free_ports
 
 PLANE = Path(__file__).parents[2] / "bench" / "plane.py"
@@ -57,7 +57,7 @@ class Server:
             return False
         async with HttpTransport(self.connection) as transport:
             try:
-                return bool(await version(Client(transport)))
+                return bool(await server_version(Client(transport)))
             except KubeError:
                 return False
 
@@ -103,7 +103,7 @@ class Load:
                 async with aclosing(client.watch(ConfigMap, where, since=self._since)) as events:
                     async for event in events:
                         self._since = event.resource_version
-                        if isinstance(event, Change):
+                        if isinstance(event, ObjectChange):
                             self.seen.append(int(event.resource_version))
 
     async def until_killed(self, server: Server, acknowledged: int) -> None:
@@ -125,7 +125,7 @@ class Load:
         async with HttpTransport(server.connection) as transport, asyncio.TaskGroup() as group:
             client = Client(transport)
             there = {
-                found.metadata.name: found async for found in client.each(ConfigMap, Selector("default"))
+                found.metadata.name: found async for found in client.iterate(ConfigMap, Selector("default"))
             }
             for name, promised in self.promised.items():
                 assert there[name].metadata.resource_version == promised

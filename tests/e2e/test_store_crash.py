@@ -50,7 +50,7 @@ def kill_while_writing(folder: Path, seed: int, lines: int, seen: Seen) -> None:
 
 
 async def check(folder: Path, seen: Seen) -> None:
-    async with Store(SqliteJournal(folder), store_writer.KEEP) as store:
+    async with Store(SqliteJournal(folder), store_writer.RETENTION) as store:
         assert store.revision >= seen.revision
         there = {
             record.path: (json.loads(record.data)["number"], record.revision)
@@ -70,12 +70,12 @@ async def check(folder: Path, seen: Seen) -> None:
 
 
 def history_leads_to_the_present(store: Store) -> None:
-    state = {record.path: record for record in store.range("", at=store.compacted).records}
-    last = store.compacted
-    with store.watch("", after=store.compacted) as watch:
+    state = {record.path: record for record in store.range("", at=store.compacted_revision).records}
+    last = store.compacted_revision
+    with store.watch("", after=store.compacted_revision) as watch:
         for event in (event for batch in watch._batches for event in batch):
             assert event.revision > last
-            assert event.before == state.pop(event.path, None)
+            assert event.previous == state.pop(event.path, None)
             last = event.revision
             if not event.deleted:
                 state[event.path] = event.record

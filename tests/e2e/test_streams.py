@@ -15,15 +15,15 @@ import pytest
 
 from gangline.api.core import Pod
 from gangline.api.meta import JSON, Key
-from gangline.api.scheme import CORE
+from gangline.api.scheme import CORE_SCHEME
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, BadRequest, NotFound, StreamBroken
-from gangline.kube.paths import item
-from gangline.kube.pods import PODS, Pods
-from gangline.kube.streams import V4, Channel, Completed, ExecSession
+from gangline.kube.paths import object_path
+from gangline.kube.pods import PODS, PodSubresources
+from gangline.kube.streams import CHANNEL_V4, Channel, ExecResult, ExecSession
 from gangline.kube.transport.api import Request
-from gangline.kube.watch import Change
+from gangline.kube.watch import ObjectChange
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
 from gangline.local.plane import PlaneSettings
 from support.servers.real import find_assets
@@ -37,7 +37,7 @@ async def cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIter
     # With TLS: kubectl sends no token without.
     plane = PlaneSettings(certificates=tmp_path / "certificates", token=TOKEN)
     settings = LocalSettings(folder=tmp_path, logs=tmp_path / "state", plane=plane)
-    async with local_cluster(settings, CORE, SystemClock()) as running:
+    async with local_cluster(settings, CORE_SCHEME, SystemClock()) as running:
         yield running
     assert not [each for each in caplog.get_records("call") if each.levelno >= logging.ERROR]
 
@@ -48,8 +48,8 @@ def client(cluster: LocalCluster) -> Client:
 
 
 @pytest.fixture
-def pods(client: Client) -> Pods:
-    return Pods(client)
+def pods(client: Client) -> PodSubresources:
+    return PodSubresources(client)
 
 
 def sh(script: str, name: str = "main", **more: object) -> JSON:
@@ -89,7 +89,7 @@ async def newest(client: Client) -> AsyncGenerator[Pod, None]:
         yield pod
     async with aclosing(client.watch(Pod, since=listed.metadata.resource_version)) as events:
         async for event in events:
-            if isinstance(event, Change):
+            if isinstance(event, ObjectChange):
                 yield event.object
 
 
@@ -99,7 +99,7 @@ async def sleeper(client: Client, name: str = "p", before: str = "") -> Key:
     return key
 
 
-async def text(pods: Pods, key: Key, **options: object) -> list[str]:
+async def text(pods: PodSubresources, key: Key, **options: object) -> list[str]:
     found = pods.logs(key, **options)  # type: ignore[arg-type]
     async with asyncio.timeout(WAIT):
         return [line.decode() async for line in found]
@@ -108,7 +108,7 @@ async def text(pods: Pods, key: Key, **options: object) -> list[str]:
 # Logs
 
 
-async def test_log_has_its_options(client: Client, pods: Pods) -> None:
+async def test_log_has_its_options(client: Client, pods: PodSubresources) -> None:
     key = await created(client, "p", sh("echo one; echo two >&2; echo three"))
     await until(client, key, "Succeeded")
     assert sorted(await text(pods, key)) == ["one", "three", "two"]
@@ -123,7 +123,7 @@ async def test_log_has_its_options(client: Client, pods: Pods) -> None:
 
 
 async def test_followed_log_begins_at_once_and_goes_on_until_the_end(
-    client: Client, pods: Pods, tmp_path: Path
+    client: Client, pods: PodSubresources, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -138,7 +138,7 @@ async def test_followed_log_begins_at_once_and_goes_on_until_the_end(
     assert lines == ["first", "middle", "last"]
 
 
-async def test_log_of_the_run_before(client: Client, pods: Pods, tmp_path: Path) -> None:
+async def test_log_of_the_run_before(client: Client, pods: PodSubresources, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     again = f"if [ -e {mark} ]; then echo second; exec sleep 1000; fi; touch {mark}; echo first; exit 1"
     key = await created(client, "p", sh(again), restart="Always")
@@ -148,7 +148,7 @@ async def test_log_of_the_run_before(client: Client, pods: Pods, tmp_path: Path)
         assert await anext(lines) == b"second"
 
 
-async def test_container_must_be_named_when_there_are_two(client: Client, pods: Pods) -> None:
+async def test_container_must_be_named_when_there_are_two(client: Client, pods: PodSubresources) -> None:
     key = await created(client, "p", sh("echo from a", "a"), sh("echo from b", "b"))
     await until(client, key, "Succeeded")
     assert await text(pods, key, container="b") == ["from b"]
@@ -162,7 +162,7 @@ async def test_container_must_be_named_when_there_are_two(client: Client, pods: 
         await text(pods, key, container="a", previous=True)
 
 
-async def test_log_of_what_has_not_started_is_refused(client: Client, pods: Pods) -> None:
+async def test_log_of_what_has_not_started_is_refused(client: Client, pods: PodSubresources) -> None:
     needs = {"name": "X", "valueFrom": {"configMapKeyRef": {"name": "missing", "key": "x"}}}
     key = await created(client, "p", sh("true", env=[needs]))
     waiting = 'container "main" in pod "p" is waiting to start: CreateContainerConfigError'
@@ -203,12 +203,14 @@ async def test_bad_options_are_refused_as_the_real_server_does(
 ) -> None:
     pairs = tuple((name, value) for name, _, value in (each.partition("=") for each in query.split("&")))
     with pytest.raises(ApiError) as refused:
-        await client.call(Request("GET", item(PODS, Key("default", "p"), "log"), pairs))
+        await client.call(Request("GET", object_path(PODS, Key("default", "p"), "log"), pairs))
     assert refused.value.status.code == code
     assert message in str(refused.value)
 
 
-async def test_reader_that_leaves_a_silent_log_leaves_nothing_behind(client: Client, pods: Pods) -> None:
+async def test_reader_that_leaves_a_silent_log_leaves_nothing_behind(
+    client: Client, pods: PodSubresources
+) -> None:
     # Other tests of this process may have servers whose logs are open.
     others = open_logs()
     key = await sleeper(client, before="echo hello;")
@@ -228,20 +230,22 @@ def open_logs() -> set[str]:
 # Commands
 
 
-async def run(pods: Pods, key: Key, *command: str, stdin: bytes | None = None) -> Completed:
+async def run(pods: PodSubresources, key: Key, *command: str, stdin: bytes | None = None) -> ExecResult:
     async with asyncio.timeout(WAIT):
         return await pods.run(key, command, stdin=stdin)
 
 
-async def test_command_gives_its_streams_and_its_exit_code(client: Client, pods: Pods) -> None:
+async def test_command_gives_its_streams_and_its_exit_code(client: Client, pods: PodSubresources) -> None:
     key = await sleeper(client)
     done = await run(pods, key, "sh", "-c", "echo out; echo err >&2; exit 3")
-    assert done == Completed(3, b"out\n", b"err\n")
-    assert await run(pods, key, "true") == Completed(0)
+    assert done == ExecResult(3, b"out\n", b"err\n")
+    assert await run(pods, key, "true") == ExecResult(0)
     assert (await run(pods, key, "sh", "-c", "kill -9 $$")).exit_code == 137
 
 
-async def test_command_runs_where_the_container_does(client: Client, pods: Pods, tmp_path: Path) -> None:
+async def test_command_runs_where_the_container_does(
+    client: Client, pods: PodSubresources, tmp_path: Path
+) -> None:
     (tmp_path / "data.txt").write_text("found")
     container = sh(
         "exec sleep 1000",
@@ -264,11 +268,11 @@ async def test_command_runs_where_the_container_does(client: Client, pods: Pods,
     assert done.stdout.decode().split() == ["blue", str(tmp_path), "found"]
 
 
-async def test_input_reaches_the_command_to_its_end(client: Client, pods: Pods) -> None:
+async def test_input_reaches_the_command_to_its_end(client: Client, pods: PodSubresources) -> None:
     key = await sleeper(client)
     much = b"0123456789abcdef" * 100_000
-    assert await run(pods, key, "cat", stdin=much) == Completed(0, much)
-    assert await run(pods, key, "wc", "-c", stdin=b"") == Completed(0, b"0\n")
+    assert await run(pods, key, "cat", stdin=much) == ExecResult(0, much)
+    assert await run(pods, key, "wc", "-c", stdin=b"") == ExecResult(0, b"0\n")
     assert (await run(pods, key, "true", stdin=b"not read")).exit_code == 0
 
 
@@ -276,15 +280,15 @@ async def test_older_protocol_does_all_but_close_the_input(client: Client) -> No
     key = await sleeper(client)
     query = (("command", "sh"), ("command", "-c"), ("command", "read x; echo got $x; exit 4"))
     flags = (("stdin", "true"), ("stdout", "true"), ("stderr", "true"))
-    request = Request("GET", item(PODS, key, "exec"), (*query, *flags))
-    async with client.frames(request, (V4,)) as frames, asyncio.timeout(WAIT):
+    request = Request("GET", object_path(PODS, key, "exec"), (*query, *flags))
+    async with client.frames(request, (CHANNEL_V4,)) as frames, asyncio.timeout(WAIT):
         session = ExecSession(frames)
         await session.write(b"it\n")
         said = [data async for _, data in session]
     assert (b"".join(said), session.exit_code) == (b"got it\n", 4)
 
 
-async def test_terminal_is_one_and_has_a_size(client: Client, pods: Pods) -> None:
+async def test_terminal_is_one_and_has_a_size(client: Client, pods: PodSubresources) -> None:
     key = await sleeper(client)
     script = "read x; stty size; test -t 0 && test -t 2 && echo terminal >&2; exit 5"
     async with (
@@ -299,17 +303,19 @@ async def test_terminal_is_one_and_has_a_size(client: Client, pods: Pods) -> Non
     assert session.exit_code == 5
 
 
-async def test_command_that_cannot_be_run_says_why(client: Client, pods: Pods, tmp_path: Path) -> None:
+async def test_command_that_cannot_be_run_says_why(
+    client: Client, pods: PodSubresources, tmp_path: Path
+) -> None:
     key = await sleeper(client)
     done = await run(pods, key, "no-such-program")
-    assert done == Completed(127, b"", b'exec: "no-such-program": executable file not found in $PATH\n')
+    assert done == ExecResult(127, b"", b'exec: "no-such-program": executable file not found in $PATH\n')
     plain = tmp_path / "plain"
     plain.write_text("not a program")
     done = await run(pods, key, str(plain))
     assert (done.exit_code, done.stderr.decode()) == (126, f'exec: "{plain}": Permission denied\n')
 
 
-async def test_command_in_a_pod_that_is_over_is_refused(client: Client, pods: Pods) -> None:
+async def test_command_in_a_pod_that_is_over_is_refused(client: Client, pods: PodSubresources) -> None:
     key = await created(client, "p", sh("true"))
     await until(client, key, "Succeeded")
     with pytest.raises(ApiError, match=r'unable to upgrade connection: container not found \("main"\)'):
@@ -318,7 +324,9 @@ async def test_command_in_a_pod_that_is_over_is_refused(client: Client, pods: Po
         await run(pods, Key("default", "q"), "true")
 
 
-async def test_command_that_leaves_something_in_the_background_ends(client: Client, pods: Pods) -> None:
+async def test_command_that_leaves_something_in_the_background_ends(
+    client: Client, pods: PodSubresources
+) -> None:
     key = await sleeper(client)
     done = await run(pods, key, "sh", "-c", "sleep 1000 & echo $!")
     child = psutil.Process(int(done.stdout))
@@ -328,7 +336,7 @@ async def test_command_that_leaves_something_in_the_background_ends(client: Clie
     assert await asyncio.to_thread(child.wait, WAIT) is None
 
 
-async def test_command_is_killed_when_the_client_leaves(client: Client, pods: Pods) -> None:
+async def test_command_is_killed_when_the_client_leaves(client: Client, pods: PodSubresources) -> None:
     key = await sleeper(client)
     async with asyncio.timeout(WAIT), pods.exec(key, ["sh", "-c", "echo $$; exec sleep 1000"]) as session:
         _, data = await anext(session)
@@ -341,13 +349,13 @@ async def test_request_that_is_no_websocket_is_refused(client: Client) -> None:
     key = await sleeper(client)
     query = (("command", "true"), ("stdout", "true"))
     with pytest.raises(BadRequest, match="Upgrade request required"):
-        await client.call(Request("POST", item(PODS, key, "exec"), query))
+        await client.call(Request("POST", object_path(PODS, key, "exec"), query))
 
 
 # Ports
 
 
-async def test_port_is_forwarded_both_ways(client: Client, pods: Pods, tmp_path: Path) -> None:
+async def test_port_is_forwarded_both_ways(client: Client, pods: PodSubresources, tmp_path: Path) -> None:
     script = (
         "import pathlib, socket\n"
         "server = socket.create_server(('127.0.0.1', 0))\n"
@@ -367,7 +375,7 @@ async def test_port_is_forwarded_both_ways(client: Client, pods: Pods, tmp_path:
         assert await forwarded.read() == b""
 
 
-async def test_port_where_nobody_listens_breaks_the_stream(client: Client, pods: Pods) -> None:
+async def test_port_where_nobody_listens_breaks_the_stream(client: Client, pods: PodSubresources) -> None:
     key = await sleeper(client)
     async with asyncio.timeout(WAIT), pods.port_forward(key, 1) as forwarded:
         with pytest.raises(StreamBroken, match="error forwarding port 1"):
@@ -477,7 +485,7 @@ async def test_kubectl_attaches_to_what_is_printed_from_now_on(
     script = f"echo early; until [ -e {end} ]; do echo tick; sleep 0.05; done; echo last >&2; exit 6"
     key = await created(client, "p", sh(script))
     await until(client, key, "Running")
-    async with aclosing(Pods(client).logs(key, follow=True)) as lines, asyncio.timeout(WAIT):
+    async with aclosing(PodSubresources(client).logs(key, follow=True)) as lines, asyncio.timeout(WAIT):
         assert await anext(lines) == b"early"
     process = await kubectl.started("attach", "p")
     assert process.stdout is not None

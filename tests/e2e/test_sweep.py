@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from support.terminal import Terminal
+from support.terminal import PtyTerminal
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "sweep.md").read_text()
@@ -118,15 +118,15 @@ def test_on_a_terminal_the_board_fills_and_an_interrupt_keeps_what_was_done(fold
     state = folder / "tmp"
     state.mkdir()
     command = [sys.executable, "-m", "gangline", *sweep("a,long,b")]
-    with Terminal(command, cwd=folder, env={"TMPDIR": str(state)}) as terminal:
-        terminal.until(
+    with PtyTerminal(command, cwd=folder, env={"TMPDIR": str(state)}) as terminal:
+        terminal.wait_for(
             lambda text: (
                 re.search(r"1 +1 +a +1 +Succeeded[^\n]*\n- +2 +long +1 +Running 50%", text)
                 and "1 of 3 trials done · 1 running · highest together" in text
             )
         )
-        terminal.press("\x03")
-        assert terminal.finish() == 130
+        terminal.press_keys("\x03")
+        assert terminal.wait_for_exit() == 130
     text = terminal.screen.text
     assert "Traceback" not in text
     assert re.search(r"^RANK +TRIAL +x", text, re.MULTILINE)

@@ -15,15 +15,15 @@ import psutil
 import pytest
 
 from gangline.cli.main import run
-from support.cluster.clients import Kubectl, LocalPlane, gangline
+from support.cluster.clients import DetachedPlane, Kubectl, run_gangline
 from support.servers.real import free_ports
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetachedPlane]:
     """One for all who leave it running, or start it again: nobody is given its port by chance meanwhile."""
-    found = LocalPlane(tmp_path_factory.mktemp("up") / "plane")
-    done = gangline("up", "--detach", "--dir", found.folder, "--port", str(free_ports(1)[0]))
+    found = DetachedPlane(tmp_path_factory.mktemp("up") / "plane")
+    done = run_gangline("up", "--detach", "--dir", found.folder, "--port", str(free_ports(1)[0]))
     assert done.returncode == 0, done.stderr
     yield found
     found.down()
@@ -39,22 +39,22 @@ def processes_with(argument: str) -> list[int]:
     return [each.info["pid"] for each in found if argument in (each.info["cmdline"] or ())]
 
 
-def test_only_the_owner_can_read_what_a_plane_keeps(plane: LocalPlane) -> None:
+def test_only_the_owner_can_read_what_a_plane_keeps(plane: DetachedPlane) -> None:
     assert stat.S_IMODE(plane.folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(plane.kubeconfig.stat().st_mode) == 0o600
     kept = {name: mode for name, mode in modes(plane.folder).items() if mode & 0o077}
     assert {name for name in kept if "key" in name or "token" in name or "state" in name} == set()
 
 
-def test_a_second_plane_in_the_same_folder_is_refused_in_one_line(plane: LocalPlane) -> None:
-    second = gangline("up", "--dir", plane.folder)
+def test_a_second_plane_in_the_same_folder_is_refused_in_one_line(plane: DetachedPlane) -> None:
+    second = run_gangline("up", "--dir", plane.folder)
     assert second.returncode == 1
     assert second.stdout == ""
     told = f"error: {plane.folder}: a plane is running already (process {plane.pid}); stop it with gangline down\n"
     assert second.stderr == told
 
 
-def test_state_port_and_token_survive_down_and_up(plane: LocalPlane) -> None:
+def test_state_port_and_token_survive_down_and_up(plane: DetachedPlane) -> None:
     kubectl = Kubectl(plane)
     kubectl("create", "configmap", "kept", "--from-literal=a=b")
     before, config = kubectl.get("configmap", "kept"), plane.kubeconfig.read_text()
@@ -66,25 +66,25 @@ def test_state_port_and_token_survive_down_and_up(plane: LocalPlane) -> None:
 
 
 def test_down_without_a_plane_is_fine(tmp_path: Path) -> None:
-    done = gangline("down", "--dir", tmp_path)
+    done = run_gangline("down", "--dir", tmp_path)
     assert done.returncode == 0
     assert done.stderr == f"no plane is running in {tmp_path}\n"
 
 
-def test_a_plane_that_was_killed_starts_again_with_all_it_had(plane: LocalPlane) -> None:
+def test_a_plane_that_was_killed_starts_again_with_all_it_had(plane: DetachedPlane) -> None:
     kubectl = Kubectl(plane)
     kubectl("create", "configmap", "outlives", "--from-literal=a=b")
     first = psutil.Process(plane.pid)
     os.kill(first.pid, signal.SIGKILL)
     first.wait(60)
-    assert gangline("down", "--dir", plane.folder).stderr.startswith("no plane is running")
+    assert run_gangline("down", "--dir", plane.folder).stderr.startswith("no plane is running")
     plane.up()
     assert kubectl.get("configmap", "outlives")["data"] == {"a": "b"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_plane_and_every_pod(tmp_path: Path, number: signal.Signals) -> None:
-    plane, mark = LocalPlane(tmp_path / "plane"), f"--mark-{os.getpid()}-{number}"
+    plane, mark = DetachedPlane(tmp_path / "plane"), f"--mark-{os.getpid()}-{number}"
     command = [sys.executable, "-m", "gangline", "up", "--dir", str(plane.folder)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -104,15 +104,15 @@ def test_a_signal_ends_the_plane_and_every_pod(tmp_path: Path, number: signal.Si
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = gangline("up", "--dir", tmp_path / "file" / "plane")
+    done = run_gangline("up", "--dir", tmp_path / "file" / "plane")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "cannot be used" in done.stderr
 
 
-def test_a_port_that_is_taken_is_one_line(plane: LocalPlane, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_one_line(plane: DetachedPlane, tmp_path: Path) -> None:
     port = (plane.folder / "port").read_text()
-    done = gangline("up", "--dir", tmp_path / "other", "--port", port)
+    done = run_gangline("up", "--dir", tmp_path / "other", "--port", port)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert port in done.stderr
@@ -121,7 +121,7 @@ def test_a_port_that_is_taken_is_one_line(plane: LocalPlane, tmp_path: Path) -> 
 # Where it listens
 
 
-def reached(address: str, plane: LocalPlane) -> int:
+def reached(address: str, plane: DetachedPlane) -> int:
     """The status of an answer from there, over TLS that is checked against the plane's CA."""
     port = int((plane.folder / "port").read_text())
     trusted = ssl.create_default_context(cafile=str(plane.folder / "certificates" / "ca.crt"))
@@ -139,10 +139,10 @@ def addresses_of_this_machine() -> list[str]:
 
 
 def test_a_plane_listens_everywhere_when_told_and_says_what_that_means(tmp_path: Path) -> None:
-    plane = LocalPlane(tmp_path / "plane")
+    plane = DetachedPlane(tmp_path / "plane")
     plane.up()
     plane.down()  # its certificate knew loopback only
-    done = gangline("up", "--detach", "--dir", plane.folder, "--bind", "0.0.0.0")
+    done = run_gangline("up", "--detach", "--dir", plane.folder, "--bind", "0.0.0.0")
     try:
         assert done.returncode == 0, done.stderr
         assert done.stderr.startswith("warning: the API server listens on 0.0.0.0: whoever reaches it")
@@ -153,8 +153,8 @@ def test_a_plane_listens_everywhere_when_told_and_says_what_that_means(tmp_path:
 
 
 def test_an_address_of_loopback_needs_no_warning(tmp_path: Path) -> None:
-    plane = LocalPlane(tmp_path / "plane")
-    done = gangline("up", "--detach", "--dir", plane.folder, "--bind", "127.0.0.2")
+    plane = DetachedPlane(tmp_path / "plane")
+    done = run_gangline("up", "--detach", "--dir", plane.folder, "--bind", "127.0.0.2")
     try:
         assert done.returncode == 0, done.stderr
         assert "warning" not in done.stderr
@@ -179,7 +179,7 @@ def test_an_address_of_loopback_needs_no_warning(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options_are_one_line(tmp_path: Path, options: tuple[str, ...], told: str | None) -> None:
-    done = gangline("up", "--dir", tmp_path / "plane", *options)
+    done = run_gangline("up", "--dir", tmp_path / "plane", *options)
     assert done.returncode == 1
     complaint = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("warning")]
     assert len(complaint) == 1
@@ -190,9 +190,9 @@ def test_wrong_options_are_one_line(tmp_path: Path, options: tuple[str, ...], to
 
 
 def test_pods_of_a_plane_have_networks_of_their_own_when_asked(tmp_path: Path) -> None:
-    plane = LocalPlane(tmp_path / "plane")
+    plane = DetachedPlane(tmp_path / "plane")
     kubectl = Kubectl(plane)
-    done = gangline("up", "--detach", "--dir", plane.folder, "--network", "isolated")
+    done = run_gangline("up", "--detach", "--dir", plane.folder, "--network", "isolated")
     if "pods cannot have networks here" in done.stderr:
         assert done.stderr.count("\n") == 1
         pytest.skip(done.stderr.strip())
@@ -216,9 +216,9 @@ def test_pods_of_a_plane_are_containers_when_asked(tmp_path: Path, monkeypatch: 
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("STANDIN", str(state))
-    plane = LocalPlane(tmp_path / "plane")
+    plane = DetachedPlane(tmp_path / "plane")
     kubectl = Kubectl(plane)
-    done = gangline("up", "--detach", "--dir", plane.folder, "--runtime", "podman")
+    done = run_gangline("up", "--detach", "--dir", plane.folder, "--runtime", "podman")
     try:
         assert done.returncode == 0, done.stderr
         kubectl("run", "p", "--image=example", "--command", "--", "sleep", "999")
@@ -230,7 +230,7 @@ def test_pods_of_a_plane_are_containers_when_asked(tmp_path: Path, monkeypatch: 
 
 
 def test_a_run_has_a_plane_of_its_own_unless_it_is_told_to_use_the_one_that_runs(
-    plane: LocalPlane, tmp_path: Path
+    plane: DetachedPlane, tmp_path: Path
 ) -> None:
     env = {**os.environ, "GANGLINE_HOME": str(plane.folder), "HOME": str(tmp_path), "KUBECONFIG": ""}
     (tmp_path / "hello.py").write_text("print('hello')")
@@ -257,7 +257,7 @@ def test_a_job_of_a_plane_that_was_stopped_is_not_said_to_run(
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "plane"))
-    plane = LocalPlane(tmp_path / "plane")
+    plane = DetachedPlane(tmp_path / "plane")
     plane.up()
     try:
         container = {"name": "tensorflow", "image": "none", "command": ["sleep", "600"]}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from support.cluster.clients import Kubectl, LocalPlane
+from support.cluster.clients import DetachedPlane, Kubectl
 
 WAIT = 60.0  # seconds
 
@@ -34,7 +34,7 @@ class Done(NamedTuple):
 class Gangline:
     """The command, with a plane as its server."""
 
-    def __init__(self, plane: LocalPlane, folder: Path) -> None:
+    def __init__(self, plane: DetachedPlane, folder: Path) -> None:
         self.plane, self.folder = plane, folder
 
     def __call__(self, *words: str | Path, stdin: str = "") -> Done:
@@ -98,15 +98,15 @@ BROKEN = "import sys\nprint('about to break')\nsys.exit(3)"
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
-    found = LocalPlane(tmp_path_factory.mktemp("verbs") / "plane")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetachedPlane]:
+    found = DetachedPlane(tmp_path_factory.mktemp("verbs") / "plane")
     found.up()
     yield found
     found.down()
 
 
 @pytest.fixture
-def gang(plane: LocalPlane, tmp_path: Path) -> Gangline:
+def gang(plane: DetachedPlane, tmp_path: Path) -> Gangline:
     return Gangline(plane, tmp_path)
 
 

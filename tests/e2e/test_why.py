@@ -17,29 +17,36 @@ import yaml
 from gangline.api.core import ConfigMap, Pod
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import SystemClock
-from gangline.cli.flags.server_options import Place
-from gangline.cli.jobs.why import metered, screen
+from gangline.cli.flags.server_options import ServerTarget
+from gangline.cli.jobs.why import report_text, with_cpu_usage
 from gangline.kube.client import Client
-from gangline.kube.config.access import Access
+from gangline.kube.config.access import PlaneAccess
 from gangline.local.cluster import LocalCluster, LocalSettings
 from gangline.local.plane import PlaneSettings
 from gangline.node.settings import NodeSettings
-from gangline.operator.wiring import embedded
+from gangline.operator.wiring import embedded_plane
 from gangline.testing.cluster import local_cluster
-from gangline.why.collect import NoSuchJob, collect
+from gangline.why.collect import JobNotFound, collect
 from gangline.why.diagnose import diagnose
-from gangline.why.kinds import BATCH, OWNERS, PODS
-from gangline.why.model.case import Case, Patience
-from gangline.why.model.report import Report
-from gangline.why.rules.no_progress import silent
-from support.cases.why_faults import FAULTS, Fault, faults, healthy, job, private_mounts
+from gangline.why.kinds import BATCH_JOBS, PODS, WORKLOAD_KINDS
+from gangline.why.model.case import DiagnosisTimeouts, JobSnapshot
+from gangline.why.model.report import Diagnosis
+from gangline.why.rules.no_progress import is_silent
+from support.cases.why_faults import (
+    FAULTS_BY_NAME,
+    ProvokedFault,
+    can_mount,
+    fault_job,
+    healthy_jobs,
+    provoked_faults,
+)
 from support.servers.real import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("why")]
 
 DEADLINE = 90.0
 CLOCK = SystemClock()
-PLURALS = {one.resource.kind: one.resource for one in OWNERS if one.facts is not None}
+PLURALS = {one.resource.kind: one.resource for one in WORKLOAD_KINDS if one.job_kind is not None}
 
 
 COMMAND = "import sys; from gangline.cli.jobs.why import why; sys.exit(why.main(sys.argv[1:], standalone_mode=False))"
@@ -59,13 +66,13 @@ class World(msgspec.Struct):
 
     typed: dict[str, Typed] = {}
 
-    reports: dict[str, Report] = {}
-    cases: dict[str, Case] = {}
+    reports: dict[str, Diagnosis] = {}
+    cases: dict[str, JobSnapshot] = {}
 
 
 async def come(
-    client: Client, name: str, until: Callable[[Case], bool], patience: Patience | None = None
-) -> Case:
+    client: Client, name: str, until: Callable[[JobSnapshot], bool], patience: DiagnosisTimeouts | None = None
+) -> JobSnapshot:
     """The case of a job once it has come so far; as it is, after a long wait: the tests say what is wrong with it."""
     case = await collect(client, name, "default", CLOCK, patience)
     with suppress(TimeoutError):
@@ -77,7 +84,7 @@ async def come(
 
 
 async def create(client: Client, body: JSON) -> None:
-    kinds: dict[str, Any] = {**PLURALS, "Pod": PODS, "ConfigMap": ConfigMap, "Job": BATCH}
+    kinds: dict[str, Any] = {**PLURALS, "Pod": PODS, "ConfigMap": ConfigMap, "Job": BATCH_JOBS}
     await client.create(kinds[body["kind"]], body, namespace="default")
 
 
@@ -90,36 +97,36 @@ async def play(folder: Path, world: World) -> None:
         node=NodeSettings(size_period=timedelta(milliseconds=500)),
     )
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        wrong = faults(taken, free_ports(1)[0])
-        well = [(_placed(body, folder), until) for body, until, _ in healthy()]
-        async with embedded(settings, CLOCK) as plane, asyncio.TaskGroup() as group:
+        wrong = provoked_faults(taken, free_ports(1)[0])
+        well = [(_placed(body, folder), until) for body, until, _ in healthy_jobs()]
+        async with embedded_plane(settings, CLOCK) as plane, asyncio.TaskGroup() as group:
             for fault in wrong:
-                for body in fault.before:
+                for body in fault.prerequisites:
                     await create(plane.client, body)
             for body in (*(fault.body for fault in wrong), *(body for body, _ in well)):
                 await create(plane.client, body)
             for name, until in (
-                *((one.name, one.until) for one in wrong),
+                *((one.name, one.is_ready) for one in wrong),
                 *((b["metadata"]["name"], u) for b, u in well),
             ):
                 group.create_task(_look(plane.client, name, until, world))
-            group.create_task(_type(plane.client, Access(plane.url, TOKEN), folder, world))
+            group.create_task(_type(plane.client, PlaneAccess(plane.url, TOKEN), folder, world))
             group.create_task(_hang(plane, folder, world))
             group.create_task(_owned(plane.client, world))
 
 
-async def _look(client: Client, name: str, until: Callable[[Case], bool], world: World) -> None:
+async def _look(client: Client, name: str, until: Callable[[JobSnapshot], bool], world: World) -> None:
     world.cases[name] = await come(client, name, until)
     world.reports[name] = diagnose(world.cases[name])
 
 
-async def _type(client: Client, access: Access, folder: Path, world: World) -> None:
+async def _type(client: Client, access: PlaneAccess, folder: Path, world: World) -> None:
     """The command itself, on a job that failed, one that runs, and one that is not there."""
     file = folder / "kubeconfig"
     file.write_text(yaml.safe_dump(access.kubeconfig()))
     await come(client, "oom", lambda case: case.job.state == "Failed")
     await come(
-        client, "runs", lambda case: case.job.state == "Running" and all(one.up for one in case.replicas)
+        client, "runs", lambda case: case.job.state == "Running" and all(one.is_up for one in case.replicas)
     )
     for words in ("oom", "tfjob/oom -o json", "runs", "nobody", "deployment/oom"):
         process = await asyncio.create_subprocess_exec(
@@ -135,13 +142,13 @@ async def _hang(plane: LocalCluster, folder: Path, world: World) -> None:
     """It says something, then waits for what never comes. Its CPU is measured, as the command does on this machine."""
     code = "import threading; print('waiting', flush=True); threading.Event().wait()"
     busy = "print('working', flush=True)\nwhile True: pass"
-    await create(plane.client, job("hangs", sys.executable, "-S", "-c", code, Worker=2))
-    await create(plane.client, job("works", sys.executable, "-S", "-c", busy))
-    patience = Patience(hung=timedelta(seconds=2))
+    await create(plane.client, fault_job("hangs", sys.executable, "-S", "-c", code, Worker=2))
+    await create(plane.client, fault_job("works", sys.executable, "-S", "-c", busy))
+    patience = DiagnosisTimeouts(hung_after=timedelta(seconds=2))
     for name in ("hangs", "works"):
-        case = await come(plane.client, name, silent, patience)
-        place = Place(plane.connection, "default", folder)
-        world.reports[name] = diagnose(await metered(plane.client, place, case))
+        case = await come(plane.client, name, is_silent, patience)
+        place = ServerTarget(plane.connection, "default", folder)
+        world.reports[name] = diagnose(await with_cpu_usage(plane.client, place, case))
         if name == "hangs":
             world.reports["unmetered"] = diagnose(case)
         else:
@@ -162,7 +169,7 @@ async def _owned(client: Client, world: World) -> None:
         "metadata": {"name": "convert"},
         "spec": {"template": template},
     }
-    made: JSON = await client.create(BATCH, body, namespace="default")
+    made: JSON = await client.create(BATCH_JOBS, body, namespace="default")
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -174,7 +181,7 @@ async def _owned(client: Client, world: World) -> None:
     metadata = {"name": "convert-x7k2p", "labels": labels, "ownerReferences": [owner]}
     await create(client, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, **template})
     status = {"status": {"startTime": "2026-01-01T00:00:00Z", "active": 1}}
-    await client.patch(BATCH, Key("default", "convert"), status, subresource="status")
+    await client.patch(BATCH_JOBS, Key("default", "convert"), status, subresource="status")
     case = await come(
         client,
         "job.batch/convert",
@@ -196,24 +203,26 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return found
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", FAULTS_BY_NAME)
 def test_fault_is_found(world: World, name: str) -> None:
-    fault: Fault = FAULTS[name]
+    fault: ProvokedFault = FAULTS_BY_NAME[name]
     report = world.reports[name]
-    told = screen(report)
+    told = report_text(report)
     assert report.causes, told
     assert report.causes[0].rule == fault.rule, told
-    assert sorted(report.causes[0].replicas) == sorted(fault.who), told
-    for words in fault.says:
+    assert sorted(report.causes[0].replicas) == sorted(fault.replicas), told
+    for words in fault.expected_words:
         assert words in told
     assert report.next, "there is always a next step"
     assert len(report.causes) == 1, told
 
 
-@pytest.mark.parametrize(("name", "note"), [(body["metadata"]["name"], note) for body, _, note in healthy()])
+@pytest.mark.parametrize(
+    ("name", "note"), [(body["metadata"]["name"], note) for body, _, note in healthy_jobs()]
+)
 def test_nothing_is_found_in_a_healthy_job(world: World, name: str, note: str) -> None:
     report = world.reports[name]
-    told = screen(report)
+    told = report_text(report)
     assert report.healthy, told
     assert "Nothing is wrong" in told
     assert note in " ".join(report.notes)
@@ -241,7 +250,7 @@ def test_command_says_one_cause_first_and_exits_0(world: World) -> None:
     typed = world.typed["oom"]
     assert (typed.code, typed.err) == (0, "")
     # The same, and what is to be typed next reaches this server.
-    assert re.sub(r"(?<=kubectl )--kubeconfig \S+ ", "", typed.out) == screen(world.reports["oom"])
+    assert re.sub(r"(?<=kubectl )--kubeconfig \S+ ", "", typed.out) == report_text(world.reports["oom"])
     assert re.search(r"kubectl --kubeconfig \S+ delete tfjob/oom$", typed.out, re.MULTILINE)
     lines = typed.out.splitlines()
     assert lines[0] == "TFJob default/oom is Failed."
@@ -270,8 +279,8 @@ def test_command_exits_3_where_nothing_is_wrong_102_where_nothing_is_and_1_for_b
 
 
 def test_all_faults_could_be_provoked_here() -> None:
-    assert len(FAULTS) >= 25
-    if not private_mounts():
+    assert len(FAULTS_BY_NAME) >= 25
+    if not can_mount():
         pytest.skip("mounts of one's own are not permitted here: disk-full and read-only were not provoked")
 
 
@@ -281,15 +290,15 @@ def test_all_faults_could_be_provoked_here() -> None:
 async def test_job_that_nobody_looks_after_says_whether_it_is_the_spec_or_the_operator() -> None:
     async with local_cluster() as plane:
         await _lenient_definition(plane.client)
-        wrong = job("wrong", "true")
+        wrong = fault_job("wrong", "true")
         wrong["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["name"] = "trainer"
-        for body in (wrong, job("alone", "true")):
+        for body in (wrong, fault_job("alone", "true")):
             await plane.client.create(PLURALS["TFJob"], body, namespace="default")
-        impatient = Patience(notice=timedelta())
+        impatient = DiagnosisTimeouts(unnoticed_after=timedelta())
         invalid = diagnose(await collect(plane.client, "wrong", "default", CLOCK, impatient))
         unattended = diagnose(await collect(plane.client, "tfjob/alone", "default", CLOCK, impatient))
         fresh = diagnose(await collect(plane.client, "alone", "default", CLOCK))
-        with pytest.raises(NoSuchJob, match="job nobody"):
+        with pytest.raises(JobNotFound, match="job nobody"):
             await collect(plane.client, "nobody", "default", CLOCK)
         assert not (await plane.client.list(Pod, Selector(namespace="default"))).items
     assert [cause.rule for cause in invalid.causes] == ["spec-invalid"]

@@ -13,31 +13,31 @@ import pytest
 from gangline.api.core import Namespace, Node
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import SystemClock
-from gangline.cli.jobs.why import screen
+from gangline.cli.jobs.why import report_text
 from gangline.kube.client import Client
-from gangline.kube.config.connection import load
+from gangline.kube.config.connection import load_connection
 from gangline.kube.transport.http import HttpTransport
-from gangline.operator.definitions import define
-from gangline.operator.engine import SCHEME, frameworks
+from gangline.operator.definitions import create_crds
+from gangline.operator.engine import OPERATOR_SCHEME, enabled_frameworks
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wiring import operate
+from gangline.operator.wiring import run_engine
 from gangline.why.collect import collect
 from gangline.why.diagnose import diagnose
-from gangline.why.kinds import OWNERS, PODS, plain
-from gangline.why.model.case import Case, Patience
-from gangline.why.model.report import Report
-from support.cases.why_faults import job
-from support.cluster.operators import LIFTED, running
+from gangline.why.kinds import PODS, WORKLOAD_KINDS, json_resource
+from gangline.why.model.case import DiagnosisTimeouts, JobSnapshot
+from gangline.why.model.report import Diagnosis
+from support.cases.why_faults import fault_job
+from support.cluster.operators import KUBEFLOW_LIFTED, run_operator
 from support.servers.real import RealServer
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("why-real")]
 
 DEADLINE = 90.0
 CLOCK = SystemClock()
-TFJOBS = OWNERS[0].resource
-QUOTAS = plain("", "v1", "ResourceQuota", "resourcequotas")
-LIMITS = plain("", "v1", "LimitRange", "limitranges")
-CLAIMS = plain("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+TFJOBS = WORKLOAD_KINDS[0].resource
+QUOTAS = json_resource("", "v1", "ResourceQuota", "resourcequotas")
+LIMITS = json_resource("", "v1", "LimitRange", "limitranges")
+CLAIMS = json_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 
 
 class Cluster:
@@ -45,7 +45,7 @@ class Cluster:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.reports: dict[str, Report] = {}
+        self.reports: dict[str, Diagnosis] = {}
 
     async def namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
         await self.client.create(Namespace, {"metadata": {"name": name, "labels": labels or {}}})
@@ -53,10 +53,10 @@ class Cluster:
     async def submit(self, namespace: str, body: JSON) -> None:
         await self.client.create(TFJOBS, body, namespace=namespace)
 
-    async def report(self, key: str, until: Callable[[Case], bool]) -> None:
+    async def report(self, key: str, until: Callable[[JobSnapshot], bool]) -> None:
         """Look at namespace/name when it has come so far, and keep the report under the namespace."""
         namespace, _, name = key.partition("/")
-        patience = Patience(notice=timedelta())
+        patience = DiagnosisTimeouts(unnoticed_after=timedelta())
         case = await collect(self.client, name, namespace, CLOCK, patience)
         with suppress(TimeoutError):
             async with asyncio.timeout(DEADLINE):
@@ -70,7 +70,7 @@ class Cluster:
         async with asyncio.timeout(DEADLINE):
             while True:
                 case = await collect(self.client, name, namespace, CLOCK)
-                if len(case.replicas) == case.job.asked:
+                if len(case.replicas) == case.job.desired_total:
                     return [one.pod.metadata.name for one in case.replicas]
                 await asyncio.sleep(0.1)
 
@@ -82,9 +82,9 @@ class Cluster:
 Operators = Callable[[Client], AbstractAsyncContextManager[None]]
 
 
-def refused(case: Case) -> bool:
+def refused(case: JobSnapshot) -> bool:
     """As our status has it, or as events do."""
-    return case.job.condition("Blocked") is not None or any(
+    return case.job.true_condition("Blocked") is not None or any(
         one.reason.startswith("FailedCreate") for one in case.events
     )
 
@@ -130,17 +130,17 @@ async def play(cluster: Cluster) -> None:
     big = {"resources": {"limits": {"memory": "4Gi"}}}
     data = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}
     bodies: dict[str, JSON] = {
-        "strict": job("j", "true"),
-        "quota": job("j", "true"),
-        "limits": job("j", "true", container=big),
-        "priority": job("j", "true", pod={"priorityClassName": "urgent"}),
-        "pulls": job("j", "true", Worker=2),
-        "lost": job("j", "true", pod={"nodeName": "gpu-7"}),
-        "killed": job("j", "true", container=big),
-        "alone": job("j", "true"),
-        "claims": job("j", "true", pod=data),
-        "team": job("j", "true", restart="ExitCode", Worker=2),
-        "well": job("j", "true", Worker=2),
+        "strict": fault_job("j", "true"),
+        "quota": fault_job("j", "true"),
+        "limits": fault_job("j", "true", container=big),
+        "priority": fault_job("j", "true", pod={"priorityClassName": "urgent"}),
+        "pulls": fault_job("j", "true", Worker=2),
+        "lost": fault_job("j", "true", pod={"nodeName": "gpu-7"}),
+        "killed": fault_job("j", "true", container=big),
+        "alone": fault_job("j", "true"),
+        "claims": fault_job("j", "true", pod=data),
+        "team": fault_job("j", "true", restart="ExitCode", Worker=2),
+        "well": fault_job("j", "true", Worker=2),
     }
     for namespace, body in bodies.items():
         await cluster.submit(namespace, body)
@@ -183,10 +183,10 @@ async def _kubelet(cluster: Cluster) -> None:
         await cluster.says("killed", pod, {"phase": "Failed", "containerStatuses": [_container(ended)]})
 
 
-async def play_on(server: RealServer, home: Path, operators: Operators) -> dict[str, Report]:
-    connection = load(kubeconfig=str(server.kubeconfig), environ={}, home=home)
+async def play_on(server: RealServer, home: Path, operators: Operators) -> dict[str, Diagnosis]:
+    connection = load_connection(kubeconfig=str(server.kubeconfig), environ={}, home=home)
     async with HttpTransport(connection) as transport:
-        client = Client(transport, scheme=SCHEME, clock=CLOCK)
+        client = Client(transport, scheme=OPERATOR_SCHEME, clock=CLOCK)
         cluster = Cluster(client)
         async with operators(client):
             await play(cluster)
@@ -196,9 +196,9 @@ async def play_on(server: RealServer, home: Path, operators: Operators) -> dict[
 @asynccontextmanager
 async def ours(client: Client) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
-        await define(client, CLOCK)
+        await create_crds(client, CLOCK)
         running_operator = group.create_task(
-            operate(client, OperatorSettings(), frameworks(OperatorSettings()), CLOCK)
+            run_engine(client, OperatorSettings(), enabled_frameworks(OperatorSettings()), CLOCK)
         )
         yield
         running_operator.cancel()
@@ -210,17 +210,17 @@ async def nobody(client: Client) -> AsyncIterator[None]:
 
 
 @pytest.fixture(scope="module", params=["gangline", "kubeflow"])
-def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
     """The same cluster, run by us and by the operator that we replace, whose status says less."""
     home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("real")
     if request.param == "gangline":
         with RealServer(directory=folder) as server:
             return asyncio.run(play_on(server, home, ours))
-    missing = LIFTED.missing()
+    missing = KUBEFLOW_LIFTED.missing()
     if missing is not None:
         give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
         give_up(missing)
-    with RealServer(directory=folder) as server, running(LIFTED, server, folder / "operator"):
+    with RealServer(directory=folder) as server, run_operator(KUBEFLOW_LIFTED, server, folder / "operator"):
         return asyncio.run(play_on(server, home, nobody))
 
 
@@ -240,13 +240,13 @@ def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     ],
 )
 def test_fault_of_a_cluster_is_found(reports: dict[str, Any], namespace: str, rule: str, words: str) -> None:
-    report: Report = reports[namespace]
-    assert [cause.rule for cause in report.causes] == [rule], screen(report)
+    report: Diagnosis = reports[namespace]
+    assert [cause.rule for cause in report.causes] == [rule], report_text(report)
     assert words in report.cause
     # Whoever is lost has no log to read, and nothing else is missing.
     assert all(line.startswith("log of j-worker-0") for line in report.unread)
 
 
 def test_nothing_is_found_in_a_job_that_runs(reports: dict[str, Any]) -> None:
-    report: Report = reports["well"]
-    assert report.healthy, screen(report)
+    report: Diagnosis = reports["well"]
+    assert report.healthy, report_text(report)

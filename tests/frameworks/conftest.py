@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.frameworks import Frameworks, Jobs
+from support.frameworks import FrameworkEnvironments, JobRunner
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marker and xdist reads the groups
@@ -18,12 +18,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def frameworks() -> Frameworks:
+def frameworks() -> FrameworkEnvironments:
     """Where the frameworks are. Asking for one that is not installed skips the test."""
-    return Frameworks()
+    return FrameworkEnvironments()
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Jobs:
+def jobs(tmp_path: Path) -> JobRunner:
     """Runs jobs, with a mapping of images of this test's own."""
-    return Jobs(tmp_path)
+    return JobRunner(tmp_path)

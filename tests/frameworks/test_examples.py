@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from support.frameworks import Frameworks, Jobs
+from support.frameworks import FrameworkEnvironments, JobRunner
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "frameworks"
 
@@ -38,13 +38,13 @@ MOVED = "  env: {{OPAL_PREFIX: {0}, PMIX_INSTALL_PREFIX: {0}}}\n"
 
 
 @pytest.mark.parametrize("example", TRAININGS, ids=lambda example: f"{example.file}-{example.group}")
-def test_an_example_trains(example: Example, frameworks: Frameworks, jobs: Jobs) -> None:
+def test_an_example_trains(example: Example, frameworks: FrameworkEnvironments, jobs: JobRunner) -> None:
     environment = frameworks.environment(example.group)
     moved = MOVED.format(environment) if example.group == "mpi4" else ""
-    jobs.map(f'"gangline/examples*":\n  environment: {environment}\n{moved}')
+    jobs.map_images(f'"gangline/examples*":\n  environment: {environment}\n{moved}')
     output = jobs.run(EXAMPLES / example.file)
     for member in example.trained:
-        assert re.search(r"^trained: ", output.of(member), re.MULTILINE), f"{member}:\n{output.text}"
+        assert re.search(r"^trained: ", output.member_log(member), re.MULTILINE), f"{member}:\n{output.text}"
     assert re.search(r"job/\S+  Succeeded", output.text), output.text
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from support.frameworks import Frameworks, Jobs
+from support.frameworks import FrameworkEnvironments, JobRunner
 
 HERE = Path(__file__).parent
 LINEAR = HERE.parents[1] / "examples" / "linear.py"
@@ -96,12 +96,12 @@ FILES = [
 
 @pytest.mark.parametrize("stock", FILES, ids=lambda stock: stock.file)
 def test_a_stock_file_runs_with_a_short_mapping(
-    stock: Stock, frameworks: Frameworks, jobs: Jobs, tmp_path: Path
+    stock: Stock, frameworks: FrameworkEnvironments, jobs: JobRunner, tmp_path: Path
 ) -> None:
     shutil.copytree(HERE / "stock", tmp_path, dirs_exist_ok=True)  # a launcher may write logs where it starts
     shutil.copy(LINEAR, tmp_path / "image")
     mapping = dedent(stock.mapping).replace("ENVIRONMENT", str(frameworks.environment(stock.group)))
-    jobs.map(mapping)
+    jobs.map_images(mapping)
     output = jobs.run(tmp_path / stock.file)
     assert re.search(stock.shows, output.text, re.MULTILINE), output.text
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.api.codec.codec import DecodeError, decode, decode_document, documents, encode, to_json
-from gangline.api.codec.errors import Path, render
+from gangline.api.codec.errors import FieldPath, path_text
 from gangline.api.core import ConfigMap, Event, Lease, Node, Pod, Service
 from gangline.api.kubeflow.tfjob import TFJob
 from gangline.api.meta import MicroTime
@@ -137,7 +137,7 @@ POD: dict[str, Any] = {
 }
 
 
-def leaves(value: Any, path: Path = ()) -> list[Path]:
+def leaves(value: Any, path: FieldPath = ()) -> list[FieldPath]:
     if isinstance(value, dict):
         return [leaf for key, item in value.items() for leaf in leaves(item, (*path, key))]
     if isinstance(value, list):
@@ -156,7 +156,7 @@ def wrong_for(value: Any) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def broken_pods(draw: st.DrawFn) -> tuple[dict[str, Any], Path]:
+def broken_pods(draw: st.DrawFn) -> tuple[dict[str, Any], FieldPath]:
     path = draw(st.sampled_from(leaves(POD)))
     body = copy.deepcopy(POD)
     parent: Any = body
@@ -171,22 +171,22 @@ def test_the_pod_itself_is_right() -> None:
 
 
 @given(broken_pods())
-def test_a_broken_leaf_is_named_exactly(broken: tuple[dict[str, Any], Path]) -> None:
+def test_a_broken_leaf_is_named_exactly(broken: tuple[dict[str, Any], FieldPath]) -> None:
     body, path = broken
     with pytest.raises(DecodeError) as caught:
         decode(encode(body), Pod)
-    assert caught.value.path == render(path)
+    assert caught.value.path == path_text(path)
     assert caught.value.expected
 
 
 @given(broken_pods())
-def test_a_broken_leaf_is_named_with_its_line(broken: tuple[dict[str, Any], Path]) -> None:
+def test_a_broken_leaf_is_named_with_its_line(broken: tuple[dict[str, Any], FieldPath]) -> None:
     body, path = broken
     text = yaml.safe_dump(body, sort_keys=False)
     (document,) = documents(text, file="pod.yaml")
     with pytest.raises(DecodeError) as caught:
         decode_document(document, Pod)
-    assert caught.value.path == render(path)
+    assert caught.value.path == path_text(path)
     assert caught.value.line == document.lines[path]
     key = next(step for step in reversed(path) if isinstance(step, str))
     assert key in text.splitlines()[caught.value.line - 1] or isinstance(path[-1], int)

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from gangline.api.meta import JSON
 from gangline.operator import (
     Addresses,
+    ApiStruct,
     Companion,
     Gang,
     JobKind,
+    JobOutcome,
     Member,
-    Outcome,
     PodEdits,
     Port,
     ReplicaSpec,
@@ -29,18 +30,17 @@ from gangline.operator import (
     TeamFramework,
     TrainingJob,
     Verdict,
-    Wire,
     variables,
 )
 from gangline.testing import assert_converges, assert_survives, strategies
 from gangline.testing.converge import Step
 from gangline.testing.happenings import History
-from support.property.job_histories import SITES, histories, manifest, policies
+from support.property.job_histories import SITES, example_count, job_manifest, run_policies
 
 NAMES = ("Boss", "Hand", "Scribe", "Cook")
 
 
-class ToyJobSpec(Wire, frozen=True):
+class ToyJobSpec(ApiStruct, frozen=True):
     toy_specs: dict[str, ReplicaSpec]
     run_policy: RunPolicy = RunPolicy()
 
@@ -102,11 +102,11 @@ class Toy(TeamFramework[ToyJob]):
         counts = gang.counts.get(self._shape.decides)
         size = sum(seat.type == self._shape.decides for seat in gang.seats)
         if counts is None or not size:
-            return Verdict(Outcome.PENDING)
+            return Verdict(JobOutcome.PENDING)
         enough = {"all": size, "one": 1, "half": (size + 1) // 2}[self._shape.rule]
         if counts.succeeded >= enough:
-            return Verdict(Outcome.SUCCEEDED, "enough")
-        return Verdict(Outcome.RUNNING if counts.active else Outcome.PENDING)
+            return Verdict(JobOutcome.SUCCEEDED, "enough")
+        return Verdict(JobOutcome.RUNNING if counts.active else JobOutcome.PENDING)
 
     def tolerates(self, job: ToyJob, kind: str) -> bool:
         return kind in self._shape.tolerated
@@ -135,7 +135,7 @@ class Toys(NamedTuple):
 
     @property
     def body(self) -> JSON:
-        return manifest(self.shape.framework(), self.replicas, self.policy)
+        return job_manifest(self.shape.framework(), self.replicas, self.policy)
 
 
 @st.composite
@@ -165,7 +165,7 @@ def toys(draw: Callable[[Any], Any]) -> Toys:
         most = 1 if kind in shape.single else 3
         entry = {"replicas": draw(st.integers(1, most)), "restartPolicy": draw(restart)}
         replicas[kind] = {name: value for name, value in entry.items() if value is not None}
-    return Toys(shape, replicas, draw(policies()), draw(st.sampled_from(list(SITES))))
+    return Toys(shape, replicas, draw(run_policies()), draw(st.sampled_from(list(SITES))))
 
 
 SETTINGS: dict[str, Any] = {
@@ -175,13 +175,13 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@settings(max_examples=histories(40), **SETTINGS)
+@settings(max_examples=example_count(40), **SETTINGS)
 @given(toys(), strategies.stories())
 def test_a_job_of_any_framework_comes_to_the_same_end(toy: Toys, story: list[Step]) -> None:
     assert_converges(toy.shape.framework(), toy.body, story=story, site=SITES[toy.site])
 
 
-@settings(max_examples=histories(60), **SETTINGS)
+@settings(max_examples=example_count(60), **SETTINGS)
 @given(toys(), strategies.histories())
 def test_what_must_hold_of_a_job_holds_for_any_framework(toy: Toys, history: History) -> None:
     assert_survives(toy.shape.framework(), toy.body, history, site=SITES[toy.site])
@@ -200,6 +200,6 @@ def test_a_rule_that_looks_at_more_than_the_job_is_found_out(rule: str) -> None:
             return Verdict(found.outcome, f"{found.message} {self.asked}")
 
     shape = Shape(types=("Boss",), decides="Boss", rule=rule)
-    job = manifest(Moody(shape), {"Boss": {"replicas": 2}}, {})
+    job = job_manifest(Moody(shape), {"Boss": {"replicas": 2}}, {})
     with pytest.raises(AssertionError, match="the worlds differ"):
         assert_converges(Moody(shape), job)

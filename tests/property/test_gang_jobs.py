@@ -20,16 +20,23 @@ from gangline.api.scheduling import PodGroupState
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.framework import Framework
-from gangline.jobs.gangs.gangline import Gangline
-from gangline.jobs.plan.actions import Change, Create, Delete
-from gangline.jobs.plan.observed import Children, Observed
-from gangline.jobs.plan.plan import plan
+from gangline.jobs.gangs.gangline import GanglineScheduler
+from gangline.jobs.plan.actions import Create, Delete, Patch
+from gangline.jobs.plan.observed import JobChildren, ObservedJob
+from gangline.jobs.plan.plan import reconcile_plan
 from gangline.jobs.pods.addressing import Site
-from gangline.scheduler.gangs.phase import Attempt, MemberFacts, Probed, Vanished, counted, probe
+from gangline.scheduler.gangs.phase import (
+    GangObservation,
+    LostMember,
+    MemberStatus,
+    PlacementAttempt,
+    next_state,
+    podgroup_status,
+)
 from gangline.testing.builders import make_job
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-SITE = Site(gangs=Gangline())
+SITE = Site(gang_scheduler=GanglineScheduler())
 GROUPS = "podgroups.scheduling.gangline.dev"
 FORBIDDEN = {
     ("Pending", "Unschedulable"),
@@ -46,15 +53,15 @@ class World:
         self.now, self.made = START, 0
         self.pods: dict[str, Pod] = {}
         self.group: JSON | None = None
-        self.gone: dict[str, Vanished] = {}
+        self.gone: dict[str, LostMember] = {}
         self.failures = 0
         self.times_stranded = 0
 
     # The operator
 
     def operate(self) -> None:
-        children = Children(pods=tuple(self.pods.values()))
-        seen = Observed.of(
+        children = JobChildren(pods=tuple(self.pods.values()))
+        seen = ObservedJob.of(
             self.framework,
             self.job,
             self.now,
@@ -66,7 +73,7 @@ class World:
         seen = msgspec.structs.replace(
             seen, companions=tuple(each for each in seen.companions if each[0].resource == GROUPS)
         )
-        intent = plan(self.framework, seen)
+        intent = reconcile_plan(self.framework, seen)
         self.job = msgspec.structs.replace(self.job, status=intent.status)
         for stage in intent.stages:
             for action in stage:
@@ -76,7 +83,7 @@ class World:
         match action:
             case Create(resource=resource, body=body) if resource == GROUPS:
                 self.group = {**body, "metadata": {**body["metadata"], "uid": "g"}, "status": {}}
-            case Change(resource=resource, body=body) if resource == GROUPS and self.group is not None:
+            case Patch(resource=resource, body=body) if resource == GROUPS and self.group is not None:
                 self.group = {**self.group, "spec": {**self.group["spec"], **body["spec"]}}
             case Create(resource="pods", body=body):
                 self.made += 1
@@ -103,7 +110,7 @@ class World:
     def remove(self, name: str) -> None:
         pod = self.pods.pop(name)
         facts = self.facts(pod)
-        self.gone[name] = Vanished(name, facts.role, facts.index)
+        self.gone[name] = LostMember(name, facts.role, facts.index)
 
     def fail(self, name: str) -> None:
         pod = self.pods.get(name)
@@ -127,10 +134,10 @@ class World:
 
     # The scheduler
 
-    def facts(self, pod: Pod) -> MemberFacts:
+    def facts(self, pod: Pod) -> MemberStatus:
         labels = pod.metadata.labels
         index = labels.get(REPLICA_INDEX)
-        return MemberFacts(
+        return MemberStatus(
             uid=pod.metadata.uid,
             name=pod.metadata.name,
             role=labels[REPLICA_TYPE],
@@ -155,31 +162,31 @@ class World:
         attempt = None
         if waiting and len(live) >= least:
             free = self.places - held
-            attempt = Attempt(failed=missing > free, message="no room" if missing > free else "")
+            attempt = PlacementAttempt(failed=missing > free, message="no room" if missing > free else "")
             for pod in waiting[: max(free - leaving, 0)] if missing <= free - leaving else []:
                 spec = msgspec.structs.replace(pod.spec, node_name="node")
                 self.pods[pod.metadata.name] = msgspec.structs.replace(pod, spec=spec)
         self.probe(attempt)
 
-    def probe(self, attempt: Attempt | None) -> None:
+    def probe(self, attempt: PlacementAttempt | None) -> None:
         assert self.group is not None
         for _ in range(4):
             status = self.group["status"]
             before = msgspec.convert(status.get("state", {}), PodGroupState)
-            seen = Probed(
+            seen = GangObservation(
                 state=before,
-                least=self.group["spec"]["minMember"],
-                roles=self.group["spec"].get("minTaskMember", {}),
+                min_members=self.group["spec"]["minMember"],
+                min_by_role=self.group["spec"].get("minTaskMember", {}),
                 members=tuple(self.facts(pod) for pod in self.pods.values()),
-                vanished=tuple(self.gone.values()),
-                attempt=attempt,
-                was=status.get("running", 0) + status.get("succeeded", 0),
+                lost_members=tuple(self.gone.values()),
+                last_attempt=attempt,
+                recorded_count=status.get("running", 0) + status.get("succeeded", 0),
                 now=self.now,
             )
-            after = probe(seen)
+            after = next_state(seen)
             assert (before.phase, after.phase) not in FORBIDDEN
             self.times_stranded += after.phase == "Unschedulable" != before.phase
-            self.group = {**self.group, "status": to_json(counted(seen, after))}
+            self.group = {**self.group, "status": to_json(podgroup_status(seen, after))}
             if after.phase == before.phase:
                 break
         assert self.count("Running") <= max(self.places, self.most)

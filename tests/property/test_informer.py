@@ -16,7 +16,14 @@ from gangline.api.meta import Key
 from gangline.kube.errors import Unreachable
 from gangline.runtime.informer import Delta, Informer
 from gangline.testing.clock import FakeClock, settle
-from support.servers.flaky_reader import THINGS, ModelServer, Thing, broken, gone, line
+from support.servers.flaky_reader import (
+    MODEL_THINGS,
+    ModelServer,
+    ModelThing,
+    gone_error,
+    stream_broken,
+    watch_line,
+)
 
 Step = Callable[[ModelServer], object]
 
@@ -27,15 +34,15 @@ deletes = st.builds(lambda name: lambda server: server.delete(name), names)
 
 
 def spoil(server: ModelServer) -> None:
-    server.say(b'{"type": "MODIFIED", "object": {"metada\n')
+    server.send_to_watches(b'{"type": "MODIFIED", "object": {"metada\n')
 
 
 def replay(distance: int) -> Step:
     """The next watch tells what it told before."""
 
     def step(server: ModelServer) -> None:
-        server.rewind = distance
-        server.cut()
+        server.watch_rewind = distance
+        server.end_watches()
 
     return step
 
@@ -44,9 +51,9 @@ def fail_list(pages: int, *, forgotten: bool) -> Step:
     """The next list ends after some pages; a watch that is too old makes that list come."""
 
     def step(server: ModelServer) -> None:
-        server.list_failures.append((pages, gone() if forgotten else Unreachable("lost")))
-        server.watch_failures.append(gone())
-        server.cut(broken())
+        server.list_failures.append((pages, gone_error() if forgotten else Unreachable("lost")))
+        server.watch_failures.append(gone_error())
+        server.end_watches(stream_broken())
 
     return step
 
@@ -55,10 +62,12 @@ faults = st.one_of(
     st.just(ModelServer.bookmark),
     st.just(ModelServer.compact),
     st.just(spoil),
-    st.just(lambda server: server.cut()),
-    st.just(lambda server: server.cut(broken())),
-    st.just(lambda server: server.say(line("ERROR", {"code": 410, "reason": "Expired"}))),
-    st.just(lambda server: server.say(line("ERROR", {"code": 500, "reason": "InternalError"}))),
+    st.just(lambda server: server.end_watches()),
+    st.just(lambda server: server.end_watches(stream_broken())),
+    st.just(lambda server: server.send_to_watches(watch_line("ERROR", {"code": 410, "reason": "Expired"}))),
+    st.just(
+        lambda server: server.send_to_watches(watch_line("ERROR", {"code": 500, "reason": "InternalError"}))
+    ),
     st.builds(replay, st.integers(1, 8)),
     st.builds(fail_list, st.integers(0, 3), forgotten=st.booleans()),
 )
@@ -88,12 +97,12 @@ episodes = st.builds(
 histories = st.lists(episodes, min_size=2, max_size=5)
 
 
-def parity(found: Thing) -> list[object]:
+def parity(found: ModelThing) -> list[object]:
     """None, one or two values, which change with the object."""
     return ["odd"] if found.value % 2 else ["even", found.value] if found.value else []
 
 
-def version(found: Thing) -> int:
+def version(found: ModelThing) -> int:
     return int(found.metadata.resource_version)
 
 
@@ -101,9 +110,9 @@ class Fold:
     """A subscriber that believes only what it is told."""
 
     def __init__(self) -> None:
-        self.world: dict[Key, Thing] = {}
+        self.world: dict[Key, ModelThing] = {}
 
-    def __call__(self, delta: Delta[Thing]) -> None:
+    def __call__(self, delta: Delta[ModelThing]) -> None:
         key = delta.newest.metadata.key
         known = self.world.get(key)
         if delta.after is None:
@@ -132,8 +141,8 @@ async def live(server: ModelServer, clock: FakeClock, episode: Episode) -> None:
 
 async def follow(history: list[Episode], page: int) -> None:
     server, clock, fold = ModelServer(page), FakeClock(), Fold()
-    informer = Informer(server, THINGS, clock=clock, indexes={"parity": parity})
-    with informer.subscribed(fold):
+    informer = Informer(server, MODEL_THINGS, clock=clock, indexes={"parity": parity})
+    with informer.subscribe(fold):
         async with asyncio.TaskGroup() as group:
             task = group.create_task(informer.run())
             for episode in history:
@@ -141,20 +150,20 @@ async def follow(history: list[Episode], page: int) -> None:
             # Enough for every pending failure, with its delay.
             for _ in range(100):
                 await clock.advance(timedelta(minutes=1))
-                if server.watching and not server.list_failures and not server.watch_failures:
+                if server.has_watches and not server.list_failures and not server.watch_failures:
                     break
             await settle(200)
             task.cancel()
     cached = {found.metadata.key: found for found in informer.cache}
-    assert cached == server.readable()
+    assert cached == server.readable_objects()
     assert fold.world == cached
     assert informer.unreadable.keys() == server.objects.keys() - cached.keys()
-    filed: dict[object, list[Thing]] = defaultdict(list)
+    filed: dict[object, list[ModelThing]] = defaultdict(list)
     for found in cached.values():
         for value in parity(found):
             filed[value].append(found)
     for value in ("odd", "even", 1, 2, 3):
-        assert sorted(informer.cache.by("parity", value), key=str) == sorted(filed[value], key=str)
+        assert sorted(informer.cache.by_index("parity", value), key=str) == sorted(filed[value], key=str)
 
 
 @settings(max_examples=300, deadline=None)

@@ -8,23 +8,23 @@ restarts that are counted those that there were.
 
 from hypothesis import HealthCheck, given, settings
 
-from gangline.testing.converge import Step, differences, play, run
+from gangline.testing.converge import Step, differences, play_story, run_blocking
 from gangline.testing.strategies import stories
-from support.property.job_histories import Team, histories, teams
+from support.property.job_histories import GeneratedJob, example_count, generated_jobs
 
 
 @settings(
-    max_examples=histories(250),
+    max_examples=example_count(250),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     report_multiple_bugs=False,
 )
-@given(teams(), stories())
-def test_the_end_is_the_same_whatever_happens_to_the_operator(team: Team, steps: list[Step]) -> None:
+@given(generated_jobs(), stories())
+def test_the_end_is_the_same_whatever_happens_to_the_operator(team: GeneratedJob, steps: list[Step]) -> None:
     async def example() -> None:
-        calm = await play(team.world(), steps, calm=True)
-        rough = await play(team.world(), steps, calm=False)
+        calm = await play_story(team.world(), steps, calm=True)
+        rough = await play_story(team.world(), steps, calm=False)
         for number, (one, other) in enumerate(zip(calm, rough, strict=True)):
             assert not list(differences(one, other)), f"after step {number}"
 
-    run(example)
+    run_blocking(example)

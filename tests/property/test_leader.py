@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gangline.api.meta import JSON, Key
 from gangline.kube.errors import ApiError, Unreachable
-from gangline.runtime.leader import Leader, LeaseSettings, LostLeadership
+from gangline.runtime.leader import LeaderElector, LeaseSettings, LostLeadership
 from gangline.testing.clock import FakeClock
-from support.servers.memory import Call, MemoryServer
+from support.servers.memory import MemoryCall, MemoryServer
 
 LEASE = Key("system", "operator")
 # A candidate that looks often starts counting early, which is what makes it dangerous.
@@ -62,7 +62,7 @@ class Elector:
         self.late: list[Callable[[], JSON]] = []
         self.terms = 0
 
-    async def wire(self, call: Call) -> JSON:
+    async def wire(self, call: MemoryCall) -> JSON:
         match self.weather:
             case "silent":
                 await asyncio.Event().wait()
@@ -103,9 +103,9 @@ class Elector:
         """A process that begins anew after every loss, as a Deployment restarts it."""
         while True:
             client, identity = self.server.client(self.wire), f"{self.name}-{self.terms}"
-            leader = Leader(client, LEASE, identity, self.clock, SETTINGS)
+            leader = LeaderElector(client, LEASE, identity, self.clock, SETTINGS)
             with suppress(LostLeadership):
-                await leader.while_leading(self.work)
+                await leader.run_while_leading(self.work)
 
 
 async def live(spells: list[Spell]) -> int:

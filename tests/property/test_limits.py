@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.runtime.limits import Exponential, MaxOf, RateLimit, TokenBucket
+from gangline.runtime.limits import ExponentialBackoff, MaxOfLimiters, RateLimiter, TokenBucket
 from gangline.testing.clock import FakeClock
 
 delays = st.timedeltas(timedelta.resolution, timedelta(days=365))
@@ -27,7 +27,7 @@ def assert_within_limit(granted: list[float], rate: float, burst: int) -> None:
 @given(delays, delays, st.integers(1, 200))
 def test_exponential_is_monotone_and_capped(one: timedelta, two: timedelta, attempts: int) -> None:
     base, ceiling = sorted((one, two))
-    limiter = Exponential(base, ceiling)
+    limiter = ExponentialBackoff(base, ceiling)
     waits = [limiter.delay("key") for _ in range(attempts)]
     assert waits == sorted(waits)
     assert waits[0] == base
@@ -67,7 +67,7 @@ def test_rate_limit_holds_with_callers_coming_and_giving_up(
 ) -> None:
     async def run() -> list[float]:
         clock = FakeClock()
-        limit = RateLimit(clock, rate=rate, burst=burst)
+        limit = RateLimiter(clock, rate=rate, burst=burst)
         passed: list[float] = []
 
         async def call() -> None:
@@ -96,8 +96,8 @@ def test_max_of_is_the_longest_and_everyone_counts(
     specs: list[tuple[timedelta, str]], asked: list[str]
 ) -> None:
     ceiling = timedelta(days=400)
-    together = MaxOf(*(Exponential(base, ceiling) for base, _ in specs))
-    alone = [Exponential(base, ceiling) for base, _ in specs]
+    together = MaxOfLimiters(*(ExponentialBackoff(base, ceiling) for base, _ in specs))
+    alone = [ExponentialBackoff(base, ceiling) for base, _ in specs]
     for key in asked:
         longest = together.delay(key)
         single = [limiter.delay(key) for limiter in alone]

@@ -9,8 +9,15 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from gangline.api.scheduling import GroupPhase, PodGroupState
-from gangline.scheduler.gangs.phase import Attempt, MemberFacts, Probed, Vanished, counted, probe
+from gangline.api.scheduling import PodGroupPhase, PodGroupState
+from gangline.scheduler.gangs.phase import (
+    GangObservation,
+    LostMember,
+    MemberStatus,
+    PlacementAttempt,
+    next_state,
+    podgroup_status,
+)
 
 START = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 ALLOWED = {
@@ -29,8 +36,8 @@ SEATS = 5
 class World:
     def __init__(self) -> None:
         self.now = START
-        self.pods: dict[int, MemberFacts] = {}
-        self.gone: dict[int, Vanished] = {}
+        self.pods: dict[int, MemberStatus] = {}
+        self.gone: dict[int, LostMember] = {}
         self.made = 0
         self.least = 3
         self.room = True
@@ -41,7 +48,7 @@ class World:
         if what == "make" and pod is None:
             self.made += 1
             self.gone.pop(seat, None)
-            self.pods[seat] = MemberFacts(uid=f"u{self.made}", name=f"w-{seat}", role="w", index=seat)
+            self.pods[seat] = MemberStatus(uid=f"u{self.made}", name=f"w-{seat}", role="w", index=seat)
         elif what == "place" and pod is not None and not pod.node:
             self.change(seat, node=f"n{seat}", scheduled_at=self.now.replace(microsecond=0))
         elif what in ("Running", "Succeeded", "Failed", "Unknown") and pod is not None and pod.node:
@@ -50,7 +57,7 @@ class World:
             self.change(seat, deleting=True)
         elif what == "remove" and pod is not None:
             del self.pods[seat]
-            self.gone[seat] = Vanished(pod.name, "w", seat, pod.phase == "Succeeded")
+            self.gone[seat] = LostMember(pod.name, "w", seat, pod.phase == "Succeeded")
         elif what == "room":
             self.room = not self.room
         elif what == "least":
@@ -64,20 +71,20 @@ class World:
 
     def change(self, seat: int, **facts: object) -> None:
         pod = self.pods[seat]
-        self.pods[seat] = MemberFacts(
+        self.pods[seat] = MemberStatus(
             **{**{name: getattr(pod, name) for name in pod.__struct_fields__}, **facts}
         )
 
-    def seen(self, state: PodGroupState) -> Probed:
+    def seen(self, state: PodGroupState) -> GangObservation:
         waits = any(not pod.node for pod in self.pods.values())
-        attempt = Attempt(not self.room, "" if self.room else "no room") if waits else None
-        return Probed(
+        attempt = PlacementAttempt(not self.room, "" if self.room else "no room") if waits else None
+        return GangObservation(
             state=state,
-            least=self.least,
+            min_members=self.least,
             members=tuple(self.pods.values()),
-            vanished=tuple(self.gone.values()),
-            attempt=attempt,
-            was=self.was,
+            lost_members=tuple(self.gone.values()),
+            last_attempt=attempt,
+            recorded_count=self.was,
             now=self.now,
         )
 
@@ -98,14 +105,14 @@ def test_a_gang_moves_along_its_table(started: bool, history: list[tuple[str, in
         world.step(what, seat)
         for _ in range(4):
             seen = world.seen(state)
-            after = probe(seen)
+            after = next_state(seen)
             check(world, state, after)
             if after is state:
                 break
-            status = counted(seen, after)
+            status = podgroup_status(seen, after)
             state, world.was = after, status.running + status.succeeded
         # The same facts come to rest, and then nothing is written.
-        assert probe(world.seen(state)) is state
+        assert next_state(world.seen(state)) is state
     event(f"ends {state.phase or 'at the start'}")
 
 
@@ -116,11 +123,11 @@ def check(world: World, before: PodGroupState, after: PodGroupState) -> None:
         pod.phase == "Succeeded" or (pod.phase == "Running" and not pod.deleting)
         for pod in world.pods.values()
     ) + sum(gone.succeeded for gone in world.gone.values())
-    if after.phase == GroupPhase.RUNNING:
+    if after.phase == PodGroupPhase.RUNNING:
         assert whole >= world.least
     elif before.phase:
         assert whole < world.least
-    if moved and after.phase == GroupPhase.UNSCHEDULABLE:
+    if moved and after.phase == PodGroupPhase.UNSCHEDULABLE:
         assert whole
         assert not world.room
     assert after.last_probe_time is not None

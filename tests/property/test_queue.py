@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gangline.runtime.limits import Exponential
-from gangline.runtime.queue import Queue, QueueClosed
+from gangline.runtime.limits import ExponentialBackoff
+from gangline.runtime.queue import QueueClosed, WorkQueue
 from gangline.testing.clock import FakeClock, settle
 
 keys = st.sampled_from("abcd")
@@ -88,13 +88,13 @@ class Model:
 class Worker:
     """A task that leases one key and holds it until told how to end."""
 
-    def __init__(self, queue: Queue[str], history: list[str]) -> None:
+    def __init__(self, queue: WorkQueue[str], history: list[str]) -> None:
         self.key: str | None = None
         self.outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.refused = False
         self.task = asyncio.create_task(self._run(queue, history))
 
-    async def _run(self, queue: Queue[str], history: list[str]) -> None:
+    async def _run(self, queue: WorkQueue[str], history: list[str]) -> None:
         try:
             async with queue.lease() as key:
                 self.key = key
@@ -121,7 +121,9 @@ class QueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.Runner()
         self.clock = FakeClock()
-        self.queue: Queue[str] = Queue(Exponential(timedelta(seconds=1), timedelta(seconds=8)), self.clock)
+        self.queue: WorkQueue[str] = WorkQueue(
+            ExponentialBackoff(timedelta(seconds=1), timedelta(seconds=8)), self.clock
+        )
         self.model = Model()
         self.workers: list[Worker] = []
         self.history: list[str] = []
@@ -227,7 +229,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def idle_tells_the_truth(self) -> None:
         async def is_idle() -> bool:
-            task = asyncio.create_task(self.queue.idle())
+            task = asyncio.create_task(self.queue.wait_until_idle())
             await settle(3)
             return task.done() or not task.cancel()
 

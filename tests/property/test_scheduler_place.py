@@ -7,11 +7,18 @@ from typing import Any, NamedTuple
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gangline.scheduler.cache.nodes import Cluster
+from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.pods.decode import shape_of
-from gangline.scheduler.pods.shape import Shape
-from gangline.scheduler.types.cycle import Ask, Placement, Shortage
-from support.builders.scheduler_inputs import HOST, make_ask, make_cluster, make_node, make_pod, make_resident
+from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.types.cycle import GangRequest, Placement, Shortage
+from support.builders.scheduler_inputs import (
+    HOSTNAME_LABEL,
+    make_bound_pod,
+    make_gang_request,
+    make_node_cache,
+    make_scheduler_node,
+    make_scheduler_pod,
+)
 
 ZONE = "zone"
 
@@ -62,7 +69,7 @@ guests = st.lists(st.builds(Guest, st.integers(0, 3), plain, st.booleans()), max
 # --- The world for the engine.
 
 
-def shape(wish: Wish, labels: dict[str, str]) -> Shape:
+def shape(wish: Wish, labels: dict[str, str]) -> PodShape:
     asked: dict[str, Any] = {"cpu": wish.cpu, "gpu": wish.gpu}
     spec: dict[str, Any] = {}
     if not wish.ssd:
@@ -70,30 +77,30 @@ def shape(wish: Wish, labels: dict[str, str]) -> Shape:
     selector = {"labelSelector": {"matchLabels": {"kind": "kin"}}}
     side, _, key = wish.rule.partition(" by ")
     if key:
-        term = {"topologyKey": HOST if key == "host" else ZONE, **selector}
+        term = {"topologyKey": HOSTNAME_LABEL if key == "host" else ZONE, **selector}
         name = "podAntiAffinity" if side == "apart" else "podAffinity"
         spec["affinity"] = {name: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     if wish.rule == "even":
         spec["topologySpreadConstraints"] = [
             {"topologyKey": ZONE, "maxSkew": 1, "nodeAffinityPolicy": "Ignore", **selector}
         ]
-    return shape_of(make_pod(labels=labels, spec=spec, **asked))
+    return shape_of(make_scheduler_pod(labels=labels, spec=spec, **asked))
 
 
-def member(wish: Wish) -> Shape:
+def member(wish: Wish) -> PodShape:
     return shape(wish, {"kind": "kin"})
 
 
-def guest_shape(guest: Guest, *, shunning: bool) -> Shape:
+def guest_shape(guest: Guest, *, shunning: bool) -> PodShape:
     wish = guest.wish._replace(rule="apart by zone" if shunning and not guest.kin else "", ssd=False)
     return shape(wish, {"kind": "kin" if guest.kin else "other"})
 
 
 def world(
     found: list[Machine], there: list[Guest], *, shunning: bool = False, seed: int | None = None
-) -> Cluster:
+) -> NodeCache:
     nodes = [
-        make_node(
+        make_scheduler_node(
             each.name,
             labels={ZONE: each.zone} if each.zone else {},
             taints=[{"key": "t", "effect": "NoSchedule"}] if each.tainted else [],
@@ -104,13 +111,13 @@ def world(
         for each in found
     ]
     residents = [
-        make_resident(f"g{number}", f"n{guest.node}", guest_shape(guest, shunning=shunning))
+        make_bound_pod(f"g{number}", f"n{guest.node}", guest_shape(guest, shunning=shunning))
         for number, guest in enumerate(there)
     ]
     if seed is not None:
         random.Random(seed).shuffle(nodes)
         random.Random(seed).shuffle(residents)
-    return make_cluster(*nodes, residents=residents)
+    return make_node_cache(*nodes, residents=residents)
 
 
 # --- The checker.
@@ -196,14 +203,14 @@ def test_a_gang_of_equal_pods_is_placed_exactly_when_some_way_exists(
 ) -> None:
     shunning = wish.rule == "shunned"
     most = Ledger(found, there, shunning=shunning).most(wish, count)
-    answer = world(found, there, shunning=shunning).trial().place(make_ask((member(wish), count)))
+    answer = world(found, there, shunning=shunning).what_if().place(make_gang_request((member(wish), count)))
     if isinstance(answer, Placement):
-        assert most == count == answer.placed
+        assert most == count == answer.pod_count
     else:
         assert most < count
-        assert answer.fitting <= most
-        assert sum(answer.nodes.values()) <= len(found)
-        assert not answer.refused
+        assert answer.fitting_members <= most
+        assert sum(answer.nodes_by_reason.values()) <= len(found)
+        assert not answer.unsupported
 
 
 @settings(max_examples=60, deadline=None)
@@ -216,22 +223,22 @@ def test_every_place_is_one_the_checker_allows(
     ledger = Ledger(found, there, shunning=shunning)
     answer = (
         world(found, there, shunning=shunning)
-        .trial()
-        .place(make_ask((member(wish), count), least=min(least, count)))
+        .what_if()
+        .place(make_gang_request((member(wish), count), least=min(least, count)))
     )
     if isinstance(answer, Shortage):
         assert ledger.most(wish, count) < max(min(least, count), 1)
         return
-    assert answer.placed >= min(least, count)
+    assert answer.pod_count >= min(least, count)
     (nodes,) = answer.nodes
     for node in nodes.tolist():
         assert ledger.fits(wish, node)
         ledger.pods.append((node, wish, True))
 
 
-def asks_of(first: Wish, second: Wish, counts: tuple[int, int], least: int) -> Ask:
+def asks_of(first: Wish, second: Wish, counts: tuple[int, int], least: int) -> GangRequest:
     least = min(least, sum(counts))
-    return make_ask(
+    return make_gang_request(
         ("ps", member(first), counts[0]),
         ("worker", member(second), counts[1]),
         least=least,
@@ -245,9 +252,9 @@ two = st.builds(asks_of, plain, plain, st.tuples(st.integers(0, 3), st.integers(
 @settings(max_examples=60, deadline=None)
 @given(machines, guests, st.lists(two, max_size=3))
 def test_no_gang_is_placed_in_part_and_no_node_is_overdrawn(
-    found: list[Machine], there: list[Guest], asks: list[Ask]
+    found: list[Machine], there: list[Guest], asks: list[GangRequest]
 ) -> None:
-    trial = world(found, there).trial()
+    trial = world(found, there).what_if()
     used = [Counter({"pods": 0}) for _ in found]
     touched: set[tuple[int, str]] = set()
     for guest in there:
@@ -259,14 +266,14 @@ def test_no_gang_is_placed_in_part_and_no_node_is_overdrawn(
         answer = trial.place(ask)
         if isinstance(answer, Shortage):
             continue
-        assert answer.placed >= ask.least
-        for need, nodes in zip(ask.needs, answer.nodes, strict=True):
+        assert answer.pod_count >= ask.min_members
+        for need, nodes in zip(ask.pod_sets, answer.nodes, strict=True):
             assert len(nodes) <= need.count
-            assert len(nodes) >= (ask.roles.get(need.role, 0))
+            assert len(nodes) >= (ask.min_by_role.get(need.role, 0))
             for node in nodes.tolist():
                 used[node].update(need.shape.amounts)
                 touched.update((node, resource) for resource in need.shape.amounts)
-        trial.take(ask, answer)
+        trial.assume(ask, answer)
     for node, resource in touched:
         machine = found[node]
         offered = {"pods": machine.pods, "cpu": machine.cpu * 1000, "nvidia.com/gpu": machine.gpu}
@@ -276,18 +283,22 @@ def test_no_gang_is_placed_in_part_and_no_node_is_overdrawn(
 @settings(max_examples=60, deadline=None)
 @given(machines, guests, st.lists(two, min_size=1, max_size=3), wishes, st.integers(0, 2**16))
 def test_the_order_in_which_nodes_and_pods_came_does_not_matter(
-    found: list[Machine], there: list[Guest], asks: list[Ask], wish: Wish, seed: int
+    found: list[Machine], there: list[Guest], asks: list[GangRequest], wish: Wish, seed: int
 ) -> None:
-    asks = [*asks, make_ask((member(wish), 3), least=1)]
+    asks = [*asks, make_gang_request((member(wish), 3), least=1)]
     answers = []
     for order in (None, seed, seed):
-        trial = world(found, there, seed=order).trial()
+        trial = world(found, there, seed=order).what_if()
         told: list[Any] = []
         for ask in asks:
             answer = trial.place(ask)
-            told.append(nodes_of(answer) if isinstance(answer, Placement) else (answer.message, answer.nodes))
+            told.append(
+                nodes_of(answer)
+                if isinstance(answer, Placement)
+                else (answer.message, answer.nodes_by_reason)
+            )
             if isinstance(answer, Placement):
-                trial.take(ask, answer)
+                trial.assume(ask, answer)
         answers.append(told)
     assert answers[0] == answers[1] == answers[2]
 
@@ -295,16 +306,16 @@ def test_the_order_in_which_nodes_and_pods_came_does_not_matter(
 @settings(max_examples=60, deadline=None)
 @given(machines, guests, two, st.data())
 def test_a_trial_is_as_before_when_everything_is_undone(
-    found: list[Machine], there: list[Guest], ask: Ask, data: st.DataObject
+    found: list[Machine], there: list[Guest], ask: GangRequest, data: st.DataObject
 ) -> None:
-    trial = world(found, there).trial()
+    trial = world(found, there).what_if()
     before = (trial.free(), trial.place(ask))
     gone = data.draw(st.lists(st.sampled_from([f"g{number}" for number in range(4)]), max_size=4))
-    trial.vacate(gone)
-    trial.hold(ask)
-    after = trial.place_after(ask, ["g0"])
+    trial.remove_pods(gone)
+    trial.reserve(ask)
+    after = trial.place_after_eviction(ask, ["g0"])
     trial.release()
-    trial.restore(gone)
+    trial.restore_pods(gone)
     again = trial.place(ask)
     assert trial.free() == before[0]
     assert isinstance(after, Placement | Shortage)

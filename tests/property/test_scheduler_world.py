@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from gangline.api.scheduler_views import Pod
 from gangline.runtime.informer import Delta
-from gangline.scheduler.cache.cache import World
+from gangline.scheduler.cache.cache import SchedulerCache
 from gangline.scheduler.settings import SchedulerSettings
-from support.builders.gang_pods import group, node, pod
+from support.builders.gang_pods import make_gang_pod, make_pod_group, make_ready_node
 
 NODES = ("a", "b")
 MEMBERS = 4
@@ -25,11 +25,11 @@ class History:
     """A world, and what the server knows of its pods: name -> what is true of each."""
 
     def __init__(self) -> None:
-        self.world = World(SchedulerSettings(), lambda: None)
+        self.world = SchedulerCache(SchedulerSettings(), lambda: None)
         self.pods: dict[int, dict[str, Any]] = {}
         self.made = 0
         for name in NODES:
-            self.world.node(Delta(None, node(name, cpu="9")))
+            self.world.on_node(Delta(None, make_ready_node(name, cpu="9")))
 
     def happens(self, step: str, number: int, where: str) -> None:
         """What cannot be, does not happen."""
@@ -53,11 +53,11 @@ class History:
             case "gone" if facts:
                 seen = self.seen(number)
                 del self.pods[number]
-                self.world.pod(Delta(seen, None))
+                self.world.on_pod(Delta(seen, None))
             case "group":
-                self.world.group(Delta(None, group("g", MEMBERS)))
+                self.world.on_group(Delta(None, make_pod_group("g", MEMBERS)))
             case "no group":
-                self.world.group(Delta(group("g", MEMBERS), None))
+                self.world.on_group(Delta(make_pod_group("g", MEMBERS), None))
             case _ if facts:
                 self.decides(step, facts["uid"], where)
 
@@ -66,50 +66,50 @@ class History:
         world, member = self.world, self.world.gangs.member(uid)
         assert member is not None
         match step:
-            case "decided" if member.waits:
+            case "decided" if member.is_waiting:
                 world.assume(member, where)
             case "in vain":
-                world.unassume(uid)
+                world.forget(uid)
             case "refused":
-                world.refuse(uid)
-            case "asked" if member.holds:
-                world.ask_to_leave(uid, leaves=True)
-            case "stays" if member.leaving:
-                world.ask_to_leave(uid, leaves=False)
+                world.forget_refused(uid)
+            case "asked" if member.is_placed:
+                world.set_evicting(uid, leaves=True)
+            case "stays" if member.evicting:
+                world.set_evicting(uid, leaves=False)
 
     def seen(self, number: int) -> Pod:
-        return pod(f"g-{number}", "g", role="worker", index=number, **self.pods[number])
+        return make_gang_pod(f"g-{number}", "g", role="worker", index=number, **self.pods[number])
 
     def tell(self, number: int) -> None:
-        self.world.pod(Delta(None, self.seen(number)))
+        self.world.on_pod(Delta(None, self.seen(number)))
 
     def check(self) -> None:
         """Room is used by exactly those who have a place, and every place is known once."""
-        cluster, gangs = self.world.cluster, self.world.gangs
+        cluster, gangs = self.world.nodes, self.world.gangs
         used = dict.fromkeys(NODES, 0)
-        holding = {each.uid: each for found in gangs.holdings() for each in found.members}
+        holding = {each.uid: each for found in gangs.allocations() for each in found.pods}
         for facts in self.pods.values():
             member = gangs.member(facts["uid"])
             assert member is not None
-            place = facts.get("node") or member.assumed
-            resident = cluster.resident(member.uid)
+            place = facts.get("node") or member.assumed_node
+            resident = cluster.bound_pod(member.uid)
             if not place or facts.get("phase") in ("Succeeded", "Failed"):
                 assert resident is None
                 assert member.uid not in holding
                 continue
             assert resident is not None
-            assert (resident.node, resident.terminating) == (place, "leaving" in facts or member.leaving)
+            assert (resident.node, resident.terminating) == (place, "leaving" in facts or member.evicting)
             assert holding[member.uid].node == place
             assert holding[member.uid].terminating == resident.terminating
             used[place] += 1000
-        trial = cluster.trial()
+        trial = cluster.what_if()
         assert trial.free()["cpu"] == len(NODES) * OFFERED - sum(used.values())
-        assert set(trial.leaving) == {uid for uid, each in holding.items() if each.terminating}
+        assert set(trial.terminating) == {uid for uid, each in holding.items() if each.terminating}
         assert len(holding) == sum(used.values()) // 1000
         members = [gangs.member(facts["uid"]) for facts in self.pods.values()]
-        waiting = sum(member is not None and member.waits for member in members)
-        for ask in gangs.asks():
-            assert sum(need.count for need in ask.needs) == waiting
+        waiting = sum(member is not None and member.is_waiting for member in members)
+        for ask in gangs.requests():
+            assert sum(need.count for need in ask.pod_sets) == waiting
 
 
 @given(

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.api.selectable_fields import custom
-from gangline.api.selectors import FieldSelector, LabelSelector, Operator, Requirement
+from gangline.api.selectable_fields import custom_selectable_fields
+from gangline.api.selectors import FieldSelector, LabelSelector, Requirement, SelectorOperator
 
 KEYS = st.sampled_from(["a", "b", "in", "notin", "example.com/c"])
 VALUES = st.sampled_from(["", "x", "y", "in", "1", "20", "a-b_c.d"])
@@ -14,11 +14,13 @@ REQUIREMENTS = st.one_of(
     st.builds(
         Requirement,
         KEYS,
-        st.sampled_from([Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.NOT_EQUALS]),
+        st.sampled_from(
+            [SelectorOperator.EQUALS, SelectorOperator.DOUBLE_EQUALS, SelectorOperator.NOT_EQUALS]
+        ),
         VALUES.map(lambda value: (value,)),
     ),
-    st.builds(Requirement, KEYS, st.sampled_from([Operator.IN, Operator.NOT_IN]), SETS),
-    st.builds(Requirement, KEYS, st.sampled_from([Operator.EXISTS, Operator.DOES_NOT_EXIST])),
+    st.builds(Requirement, KEYS, st.sampled_from([SelectorOperator.IN, SelectorOperator.NOT_IN]), SETS),
+    st.builds(Requirement, KEYS, st.sampled_from([SelectorOperator.EXISTS, SelectorOperator.DOES_NOT_EXIST])),
 )
 SELECTORS = st.lists(REQUIREMENTS, max_size=4).map(LabelSelector)
 
@@ -27,11 +29,11 @@ def fulfilled(term: Requirement, labels: dict[str, str]) -> bool:
     has = term.key in labels
     listed = has and labels[term.key] in term.values
     match term.operator:
-        case Operator.EXISTS:
+        case SelectorOperator.EXISTS:
             return has
-        case Operator.DOES_NOT_EXIST:
+        case SelectorOperator.DOES_NOT_EXIST:
             return not has
-        case Operator.NOT_EQUALS | Operator.NOT_IN:
+        case SelectorOperator.NOT_EQUALS | SelectorOperator.NOT_IN:
             return not listed
         case _:
             return listed
@@ -51,14 +53,14 @@ def test_labels_match_when_every_term_holds(selector: LabelSelector, labels: dic
 def test_exact_value_is_one_that_every_match_has(
     selector: LabelSelector, labels: dict[str, str], key: str
 ) -> None:
-    exact = selector.exact(key)
+    exact = selector.exact_value(key)
     if exact is not None and selector.matches(labels):
         assert labels[key] == exact
 
 
 @given(st.text(), st.text(), st.booleans())
 def test_field_values_of_any_text_survive(value: str, other: str, negated: bool) -> None:
-    fields = custom([".spec.x"])
+    fields = custom_selectable_fields([".spec.x"])
     escaped = value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
     selector = FieldSelector.parse(f"spec.x{'!=' if negated else '='}{escaped}", fields)
     assert str(FieldSelector.parse(str(selector), fields)) == str(selector)

@@ -11,12 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gangline.apiserver.store.errors import Compacted, StaleWrite, StoreFailed, TooNew
-from gangline.apiserver.store.records import Record, Retention, Write
+from gangline.apiserver.store.errors import RevisionCompacted, RevisionTooNew, StaleWrite, StoreFailed
+from gangline.apiserver.store.records import HistoryRetention, StoreRecord, StoreWrite
 from gangline.apiserver.store.sqlite import Durability, SqliteJournal
 from gangline.apiserver.store.store import Store
-from gangline.apiserver.store.watches import Watch
-from support.property.stores import TestableJournal, body, number, version
+from gangline.apiserver.store.watches import StoreWatch
+from support.property.stores import GatedJournal, stored_version, thing_body, thing_number
 
 PREFIXES = ("", "/p/", "/p/x/", "/q/")
 paths = st.sampled_from([f"{prefix}{name}" for prefix in ("/p/x/", "/p/y/", "/q/x/") for name in "ab"])
@@ -26,7 +26,7 @@ revisions = st.integers(0, 60)
 limits = st.integers(0, 3)
 intents = st.dictionaries(paths, st.one_of(st.none(), values), min_size=1, max_size=4)
 lies = st.sampled_from([0, 0, 0, 0, 1, -1])  # what is added to the revision that is expected
-KEEP = Retention(changes=24)
+KEEP = HistoryRetention(max_changes=24)
 
 
 class Change(NamedTuple):
@@ -64,15 +64,15 @@ class Model:
         ]
 
 
-def told(record: Record) -> tuple[str, int, int]:
-    assert version(record.data) == record.revision
-    return record.path, number(record.data), record.revision
+def told(record: StoreRecord) -> tuple[str, int, int]:
+    assert stored_version(record.data) == record.revision
+    return record.path, thing_number(record.data), record.revision
 
 
 class Reader:
     """A watch, and the revision after which it must tell everything."""
 
-    def __init__(self, watch: Watch, after: int) -> None:
+    def __init__(self, watch: StoreWatch, after: int) -> None:
         self.watch, self.after = watch, after
 
 
@@ -91,17 +91,19 @@ class StoreMachine(RuleBasedStateMachine):
     def made(self) -> Store:
         return Store(keep=KEEP)
 
-    def writes(self, intent: dict[str, int | None], lie: int = 0) -> list[Write]:
+    def writes(self, intent: dict[str, int | None], lie: int = 0) -> list[StoreWrite]:
         state = self.model.at(self.model.revision)
-        found: list[Write] = []
+        found: list[StoreWrite] = []
         for path, value in intent.items():
             revision = state.get(path, (0, 0))[1]
             if value is None and not revision:
                 continue
-            found.append(Write(path, None if value is None else body(value), max(0, revision + lie)))
+            found.append(
+                StoreWrite(path, None if value is None else thing_body(value), max(0, revision + lie))
+            )
         return found
 
-    def accept(self, writes: list[Write]) -> None:
+    def accept(self, writes: list[StoreWrite]) -> None:
         for write in writes:
             self.model.write(write.path, write.body["number"] if write.body is not None else None)
 
@@ -109,7 +111,9 @@ class StoreMachine(RuleBasedStateMachine):
     def commit(self, intent: dict[str, int | None], lie: int) -> None:
         writes = self.writes(intent, lie)
         truth = self.writes(intent)
-        stale = [w.path for w, t in zip(writes, truth, strict=True) if w.expected != t.expected]
+        stale = [
+            w.path for w, t in zip(writes, truth, strict=True) if w.expected_revision != t.expected_revision
+        ]
         if stale:
             with pytest.raises(StaleWrite) as caught:
                 self.runner.run(self.store.commit(*writes))
@@ -126,7 +130,7 @@ class StoreMachine(RuleBasedStateMachine):
         """All at once, all with the same idea of the present: the first to touch a path wins it."""
         commits = [self.writes(intent) for intent in several]
 
-        async def attempt(writes: list[Write]) -> bool:
+        async def attempt(writes: list[StoreWrite]) -> bool:
             try:
                 await self.store.commit(*writes)
             except StaleWrite:
@@ -148,8 +152,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(prefix=prefixes, at=revisions, after=st.one_of(st.just(""), paths), limit=limits)
     def read_the_past(self, prefix: str, at: int, after: str, limit: int) -> None:
-        if at > self.model.revision or at < self.store.compacted:
-            with pytest.raises(TooNew if at > self.model.revision else Compacted):
+        if at > self.model.revision or at < self.store.compacted_revision:
+            with pytest.raises(RevisionTooNew if at > self.model.revision else RevisionCompacted):
                 self.store.range(prefix, at=at)
             return
         state = self.model.at(at)
@@ -164,8 +168,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(prefix=prefixes, after=revisions)
     def start_watch(self, prefix: str, after: int) -> None:
-        if after < self.store.compacted:
-            with pytest.raises(Compacted):
+        if after < self.store.compacted_revision:
+            with pytest.raises(RevisionCompacted):
                 self.store.watch(prefix, after=after)
         else:
             self.readers.append(Reader(self.store.watch(prefix, after=after), after))
@@ -188,8 +192,8 @@ class StoreMachine(RuleBasedStateMachine):
                 Change(
                     event.revision,
                     event.path,
-                    None if event.deleted else number(event.data),
-                    number(event.before.data) if event.before else None,
+                    None if event.deleted else thing_number(event.data),
+                    thing_number(event.previous.data) if event.previous else None,
                 )
                 for event in events
             ]
@@ -197,18 +201,18 @@ class StoreMachine(RuleBasedStateMachine):
             reader.after = found[-1].revision
         assert reader.watch.revision >= max(reader.after, self.model.revision)
 
-    async def next(self, watch: Watch) -> list:  # type: ignore[type-arg]
+    async def next(self, watch: StoreWatch) -> list:  # type: ignore[type-arg]
         async with asyncio.timeout(60):
             return list(await anext(watch))
 
     @rule(revision=revisions)
     def compact(self, revision: int) -> None:
         if revision > self.model.revision:
-            with pytest.raises(TooNew):
+            with pytest.raises(RevisionTooNew):
                 self.runner.run(self.store.compact(revision))
         else:
             self.runner.run(self.store.compact(revision))
-            assert self.store.compacted >= revision
+            assert self.store.compacted_revision >= revision
 
     @invariant()
     def agrees_with_the_model(self) -> None:
@@ -225,9 +229,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def history_shrinks_only_at_its_old_end(self) -> None:
-        assert self.compacted <= self.store.compacted <= self.model.revision
-        self.compacted = self.store.compacted
-        assert len(self.model.after(self.compacted, "")) <= KEEP.changes + KEEP.changes // 8
+        assert self.compacted <= self.store.compacted_revision <= self.model.revision
+        self.compacted = self.store.compacted_revision
+        assert len(self.model.after(self.compacted, "")) <= KEEP.max_changes + KEEP.max_changes // 8
 
     def teardown(self) -> None:
         try:
@@ -246,18 +250,18 @@ class DurableStoreMachine(StoreMachine):
         super().__init__()
 
     def made(self) -> Store:
-        self.journal = TestableJournal(SqliteJournal(Path(self.folder.name), Durability.RELAXED))
+        self.journal = GatedJournal(SqliteJournal(Path(self.folder.name), Durability.RELAXED))
         return Store(self.journal, KEEP)
 
     @rule()
     def restart(self) -> None:
         """Watches end, and their readers resume where they were, if that is still known."""
-        cluster = self.store.cluster
+        cluster = self.store.cluster_id
         self.runner.run(self.store.__aexit__())
         self.store = self.made()
         self.runner.run(self.store.__aenter__())
-        assert self.store.cluster == cluster
-        resumable = [reader for reader in self.readers if reader.after >= self.store.compacted]
+        assert self.store.cluster_id == cluster
+        resumable = [reader for reader in self.readers if reader.after >= self.store.compacted_revision]
         self.readers = [
             Reader(self.store.watch(reader.watch.prefix, after=reader.after), reader.after)
             for reader in resumable
@@ -267,7 +271,7 @@ class DurableStoreMachine(StoreMachine):
     def fail(self, intent: dict[str, int | None]) -> None:
         writes = self.writes(intent)
         if writes:
-            self.journal.failures = [StoreFailed("no space")]
+            self.journal.write_failures = [StoreFailed("no space")]
             with pytest.raises(StoreFailed):
                 self.runner.run(self.store.commit(*writes))
             # The revisions are skipped; a restart starts over, which nobody can tell.
@@ -276,7 +280,7 @@ class DurableStoreMachine(StoreMachine):
     async def skip(self) -> None:
         """Bring store and model to the same revision again."""
         (record,) = await self.store.commit(
-            Write("/skip", body(0), there.revision if (there := self.store.get("/skip")) else 0)
+            StoreWrite("/skip", thing_body(0), there.revision if (there := self.store.get("/skip")) else 0)
         )
         self.model.revision = record.revision - 1
         self.model.write("/skip", 0)

@@ -7,10 +7,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gangline.schema.crd_validation.schema_rules import check_crd_schema
-from gangline.schema.structural.correlation import Pair
+from gangline.schema.structural.correlation import CorrelatedValue
 from gangline.schema.structural.fast_path import compile_check
-from gangline.schema.structural.list_types import validate_lists
-from gangline.schema.structural.schema import Structural
+from gangline.schema.structural.list_types import duplicate_problems
+from gangline.schema.structural.schema import StructuralSchema
 from gangline.schema.structural.validation import validate
 
 YES = st.just(value=True)
@@ -60,7 +60,7 @@ ROOTS = SCHEMAS.map(lambda schema: {"type": "object", "properties": {"spec": sch
 
 @given(ROOTS, VALUES)
 def test_preparing_twice_changes_nothing_more(schema: dict[str, Any], value: Any) -> None:
-    structural = Structural.of(schema)
+    structural = StructuralSchema.from_schema(schema)
     obj = {"spec": value}
     structural.prepare(obj)
     once = copy.deepcopy(obj)
@@ -70,7 +70,7 @@ def test_preparing_twice_changes_nothing_more(schema: dict[str, Any], value: Any
 
 @given(ROOTS, VALUES)
 def test_pruning_and_defaulting_are_idempotent_on_their_own(schema: dict[str, Any], value: Any) -> None:
-    structural = Structural.of(schema)
+    structural = StructuralSchema.from_schema(schema)
     pruned, defaulted = {"spec": copy.deepcopy(value)}, {"spec": copy.deepcopy(value)}
     structural.prune(pruned)
     structural.default(defaulted)
@@ -82,7 +82,7 @@ def test_pruning_and_defaulting_are_idempotent_on_their_own(schema: dict[str, An
 
 @given(ROOTS, VALUES)
 def test_prepared_object_is_judged_the_same_when_prepared_again(schema: dict[str, Any], value: Any) -> None:
-    structural = Structural.of(schema)
+    structural = StructuralSchema.from_schema(schema)
     obj = {"spec": value}
     structural.prepare(obj)
     first = structural.validate(obj)
@@ -92,28 +92,28 @@ def test_prepared_object_is_judged_the_same_when_prepared_again(schema: dict[str
 
 @given(ROOTS, VALUES)
 def test_what_is_surely_valid_has_no_problems(schema: dict[str, Any], value: Any) -> None:
-    node = Structural.of(schema).node
+    node = StructuralSchema.from_schema(schema).node
     if compile_check(node)({"spec": value}):
         assert validate({"spec": value}, node) == []
-        assert validate_lists({"spec": value}, node) == []
+        assert duplicate_problems({"spec": value}, node) == []
 
 
 @given(ROOTS, VALUES)
 def test_an_object_that_does_not_change_is_tolerated(schema: dict[str, Any], value: Any) -> None:
     # The server knows no old value of fields that no schema names, and does not tolerate those.
     assume("preserve" not in str(schema))
-    structural = Structural.of(schema)
+    structural = StructuralSchema.from_schema(schema)
     node = structural.node
     obj = {"spec": value}
     structural.prepare(obj)
-    assert validate(obj, node, pair=Pair(obj, copy.deepcopy(obj), node)) == []
+    assert validate(obj, node, pair=CorrelatedValue(obj, copy.deepcopy(obj), node)) == []
 
 
 @given(ROOTS)
 def test_defaults_of_an_accepted_schema_are_valid(schema: dict[str, Any]) -> None:
     if check_crd_schema(schema):
         return
-    structural = Structural.of(schema)
+    structural = StructuralSchema.from_schema(schema)
     obj: dict[str, Any] = {}
     structural.prepare(obj)
     assert structural.validate(obj).problems == []

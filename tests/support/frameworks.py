@@ -14,17 +14,17 @@ import pytest
 
 from support.servers.real import cache_dir
 
-PINS = Path(__file__).parents[2] / "requirements" / "frameworks"
+PINS_FOLDER = Path(__file__).parents[2] / "requirements" / "frameworks"
 
 
-class Frameworks:
+class FrameworkEnvironments:
     """Where the frameworks are, by group. "" is the interpreter that runs the tests."""
 
     def environment(self, group: str) -> Path:
         """The virtual environment of a group. Skips the test where there is none."""
         if not group:
             return Path(sys.prefix)
-        pins = (PINS / f"{group}.txt").read_bytes()
+        pins = (PINS_FOLDER / f"{group}.txt").read_bytes()
         # As hack/frameworks.sh has it.
         home = cache_dir().parents[1] / "frameworks"
         found = home / f"{group}-{hashlib.sha256(pins).hexdigest()[:12]}"
@@ -34,68 +34,68 @@ class Frameworks:
         return found
 
 
-class Jobs:
+class JobRunner:
     """`gangline run` with a mapping of images, as a person types it."""
 
     def __init__(self, folder: Path) -> None:
         self._images = folder / "images.yaml"
 
-    def map(self, text: str) -> None:
+    def map_images(self, text: str) -> None:
         """What stands for the images. Five lines must be enough for everyone."""
         assert len(text.splitlines()) <= 5
         self._images.write_text(text)
 
-    def run(self, file: Path) -> "Output":
+    def run(self, file: Path) -> "RunOutput":
         """To its end, which must be good."""
-        with self.running(file) as job:
-            return job.ends(0)
+        with self.start(file) as job:
+            return job.wait_for_exit(0)
 
     @contextmanager
-    def running(self, file: Path) -> Iterator["Running"]:
+    def start(self, file: Path) -> Iterator["RunningJob"]:
         options = ("--images", str(self._images), "--timeout", "240")
         command = [sys.executable, "-m", "gangline", "run", *options, str(file)]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self._images.parent
         )
         try:
-            yield Running(process)
+            yield RunningJob(process)
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
             process.communicate(timeout=30)
 
 
-class Running:
+class RunningJob:
     """A job under way."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
-        self._read: list[str] = []
+        self._lines: list[str] = []
 
-    def says(self, pattern: str) -> "re.Match[str]":
+    def wait_for_line(self, pattern: str) -> "re.Match[str]":
         """Wait for a line, which may not have been waited for before."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._read.append(line)
+            self._lines.append(line)
             if found := re.search(pattern, line):
                 return found
-        raise AssertionError(f"nobody said {pattern!r}:\n{''.join(self._read)}")
+        raise AssertionError(f"nobody said {pattern!r}:\n{''.join(self._lines)}")
 
-    def ends(self, code: int) -> "Output":
+    def wait_for_exit(self, code: int) -> "RunOutput":
         """Wait for the end and give all that was said."""
         rest, errors = self._process.communicate(timeout=280)
-        text = "".join(self._read) + rest
+        text = "".join(self._lines) + rest
         assert self._process.returncode == code, text + errors
-        return Output(text)
+        return RunOutput(text)
 
 
-class Output:
+class RunOutput:
     """What `gangline run` printed."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def of(self, member: str) -> str:
+    def member_log(self, member: str) -> str:
         """The log of one member."""
         lines = self.text.splitlines()
         return "\n".join(line.partition("| ")[2] for line in lines if line.startswith(f"{member}| "))

@@ -18,18 +18,18 @@ from types import TracebackType
 
 _ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b[()][A-Z0-9]|\x1b[=>78]")
 # The beginning of an order, of which the rest is yet to come.
-_CUT = re.compile(r"\x1b(?:\[[0-9;?]*|[()])?\Z")
+_PARTIAL_ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*|[()])?\Z")
 # Up to the next return: a line, or what is drawn in its place.
-_PIECE, _REST = re.compile(r"\r?[^\r]*"), re.compile(r"(?s:.*)")
+_LINE_PIECE, _ALL_TEXT = re.compile(r"\r?[^\r]*"), re.compile(r"(?s:.*)")
 
 
-class Screen:
+class TerminalScreen:
     """What is written, as a person sees it. Knows what a block that is drawn in place needs: up, erase, return."""
 
     def __init__(self) -> None:
         self.lines: list[str] = [""]
         self.row = self.column = 0
-        self.coloured = False
+        self.has_colour = False
 
     @property
     def text(self) -> str:
@@ -40,13 +40,13 @@ class Screen:
         while at < len(data):
             found = _ESCAPE.match(data, at)
             if found is not None:
-                self._obey(found[1] or "", found[2] or "")
+                self._apply_escape(found[1] or "", found[2] or "")
                 at = found.end()
             else:
-                self._put(data[at])
+                self._write_character(data[at])
                 at += 1
 
-    def _put(self, character: str) -> None:
+    def _write_character(self, character: str) -> None:
         if character == "\n":
             self.row += 1
             self.lines += [""] * (self.row + 1 - len(self.lines))
@@ -57,7 +57,7 @@ class Screen:
             self.lines[self.row] = line[: self.column] + character + line[self.column + 1 :]
             self.column += 1
 
-    def _obey(self, given: str, order: str) -> None:
+    def _apply_escape(self, given: str, order: str) -> None:
         number = int(given) if given.isdigit() else 1
         if order == "A":
             self.row = max(0, self.row - number)
@@ -65,10 +65,10 @@ class Screen:
             self.lines[self.row] = "" if given == "2" else self.lines[self.row][: self.column]
         elif order == "m":
             codes = {int(code) for code in given.split(";") if code.isdigit()}
-            self.coloured |= any(30 <= code <= 47 or 90 <= code <= 107 for code in codes)
+            self.has_colour |= any(30 <= code <= 47 or 90 <= code <= 107 for code in codes)
 
 
-class Terminal:
+class PtyTerminal:
     """A command on a pty, 24 by 100 unless told. Ended with the block, if it has not by itself."""
 
     def __init__(
@@ -79,9 +79,9 @@ class Terminal:
         env: Mapping[str, str] | None = None,
         size: tuple[int, int] = (24, 100),
     ) -> None:
-        self.screen = Screen()
+        self.screen = TerminalScreen()
         self.raw = b""
-        self._unseen, self._decoder = "", codecs.getincrementaldecoder("utf-8")(errors="ignore")
+        self._pending, self._decoder = "", codecs.getincrementaldecoder("utf-8")(errors="ignore")
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.process = subprocess.Popen(
@@ -97,7 +97,7 @@ class Terminal:
         )
         os.close(slave)
 
-    def __enter__(self) -> "Terminal":
+    def __enter__(self) -> "PtyTerminal":
         return self
 
     def __exit__(
@@ -108,7 +108,7 @@ class Terminal:
             self.process.wait(30)
         os.close(self._master)
 
-    def until(self, seen: Callable[[str], object], patience: float = 60.0) -> None:
+    def wait_for(self, seen: Callable[[str], object], patience: float = 60.0) -> None:
         """Read on until the screen shows it, be it for a moment only. Fails with the screen when it never does.
 
         What comes after that moment is left to the next look, however much of it is there already: a test that was
@@ -116,25 +116,25 @@ class Terminal:
         """
         end = time.monotonic() + patience
         while not seen(self.screen.text):
-            assert self._show(_PIECE) or self._read(end - time.monotonic()), self.screen.text
+            assert self._show_pending(_LINE_PIECE) or self._read(end - time.monotonic()), self.screen.text
 
-    def press(self, keys: str) -> None:
+    def press_keys(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def finish(self, patience: float = 90.0) -> int:
+    def wait_for_exit(self, patience: float = 90.0) -> int:
         """Read to the end; the exit code."""
         end = time.monotonic() + patience
-        while self._show(_REST) or self._read(end - time.monotonic()):
+        while self._show_pending(_ALL_TEXT) or self._read(end - time.monotonic()):
             assert time.monotonic() < end, self.screen.text
         return self.process.wait(max(1.0, end - time.monotonic()))
 
-    def _show(self, much: re.Pattern[str]) -> bool:
+    def _show_pending(self, much: re.Pattern[str]) -> bool:
         """So much of what was read; False if all of it is shown."""
         # An order may be cut in two: what is left waits for the next piece.
-        found = much.match(_CUT.sub("", self._unseen))
+        found = much.match(_PARTIAL_ESCAPE.sub("", self._pending))
         shown = found[0] if found else ""
         self.screen.write(shown)
-        self._unseen = self._unseen[len(shown) :]
+        self._pending = self._pending[len(shown) :]
         return bool(shown)
 
     def _read(self, patience: float) -> bool:
@@ -149,5 +149,5 @@ class Terminal:
                 raise
             return False
         self.raw += data
-        self._unseen += self._decoder.decode(data)
+        self._pending += self._decoder.decode(data)
         return bool(data)

@@ -13,12 +13,13 @@ from gangline import AsyncTrainingClient, Job, Replica, TrainingClient, pytorch_
 from gangline.operator import (
     JSON,
     Addresses,
+    ApiStruct,
     Framework,
     Gang,
     JobKind,
+    JobOutcome,
     Key,
     Member,
-    Outcome,
     PodEdits,
     Port,
     Problem,
@@ -27,7 +28,6 @@ from gangline.operator import (
     TeamFramework,
     TrainingJob,
     Verdict,
-    Wire,
     run,
     variables,
 )
@@ -47,7 +47,7 @@ from gangline.testing import (
 from gangline.testing.happenings import AllStart, Waits
 
 
-class RopeSpec(Wire, frozen=True):
+class RopeSpec(ApiStruct, frozen=True):
     rope_replica_specs: dict[str, ReplicaSpec]
     run_policy: RunPolicy = RunPolicy()
     knots: int = 1
@@ -85,7 +85,7 @@ class Rope(TeamFramework[RopeJob]):
         return [Problem("spec.knots", "is negative; write 0 or more")] if job.spec.knots < 0 else []
 
     def verdict(self, job: RopeJob, gang: Gang) -> Verdict:
-        return Verdict(Outcome.RUNNING)
+        return Verdict(JobOutcome.RUNNING)
 
 
 framework: Framework[RopeJob] = Rope()

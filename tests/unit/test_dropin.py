@@ -3,12 +3,12 @@
 import pytest
 
 from support.cases import kubeflow
-from support.cases.kubeflow import Difference, Known
+from support.cases.kubeflow import Difference, ExpectedDifference
 from support.cases.kubeflow_play import pod_status
 
 
 def places(theirs: object, ours: object) -> list[str]:
-    return [place.at for place in kubeflow.differences("x", theirs, ours)]
+    return [place.place for place in kubeflow.differences("x", theirs, ours)]
 
 
 def test_every_place_that_differs_is_named() -> None:
@@ -46,15 +46,18 @@ def test_order_counts_but_for_the_ports_of_services() -> None:
 
 def test_known_differences_are_passed_over_with_all_below_them() -> None:
     found = [Difference("a[1].job.active", 1, 2), Difference("a[2].job.active", 1, 2)]
-    assert kubeflow.unknown(found, [Known("a[1].job", "D29: as it should be")]) == found[1:]
+    assert (
+        kubeflow.unexpected_differences(found, [ExpectedDifference("a[1].job", "D29: as it should be")])
+        == found[1:]
+    )
 
 
 def test_a_shot_is_waited_for_until_it_differs_where_that_is_meant_and_nowhere_else() -> None:
     here, there = Difference("a[1].job.active", 1, 2), Difference("a[1].objects", {}, None)
     meant = [
-        Known("a[1].job", "D29: as it should be"),
-        Known("a[2]", "D3: of another shot"),
-        Known("b", "D8"),
+        ExpectedDifference("a[1].job", "D29: as it should be"),
+        ExpectedDifference("a[2]", "D3: of another shot"),
+        ExpectedDifference("b", "D8"),
     ]
     assert kubeflow.is_settled("a[1]", [here], meant)
     assert not kubeflow.is_settled("a[1]", [], meant)
@@ -67,13 +70,13 @@ def test_an_evicted_pod_says_nothing_of_its_containers() -> None:
     assert (status["phase"], status["containerStatuses"]) == ("Failed", [])
 
 
-@pytest.mark.parametrize("scenario", kubeflow.scenarios(), ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", kubeflow.load_scenarios(), ids=lambda scenario: scenario.name)
 def test_every_scenario_was_recorded_step_by_step(scenario: kubeflow.Scenario) -> None:
-    shots = kubeflow.golden(scenario.name)
+    shots = kubeflow.load_golden(scenario.name)
     assert len(shots) == len(scenario.steps) + 1
     assert not any("refused" in shot for shot in shots)
 
 
 def test_there_is_no_recording_without_a_scenario() -> None:
-    recorded = {file.name.removesuffix(".json.xz") for file in (kubeflow.DATA / "golden").iterdir()}
-    assert recorded == {scenario.name for scenario in kubeflow.scenarios()}
+    recorded = {file.name.removesuffix(".json.xz") for file in (kubeflow.DATA_FOLDER / "golden").iterdir()}
+    assert recorded == {scenario.name for scenario in kubeflow.load_scenarios()}

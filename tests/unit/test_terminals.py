@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.terminal import Terminal
+from support.terminal import PtyTerminal
 
 # Three states in one place, as a block that is drawn anew: all of them are there before anybody reads.
 DRAWS = "import sys; sys.stdout.write('failed' + '\\r\\x1b[2Krestarting' + '\\r\\x1b[2Krunning\\n')"
@@ -17,18 +17,18 @@ def shows(word: str) -> Callable[[str], bool]:
 
 
 def test_what_was_shown_for_a_moment_is_seen_by_one_who_comes_later(tmp_path: Path) -> None:
-    with Terminal([sys.executable, "-c", DRAWS], cwd=tmp_path) as terminal:
+    with PtyTerminal([sys.executable, "-c", DRAWS], cwd=tmp_path) as terminal:
         terminal.process.wait(60)
         for word in ("failed", "restarting", "running"):
-            terminal.until(shows(word))
-        assert terminal.finish() == 0
+            terminal.wait_for(shows(word))
+        assert terminal.wait_for_exit() == 0
 
 
 def test_what_is_not_shown_is_not_seen(tmp_path: Path) -> None:
-    with Terminal([sys.executable, "-c", DRAWS], cwd=tmp_path) as terminal:
-        terminal.until(shows("running"))
+    with PtyTerminal([sys.executable, "-c", DRAWS], cwd=tmp_path) as terminal:
+        terminal.wait_for(shows("running"))
         with pytest.raises(AssertionError, match="running"):
-            terminal.until(shows("failed"))
+            terminal.wait_for(shows("failed"))
 
 
 HALVES = """
@@ -42,8 +42,8 @@ print("2Knew")
 
 
 def test_an_order_that_comes_in_two_halves_is_obeyed_all_the_same(tmp_path: Path) -> None:
-    with Terminal([sys.executable, "-c", HALVES], cwd=tmp_path) as terminal:
-        terminal.until(shows("old"))
+    with PtyTerminal([sys.executable, "-c", HALVES], cwd=tmp_path) as terminal:
+        terminal.wait_for(shows("old"))
         (tmp_path / "go").touch()
-        terminal.until(shows("new"))
-        assert terminal.finish() == 0
+        terminal.wait_for(shows("new"))
+        assert terminal.wait_for_exit() == 0

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from gangline.api.meta import Condition, MicroTime, Object, Time, Wire
+from gangline.api.meta import ApiStruct, Condition, MicroTime, Object, Time
 from gangline.api.quantity import QuantityText
 
 
@@ -20,20 +20,20 @@ class PodPhase(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class ContainerPort(Wire, frozen=True):
+class ContainerPort(ApiStruct, frozen=True):
     name: str = ""
     container_port: int = 0
     host_port: int = 0
     protocol: str = "TCP"
 
 
-class ResourceRequirements(Wire, frozen=True):
+class ResourceRequirements(ApiStruct, frozen=True):
     # Quantities as written: most pods are never asked, and text is smaller than a parsed number.
     requests: dict[str, QuantityText] = {}
     limits: dict[str, QuantityText] = {}
 
 
-class Container(Wire, frozen=True):
+class Container(ApiStruct, frozen=True):
     name: str = ""
     image: str = ""
     ports: tuple[ContainerPort, ...] = ()
@@ -41,7 +41,7 @@ class Container(Wire, frozen=True):
     restart_policy: str = ""
 
 
-class Toleration(Wire, frozen=True):
+class Toleration(ApiStruct, frozen=True):
     key: str = ""
     operator: str = "Equal"
     value: str = ""
@@ -49,11 +49,11 @@ class Toleration(Wire, frozen=True):
     toleration_seconds: int | None = None
 
 
-class SchedulingGate(Wire, frozen=True):
+class SchedulingGate(ApiStruct, frozen=True):
     name: str = ""
 
 
-class PodSpec(Wire, frozen=True):
+class PodSpec(ApiStruct, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     restart_policy: str = "Always"
@@ -70,11 +70,11 @@ class PodSpec(Wire, frozen=True):
     overhead: dict[str, QuantityText] = {}
 
 
-class ContainerStateRunning(Wire, frozen=True):
+class ContainerStateRunning(ApiStruct, frozen=True):
     started_at: Time | None = None
 
 
-class ContainerStateTerminated(Wire, frozen=True):
+class ContainerStateTerminated(ApiStruct, frozen=True):
     exit_code: int = 0
     signal: int = 0
     reason: str = ""
@@ -83,18 +83,18 @@ class ContainerStateTerminated(Wire, frozen=True):
     finished_at: Time | None = None
 
 
-class ContainerStateWaiting(Wire, frozen=True):
+class ContainerStateWaiting(ApiStruct, frozen=True):
     reason: str = ""
     message: str = ""
 
 
-class ContainerState(Wire, frozen=True):
+class ContainerState(ApiStruct, frozen=True):
     running: ContainerStateRunning | None = None
     terminated: ContainerStateTerminated | None = None
     waiting: ContainerStateWaiting | None = None
 
 
-class ContainerStatus(Wire, frozen=True):
+class ContainerStatus(ApiStruct, frozen=True):
     name: str = ""
     ready: bool = False
     restart_count: int = 0
@@ -102,7 +102,7 @@ class ContainerStatus(Wire, frozen=True):
     last_state: ContainerState = ContainerState()
 
 
-class PodStatus(Wire, frozen=True):
+class PodStatus(ApiStruct, frozen=True):
     # Text, not PodPhase: a server newer than this code may say something else, and that must not break a list.
     phase: str = ""
     reason: str = ""
@@ -120,14 +120,14 @@ class Pod(Object, frozen=True):
     status: PodStatus = PodStatus()
 
 
-class ServicePort(Wire, frozen=True):
+class ServicePort(ApiStruct, frozen=True):
     name: str = ""
     port: int = 0
     target_port: int | str = 0
     protocol: str = "TCP"
 
 
-class ServiceSpec(Wire, frozen=True):
+class ServiceSpec(ApiStruct, frozen=True):
     cluster_ip: str = msgspec.field(name="clusterIP", default="")
     type: str = "ClusterIP"
     ports: tuple[ServicePort, ...] = ()
@@ -138,18 +138,18 @@ class Service(Object, frozen=True):
     spec: ServiceSpec = ServiceSpec()
 
 
-class Taint(Wire, frozen=True):
+class Taint(ApiStruct, frozen=True):
     key: str = ""
     value: str = ""
     effect: str = ""
 
 
-class NodeSpec(Wire, frozen=True):
+class NodeSpec(ApiStruct, frozen=True):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
-class NodeStatus(Wire, frozen=True):
+class NodeStatus(ApiStruct, frozen=True):
     capacity: dict[str, QuantityText] = {}
     allocatable: dict[str, QuantityText] = {}
     conditions: tuple[Condition, ...] = ()
@@ -160,7 +160,7 @@ class Node(Object, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-class ObjectReference(Wire, frozen=True):
+class ObjectReference(ApiStruct, frozen=True):
     api_version: str = ""
     kind: str = ""
     namespace: str = ""
@@ -170,7 +170,7 @@ class ObjectReference(Wire, frozen=True):
     field_path: str = ""
 
 
-class EventSeries(Wire, frozen=True):
+class EventSeries(ApiStruct, frozen=True):
     count: int = 0
     last_observed_time: MicroTime | None = None
 
@@ -189,7 +189,7 @@ class Event(Object, frozen=True):
     type: str = ""
 
 
-class LeaseSpec(Wire, frozen=True):
+class LeaseSpec(ApiStruct, frozen=True):
     holder_identity: str = ""
     lease_duration_seconds: int = 0
     acquire_time: MicroTime | None = None
@@ -212,7 +212,7 @@ class Secret(Object, frozen=True):
     type: str = ""
 
 
-class NamespaceStatus(Wire, frozen=True):
+class NamespaceStatus(ApiStruct, frozen=True):
     phase: str = ""
 
 
@@ -231,11 +231,11 @@ class PriorityClass(Object, frozen=True):
     description: str = ""
 
 
-class ScaleSpec(Wire, frozen=True):
+class ScaleSpec(ApiStruct, frozen=True):
     replicas: int = 0
 
 
-class ScaleStatus(Wire, frozen=True):
+class ScaleStatus(ApiStruct, frozen=True):
     replicas: int = 0
     selector: str = ""
 

@@ -9,11 +9,11 @@ from enum import StrEnum
 
 import msgspec
 
-from gangline.api.kubeflow.training import DRILL, DRILLED
-from gangline.api.meta import Wire
+from gangline.api.kubeflow.training import DRILL_ANNOTATION, DRILL_RESULT_ANNOTATION
+from gangline.api.meta import ApiStruct
 
 
-class Fault(StrEnum):
+class FaultKind(StrEnum):
     """What a node can do to a pod."""
 
     KILL = "kill"
@@ -24,18 +24,18 @@ class Fault(StrEnum):
     SLOW = "slow"
 
 
-class Order(Wire, frozen=True):
+class FaultRequest(ApiStruct, frozen=True):
     """One fault, once: the same `id` is not obeyed twice."""
 
     id: str
-    fault: Fault
+    fault: FaultKind
     # How long it lasts, where it lasts: a node that is away, a port that is taken, a slow replica.
     seconds: float = 10.0
     # Of a slow replica: how long it stands still each time.
     pause: float = 0.0
 
 
-class Answer(Wire, frozen=True):
+class FaultResponse(ApiStruct, frozen=True):
     """What the node does, in a few words; or why it does not."""
 
     id: str
@@ -43,17 +43,17 @@ class Answer(Wire, frozen=True):
     refuses: str = ""
 
 
-def ordered(annotations: Mapping[str, str]) -> Order | None:
+def fault_request(annotations: Mapping[str, str]) -> FaultRequest | None:
     """The fault that is asked for, answered or not. None for none, and for what cannot be read."""
     try:
-        return msgspec.json.decode(annotations.get(DRILL, ""), type=Order)
+        return msgspec.json.decode(annotations.get(DRILL_ANNOTATION, ""), type=FaultRequest)
     except msgspec.MsgspecError:
         return None
 
 
-def answered(annotations: Mapping[str, str]) -> Answer | None:
+def fault_response(annotations: Mapping[str, str]) -> FaultResponse | None:
     """What the node said last."""
     try:
-        return msgspec.json.decode(annotations.get(DRILLED, ""), type=Answer)
+        return msgspec.json.decode(annotations.get(DRILL_RESULT_ANNOTATION, ""), type=FaultResponse)
     except msgspec.MsgspecError:
         return None

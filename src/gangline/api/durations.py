@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
-def human(duration: timedelta) -> str:
+def human_duration(duration: timedelta) -> str:
     """`<invalid>` for a moment that is yet to come, but a clock that is a second off is forgiven."""
     seconds = int(duration.total_seconds())
     if seconds < -1:
@@ -13,17 +13,17 @@ def human(duration: timedelta) -> str:
     if seconds < 2 * _MINUTE:
         return f"{max(seconds, 0)}s"
     if seconds < 10 * _MINUTE:
-        return _two(seconds // _MINUTE, "m", seconds % _MINUTE, "s")
+        return _two_units(seconds // _MINUTE, "m", seconds % _MINUTE, "s")
     if seconds < 3 * _HOUR:
         return f"{seconds // _MINUTE}m"
     if seconds < 8 * _HOUR:
-        return _two(seconds // _HOUR, "h", seconds // _MINUTE % 60, "m")
+        return _two_units(seconds // _HOUR, "h", seconds // _MINUTE % 60, "m")
     if seconds < 48 * _HOUR:
         return f"{seconds // _HOUR}h"
-    return _days(seconds // _DAY, seconds // _HOUR % 24)
+    return _days_text(seconds // _DAY, seconds // _HOUR % 24)
 
 
-def since(stamp: str | None, now: datetime) -> str:
+def human_age(stamp: str | None, now: datetime) -> str:
     """How long ago a moment on the wire was; `<unknown>` without one, `<invalid>` where it cannot be read."""
     if not stamp:
         return "<unknown>"
@@ -31,16 +31,16 @@ def since(stamp: str | None, now: datetime) -> str:
         moment = datetime.fromisoformat(stamp)
     except ValueError:
         return "<invalid>"
-    return human(now - moment) if moment.tzinfo is not None else "<invalid>"
+    return human_duration(now - moment) if moment.tzinfo is not None else "<invalid>"
 
 
-def _days(days: int, hours: int) -> str:
+def _days_text(days: int, hours: int) -> str:
     if days < 8:
-        return _two(days, "d", hours, "h")
+        return _two_units(days, "d", hours, "h")
     if days < 2 * 365:
         return f"{days}d"
-    return _two(days // 365, "y", days % 365 if days < 8 * 365 else 0, "d")
+    return _two_units(days // 365, "y", days % 365 if days < 8 * 365 else 0, "d")
 
 
-def _two(large: int, unit: str, small: int, small_unit: str) -> str:
+def _two_units(large: int, unit: str, small: int, small_unit: str) -> str:
     return f"{large}{unit}{small}{small_unit}" if small else f"{large}{unit}"

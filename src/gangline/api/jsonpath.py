@@ -31,34 +31,36 @@ class JSONPath:
     def __init__(self, source: str) -> None:
         """Compile. Raises `JSONPathError`."""
         self.source: Final = source
-        self._parts = _nested(_parts(source))
+        self._parts = _range_tree(_parse_parts(source))
 
     @classmethod
     def of_field(cls, path: str) -> "JSONPath":
         """A template of one path in any of the forms people write: `a.b`, `.a.b`, `{a.b}`, `{.a.b}`. Raises `JSONPathError`."""
-        return cls(relaxed(path))
+        return cls(braced_path(path))
 
     def find(self, data: Any, *, strict: bool = False) -> list[list[Any]]:
         """What each part of the template found. Raises `JSONPathError` where the data does not fit (no list, index too high).
 
         With `strict` a field that no value has is an error too.
         """
-        return list(_found(self._parts, data, strict))
+        return list(_evaluate(self._parts, data, strict))
 
-    def first(self, data: Any, missing: Any = None) -> Any:
+    def first_value(self, data: Any, missing: Any = None) -> Any:
         """The first value found, which may be null; `missing` where there is none or the data does not fit."""
         try:
-            found = next(_found(self._parts, data, strict=False), None)
+            found = next(_evaluate(self._parts, data, strict=False), None)
         except JSONPathError:
             return missing
         return found[0] if found else missing
 
     def text(self, data: Any, *, strict: bool = False) -> str:
         """The template filled in: values of one action are separated by spaces. Raises `JSONPathError` like `find`."""
-        return "".join(" ".join(map(text_of, values)) for values in _found(self._parts, data, strict))
+        return "".join(
+            " ".join(map(printed_value, values)) for values in _evaluate(self._parts, data, strict)
+        )
 
 
-def relaxed(path: str) -> str:
+def braced_path(path: str) -> str:
     """A path with its braces and leading dot: `a.b` becomes `{.a.b}`. Raises `JSONPathError`."""
     match = re.fullmatch(r"\{\.?([^{}]+)\}|\.?([^{}]+)", path)
     if match is None:
@@ -68,19 +70,19 @@ def relaxed(path: str) -> str:
     return f"{{.{match[1] or match[2]}}}"
 
 
-def text_of(value: Any) -> str:
+def printed_value(value: Any) -> str:
     """A value as a template prints it: text as it is, lists and objects as JSON with sorted keys."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict | list):
-        text = _encoder.encode(_plain_numbers(value)).decode()
+        text = _ENCODER.encode(_plain_numbers(value)).decode()
         return re.sub("[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
     if isinstance(value, bool) or value is None:
         return "null" if value is None else str(value).lower()
     return str(_plain_numbers(value))
 
 
-_encoder = msgspec.json.Encoder(order="sorted")
+_ENCODER = msgspec.json.Encoder(order="sorted")
 _INTEGRAL_BELOW = 1e21
 
 
@@ -103,11 +105,11 @@ class _Action(NamedTuple):
     steps: list[Step]
 
 
-class _Begin(NamedTuple):
+class _RangeStart(NamedTuple):
     steps: list[Step]
 
 
-class _End(NamedTuple):
+class _RangeEnd(NamedTuple):
     pass
 
 
@@ -117,37 +119,37 @@ class _Range(NamedTuple):
 
 
 _Node = _Text | _Action | _Range
-_Part = _Text | _Action | _Begin | _End
+_Part = _Text | _Action | _RangeStart | _RangeEnd
 
 
-def _found(nodes: list[_Node], data: Any, strict: bool) -> Iterator[list[Any]]:
+def _evaluate(nodes: list[_Node], data: Any, strict: bool) -> Iterator[list[Any]]:
     for node in nodes:
         match node:
             case _Text(text):
                 yield [text]
             case _Action(steps):
-                yield _walk(steps, [data], strict)
+                yield _apply_steps(steps, [data], strict)
             case _Range(steps, body):
-                for item in _walk(steps, [data], strict):
-                    yield from _found(body, item, strict)
+                for item in _apply_steps(steps, [data], strict):
+                    yield from _evaluate(body, item, strict)
 
 
-def _walk(steps: list[Step], values: list[Any], strict: bool) -> list[Any]:
+def _apply_steps(steps: list[Step], values: list[Any], strict: bool) -> list[Any]:
     for step in steps:
         values = step(values, strict)
     return values
 
 
-def _nested(parts: Iterator[_Part]) -> list[_Node]:
+def _range_tree(parts: Iterator[_Part]) -> list[_Node]:
     """Ranges as a tree. What follows one that is not ended belongs to it, and once more to what is around it."""
     levels: list[list[_Node]] = [[]]
     for part in parts:
         match part:
-            case _Begin(steps):
+            case _RangeStart(steps):
                 body: list[_Node] = []
                 levels[-1].append(_Range(steps, body))
                 levels.append(body)
-            case _End():
+            case _RangeEnd():
                 if len(levels) == 1:
                     raise JSONPathError("not in range, nothing to end")
                 levels.pop()
@@ -159,7 +161,7 @@ def _nested(parts: Iterator[_Part]) -> list[_Node]:
     return levels[0]
 
 
-def _parts(source: str) -> Iterator[_Part]:
+def _parse_parts(source: str) -> Iterator[_Part]:
     at = 0
     while at < len(source):
         brace = source.find("{", at)
@@ -169,17 +171,17 @@ def _parts(source: str) -> Iterator[_Part]:
             return
         scanner = _Scanner(source, brace + 1)
         yield scanner.action()
-        at = scanner.at
+        at = scanner.position
 
 
-_FIELD = re.compile(r"(?:\\.|[^\\ \t\r\n.,\[\]$@{}])*")
-_WORD = re.compile(r"\w[^ \t\r\n.,\[\]$@{}]*")
-_NUMBER = re.compile(r"[+-]?[0-9.]+")
-_QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
+_FIELD_TOKEN = re.compile(r"(?:\\.|[^\\ \t\r\n.,\[\]$@{}])*")
+_WORD_TOKEN = re.compile(r"\w[^ \t\r\n.,\[\]$@{}]*")
+_NUMBER_TOKEN = re.compile(r"[+-]?[0-9.]+")
+_QUOTED_TOKEN = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
 _FILTER = re.compile(r"""\[\?\(((?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^)"'])*)\)\]""")
 _COMPARISON = re.compile(r"([^!<>=]+)([!<>=]+)(.+)")
 _BRACKETS = re.compile(r"\[([^\]\n]*)\]")
-_KEY = re.compile(r"'([^']*)'")
+_QUOTED_KEY = re.compile(r"'([^']*)'")
 _SLICE = re.compile(r"(-?\d*)(:-?\d*)?(:-?\d*)?")
 
 
@@ -188,49 +190,49 @@ class _Scanner:
 
     def __init__(self, source: str, at: int = 0) -> None:
         self._source = source
-        self.at = at
+        self.position = at
         self._steps: list[Step] = []
-        self._range = False
-        self._end = False
+        self._is_range = False
+        self._is_end = False
 
     def action(self) -> _Part:
         """The action up to its closing brace, which is taken too."""
-        while not self._take("}"):
-            if self.at >= len(self._source) or self._source[self.at] in "\r\n":
+        while not self._consume("}"):
+            if self.position >= len(self._source) or self._source[self.position] in "\r\n":
                 raise JSONPathError("unclosed action")
-            self._step()
-        if self._end:
-            return _End()
-        return _Begin(self._steps) if self._range else _Action(self._steps)
+            self._scan_step()
+        if self._is_end:
+            return _RangeEnd()
+        return _RangeStart(self._steps) if self._is_range else _Action(self._steps)
 
-    def _step(self) -> None:
+    def _scan_step(self) -> None:
         if match := self._match(_FILTER):
-            self._steps.append(_filter(match[1]))
-        elif self._source.startswith("[?(", self.at):
+            self._steps.append(_parse_filter(match[1]))
+        elif self._source.startswith("[?(", self.position):
             raise JSONPathError("unterminated filter")
-        elif self._take(".."):
-            self._descend()
-        elif self._take(".") or self._is_word_after_descent():
-            self._field()
-        elif self._source[self.at] in " @$":
-            self.at += 1
+        elif self._consume(".."):
+            self._add_descent()
+        elif self._consume(".") or self._is_word_after_descent():
+            self._scan_field()
+        elif self._source[self.position] in " @$":
+            self.position += 1
         else:
-            self._element()
+            self._scan_element()
 
-    def _element(self) -> None:
+    def _scan_element(self) -> None:
         if match := self._match(_BRACKETS):
-            self._steps.extend(_bracketed(match[1]))
-        elif match := self._match(_QUOTED):
-            self._steps.append(partial(_constant, _unquoted(match[2])))
-        elif match := self._match(_NUMBER):
-            self._steps.append(partial(_constant, _number(match[0])))
-        elif match := self._match(_WORD):
-            self._word(match[0])
+            self._steps.extend(_bracket_steps(match[1]))
+        elif match := self._match(_QUOTED_TOKEN):
+            self._steps.append(partial(_constant, _unescape(match[2])))
+        elif match := self._match(_NUMBER_TOKEN):
+            self._steps.append(partial(_constant, _parse_number(match[0])))
+        elif match := self._match(_WORD_TOKEN):
+            self._scan_word(match[0])
         else:
-            raise JSONPathError(self._complaint())
+            raise JSONPathError(self._error_text())
 
-    def _complaint(self) -> str:
-        character = self._source[self.at]
+    def _error_text(self) -> str:
+        character = self._source[self.position]
         match character:
             case "[":
                 return "unterminated array"
@@ -239,7 +241,7 @@ class _Scanner:
             case _:
                 return f"unrecognized character in action: U+{ord(character):04X} '{character}'"
 
-    def _descend(self) -> None:
+    def _add_descent(self) -> None:
         if self._steps and self._steps[-1] is _descendants:
             raise JSONPathError("invalid multiple recursive descent")
         self._steps.append(_descendants)
@@ -248,52 +250,52 @@ class _Scanner:
         return (
             bool(self._steps)
             and self._steps[-1] is _descendants
-            and _WORD.match(self._source, self.at) is not None
+            and _WORD_TOKEN.match(self._source, self.position) is not None
         )
 
-    def _field(self) -> None:
-        match = self._match(_FIELD)
+    def _scan_field(self) -> None:
+        match = self._match(_FIELD_TOKEN)
         assert match is not None
         self._steps.append(
-            _children if match[0] == "*" else partial(_member, re.sub(r"\\(.)", r"\1", match[0]))
+            _all_children if match[0] == "*" else partial(_field_values, re.sub(r"\\(.)", r"\1", match[0]))
         )
 
-    def _word(self, word: str) -> None:
+    def _scan_word(self, word: str) -> None:
         match word:
             case "true" | "false":
                 self._steps.append(partial(_constant, word == "true"))
             case "range":
-                self._range = True
+                self._is_range = True
             case "end":
-                self._end = True
+                self._is_end = True
             case _:
                 raise JSONPathError(f"unrecognized identifier {word}")
 
-    def _take(self, text: str) -> bool:
-        if not self._source.startswith(text, self.at):
+    def _consume(self, text: str) -> bool:
+        if not self._source.startswith(text, self.position):
             return False
-        self.at += len(text)
+        self.position += len(text)
         return True
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        match = pattern.match(self._source, self.at)
+        match = pattern.match(self._source, self.position)
         if match is not None:
-            self.at = match.end()
+            self.position = match.end()
         return match
 
 
-def _steps(text: str) -> list[Step]:
+def _parse_steps(text: str) -> list[Step]:
     part = _Scanner(f"{text}}}").action()
     if not isinstance(part, _Action):
         raise JSONPathError(f"unrecognized identifier {text.strip()}")
     return part.steps
 
 
-def _bracketed(text: str) -> list[Step]:
+def _bracket_steps(text: str) -> list[Step]:
     if "," in text:
-        return [partial(_union, [_bracketed(piece.strip(" ")) for piece in text.split(",")])]
-    if key := _KEY.fullmatch(text):
-        return _steps(f".{key[1]}")
+        return [partial(_union, [_bracket_steps(piece.strip(" ")) for piece in text.split(",")])]
+    if key := _QUOTED_KEY.fullmatch(text):
+        return _parse_steps(f".{key[1]}")
     match = _SLICE.fullmatch(":" if text == "*" else text)
     if match is None:
         raise JSONPathError(f"invalid array index {text}")
@@ -304,7 +306,7 @@ def _bracketed(text: str) -> list[Step]:
     return [partial(_slice, start or 0, (start or 0) + 1 if single else stop, step, single)]
 
 
-def _number(text: str) -> int | float:
+def _parse_number(text: str) -> int | float:
     try:
         return int(text)
     except ValueError:
@@ -317,7 +319,7 @@ def _number(text: str) -> int | float:
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
-def _unquoted(text: str) -> str:
+def _unescape(text: str) -> str:
     def plain(match: re.Match[str]) -> str:
         code = match[1]
         return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPES.get(code, code)
@@ -329,18 +331,18 @@ def _constant(value: Any, values: list[Any], strict: bool) -> list[Any]:
     return [value for _ in values]
 
 
-def _member(name: str, values: list[Any], strict: bool) -> list[Any]:
+def _field_values(name: str, values: list[Any], strict: bool) -> list[Any]:
     found = [value[name] for value in values if isinstance(value, dict) and name in value]
     if strict and values and not found:
         raise JSONPathError(f"{name} is not found")
     return found
 
 
-def _children(values: list[Any], strict: bool) -> list[Any]:
-    return [child for value in values for child in _inside(value)]
+def _all_children(values: list[Any], strict: bool) -> list[Any]:
+    return [child for value in values for child in _child_values(value)]
 
 
-def _inside(value: Any) -> list[Any]:
+def _child_values(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []
@@ -350,7 +352,7 @@ def _descendants(values: list[Any], strict: bool) -> list[Any]:
     """Every list and object that is not empty, outermost first."""
     found: list[Any] = []
     for value in values:
-        if inside := _inside(value):
+        if inside := _child_values(value):
             found += [value, *_descendants(inside, strict)]
     return found
 
@@ -364,11 +366,11 @@ def _slice(
             continue
         if not isinstance(value, list):
             raise JSONPathError(f"{_go_type(value)} is not array or slice")
-        found += _sliced(value, start, stop, step, single)
+        found += _slice_list(value, start, stop, step, single)
     return found
 
 
-def _sliced(value: list[Any], start: int, stop: int | None, step: int | None, single: bool) -> list[Any]:
+def _slice_list(value: list[Any], start: int, stop: int | None, step: int | None, single: bool) -> list[Any]:
     length = len(value)
     first = start + length if start < 0 else start
     last = length if stop is None else stop
@@ -388,10 +390,10 @@ def _sliced(value: list[Any], start: int, stop: int | None, step: int | None, si
 
 
 def _union(alternatives: list[list[Step]], values: list[Any], strict: bool) -> list[Any]:
-    return [found for steps in alternatives for found in _walk(steps, values, strict)]
+    return [found for steps in alternatives for found in _apply_steps(steps, values, strict)]
 
 
-_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+_COMPARE_OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "==": eq,
     "!=": ne,
     "<": lt,
@@ -401,43 +403,43 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def _filter(text: str) -> Step:
+def _parse_filter(text: str) -> Step:
     match = _COMPARISON.fullmatch(text)
     if match is None:
-        return partial(_having, _steps(text))
-    compare = _COMPARE.get(match[2])
+        return partial(_filter_present, _parse_steps(text))
+    compare = _COMPARE_OPERATORS.get(match[2])
     if compare is None:
         raise JSONPathError(f"unrecognized filter operator {match[2]}")
-    return partial(_comparing, _steps(match[1]), compare, _steps(match[3]))
+    return partial(_filter_comparison, _parse_steps(match[1]), compare, _parse_steps(match[3]))
 
 
-def _having(steps: list[Step], values: list[Any], strict: bool) -> list[Any]:
-    return [item for item in _items(values) if _walk(steps, [item], strict=False)]
+def _filter_present(steps: list[Step], values: list[Any], strict: bool) -> list[Any]:
+    return [item for item in _list_items(values) if _apply_steps(steps, [item], strict=False)]
 
 
-def _comparing(
+def _filter_comparison(
     left: list[Step], compare: Callable[[Any, Any], bool], right: list[Step], values: list[Any], strict: bool
 ) -> list[Any]:
     found: list[Any] = []
-    for item in _items(values):
-        lefts, rights = _walk(left, [item], strict), _walk(right, [item], strict)
+    for item in _list_items(values):
+        lefts, rights = _apply_steps(left, [item], strict), _apply_steps(right, [item], strict)
         if not lefts or not rights:
             continue
         if len(lefts) > 1 or len(rights) > 1:
             raise JSONPathError("can only compare one element at a time")
-        if _comparable(lefts[0], rights[0]) and compare(lefts[0], rights[0]):
+        if _check_comparable(lefts[0], rights[0]) and compare(lefts[0], rights[0]):
             found.append(item)
     return found
 
 
-def _items(values: list[Any]) -> Iterator[Any]:
+def _list_items(values: list[Any]) -> Iterator[Any]:
     for value in values:
         if not isinstance(value, list):
-            raise JSONPathError(f"{text_of(value)} is not array or slice and cannot be filtered")
+            raise JSONPathError(f"{printed_value(value)} is not array or slice and cannot be filtered")
         yield from value
 
 
-def _comparable(left: Any, right: Any) -> bool:
+def _check_comparable(left: Any, right: Any) -> bool:
     for value in (left, right):
         if not isinstance(value, str | bool | int | float):
             raise JSONPathError("invalid type for comparison")

@@ -13,10 +13,10 @@ import msgspec
 JSON: TypeAlias = dict[str, Any]
 """A JSON object that stays JSON: request bodies, pod templates, patches."""
 
-MICRO = "micro-time"
+MICRO_TIME_FORMAT = "micro-time"
 Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 """A moment that the wire holds to the second: `2026-01-02T15:04:05Z`."""
-MicroTime: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True, extra={"format": MICRO})]
+MicroTime: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True, extra={"format": MICRO_TIME_FORMAT})]
 """A moment that the wire holds to the microsecond, always with six digits: `2026-01-02T15:04:05.000000Z`."""
 
 
@@ -31,11 +31,11 @@ class Key(NamedTuple):
 
 
 # gc=False: decoded JSON cannot contain cycles, so the collector need not walk a cache of 10,000 pods.
-class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False, kw_only=True):
+class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False, kw_only=True):
     """A struct whose field names are camelCase on the wire and whose defaults are left out."""
 
 
-class OwnerReference(Wire, frozen=True):
+class OwnerReference(ApiStruct, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -44,7 +44,7 @@ class OwnerReference(Wire, frozen=True):
     block_owner_deletion: bool = False
 
 
-class ObjectMeta(Wire, frozen=True):
+class ObjectMeta(ApiStruct, frozen=True):
     name: str = ""
     namespace: str = ""
     generate_name: str = ""
@@ -68,7 +68,7 @@ class ObjectMeta(Wire, frozen=True):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class Object(Wire, frozen=True):
+class Object(ApiStruct, frozen=True):
     """Anything with metadata. Kinds extend it; on its own it is what a metadata-only reader needs."""
 
     api_version: str = ""
@@ -76,14 +76,14 @@ class Object(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class ListMeta(Wire, frozen=True):
+class ListMeta(ApiStruct, frozen=True):
     resource_version: str = ""
     # Named with an underscore because `continue` is a keyword.
     continue_: str = msgspec.field(name="continue", default="")
     remaining_item_count: int | None = None
 
 
-class Condition(Wire, frozen=True):
+class Condition(ApiStruct, frozen=True):
     """One line of `status.conditions`. `last_update_time` exists in kubeflow.org/v1 only."""
 
     type: str

@@ -10,7 +10,7 @@ _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 _CHARACTERS = "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
-_EMPTY = "must be non-empty"
+_EMPTY_MESSAGE = "must be non-empty"
 _NAME_RULE = (
     f"must {_CHARACTERS} (e.g. 'MyName',  or 'my.name',  or '123-abc', "
     f"regex used for validation is '{_NAME.pattern}')"
@@ -24,13 +24,13 @@ _SUBDOMAIN_RULE = (
     "and end with an alphanumeric character (e.g. 'example.com', "
     f"regex used for validation is '{_SUBDOMAIN.pattern}')"
 )
-DNS_LABEL_LENGTH = 63
+MAX_DNS_LABEL_LENGTH = 63
 """The longest a label of a DNS name may be, and with it the name of a service."""
-_LONGEST_NAME = 63
-_LONGEST_SUBDOMAIN = 253
+_MAX_NAME_LENGTH = 63
+_MAX_SUBDOMAIN_LENGTH = 253
 
 
-def qualified_name(text: str) -> list[str]:
+def qualified_name_problems(text: str) -> list[str]:
     """A label or annotation key, a resource or taint name: `[prefix/]name`."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
@@ -39,35 +39,37 @@ def qualified_name(text: str) -> list[str]:
         ]
     wrong = []
     if slash:
-        wrong += [f"prefix part {what}" for what in (subdomain(prefix) if prefix else [_EMPTY])]
+        wrong += [
+            f"prefix part {what}" for what in (subdomain_problems(prefix) if prefix else [_EMPTY_MESSAGE])
+        ]
     if not name:
-        wrong.append(f"name part {_EMPTY}")
-    elif len(name.encode()) > _LONGEST_NAME:
-        wrong.append(f"name part {_too_long(_LONGEST_NAME)}")
+        wrong.append(f"name part {_EMPTY_MESSAGE}")
+    elif len(name.encode()) > _MAX_NAME_LENGTH:
+        wrong.append(f"name part {_too_long_message(_MAX_NAME_LENGTH)}")
     if not _NAME.fullmatch(name):
         wrong.append(f"name part {_NAME_RULE}")
     return wrong
 
 
-def label_value(text: str) -> list[str]:
+def label_value_problems(text: str) -> list[str]:
     """The value of a label."""
     wrong = []
-    if len(text.encode()) > _LONGEST_NAME:
-        wrong.append(_too_long(_LONGEST_NAME))
+    if len(text.encode()) > _MAX_NAME_LENGTH:
+        wrong.append(_too_long_message(_MAX_NAME_LENGTH))
     if not _VALUE.fullmatch(text):
         wrong.append(_VALUE_RULE)
     return wrong
 
 
-def subdomain(text: str) -> list[str]:
+def subdomain_problems(text: str) -> list[str]:
     """A DNS subdomain, which is what most objects are named by."""
     wrong = []
-    if len(text.encode()) > _LONGEST_SUBDOMAIN:
-        wrong.append(_too_long(_LONGEST_SUBDOMAIN))
+    if len(text.encode()) > _MAX_SUBDOMAIN_LENGTH:
+        wrong.append(_too_long_message(_MAX_SUBDOMAIN_LENGTH))
     if not _SUBDOMAIN.fullmatch(text):
         wrong.append(_SUBDOMAIN_RULE)
     return wrong
 
 
-def _too_long(most: int) -> str:
+def _too_long_message(most: int) -> str:
     return f"must be no more than {most} characters"

@@ -23,28 +23,28 @@ import msgspec
 
 from gangline.base.errors import InputError
 
-QUANTITY = "quantity"
-QuantityText: TypeAlias = Annotated[str, msgspec.Meta(extra={"format": QUANTITY})]
+QUANTITY_FORMAT = "quantity"
+QuantityText: TypeAlias = Annotated[str, msgspec.Meta(extra={"format": QUANTITY_FORMAT})]
 """A quantity as written. The codec takes a bare number here too (`cpu: 2`) and keeps its text."""
 
-_NANO = 10**9
-_LARGEST = 2**63 - 1
-_LONGEST = 128
-_LARGEST_EXPONENT = 99
-_TEXT = re.compile(
+_NANOS_PER_UNIT = 10**9
+_MAX_BINARY_UNITS = 2**63 - 1
+_MAX_TEXT_LENGTH = 128
+_MAX_EXPONENT = 99
+_QUANTITY_TEXT = re.compile(
     r"([+-]?)(?=\.?[0-9])([0-9]*)\.?([0-9]*)(?:([KMGTPE]i)|[eE]([+-]?[0-9]{1,3})|([numkMGTPE]?))", re.ASCII
 )
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
-_BINARY_SUFFIX = tuple(_BINARY)
+_DECIMAL_EXPONENTS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY_EXPONENTS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL_EXPONENTS.items()}
+_BINARY_SUFFIX = tuple(_BINARY_EXPONENTS)
 
 
 class QuantityError(InputError):
     """Text that is not a quantity."""
 
 
-class Family(Enum):
+class QuantityFormat(Enum):
     """How a quantity is written: `12Mi`, `12M` or `12e6`."""
 
     BINARY = "binary"
@@ -62,28 +62,34 @@ class Quantity:
 
     __slots__ = ("family", "nanos")
     nanos: int
-    family: Family
+    family: QuantityFormat
 
-    def __init__(self, nanos: int, family: Family = Family.DECIMAL) -> None:
+    def __init__(self, nanos: int, family: QuantityFormat = QuantityFormat.DECIMAL) -> None:
         object.__setattr__(self, "nanos", nanos)
         object.__setattr__(self, "family", family)
 
     @classmethod
     def parse(cls, text: str) -> "Quantity":
         """The quantity of a text. Raises `QuantityError`."""
-        found = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None
-        if found is None or int(found[5] or 0) > _LARGEST_EXPONENT:
+        found = _QUANTITY_TEXT.fullmatch(text) if len(text) <= _MAX_TEXT_LENGTH else None
+        if found is None or int(found[5] or 0) > _MAX_EXPONENT:
             raise _not_a_quantity(text)
         sign, whole, fraction, binary, exponent, decimal = found.groups()
         digits = int(whole + fraction)
         if binary:
             # Kubernetes caps binary text only.
-            nanos = min(_scaled(digits << _BINARY[binary], -len(fraction)), _LARGEST * _NANO)
-            family = Family.BINARY if nanos >= _NANO else Family.DECIMAL
+            nanos = min(
+                _scaled_nanos(digits << _BINARY_EXPONENTS[binary], -len(fraction)),
+                _MAX_BINARY_UNITS * _NANOS_PER_UNIT,
+            )
+            family = QuantityFormat.BINARY if nanos >= _NANOS_PER_UNIT else QuantityFormat.DECIMAL
         elif exponent:
-            nanos, family = _scaled(digits, int(exponent) - len(fraction)), Family.EXPONENT
+            nanos, family = _scaled_nanos(digits, int(exponent) - len(fraction)), QuantityFormat.EXPONENT
         else:
-            nanos, family = _scaled(digits, _DECIMAL[decimal] - len(fraction)), Family.DECIMAL
+            nanos, family = (
+                _scaled_nanos(digits, _DECIMAL_EXPONENTS[decimal] - len(fraction)),
+                QuantityFormat.DECIMAL,
+            )
         return cls(-nanos if sign == "-" else nanos, family)
 
     @classmethod
@@ -97,21 +103,25 @@ class Quantity:
 
     def value(self) -> int:
         """In whole units, rounded away from zero."""
-        return _divided(self.nanos, _NANO)
+        return _divide_away_from_zero(self.nanos, _NANOS_PER_UNIT)
 
     def milli(self) -> int:
         """In thousandths, rounded away from zero."""
-        return _divided(self.nanos, _NANO // 1000)
+        return _divide_away_from_zero(self.nanos, _NANOS_PER_UNIT // 1000)
 
     def as_fraction(self) -> Fraction:
         """Exactly."""
-        return Fraction(self.nanos, _NANO)
+        return Fraction(self.nanos, _NANOS_PER_UNIT)
 
     def __str__(self) -> str:
-        if self.family is Family.BINARY and abs(self.nanos) >= 1024 * _NANO and self.nanos % _NANO == 0:
-            return _binary_text(self.nanos // _NANO)
+        if (
+            self.family is QuantityFormat.BINARY
+            and abs(self.nanos) >= 1024 * _NANOS_PER_UNIT
+            and self.nanos % _NANOS_PER_UNIT == 0
+        ):
+            return _binary_text(self.nanos // _NANOS_PER_UNIT)
         # A fraction, or less than 1Ki, is written in decimal: nothing is lost.
-        return _decimal_text(self.nanos, exponent_form=self.family is Family.EXPONENT)
+        return _decimal_text(self.nanos, exponent_form=self.family is QuantityFormat.EXPONENT)
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
@@ -154,7 +164,7 @@ class Quantity:
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"a Quantity does not change: {name}")
 
-    def __reduce__(self) -> tuple[type["Quantity"], tuple[int, Family]]:
+    def __reduce__(self) -> tuple[type["Quantity"], tuple[int, QuantityFormat]]:
         return Quantity, (self.nanos, self.family)
 
 
@@ -172,7 +182,7 @@ def parse_resources(resources: Mapping[str, str | float]) -> dict[str, Quantity]
     return parsed
 
 
-def add(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> dict[str, Quantity]:
+def add_resources(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """Both resource lists together. A resource missing from one counts as zero there."""
     return {**a, **{name: a.get(name, ZERO) + amount for name, amount in b.items()}}
 
@@ -182,13 +192,13 @@ def fits(request: Mapping[str, Quantity], free: Mapping[str, Quantity]) -> bool:
     return all(amount <= free.get(name, ZERO) for name, amount in request.items() if amount > ZERO)
 
 
-def _scaled(digits: int, exponent: int) -> int:
+def _scaled_nanos(digits: int, exponent: int) -> int:
     """`digits` times ten to the `exponent`, in nano-units; what is finer is rounded up."""
     power: int = 10 ** abs(exponent + 9)
     return digits * power if exponent >= -9 else -(-digits // power)
 
 
-def _divided(nanos: int, unit: int) -> int:
+def _divide_away_from_zero(nanos: int, unit: int) -> int:
     return -(-nanos // unit) if nanos > 0 else nanos // unit
 
 

@@ -9,16 +9,16 @@ from typing import Final
 import msgspec
 
 from gangline.api.core import SchedulingGate, Taint, Toleration
-from gangline.api.meta import Object, Time, Wire
+from gangline.api.meta import ApiStruct, Object, Time
 from gangline.api.quantity import QuantityText
 from gangline.api.scheme import Resource, Scheme
 
-SCHEDULED: Final = "PodScheduled"
-RESIZE_PENDING: Final = "PodResizePending"
-_KEPT: Final = frozenset((SCHEDULED, RESIZE_PENDING, "DisruptionTarget"))
+POD_SCHEDULED: Final = "PodScheduled"
+POD_RESIZE_PENDING: Final = "PodResizePending"
+_KEPT_CONDITIONS: Final = frozenset((POD_SCHEDULED, POD_RESIZE_PENDING, "DisruptionTarget"))
 
 
-class Expression(Wire, frozen=True):
+class SelectorExpression(ApiStruct, frozen=True):
     """One requirement of a label selector, or of a node selector."""
 
     key: str = ""
@@ -26,44 +26,44 @@ class Expression(Wire, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(Wire, frozen=True):
+class LabelSelectorSpec(ApiStruct, frozen=True):
     match_labels: dict[str, str] = {}
-    match_expressions: tuple[Expression, ...] = ()
+    match_expressions: tuple[SelectorExpression, ...] = ()
 
 
-class NodeSelectorTerm(Wire, frozen=True):
-    match_expressions: tuple[Expression, ...] = ()
-    match_fields: tuple[Expression, ...] = ()
+class NodeSelectorTerm(ApiStruct, frozen=True):
+    match_expressions: tuple[SelectorExpression, ...] = ()
+    match_fields: tuple[SelectorExpression, ...] = ()
 
 
-class NodeSelector(Wire, frozen=True):
+class NodeSelector(ApiStruct, frozen=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class PreferredNode(Wire, frozen=True):
+class PreferredSchedulingTerm(ApiStruct, frozen=True):
     weight: int = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
-class NodeAffinity(Wire, frozen=True):
+class NodeAffinity(ApiStruct, frozen=True):
     required: NodeSelector | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
     )
-    preferred: tuple[PreferredNode, ...] = msgspec.field(
+    preferred: tuple[PreferredSchedulingTerm, ...] = msgspec.field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=()
     )
 
 
-class PodAffinityTerm(Wire, frozen=True):
-    label_selector: LabelSelector | None = None
+class PodAffinityTerm(ApiStruct, frozen=True):
+    label_selector: LabelSelectorSpec | None = None
     topology_key: str = ""
     namespaces: tuple[str, ...] = ()
-    namespace_selector: LabelSelector | None = None
+    namespace_selector: LabelSelectorSpec | None = None
     match_label_keys: tuple[str, ...] = ()
     mismatch_label_keys: tuple[str, ...] = ()
 
 
-class PodAffinity(Wire, frozen=True):
+class PodAffinity(ApiStruct, frozen=True):
     """Affinity or anti-affinity between pods; what is only preferred is not looked at."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
@@ -71,79 +71,79 @@ class PodAffinity(Wire, frozen=True):
     )
 
 
-class Affinity(Wire, frozen=True):
+class Affinity(ApiStruct, frozen=True):
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
-class TopologySpread(Wire, frozen=True):
+class TopologySpreadConstraint(ApiStruct, frozen=True):
     max_skew: int = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
-    label_selector: LabelSelector | None = None
+    label_selector: LabelSelectorSpec | None = None
     min_domains: int | None = None
     node_affinity_policy: str = "Honor"
     node_taints_policy: str = "Ignore"
     match_label_keys: tuple[str, ...] = ()
 
 
-class Port(Wire, frozen=True):
+class ContainerHostPort(ApiStruct, frozen=True):
     host_port: int = 0
     protocol: str = "TCP"
     host_ip: str = msgspec.field(name="hostIP", default="")
 
 
-class Requests(Wire, frozen=True):
+class ResourceRequests(ApiStruct, frozen=True):
     requests: dict[str, QuantityText] = {}
 
 
-NO_REQUESTS: Final = Requests()
+NO_REQUESTS: Final = ResourceRequests()
 
 
-class Container(Wire, frozen=True):
+class PodContainer(ApiStruct, frozen=True):
     name: str = ""
-    ports: tuple[Port, ...] = ()
-    resources: Requests = NO_REQUESTS
+    ports: tuple[ContainerHostPort, ...] = ()
+    resources: ResourceRequests = NO_REQUESTS
     restart_policy: str = ""
 
 
-class ClaimSource(Wire, frozen=True):
+class ClaimVolumeSource(ApiStruct, frozen=True):
     claim_name: str = ""
 
 
-class EphemeralSource(Wire, frozen=True):
+class EphemeralVolumeSource(ApiStruct, frozen=True):
     """A claim that is made for the pod; it has the name of the pod and of the volume."""
 
 
-class Volume(Wire, frozen=True):
+class PodVolume(ApiStruct, frozen=True):
     name: str = ""
-    persistent_volume_claim: ClaimSource | None = None
-    ephemeral: EphemeralSource | None = None
+    persistent_volume_claim: ClaimVolumeSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
 
 
-class ResourceClaim(Wire, frozen=True):
+class PodResourceClaim(ApiStruct, frozen=True):
     name: str = ""
 
 
-class PodSpec(Wire, frozen=True):
+class PodPlacementSpec(ApiStruct, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int = 0
     priority_class_name: str = ""
     preemption_policy: str = ""
     host_network: bool = False
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
-    resources: Requests | None = None
+    containers: tuple[PodContainer, ...] = ()
+    init_containers: tuple[PodContainer, ...] = ()
+    resources: ResourceRequests | None = None
     overhead: dict[str, QuantityText] = {}
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
-    topology_spread_constraints: tuple[TopologySpread, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
-    volumes: tuple[Volume, ...] = ()
-    resource_claims: tuple[ResourceClaim, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
     def __post_init__(self) -> None:
         # Nearly every volume is a ConfigMap, a Secret or a token: none of them ties a pod to a node.
@@ -152,22 +152,22 @@ class PodSpec(Wire, frozen=True):
             msgspec.structs.force_setattr(self, "volumes", kept)
 
 
-class Terminated(Wire, frozen=True):
+class ContainerExitCode(ApiStruct, frozen=True):
     exit_code: int = 0
 
 
-class ContainerState(Wire, frozen=True):
-    terminated: Terminated | None = None
+class ContainerExitState(ApiStruct, frozen=True):
+    terminated: ContainerExitCode | None = None
 
 
-class ContainerStatus(Wire, frozen=True):
+class PodContainerStatus(ApiStruct, frozen=True):
     name: str = ""
-    state: ContainerState = ContainerState()
-    resources: Requests | None = None
+    state: ContainerExitState = ContainerExitState()
+    resources: ResourceRequests | None = None
     allocated_resources: dict[str, QuantityText] = {}
 
 
-class PodCondition(Wire, frozen=True):
+class PodCondition(ApiStruct, frozen=True):
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -175,38 +175,38 @@ class PodCondition(Wire, frozen=True):
     last_transition_time: Time | None = None
 
 
-class PodStatus(Wire, frozen=True):
+class PodPlacementStatus(ApiStruct, frozen=True):
     phase: str = ""
     reason: str = ""
     nominated_node_name: str = ""
     start_time: Time | None = None
     # Only those that say something about placing: PodScheduled, PodResizePending, DisruptionTarget.
     conditions: tuple[PodCondition, ...] = ()
-    container_statuses: tuple[ContainerStatus, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[PodContainerStatus, ...] = ()
+    init_container_statuses: tuple[PodContainerStatus, ...] = ()
 
     def __post_init__(self) -> None:
         if self.conditions:
-            kept = tuple(each for each in self.conditions if each.type in _KEPT)
+            kept = tuple(each for each in self.conditions if each.type in _KEPT_CONDITIONS)
             msgspec.structs.force_setattr(self, "conditions", kept)
 
 
 class Pod(Object, frozen=True):
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    spec: PodPlacementSpec = PodPlacementSpec()
+    status: PodPlacementStatus = PodPlacementStatus()
 
 
-class NodeSpec(Wire, frozen=True):
+class NodePlacementSpec(ApiStruct, frozen=True):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
-class NodeCondition(Wire, frozen=True):
+class NodeCondition(ApiStruct, frozen=True):
     type: str = ""
     status: str = ""
 
 
-class NodeStatus(Wire, frozen=True):
+class NodePlacementStatus(ApiStruct, frozen=True):
     allocatable: dict[str, QuantityText] = {}
     conditions: tuple[NodeCondition, ...] = ()
 
@@ -217,57 +217,57 @@ class NodeStatus(Wire, frozen=True):
 
 
 class Node(Object, frozen=True):
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    spec: NodePlacementSpec = NodePlacementSpec()
+    status: NodePlacementStatus = NodePlacementStatus()
 
 
-class ClaimSpec(Wire, frozen=True):
+class VolumeClaimSpec(ApiStruct, frozen=True):
     volume_name: str = ""
     storage_class_name: str | None = None
     access_modes: tuple[str, ...] = ()
     volume_mode: str = "Filesystem"
-    selector: LabelSelector | None = None
-    resources: Requests = NO_REQUESTS
+    selector: LabelSelectorSpec | None = None
+    resources: ResourceRequests = NO_REQUESTS
 
 
-class ClaimStatus(Wire, frozen=True):
+class VolumeClaimStatus(ApiStruct, frozen=True):
     phase: str = ""
 
 
-class Claim(Object, frozen=True):
+class VolumeClaim(Object, frozen=True):
     """A PersistentVolumeClaim."""
 
-    spec: ClaimSpec = ClaimSpec()
-    status: ClaimStatus = ClaimStatus()
+    spec: VolumeClaimSpec = VolumeClaimSpec()
+    status: VolumeClaimStatus = VolumeClaimStatus()
 
 
-class VolumeNodeAffinity(Wire, frozen=True):
+class VolumeNodeAffinity(ApiStruct, frozen=True):
     required: NodeSelector | None = None
 
 
-class CSISource(Wire, frozen=True):
+class CSIVolumeSource(ApiStruct, frozen=True):
     driver: str = ""
     volume_handle: str = ""
 
 
-class ClaimReference(Wire, frozen=True):
+class VolumeClaimReference(ApiStruct, frozen=True):
     """Whose a volume is, or is to be."""
 
     namespace: str = ""
     name: str = ""
 
 
-class PersistentVolumeSpec(Wire, frozen=True):
+class PersistentVolumeSpec(ApiStruct, frozen=True):
     node_affinity: VolumeNodeAffinity | None = None
-    csi: CSISource | None = None
+    csi: CSIVolumeSource | None = None
     storage_class_name: str = ""
     access_modes: tuple[str, ...] = ()
     volume_mode: str = "Filesystem"
     capacity: dict[str, QuantityText] = {}
-    claim_ref: ClaimReference | None = None
+    claim_ref: VolumeClaimReference | None = None
 
 
-class PersistentVolumeStatus(Wire, frozen=True):
+class PersistentVolumeStatus(ApiStruct, frozen=True):
     phase: str = ""
 
 
@@ -276,18 +276,18 @@ class PersistentVolume(Object, frozen=True):
     status: PersistentVolumeStatus = PersistentVolumeStatus()
 
 
-class Attachable(Wire, frozen=True):
+class AttachableVolumes(ApiStruct, frozen=True):
     # None: as many as one likes.
     count: int | None = None
 
 
-class NodeDriver(Wire, frozen=True):
+class CSINodeDriver(ApiStruct, frozen=True):
     name: str = ""
-    allocatable: Attachable = Attachable()
+    allocatable: AttachableVolumes = AttachableVolumes()
 
 
-class CSINodeSpec(Wire, frozen=True):
-    drivers: tuple[NodeDriver, ...] = ()
+class CSINodeSpec(ApiStruct, frozen=True):
+    drivers: tuple[CSINodeDriver, ...] = ()
 
 
 class CSINode(Object, frozen=True):
@@ -296,34 +296,34 @@ class CSINode(Object, frozen=True):
     spec: CSINodeSpec = CSINodeSpec()
 
 
-class TopologyExpression(Wire, frozen=True):
+class TopologySelectorExpression(ApiStruct, frozen=True):
     key: str = ""
     values: tuple[str, ...] = ()
 
 
-class TopologyTerm(Wire, frozen=True):
+class TopologySelectorTerm(ApiStruct, frozen=True):
     """All of these must hold of a node's labels."""
 
-    match_label_expressions: tuple[TopologyExpression, ...] = ()
+    match_label_expressions: tuple[TopologySelectorExpression, ...] = ()
 
 
 class StorageClass(Object, frozen=True):
     volume_binding_mode: str = "Immediate"
     provisioner: str = ""
     # One of these must hold where a volume is made. None: anywhere.
-    allowed_topologies: tuple[TopologyTerm, ...] = ()
+    allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
 
 class Namespace(Object, frozen=True):
     """Its labels, for rules between pods of several namespaces."""
 
 
-PLACING: Final = Scheme(
+PLACEMENT_SCHEME: Final = Scheme(
     (
         Resource("", "v1", "Pod", "pods", Pod),
         Resource("", "v1", "Node", "nodes", Node, namespaced=False),
         Resource("", "v1", "Namespace", "namespaces", Namespace, namespaced=False),
-        Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", Claim),
+        Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", VolumeClaim),
         Resource("", "v1", "PersistentVolume", "persistentvolumes", PersistentVolume, namespaced=False),
         Resource("storage.k8s.io", "v1", "StorageClass", "storageclasses", StorageClass, namespaced=False),
         Resource("storage.k8s.io", "v1", "CSINode", "csinodes", CSINode, namespaced=False),

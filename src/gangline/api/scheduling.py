@@ -6,38 +6,38 @@ Unschedulable. Only the scheduler writes it; whoever owns the pods reads it and 
 
 from enum import StrEnum
 
-from gangline.api.meta import Object, Time, Wire
+from gangline.api.meta import ApiStruct, Object, Time
 from gangline.api.quantity import QuantityText
 from gangline.api.scheme import Resource
 
 GROUP = "scheduling.gangline.dev"
 VERSION = "v1alpha1"
 
-SCHEDULER = "gangline"
+SCHEDULER_NAME = "gangline"
 """The `schedulerName` of pods that are ours to place."""
-GROUP_NAME = "scheduling.k8s.io/group-name"
+GROUP_NAME_ANNOTATION = "scheduling.k8s.io/group-name"
 """Annotation of a pod: the PodGroup it belongs to, in its namespace."""
-GATE = "scheduling.gangline.dev/gang"
+GANG_GATE = "scheduling.gangline.dev/gang"
 """The scheduling gate of pods that kube-scheduler is to place, where we say, once the whole gang fits."""
-PINNED_TO = "scheduling.gangline.dev/pinned-to"
+PINNED_NODE_ANNOTATION = "scheduling.gangline.dev/pinned-to"
 """On pods whose gate was taken off: the node that they were told to go to. They have it as a node selector, too."""
-GANG_SCHEDULER = f"{GROUP}/gang-scheduler"
+GANG_SCHEDULER_ANNOTATION = f"{GROUP}/gang-scheduler"
 """Annotation of a job: who places its pods, if not the one that the operator was told to use; `none`: nobody."""
-COMMIT = f"{GROUP}/commit"
+COMMIT_ANNOTATION = f"{GROUP}/commit"
 """Annotation of a job: `bind`, which is the default, or `pin`: held by a gate, then left to kube-scheduler."""
-BIND, PIN = "bind", "pin"
-ON_TIMEOUT = f"{GROUP}/on-timeout"
-"""Annotation of a job: `Wait`, which is the default, or `Fail` when its gang found no place in time."""
-REQUIRED_TOPOLOGY = f"{GROUP}/required-topology"
-PREFERRED_TOPOLOGY = f"{GROUP}/preferred-topology"
+COMMIT_BIND, COMMIT_PIN = "bind", "pin"
+ON_TIMEOUT_ANNOTATION = f"{GROUP}/on-timeout"
+"""Annotation of a job: `Pending`, which is the default, or `Fail` when its gang found no place in time."""
+REQUIRED_TOPOLOGY_ANNOTATION = f"{GROUP}/required-topology"
+PREFERRED_TOPOLOGY_ANNOTATION = f"{GROUP}/preferred-topology"
 """Annotations of a job: the label of nodes that all members should share, or must."""
-SCHEDULE_TIMEOUT = 60
+DEFAULT_SCHEDULE_TIMEOUT = 60
 """Seconds, where a group names none."""
 DEFAULT_QUEUE = "default"
 """The queue of groups that name none. It need not exist: then its weight is 1 and it has no cap."""
 
 
-class GroupPhase(StrEnum):
+class PodGroupPhase(StrEnum):
     """What can be said of a gang."""
 
     PENDING = "Pending"
@@ -50,7 +50,7 @@ class GroupPhase(StrEnum):
     """Some run, the others exist again but cannot be placed; the owner is to decide."""
 
 
-class GroupReason(StrEnum):
+class PodGroupReason(StrEnum):
     NONE = ""
     POD_FAILED = "PodFailed"
     POD_DELETED = "PodDeleted"
@@ -58,7 +58,7 @@ class GroupReason(StrEnum):
     NOT_ENOUGH_TASKS = "NotEnoughTasks"
 
 
-class Topology(Wire, frozen=True):
+class GangTopology(ApiStruct, frozen=True):
     """One domain for the whole gang: nodes with the same value of a label."""
 
     key: str = ""
@@ -66,7 +66,7 @@ class Topology(Wire, frozen=True):
     required: bool = False
 
 
-class PodGroupSpec(Wire, frozen=True):
+class PodGroupSpec(ApiStruct, frozen=True):
     min_member: int = 1
     queue: str = ""
     priority_class_name: str = ""
@@ -75,10 +75,10 @@ class PodGroupSpec(Wire, frozen=True):
     schedule_timeout_seconds: int | None = None
     # Role -> how many of it must be placed at once.
     min_task_member: dict[str, int] = {}
-    topology: Topology | None = None
+    topology: GangTopology | None = None
 
 
-class PodGroupState(Wire, frozen=True):
+class PodGroupState(ApiStruct, frozen=True):
     # Text, not GroupPhase: what somebody else wrote must not break a list.
     phase: str = ""
     last_probe_time: Time | None = None
@@ -87,7 +87,7 @@ class PodGroupState(Wire, frozen=True):
     message: str = ""
 
 
-class PodGroupStatus(Wire, frozen=True):
+class PodGroupStatus(ApiStruct, frozen=True):
     state: PodGroupState = PodGroupState()
     running: int = 0
     succeeded: int = 0
@@ -99,7 +99,7 @@ class PodGroup(Object, frozen=True):
     status: PodGroupStatus = PodGroupStatus()
 
 
-class QueueSpec(Wire, frozen=True):
+class QueueSpec(ApiStruct, frozen=True):
     weight: int = 1
     # What all groups of the queue may hold at most; a resource not named has no cap.
     capability: dict[str, QuantityText] | None = None
@@ -107,7 +107,7 @@ class QueueSpec(Wire, frozen=True):
     reclaimable: bool = True
 
 
-class QueueStatus(Wire, frozen=True):
+class QueueStatus(ApiStruct, frozen=True):
     pending: int = 0
     running: int = 0
     recovering: int = 0

@@ -1,6 +1,6 @@
 """Which kind lives at which resource, and what its objects decode to.
 
-A `Scheme` is a value. There is no registry and no import side effect: a custom operator extends `CORE` and hands
+A `Scheme` is a value. There is no registry and no import side effect: a custom operator extends `CORE_SCHEME` and hands
 the result to its client and codec.
 """
 
@@ -64,7 +64,7 @@ class Scheme:
     def __iter__(self) -> Iterator[Resource[Any]]:
         return iter(self._resources)
 
-    def extended(self, *resources: Resource[Any]) -> "Scheme":
+    def with_resources(self, *resources: Resource[Any]) -> "Scheme":
         """A scheme with these added; an added model or kind replaces an earlier one."""
         return Scheme((*self._resources, *resources))
 
@@ -96,7 +96,7 @@ class Scheme:
         raise UnknownKind(f"no resource {text!r}")
 
 
-CORE = Scheme(
+CORE_SCHEME = Scheme(
     (
         Resource("", "v1", "Pod", "pods", Pod),
         Resource("", "v1", "Service", "services", Service),

@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gangline.api.meta import JSON
-from gangline.api.selectors import Field, SelectableFields
+from gangline.api.selectors import FieldReader, SelectableFields
 
 
-def field(path: str, missing: str = "") -> Field:
+def field_reader(path: str, missing: str = "") -> FieldReader:
     """Reads `spec.nodeName` as text; `missing` stands for an absent value."""
     steps = tuple(path.split("."))
 
@@ -22,20 +22,20 @@ def field(path: str, missing: str = "") -> Field:
             value = value.get(step) if isinstance(value, dict) else None
         if value is None:
             return missing
-        return value if isinstance(value, str) else _text(value)
+        return value if isinstance(value, str) else _scalar_text(value)
 
     return read
 
 
-def _text(value: object) -> str:
+def _scalar_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else ""
 
 
-def _first(*paths: str) -> Field:
+def _first_of(*paths: str) -> FieldReader:
     """The first of several fields that is not empty."""
-    readers = [field(path) for path in paths]
+    readers = [field_reader(path) for path in paths]
 
     def read(obj: JSON) -> str:
         return next((text for reader in readers if (text := reader(obj))), "")
@@ -43,77 +43,89 @@ def _first(*paths: str) -> Field:
     return read
 
 
-_NAME: Final = {"metadata.name": field("metadata.name")}
-_BOTH: Final = {**_NAME, "metadata.namespace": field("metadata.namespace")}
-_REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_NAME_FIELD: Final = {"metadata.name": field_reader("metadata.name")}
+_NAME_AND_NAMESPACE: Final = {**_NAME_FIELD, "metadata.namespace": field_reader("metadata.namespace")}
+_REFERENCE_KEYS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
-def _regarding(prefix: str) -> dict[str, Field]:
+def _reference_fields(prefix: str) -> dict[str, FieldReader]:
     """What an event is about. One stored event is served by both APIs, which name this field differently."""
-    return {f"{prefix}.{name}": _first(f"involvedObject.{name}", f"regarding.{name}") for name in _REFERENCE}
+    return {
+        f"{prefix}.{name}": _first_of(f"involvedObject.{name}", f"regarding.{name}")
+        for name in _REFERENCE_KEYS
+    }
 
 
-_REPORTER = _first("reportingComponent", "reportingController")
-_EVENT: Final = {**_BOTH, "reason": field("reason"), "type": field("type")}
-_SOURCE = _first(
+_EVENT_REPORTER = _first_of("reportingComponent", "reportingController")
+_EVENT_FIELDS: Final = {**_NAME_AND_NAMESPACE, "reason": field_reader("reason"), "type": field_reader("type")}
+_EVENT_SOURCE = _first_of(
     "source.component", "deprecatedSource.component", "reportingComponent", "reportingController"
 )
 
 _ONLY_NAMES: Final = SelectableFields(
-    _BOTH, '{quoted} is not a known field selector: only "metadata.name", "metadata.namespace"'
+    _NAME_AND_NAMESPACE, '{quoted} is not a known field selector: only "metadata.name", "metadata.namespace"'
 )
-_KINDS: Final[Mapping[tuple[str, str], SelectableFields]] = MappingProxyType(
+_FIELDS_BY_KIND: Final[Mapping[tuple[str, str], SelectableFields]] = MappingProxyType(
     {
         ("v1", "Pod"): SelectableFields(
             {
-                **_BOTH,
-                "spec.nodeName": field("spec.nodeName"),
-                "spec.host": field("spec.nodeName"),
-                "spec.restartPolicy": field("spec.restartPolicy"),
-                "spec.schedulerName": field("spec.schedulerName"),
-                "spec.serviceAccountName": field("spec.serviceAccountName"),
-                "spec.hostNetwork": field("spec.hostNetwork", "false"),
-                "status.phase": field("status.phase"),
-                "status.podIP": field("status.podIP"),
+                **_NAME_AND_NAMESPACE,
+                "spec.nodeName": field_reader("spec.nodeName"),
+                "spec.host": field_reader("spec.nodeName"),
+                "spec.restartPolicy": field_reader("spec.restartPolicy"),
+                "spec.schedulerName": field_reader("spec.schedulerName"),
+                "spec.serviceAccountName": field_reader("spec.serviceAccountName"),
+                "spec.hostNetwork": field_reader("spec.hostNetwork", "false"),
+                "status.phase": field_reader("status.phase"),
+                "status.podIP": field_reader("status.podIP"),
                 # Accepted by the real server too, which then finds it empty in every pod.
-                "status.podIPs": field("status.podIPs"),
-                "status.nominatedNodeName": field("status.nominatedNodeName"),
+                "status.podIPs": field_reader("status.podIPs"),
+                "status.nominatedNodeName": field_reader("status.nominatedNodeName"),
             }
         ),
         ("v1", "Node"): SelectableFields(
-            {**_NAME, "spec.unschedulable": field("spec.unschedulable", "false")}
+            {**_NAME_FIELD, "spec.unschedulable": field_reader("spec.unschedulable", "false")}
         ),
-        ("v1", "Namespace"): SelectableFields({**_NAME, "status.phase": field("status.phase")}),
-        ("v1", "Secret"): SelectableFields({**_BOTH, "type": field("type")}),
+        ("v1", "Namespace"): SelectableFields({**_NAME_FIELD, "status.phase": field_reader("status.phase")}),
+        ("v1", "Secret"): SelectableFields({**_NAME_AND_NAMESPACE, "type": field_reader("type")}),
         ("v1", "Service"): SelectableFields(
-            {**_BOTH, "spec.clusterIP": field("spec.clusterIP"), "spec.type": field("spec.type")}
+            {
+                **_NAME_AND_NAMESPACE,
+                "spec.clusterIP": field_reader("spec.clusterIP"),
+                "spec.type": field_reader("spec.type"),
+            }
         ),
         ("v1", "ReplicationController"): SelectableFields(
-            {**_BOTH, "status.replicas": field("status.replicas", "0")}
+            {**_NAME_AND_NAMESPACE, "status.replicas": field_reader("status.replicas", "0")}
         ),
         ("v1", "Event"): SelectableFields(
-            {**_EVENT, **_regarding("involvedObject"), "reportingComponent": _REPORTER, "source": _SOURCE}
+            {
+                **_EVENT_FIELDS,
+                **_reference_fields("involvedObject"),
+                "reportingComponent": _EVENT_REPORTER,
+                "source": _EVENT_SOURCE,
+            }
         ),
         ("events.k8s.io/v1", "Event"): SelectableFields(
-            {**_EVENT, **_regarding("regarding"), "reportingController": _REPORTER}
+            {**_EVENT_FIELDS, **_reference_fields("regarding"), "reportingController": _EVENT_REPORTER}
         ),
         ("batch/v1", "Job"): SelectableFields(
-            {**_BOTH, "status.successful": field("status.succeeded", "0")},
+            {**_NAME_AND_NAMESPACE, "status.successful": field_reader("status.succeeded", "0")},
             "field label {quoted} not supported for Job",
         ),
         ("certificates.k8s.io/v1", "CertificateSigningRequest"): SelectableFields(
-            {**_NAME, "spec.signerName": field("spec.signerName")}
+            {**_NAME_FIELD, "spec.signerName": field_reader("spec.signerName")}
         ),
     }
 )
 
 
-def selectable(api_version: str, kind: str) -> SelectableFields:
+def selectable_fields(api_version: str, kind: str) -> SelectableFields:
     """What a built-in kind can be selected by."""
-    return _KINDS.get((api_version, kind), _ONLY_NAMES)
+    return _FIELDS_BY_KIND.get((api_version, kind), _ONLY_NAMES)
 
 
-def custom(paths: Iterable[str] = (), *, namespaced: bool = True) -> SelectableFields:
+def custom_selectable_fields(paths: Iterable[str] = (), *, namespaced: bool = True) -> SelectableFields:
     """What a custom resource can be selected by: its names, and the `selectableFields` of its definition (`.spec.color`)."""
-    declared = {path.removeprefix("."): field(path.removeprefix(".")) for path in paths}
-    return SelectableFields({**(_BOTH if namespaced else _NAME), **declared})
+    declared = {path.removeprefix("."): field_reader(path.removeprefix(".")) for path in paths}
+    return SelectableFields({**(_NAME_AND_NAMESPACE if namespaced else _NAME_FIELD), **declared})

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.api.names import label_value, qualified_name
+from gangline.api.names import label_value_problems, qualified_name_problems
 from gangline.base.errors import InputError
 
 
@@ -20,7 +20,7 @@ class SelectorError(InputError):
     """A selector that cannot be understood. The text is what kube-apiserver says with its 400."""
 
 
-class Operator(StrEnum):
+class SelectorOperator(StrEnum):
     """How a requirement compares. The values are the spelling in a selector's text."""
 
     EQUALS = "="
@@ -34,46 +34,46 @@ class Operator(StrEnum):
     LESS_THAN = "<"
 
 
-_POSITIVE = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
+_EQUALITY_OPERATORS = (SelectorOperator.EQUALS, SelectorOperator.DOUBLE_EQUALS, SelectorOperator.IN)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
-_LARGEST = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 
 
 class Requirement(msgspec.Struct, frozen=True):
     """One term of a label selector."""
 
     key: str
-    operator: Operator
+    operator: SelectorOperator
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether labels fulfil it. `!=` and `notin` are also fulfilled by labels without the key."""
         value = labels.get(self.key)
         match self.operator:
-            case Operator.EXISTS:
+            case SelectorOperator.EXISTS:
                 return value is not None
-            case Operator.DOES_NOT_EXIST:
+            case SelectorOperator.DOES_NOT_EXIST:
                 return value is None
-            case Operator.NOT_EQUALS | Operator.NOT_IN:
+            case SelectorOperator.NOT_EQUALS | SelectorOperator.NOT_IN:
                 return value not in self.values
-            case Operator.GREATER_THAN | Operator.LESS_THAN:
+            case SelectorOperator.GREATER_THAN | SelectorOperator.LESS_THAN:
                 return value is not None and self._compares(value)
             case _:
                 return value in self.values
 
     def _compares(self, value: str) -> bool:
-        number, limit = _integer(value), _integer(self.values[0])
+        number, limit = _parse_int64(value), _parse_int64(self.values[0])
         if number is None or limit is None:
             return False
-        return number > limit if self.operator is Operator.GREATER_THAN else number < limit
+        return number > limit if self.operator is SelectorOperator.GREATER_THAN else number < limit
 
     def __str__(self) -> str:
         match self.operator:
-            case Operator.EXISTS:
+            case SelectorOperator.EXISTS:
                 return self.key
-            case Operator.DOES_NOT_EXIST:
+            case SelectorOperator.DOES_NOT_EXIST:
                 return f"!{self.key}"
-            case Operator.IN | Operator.NOT_IN:
+            case SelectorOperator.IN | SelectorOperator.NOT_IN:
                 return f"{self.key} {self.operator} ({','.join(sorted(self.values))})"
             case _:
                 return f"{self.key}{self.operator}{','.join(self.values)}"
@@ -100,7 +100,7 @@ class LabelSelector:
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> Self:
         """All of these labels, unchecked: a Service's or ReplicationController's selector."""
-        return cls(Requirement(key, Operator.EQUALS, (value,)) for key, value in labels.items())
+        return cls(Requirement(key, SelectorOperator.EQUALS, (value,)) for key, value in labels.items())
 
     @classmethod
     def from_json(cls, selector: Mapping[str, Any] | None) -> Self:
@@ -108,10 +108,10 @@ class LabelSelector:
         if selector is None:
             return cls(never=True)
         terms = [
-            checked(key, Operator.EQUALS, (value,))
+            checked_requirement(key, SelectorOperator.EQUALS, (value,))
             for key, value in (selector.get("matchLabels") or {}).items()
         ]
-        return cls([*terms, *map(_expression, selector.get("matchExpressions") or ())])
+        return cls([*terms, *map(_expression_requirement, selector.get("matchExpressions") or ())])
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         for key, value in self._equal:
@@ -122,11 +122,13 @@ class LabelSelector:
                 return False
         return not self._never
 
-    def exact(self, key: str) -> str | None:
+    def exact_value(self, key: str) -> str | None:
         """The one value this label must have, if there is one; an index can then answer."""
         for term in self.requirements:
             if term.key == key:
-                return term.values[0] if term.operator in _POSITIVE and len(term.values) == 1 else None
+                return (
+                    term.values[0] if term.operator in _EQUALITY_OPERATORS and len(term.values) == 1 else None
+                )
         return None
 
     def __bool__(self) -> bool:
@@ -151,64 +153,70 @@ class LabelSelector:
 
 
 def _is_equality(term: Requirement) -> bool:
-    return term.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS)
+    return term.operator in (SelectorOperator.EQUALS, SelectorOperator.DOUBLE_EQUALS)
 
 
-_EXPRESSIONS: Final = {
-    "In": Operator.IN,
-    "NotIn": Operator.NOT_IN,
-    "Exists": Operator.EXISTS,
-    "DoesNotExist": Operator.DOES_NOT_EXIST,
+_EXPRESSION_OPERATORS: Final = {
+    "In": SelectorOperator.IN,
+    "NotIn": SelectorOperator.NOT_IN,
+    "Exists": SelectorOperator.EXISTS,
+    "DoesNotExist": SelectorOperator.DOES_NOT_EXIST,
 }
 
 
-def _expression(expression: Mapping[str, Any]) -> Requirement:
+def _expression_requirement(expression: Mapping[str, Any]) -> Requirement:
     name = str(expression.get("operator", ""))
-    operator = _EXPRESSIONS.get(name)
+    operator = _EXPRESSION_OPERATORS.get(name)
     if operator is None:
         raise SelectorError(f"{_quoted(name)} is not a valid label selector operator")
-    return checked(str(expression.get("key", "")), operator, tuple(expression.get("values") or ()))
+    return checked_requirement(
+        str(expression.get("key", "")), operator, tuple(expression.get("values") or ())
+    )
 
 
-def checked(key: str, operator: Operator, values: tuple[str, ...]) -> Requirement:
+def checked_requirement(key: str, operator: SelectorOperator, values: tuple[str, ...]) -> Requirement:
     """A requirement whose key and values are allowed. Raises `SelectorError` with all that is wrong."""
-    wrong = [_invalid("key", key, problem)] if (problem := "; ".join(qualified_name(key))) else []
-    wrong += _wrong_count(operator, values)
-    if operator in (Operator.GREATER_THAN, Operator.LESS_THAN):
+    wrong = (
+        [_invalid_value_message("key", key, problem)]
+        if (problem := "; ".join(qualified_name_problems(key)))
+        else []
+    )
+    wrong += _value_count_problems(operator, values)
+    if operator in (SelectorOperator.GREATER_THAN, SelectorOperator.LESS_THAN):
         rule = "for 'Gt', 'Lt' operators, the value must be an integer"
         wrong += [
-            _invalid(f"values[{at}]", value, rule)
+            _invalid_value_message(f"values[{at}]", value, rule)
             for at, value in enumerate(values)
-            if _integer(value) is None
+            if _parse_int64(value) is None
         ]
     for at, value in enumerate(values):
-        if problem := "; ".join(label_value(value)):
-            wrong.append(_invalid(f"values[{at}][{key}]", value, problem))
+        if problem := "; ".join(label_value_problems(value)):
+            wrong.append(_invalid_value_message(f"values[{at}][{key}]", value, problem))
     if wrong:
         raise SelectorError(wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
     return Requirement(key, operator, values)
 
 
-def _wrong_count(operator: Operator, values: tuple[str, ...]) -> list[str]:
+def _value_count_problems(operator: SelectorOperator, values: tuple[str, ...]) -> list[str]:
     match operator:
-        case Operator.IN | Operator.NOT_IN:
+        case SelectorOperator.IN | SelectorOperator.NOT_IN:
             well, rule = bool(values), "for 'in', 'notin' operators, values set can't be empty"
-        case Operator.EXISTS | Operator.DOES_NOT_EXIST:
+        case SelectorOperator.EXISTS | SelectorOperator.DOES_NOT_EXIST:
             well, rule = not values, "values set must be empty for exists and does not exist"
-        case Operator.GREATER_THAN | Operator.LESS_THAN:
+        case SelectorOperator.GREATER_THAN | SelectorOperator.LESS_THAN:
             well, rule = len(values) == 1, "for 'Gt', 'Lt' operators, exactly one value is required"
         case _:
             well, rule = len(values) == 1, "exact-match compatibility requires one single value"
     return [] if well else [f"values: Invalid value: {msgspec.json.encode(values).decode()}: {rule}"]
 
 
-def _integer(text: str) -> int | None:
+def _parse_int64(text: str) -> int | None:
     """A number of 64 bits."""
     number = int(text) if _INTEGER.fullmatch(text) else None
-    return number if number is not None and -_LARGEST - 1 <= number <= _LARGEST else None
+    return number if number is not None and -_MAX_INT64 - 1 <= number <= _MAX_INT64 else None
 
 
-def _invalid(path: str, value: str, problem: str) -> str:
+def _invalid_value_message(path: str, value: str, problem: str) -> str:
     return f"{path}: Invalid value: {_quoted(value)}: {problem}"
 
 
@@ -216,31 +224,31 @@ def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-class _Token(NamedTuple):
+class _SelectorToken(NamedTuple):
     kind: str
     """An operator or sign as written, "name" or "end"."""
     text: str
 
 
-_NAME, _END = "name", "end"
-_SIGNS = re.compile(r"(==|!=|[=!(),<>]|[^=!(),<> \t\r\n]+)")
-_BINARY = {
-    "in": Operator.IN,
-    "notin": Operator.NOT_IN,
-    "=": Operator.EQUALS,
-    "==": Operator.DOUBLE_EQUALS,
-    "!=": Operator.NOT_EQUALS,
-    ">": Operator.GREATER_THAN,
-    "<": Operator.LESS_THAN,
+_NAME_TOKEN, _END_TOKEN = "name", "end"
+_TOKEN_PATTERN = re.compile(r"(==|!=|[=!(),<>]|[^=!(),<> \t\r\n]+)")
+_BINARY_OPERATORS = {
+    "in": SelectorOperator.IN,
+    "notin": SelectorOperator.NOT_IN,
+    "=": SelectorOperator.EQUALS,
+    "==": SelectorOperator.DOUBLE_EQUALS,
+    "!=": SelectorOperator.NOT_EQUALS,
+    ">": SelectorOperator.GREATER_THAN,
+    "<": SelectorOperator.LESS_THAN,
 }
 _BINARY_NAMES = "in, notin, =, ==, !=, gt, lt"
 
 
-def _tokens(text: str) -> Iterator[_Token]:
-    for match in _SIGNS.finditer(text):
+def _tokens(text: str) -> Iterator[_SelectorToken]:
+    for match in _TOKEN_PATTERN.finditer(text):
         sign = match[1]
-        yield _Token(sign if sign in _BINARY or sign in "!()," else _NAME, sign)
-    yield _Token(_END, "")
+        yield _SelectorToken(sign if sign in _BINARY_OPERATORS or sign in "!()," else _NAME_TOKEN, sign)
+    yield _SelectorToken(_END_TOKEN, "")
 
 
 class _Parser:
@@ -248,33 +256,33 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._tokens = list(_tokens(text))
-        self._at = 0
+        self._position = 0
 
     def requirements(self) -> list[Requirement]:
         found: list[Requirement] = []
-        while (token := self._peek()).kind != _END:
-            if token.kind not in (_NAME, "!"):
+        while (token := self._peek()).kind != _END_TOKEN:
+            if token.kind not in (_NAME_TOKEN, "!"):
                 raise SelectorError(f"found '{token.text}', expected: !, identifier, or 'end of string'")
-            found.append(self._wrapped())
-            if self._after_requirement():
+            found.append(self._parse_requirement())
+            if self._at_end_after_comma():
                 break
         return found
 
-    def _wrapped(self) -> Requirement:
+    def _parse_requirement(self) -> Requirement:
         try:
             return self._requirement()
         except SelectorError as error:
             raise SelectorError(f"unable to parse requirement: {error}") from None
 
-    def _after_requirement(self) -> bool:
+    def _at_end_after_comma(self) -> bool:
         """Take the comma. True at the end."""
         token = self._next()
-        if token.kind == _END:
+        if token.kind == _END_TOKEN:
             return True
         if token.kind != ",":
             raise SelectorError(f"found '{token.text}', expected: ',' or 'end of string'")
         after = self._peek()
-        if after.kind not in (_NAME, "!"):
+        if after.kind not in (_NAME_TOKEN, "!"):
             raise SelectorError(f"found '{after.text}', expected: identifier after ','")
         return False
 
@@ -283,34 +291,34 @@ class _Parser:
         negated = token.kind == "!"
         if negated:
             token = self._next()
-        if token.kind != _NAME:
+        if token.kind != _NAME_TOKEN:
             raise SelectorError(f"found '{token.text}', expected: identifier")
         key = token.text
-        if problem := "; ".join(qualified_name(key)):
-            raise SelectorError(_invalid("<nil>", key, problem))
+        if problem := "; ".join(qualified_name_problems(key)):
+            raise SelectorError(_invalid_value_message("<nil>", key, problem))
         if negated:
-            return checked(key, Operator.DOES_NOT_EXIST, ())
-        if self._peek().kind in (_END, ","):
-            return checked(key, Operator.EXISTS, ())
+            return checked_requirement(key, SelectorOperator.DOES_NOT_EXIST, ())
+        if self._peek().kind in (_END_TOKEN, ","):
+            return checked_requirement(key, SelectorOperator.EXISTS, ())
         operator = self._operator()
-        set_based = operator in (Operator.IN, Operator.NOT_IN)
-        values = self._values() if set_based else {self._exact()}
-        return checked(key, operator, tuple(sorted(values)))
+        set_based = operator in (SelectorOperator.IN, SelectorOperator.NOT_IN)
+        values = self._values() if set_based else {self._exact_text()}
+        return checked_requirement(key, operator, tuple(sorted(values)))
 
-    def _operator(self) -> Operator:
+    def _operator(self) -> SelectorOperator:
         # Not `_next`: here, and only here, `in` and `notin` are operators and not names.
-        token = self._tokens[self._at]
-        self._at += 1
-        operator = _BINARY.get(token.kind)
+        token = self._tokens[self._position]
+        self._position += 1
+        operator = _BINARY_OPERATORS.get(token.kind)
         if operator is None:
             raise SelectorError(f"found '{token.text}', expected: {_BINARY_NAMES}")
         return operator
 
-    def _exact(self) -> str:
-        if self._peek().kind in (_END, ","):
+    def _exact_text(self) -> str:
+        if self._peek().kind in (_END_TOKEN, ","):
             return ""
         token = self._next()
-        if token.kind != _NAME:
+        if token.kind != _NAME_TOKEN:
             raise SelectorError(f"found '{token.text}', expected: identifier")
         return token.text
 
@@ -320,46 +328,46 @@ class _Parser:
         if token.kind != "(":
             raise SelectorError(f"found '{token.text}' expected: '('")
         first = self._peek()
-        if first.kind not in (_NAME, ",", ")"):
+        if first.kind not in (_NAME_TOKEN, ",", ")"):
             raise SelectorError(f"found '{first.text}', expected: ',', ')' or identifier")
         values: set[str] = set()
         while True:
-            values.add(self._element())
+            values.add(self._set_element())
             token = self._next()
             if token.kind == ")":
                 return values
             if token.kind != ",":
                 raise SelectorError(f"found '{token.text}', expected: ',' or ')'")
 
-    def _element(self) -> str:
+    def _set_element(self) -> str:
         token = self._peek()
         if token.kind in (",", ")"):
             return ""
-        if token.kind != _NAME:
+        if token.kind != _NAME_TOKEN:
             raise SelectorError(f"found '{token.text}', expected: ',', or identifier")
         return self._next().text
 
-    def _peek(self) -> _Token:
-        token = self._tokens[self._at]
-        return _Token(_NAME, token.text) if token.kind in ("in", "notin") else token
+    def _peek(self) -> _SelectorToken:
+        token = self._tokens[self._position]
+        return _SelectorToken(_NAME_TOKEN, token.text) if token.kind in ("in", "notin") else token
 
-    def _next(self) -> _Token:
+    def _next(self) -> _SelectorToken:
         token = self._peek()
-        self._at = min(self._at + 1, len(self._tokens) - 1)
+        self._position = min(self._position + 1, len(self._tokens) - 1)
         return token
 
 
-Field = Callable[[JSON], str]
+FieldReader = Callable[[JSON], str]
 """Reads one selectable field of an object; empty when it is not there."""
 
 
 class SelectableFields(msgspec.Struct, frozen=True):
     """Which fields of a kind a field selector may name."""
 
-    fields: Mapping[str, Field]
+    fields: Mapping[str, FieldReader]
     refusal: str = "field label not supported: {label}"
 
-    def of(self, label: str) -> Field:
+    def reader(self, label: str) -> FieldReader:
         """How to read a field. Raises `SelectorError` for one that cannot be selected by."""
         field = self.fields.get(label)
         if field is None:
@@ -371,7 +379,7 @@ class FieldTerm(NamedTuple):
     field: str
     negated: bool
     value: str
-    read: Field
+    read: FieldReader
 
     def __str__(self) -> str:
         escaped = re.sub(r"([\\,=])", r"\\\1", self.value)
@@ -389,13 +397,16 @@ class FieldSelector:
     @classmethod
     def parse(cls, text: str, fields: SelectableFields) -> Self:
         r"""From `metadata.name=x,status.phase!=Running`; `\,`, `\=`, `\\` escape. Raises `SelectorError`."""
-        parts = [_split(part, text) for part in sorted(re.findall(r"(?:\\.|[^\\,]|\\$)+", text, re.DOTALL))]
-        return cls(FieldTerm(name, negated, value, fields.of(name)) for name, negated, value in parts)
+        parts = [
+            _parse_field_term(part, text)
+            for part in sorted(re.findall(r"(?:\\.|[^\\,]|\\$)+", text, re.DOTALL))
+        ]
+        return cls(FieldTerm(name, negated, value, fields.reader(name)) for name, negated, value in parts)
 
     def matches(self, obj: JSON) -> bool:
         return all((term.read(obj) == term.value) is not term.negated for term in self.terms)
 
-    def exact(self, field: str) -> str | None:
+    def exact_value(self, field: str) -> str | None:
         """The one value this field must have, if there is one; an index can then answer."""
         return next((term.value for term in self.terms if term.field == field and not term.negated), None)
 
@@ -410,14 +421,14 @@ class FieldSelector:
         return f"FieldSelector({str(self)!r})"
 
 
-def _split(part: str, whole: str) -> tuple[str, bool, str]:
+def _parse_field_term(part: str, whole: str) -> tuple[str, bool, str]:
     match = re.search(r"!=|==|=", part)
     if match is None:
         raise SelectorError(f"invalid selector: '{whole}'; can't understand '{part}'")
-    return part[: match.start()], match[0] == "!=", _unescaped(part[match.end() :])
+    return part[: match.start()], match[0] == "!=", _unescape(part[match.end() :])
 
 
-def _unescaped(value: str) -> str:
+def _unescape(value: str) -> str:
     for match in re.finditer(r"\\(.?)|[,=]", value, re.DOTALL):
         if match[0] in (",", "="):
             raise SelectorError(f"invalid field selector: unescaped character in value: {ord(match[0])}")

@@ -3,11 +3,11 @@
 from gangline.api.meta import JSON
 from gangline.base.errors import GanglineError
 
-UNPROCESSABLE = "the server rejected our request due to an error in our request"
+UNPROCESSABLE_MESSAGE = "the server rejected our request due to an error in our request"
 """All that kube-apiserver tells of a patch that does not fit; the cause stays on the exception, for logs."""
 
 
-class Refused(GanglineError):
+class StatusError(GanglineError):
     """An answer with an error code. Raised anywhere below the HTTP layer, answered there.
 
     `reason` is Kubernetes' machine-readable one, empty where it gives none.
@@ -18,7 +18,7 @@ class Refused(GanglineError):
     ) -> None:
         super().__init__(message)
         self.code, self.message, self.reason = code, message, reason
-        self.because = because
+        self.log_detail = because
         """What went wrong in detail, where the client is told less."""
         self.details = details
 
@@ -39,21 +39,21 @@ class Refused(GanglineError):
         return {**body, "code": self.code}
 
 
-class Undeclared(Refused):
+class UnknownFields(StatusError):
     """Fields that the schema does not have, where the client insists that all be known."""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, message, reason="BadRequest")
 
 
-def bad_request(message: str) -> Refused:
-    return Refused(400, message, reason="BadRequest")
+def bad_request(message: str) -> StatusError:
+    return StatusError(400, message, reason="BadRequest")
 
 
-def unprocessable(because: str) -> Refused:
-    return Refused(422, UNPROCESSABLE, reason="Invalid", because=because, details={})
+def unprocessable(because: str) -> StatusError:
+    return StatusError(422, UNPROCESSABLE_MESSAGE, reason="Invalid", because=because, details={})
 
 
-def internal(message: str) -> Refused:
+def untyped_error(message: str) -> StatusError:
     """kube-apiserver answers some bad requests with 500 and no reason; clients and tests know these texts."""
-    return Refused(500, message)
+    return StatusError(500, message)

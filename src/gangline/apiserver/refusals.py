@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from gangline.api.meta import JSON, Key
-from gangline.apiserver.errors import Refused, bad_request
-from gangline.schema.go_text import quoted
-from gangline.schema.problems import Problem, summary
+from gangline.apiserver.errors import StatusError, bad_request
+from gangline.schema.go_text import quoted_text
+from gangline.schema.problems import FieldProblem, summary
 
-__all__ = ["Refused", "bad_request"]
+__all__ = ["StatusError", "bad_request"]
 
 
-class Named(Protocol):
+class KindNames(Protocol):
     """What a refusal says about a kind."""
 
     @property
@@ -26,15 +26,15 @@ class Named(Protocol):
     def plural(self) -> str: ...
 
 
-def _resource(named: Named) -> str:
+def _qualified_resource(named: KindNames) -> str:
     return f"{named.plural}.{named.group}" if named.group else named.plural
 
 
-def _kind(named: Named) -> str:
+def _qualified_kind(named: KindNames) -> str:
     return f"{named.kind}.{named.group}" if named.group else named.kind
 
 
-def _details(named: Named, name: str, kind: str, **more: object) -> JSON:
+def _status_details(named: KindNames, name: str, kind: str, **more: object) -> JSON:
     details: JSON = {}
     if name:
         details["name"] = name
@@ -43,47 +43,51 @@ def _details(named: Named, name: str, kind: str, **more: object) -> JSON:
     return {**details, "kind": kind, **more}
 
 
-def success(named: Named, name: str, uid: str) -> JSON:
+def deletion_success(named: KindNames, name: str, uid: str) -> JSON:
     """The Status of a deletion that left nothing to show."""
     body: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-    return {**body, "details": _details(named, name, named.plural, uid=uid)}
+    return {**body, "details": _status_details(named, name, named.plural, uid=uid)}
 
 
-def not_found(named: Named, name: str) -> Refused:
-    return Refused(
+def not_found(named: KindNames, name: str) -> StatusError:
+    return StatusError(
         404,
-        f'{_resource(named)} "{name}" not found',
+        f'{_qualified_resource(named)} "{name}" not found',
         reason="NotFound",
-        details=_details(named, name, named.plural),
+        details=_status_details(named, name, named.plural),
     )
 
 
-def no_such_resource() -> Refused:
-    return Refused(404, "the server could not find the requested resource", reason="NotFound", details={})
+def no_such_resource() -> StatusError:
+    return StatusError(404, "the server could not find the requested resource", reason="NotFound", details={})
 
 
-def method_not_allowed() -> Refused:
+def method_not_allowed() -> StatusError:
     message = "the server does not allow this method on the requested resource"
-    return Refused(405, message, reason="MethodNotAllowed", details={})
+    return StatusError(405, message, reason="MethodNotAllowed", details={})
 
 
-def already_exists(named: Named, name: str, *, terminating: bool = False) -> Refused:
-    text = f'{_resource(named)} "{name}" already exists'
+def already_exists(named: KindNames, name: str, *, terminating: bool = False) -> StatusError:
+    text = f'{_qualified_resource(named)} "{name}" already exists'
     if terminating:
         text = f"object is being deleted: {text}"
-    return Refused(409, text, reason="AlreadyExists", details=_details(named, name, named.plural))
+    return StatusError(409, text, reason="AlreadyExists", details=_status_details(named, name, named.plural))
 
 
-def conflict(named: Named, name: str, why: str, *, causes: Sequence[JSON] = ()) -> Refused:
-    text = f'Operation cannot be fulfilled on {_resource(named)} "{name}": {why}'
+def conflict(named: KindNames, name: str, why: str, *, causes: Sequence[JSON] = ()) -> StatusError:
+    text = f'Operation cannot be fulfilled on {_qualified_resource(named)} "{name}": {why}'
     more: JSON = {"causes": list(causes)} if causes else {}
-    return Refused(409, text, reason="Conflict", details=_details(named, name, named.plural, **more))
+    return StatusError(
+        409, text, reason="Conflict", details=_status_details(named, name, named.plural, **more)
+    )
 
 
-MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+MODIFIED_MESSAGE = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
 
 
-def precondition(named: Named, name: str, what: str, wanted: str, found: str) -> Refused:
+def precondition_failed(named: KindNames, name: str, what: str, wanted: str, found: str) -> StatusError:
     """A delete that was meant for another object, or another version of it."""
     text = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found})."
     text += (
@@ -91,16 +95,16 @@ def precondition(named: Named, name: str, what: str, wanted: str, found: str) ->
         if what == "UID"
         else " The object might have been modified"
     )
-    details = _details(named, name, named.kind)
-    return Refused(
+    details = _status_details(named, name, named.kind)
+    return StatusError(
         409,
-        f'Operation cannot be fulfilled on {_kind(named)} "{name}": {text}',
+        f'Operation cannot be fulfilled on {_qualified_kind(named)} "{name}": {text}',
         reason="Conflict",
         details=details,
     )
 
 
-def stale_uid(named: Named, key: Key, wanted: str, metadata: JSON) -> Refused:
+def uid_mismatch(named: KindNames, key: Key, wanted: str, metadata: JSON) -> StatusError:
     """A write meant for another object of that name."""
     group = f"{named.group}/" if named.group else ""
     where = f"/registry/{group}{named.plural}/{key.namespace}/{key.name}"
@@ -111,51 +115,55 @@ def stale_uid(named: Named, key: Key, wanted: str, metadata: JSON) -> Refused:
     return conflict(named, key.name, why)
 
 
-def invalid(named: Named, name: str, problems: Sequence[Problem]) -> Refused:
+def invalid(named: KindNames, name: str, problems: Sequence[FieldProblem]) -> StatusError:
     """422 with every field as a cause. The sentence names each problem once."""
     causes = [{"reason": p.kind.reason, "message": p.message, "field": p.field} for p in problems]
-    text = f'{_kind(named)} "{name}" is invalid: {summary(_once(problems))}'
-    return Refused(422, text, reason="Invalid", details=_details(named, name, named.kind, causes=causes))
+    text = f'{_qualified_kind(named)} "{name}" is invalid: {summary(_distinct_problems(problems))}'
+    return StatusError(
+        422, text, reason="Invalid", details=_status_details(named, name, named.kind, causes=causes)
+    )
 
 
-def invalid_resource(named: Named, name: str, problems: Sequence[Problem]) -> Refused:
+def invalid_resource(named: KindNames, name: str, problems: Sequence[FieldProblem]) -> StatusError:
     """The same, found where the server knows only the resource and no longer its kind."""
     causes = [{"reason": p.kind.reason, "message": p.message, "field": p.field} for p in problems]
-    text = f'{_resource(named)} "{name}" is invalid: {summary(_once(problems))}'
-    details = _details(named, name, named.plural, causes=causes)
-    return Refused(422, text, reason="Invalid", details=details)
+    text = f'{_qualified_resource(named)} "{name}" is invalid: {summary(_distinct_problems(problems))}'
+    details = _status_details(named, name, named.plural, causes=causes)
+    return StatusError(422, text, reason="Invalid", details=details)
 
 
-def invalid_patch(patch: str, why: str) -> Refused:
+def invalid_patch(patch: str, why: str) -> StatusError:
     """A patch whose result is no object of its kind."""
-    message = f"Invalid value: {quoted(patch)}: {why}"
+    message = f"Invalid value: {quoted_text(patch)}: {why}"
     cause = {"reason": "FieldValueInvalid", "message": message, "field": "patch"}
-    return Refused(422, f' "" is invalid: patch: {message}', reason="Invalid", details={"causes": [cause]})
+    return StatusError(
+        422, f' "" is invalid: patch: {message}', reason="Invalid", details={"causes": [cause]}
+    )
 
 
-def _once(problems: Iterable[Problem]) -> list[Problem]:
-    seen: dict[str, Problem] = {}
+def _distinct_problems(problems: Iterable[FieldProblem]) -> list[FieldProblem]:
+    seen: dict[str, FieldProblem] = {}
     for problem in problems:
         seen.setdefault(str(problem), problem)
     return list(seen.values())
 
 
-def apply_conflict(message: str, causes: Sequence[JSON]) -> Refused:
-    return Refused(409, message, reason="Conflict", details={"causes": list(causes)})
+def apply_conflict(message: str, causes: Sequence[JSON]) -> StatusError:
+    return StatusError(409, message, reason="Conflict", details={"causes": list(causes)})
 
 
-def forbidden(named: Named, name: str, why: str, *, causes: Sequence[JSON] = ()) -> Refused:
-    shown = f'{_resource(named)} "{name}"' if name else _resource(named)
+def forbidden(named: KindNames, name: str, why: str, *, causes: Sequence[JSON] = ()) -> StatusError:
+    shown = f'{_qualified_resource(named)} "{name}"' if name else _qualified_resource(named)
     more: JSON = {"causes": list(causes)} if causes else {}
-    return Refused(
+    return StatusError(
         403,
         f"{shown} is forbidden: {why}",
         reason="Forbidden",
-        details=_details(named, name, named.plural, **more),
+        details=_status_details(named, name, named.plural, **more),
     )
 
 
-def terminating(named: Named, name: str, namespace: str) -> Refused:
+def namespace_terminating(named: KindNames, name: str, namespace: str) -> StatusError:
     cause = {
         "reason": "NamespaceTerminating",
         "message": f"namespace {namespace} is being terminated",
@@ -165,34 +173,34 @@ def terminating(named: Named, name: str, namespace: str) -> Refused:
     return forbidden(named, name, why, causes=[cause])
 
 
-def expired(message: str) -> Refused:
-    return Refused(410, message, reason="Expired")
+def resource_expired(message: str) -> StatusError:
+    return StatusError(410, message, reason="Expired")
 
 
-def too_large_version(wanted: int, current: int) -> Refused:
+def resource_version_too_large(wanted: int, current: int) -> StatusError:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     text = f"Timeout: Too large resource version: {wanted}, current: {current}"
-    return Refused(504, text, reason="Timeout", details={"causes": [cause], "retryAfterSeconds": 1})
+    return StatusError(504, text, reason="Timeout", details={"causes": [cause], "retryAfterSeconds": 1})
 
 
-def unauthorized() -> Refused:
-    return Refused(401, "Unauthorized", reason="Unauthorized")
+def unauthorized() -> StatusError:
+    return StatusError(401, "Unauthorized", reason="Unauthorized")
 
 
-def unsupported_media(got: str, accepted: Sequence[str]) -> Refused:
+def unsupported_media_type(got: str, accepted: Sequence[str]) -> StatusError:
     text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
-    return Refused(415, text, reason="UnsupportedMediaType")
+    return StatusError(415, text, reason="UnsupportedMediaType")
 
 
-def unsupported_patch() -> Refused:
+def unsupported_patch_type() -> StatusError:
     """Found before anybody looks at the resource, and told in fewer words."""
-    return Refused(415, "415: Unsupported Media Type", reason="UnsupportedMediaType", details={})
+    return StatusError(415, "415: Unsupported Media Type", reason="UnsupportedMediaType", details={})
 
 
-def too_large_body(limit: int) -> Refused:
-    return Refused(413, f"Request entity too large: limit is {limit}", reason="RequestEntityTooLarge")
+def body_too_large(limit: int) -> StatusError:
+    return StatusError(413, f"Request entity too large: limit is {limit}", reason="RequestEntityTooLarge")
 
 
-def internal(message: str) -> Refused:
+def internal_error(message: str) -> StatusError:
     text = f"Internal error occurred: {message}"
-    return Refused(500, text, reason="InternalError", details={"causes": [{"message": message}]})
+    return StatusError(500, text, reason="InternalError", details={"causes": [{"message": message}]})

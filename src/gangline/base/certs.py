@@ -9,41 +9,41 @@ from pathlib import Path
 
 import msgspec
 
-VALID = timedelta(days=3650)
-RENEW = timedelta(days=30)
+CERTIFICATE_LIFETIME = timedelta(days=3650)
+RENEW_BEFORE = timedelta(days=30)
 """A certificate with less than this left is made anew at the next start."""
 
 
-class Pair(msgspec.Struct, frozen=True):
+class KeyPair(msgspec.Struct, frozen=True):
     """A certificate and its key, as files."""
 
     certificate: Path
     key: Path
 
 
-class Authority(msgspec.Struct, frozen=True):
+class PlaneCertificates(msgspec.Struct, frozen=True):
     """All the plane's certificates."""
 
     ca: Path
-    server: Pair
-    admin: Pair
+    server: KeyPair
+    admin: KeyPair
 
 
-def authority(folder: Path, hosts: tuple[str, ...], now: datetime) -> Authority:
+def ensure_certificates(folder: Path, hosts: tuple[str, ...], now: datetime) -> PlaneCertificates:
     """The certificates in a folder, made when missing, nearly expired, or not for these hosts. Idempotent."""
     # Imported here: a plane without certificates, as that of a run, starts faster without it.
-    from gangline.base.certs_issue import good, issue, make_ca
+    from gangline.base.certs_issue import is_valid, issue, issue_ca
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ca = Pair(folder / "ca.crt", folder / "ca.key")
-    server = Pair(folder / "server.crt", folder / "server.key")
-    admin = Pair(folder / "admin.crt", folder / "admin.key")
-    if not good(ca, now):
-        make_ca(ca, now)
+    ca = KeyPair(folder / "ca.crt", folder / "ca.key")
+    server = KeyPair(folder / "server.crt", folder / "server.key")
+    admin = KeyPair(folder / "admin.crt", folder / "admin.key")
+    if not is_valid(ca, now):
+        issue_ca(ca, now)
         for stale in (server, admin):
             stale.certificate.unlink(missing_ok=True)
-    if not good(server, now, hosts):
+    if not is_valid(server, now, hosts):
         issue(ca, server, "gangline", now, hosts=hosts)
-    if not good(admin, now):
+    if not is_valid(admin, now):
         issue(ca, admin, "admin", now, organization="system:masters")
-    return Authority(ca.certificate, server, admin)
+    return PlaneCertificates(ca.certificate, server, admin)

@@ -8,31 +8,31 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gangline.base.certs import RENEW, VALID, Pair
-from gangline.base.files import private
+from gangline.base.certs import CERTIFICATE_LIFETIME, RENEW_BEFORE, KeyPair
+from gangline.base.files import write_private
 
-BACKDATED = timedelta(hours=1)
+CLOCK_SKEW = timedelta(hours=1)
 """Clocks differ."""
 
-NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
-def good(pair: Pair, now: datetime, hosts: tuple[str, ...] = ()) -> bool:
+def is_valid(pair: KeyPair, now: datetime, hosts: tuple[str, ...] = ()) -> bool:
     """Whether a pair is there, is valid for a while, and is for these hosts."""
     if not (pair.certificate.exists() and pair.key.exists()):
         return False
     certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
-    if certificate.not_valid_after_utc - now < RENEW:
+    if certificate.not_valid_after_utc - now < RENEW_BEFORE:
         return False
-    return not hosts or set(_alternatives(hosts)) <= set(
+    return not hosts or set(_subject_alt_names(hosts)) <= set(
         certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     )
 
 
-def make_ca(pair: Pair, now: datetime) -> None:
+def issue_ca(pair: KeyPair, now: datetime) -> None:
     """Write an authority that vouches for itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _subject("gangline-ca")
+    name = _subject_name("gangline-ca")
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,
@@ -51,14 +51,20 @@ def make_ca(pair: Pair, now: datetime) -> None:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    _write(pair, key, certificate)
+    _write_pair(pair, key, certificate)
 
 
 def issue(
-    ca: Pair, pair: Pair, name: str, now: datetime, *, organization: str = "", hosts: tuple[str, ...] = ()
+    ca: KeyPair,
+    pair: KeyPair,
+    name: str,
+    now: datetime,
+    *,
+    organization: str = "",
+    hosts: tuple[str, ...] = (),
 ) -> None:
     """Write a certificate that the authority vouches for: a server's with hosts, a client's without."""
-    subject = _subject(name, organization)
+    subject = _subject_name(name, organization)
     signer = serialization.load_pem_private_key(ca.key.read_bytes(), password=None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     issuer = x509.load_pem_x509_certificate(ca.certificate.read_bytes())
@@ -73,8 +79,10 @@ def issue(
         )
     )
     if hosts:
-        builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(hosts)), critical=False)
-    _write(pair, key, builder.sign(signer, hashes.SHA256()))
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName(_subject_alt_names(hosts)), critical=False
+        )
+    _write_pair(pair, key, builder.sign(signer, hashes.SHA256()))
 
 
 def _builder(
@@ -86,21 +94,21 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATED)
-        .not_valid_after(now + VALID)
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + CERTIFICATE_LIFETIME)
     )
 
 
-def _subject(name: str, organization: str = "") -> x509.Name:
+def _subject_name(name: str, organization: str = "") -> x509.Name:
     attributes = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
     if organization:
         attributes.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
     return x509.Name(attributes)
 
 
-def _alternatives(hosts: tuple[str, ...]) -> list[x509.GeneralName]:
+def _subject_alt_names(hosts: tuple[str, ...]) -> list[x509.GeneralName]:
     found: list[x509.GeneralName] = []
-    for host in (*NAMES, *hosts):
+    for host in (*SERVER_NAMES, *hosts):
         try:
             found.append(x509.IPAddress(ipaddress.ip_address(host)))
         except ValueError:
@@ -108,10 +116,10 @@ def _alternatives(hosts: tuple[str, ...]) -> list[x509.GeneralName]:
     return found
 
 
-def _write(pair: Pair, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+def _write_pair(pair: KeyPair, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
     plain = serialization.NoEncryption()
-    private(
+    write_private(
         pair.key,
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain),
     )
-    private(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    write_private(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))

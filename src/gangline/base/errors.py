@@ -25,5 +25,5 @@ class InputError(GanglineError):
     """What a person wrote cannot be used. The message names where, what was found and what to write."""
 
 
-class Terminal(GanglineError):
+class TerminalError(GanglineError):
     """Retrying cannot help. A controller records it and waits for the object to change."""

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 
-def private(path: Path, data: bytes, mode: int = 0o600) -> None:
+def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write a file that only its owner may read: whole or not at all, and never readable by others in between."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)

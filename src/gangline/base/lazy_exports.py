@@ -6,13 +6,13 @@ Type checkers read their stubs, which `hack/stubs.py` writes. `typing` is not im
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
-_NONE: Mapping[str, tuple[str, str, str]] = {}
+_NO_DEPRECATIONS: Mapping[str, tuple[str, str, str]] = {}
 
 
-def looked_up(
+def lazy_exports(
     package: str,
     homes: Mapping[str, Sequence[str]],
-    deprecated: Mapping[str, tuple[str, str, str]] = _NONE,
+    deprecated: Mapping[str, tuple[str, str, str]] = _NO_DEPRECATIONS,
 ) -> tuple[list[str], Callable[[str], object]]:
     """`__all__` and `__getattr__` of a package, given which of its names live in which module.
 

@@ -1,8 +1,8 @@
 """Log lines a machine can search: a constant event, and fields.
 
 Code logs with the standard library: ``log.warning("list failed, will retry", extra={"error": str(error)})``. What is
-true of everything that happens in a block (which controller, which object) is bound once with `bound` and appears on
-every line logged inside it, by whomever. `configure` decides how lines look.
+true of everything that happens in a block (which controller, which object) is bound once with `log_context` and appears on
+every line logged inside it, by whomever. `configure_logging` decides how lines look.
 
 Values are flattened to text: a mapping or a struct is shown by its type only, so that no whole object, and no secret
 in one, ends up in a log.
@@ -19,13 +19,15 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TextIO
 
-LONGEST = 2000
+MAX_VALUE_LENGTH = 2000
 """Characters of one value; an error message may quote a whole answer of a server."""
 
-_bound: ContextVar[Mapping[str, object]] = ContextVar("gangline_log_fields", default=MappingProxyType({}))
+_context_fields: ContextVar[Mapping[str, object]] = ContextVar(
+    "gangline_log_fields", default=MappingProxyType({})
+)
 
 # What every LogRecord has. All else came in through `extra`.
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class LogFormat(StrEnum):
@@ -37,16 +39,16 @@ class LogFormat(StrEnum):
 
 
 @contextmanager
-def bound(**fields: object) -> Iterator[None]:
+def log_context(**fields: object) -> Iterator[None]:
     """Add fields to every line logged inside the block, tasks started there included."""
-    token = _bound.set({**_bound.get(), **fields})
+    token = _context_fields.set({**_context_fields.get(), **fields})
     try:
         yield
     finally:
-        _bound.reset(token)
+        _context_fields.reset(token)
 
 
-def configure(
+def configure_logging(
     level: int | str = logging.INFO, form: LogFormat = LogFormat.AUTO, stream: TextIO | None = None
 ) -> None:
     """Send all logging to one stream (standard error), replacing what was set up before."""
@@ -65,11 +67,11 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
-            "ts": _moment(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "ts": _record_time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "msg": record.getMessage(),
-            **fields_of(record),
+            **record_fields(record),
         }
         if record.exc_info:
             line["stacktrace"] = self.formatException(record.exc_info)
@@ -80,19 +82,19 @@ class TextFormatter(logging.Formatter):
     """For a terminal: local time, level, event, and `name=value` pairs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time = _moment(record).astimezone().strftime("%H:%M:%S")
-        pairs = "".join(f" {name}={_quoted(value)}" for name, value in fields_of(record).items())
+        time = _record_time(record).astimezone().strftime("%H:%M:%S")
+        pairs = "".join(f" {name}={_quoted_value(value)}" for name, value in record_fields(record).items())
         line = f"{time} {record.levelname:<7} {record.getMessage()}{pairs}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def fields_of(record: logging.LogRecord) -> dict[str, str | int | float | bool | None]:
+def record_fields(record: logging.LogRecord) -> dict[str, str | int | float | bool | None]:
     """Bound fields and the line's own, which win, as plain values."""
-    own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-    return {name: _plain(value) for name, value in {**_bound.get(), **own}.items()}
+    own = {name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES}
+    return {name: _flat_value(value) for name, value in {**_context_fields.get(), **own}.items()}
 
 
-def _plain(value: Any) -> str | int | float | bool | None:
+def _flat_value(value: Any) -> str | int | float | bool | None:
     match value:
         case None | bool() | int() | float():
             return value
@@ -104,14 +106,14 @@ def _plain(value: Any) -> str | int | float | bool | None:
             return f"<{type(value).__name__}>"
         case _:
             text = str(value)
-            return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+            return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}…"
 
 
-def _moment(record: logging.LogRecord) -> datetime:
+def _record_time(record: logging.LogRecord) -> datetime:
     return datetime.fromtimestamp(record.created, UTC)
 
 
-def _quoted(value: object) -> str:
+def _quoted_value(value: object) -> str:
     text = str(value)
     plain = text and not any(character.isspace() or character in '"=' for character in text)
     return text if plain else json.dumps(text, ensure_ascii=False)

@@ -36,7 +36,7 @@ async def run_all(work: Iterable[Awaitable[object]], *, at_once: int = 32) -> No
             for item in items:
                 group.create_task(one(item))
     finally:
-        _close(items)
+        _close_coroutines(items)
     if len(failures) == 1:
         raise failures[0]
     if failures:
@@ -54,7 +54,7 @@ async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[object]], *,
         for item in left:
             await act(item)
 
-    with unwrapped():
+    with unwrap_exception_group():
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
                 group.create_task(work())
@@ -100,21 +100,21 @@ async def slow_start(
         async with asyncio.TaskGroup() as group:
             begin(group)
     finally:
-        _close([*begun, *left])
+        _close_coroutines([*begun, *left])
     if len(failures) == 1:
         raise failures[0]
     if failures:
         raise ExceptionGroup(f"{len(failures)} actions failed", failures)
 
 
-def _close(items: Iterable[Awaitable[object]]) -> None:
+def _close_coroutines(items: Iterable[Awaitable[object]]) -> None:
     """End what was never begun: a task that is cancelled before its first step leaves its work untouched."""
     for item in items:
         if isinstance(item, Coroutine):
             item.close()
 
 
-async def every(period: timedelta, action: Callable[[], Awaitable[object]], clock: Clock) -> Never:
+async def run_every(period: timedelta, action: Callable[[], Awaitable[object]], clock: Clock) -> Never:
     """Run `action`, wait `period` after it ended, for ever. An error ends the loop."""
     while True:
         await action()
@@ -129,7 +129,7 @@ async def supervise(work: Coroutine[Any, Any, object], what: str) -> None:
         log.exception("supervised work failed", extra={"work": what})
 
 
-async def first_of(*work: Coroutine[Any, Any, object]) -> None:
+async def run_until_first(*work: Coroutine[Any, Any, object]) -> None:
     """Run all until one returns, then cancel and await the others. An error of any is raised."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(item) for item in work]
@@ -150,7 +150,7 @@ async def time_limit(duration: timedelta, clock: Clock) -> AsyncIterator[None]:
 
 
 @contextmanager
-def unwrapped() -> Iterator[None]:
+def unwrap_exception_group() -> Iterator[None]:
     """Raise the one error in an `ExceptionGroup` (however deep) as itself; a group of several stays a group."""
     try:
         yield
@@ -162,7 +162,7 @@ def unwrapped() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def beside(*work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+async def background_tasks(*work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
     """Run these while the block runs, and no longer. An error of theirs ends the block, and is raised as a group.
 
     Unlike with a bare TaskGroup an error of the block stays as it is, and the block may be the `yield` of a generator

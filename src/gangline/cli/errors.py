@@ -11,38 +11,38 @@ ERROR = 1
 NOT_FOUND = 102
 
 
-def warn(text: str) -> None:
+def print_warning(text: str) -> None:
     """What a server wants a person to know."""
     print(f"Warning: {text}", file=sys.stderr)
 
 
-def told(
+def print_error(
     error: GanglineError, *, missing: int = ERROR, failed: int = ERROR, server: Connection | None = None
 ) -> int:
     """One line on standard error, as kubectl words it, and the exit code. With a server: whose it is."""
-    print(sentence(error) if server is None else blamed(error, server), file=sys.stderr)
+    print(error_line(error) if server is None else error_with_server(error, server), file=sys.stderr)
     return missing if isinstance(error, NotFound) else failed
 
 
-def system_told(error: OSError) -> int:
+def print_os_error(error: OSError) -> int:
     """What the system refuses, in one line: a full disk, say. Nothing that a traceback would explain better."""
     where = f"{error.filename}: " if error.filename else ""
     print(f"error: {where}{error.strerror or error}", file=sys.stderr)
     return ERROR
 
 
-def blamed(error: GanglineError, found: Connection) -> str:
+def error_with_server(error: GanglineError, found: Connection) -> str:
     """An error in one line; of a server that does not answer, or does not know us, with where we have it from."""
     whose = f"context {found.context} in {found.source}" if found.context and found.source else found.source
     if isinstance(error, Unauthorized) and whose:
-        return f"{sentence(error)}; the credentials of {whose} are wrong or have expired: log in again"
-    reason = _no_way(error) if isinstance(error, Unreachable) else ""
+        return f"{error_line(error)}; the credentials of {whose} are wrong or have expired: log in again"
+    reason = _connection_error(error) if isinstance(error, Unreachable) else ""
     if reason and whose:
         return f"error: {found.server}: {reason}; is that server up, and is {whose} the one you mean?"
-    return sentence(error)
+    return error_line(error)
 
 
-def _no_way(error: BaseException) -> str:
+def _connection_error(error: BaseException) -> str:
     """Why there is no connection, in the words of the system; empty if that is not what is wrong."""
     import ssl
 
@@ -54,7 +54,7 @@ def _no_way(error: BaseException) -> str:
     return os.strerror(cause.errno) if cause.errno > 0 else cause.strerror or ""
 
 
-def sentence(error: GanglineError) -> str:
+def error_line(error: GanglineError) -> str:
     """An error in one line."""
     if isinstance(error, Invalid) and error.status.details.kind:
         return f"The {error}" if not str(error).startswith("The ") else str(error)

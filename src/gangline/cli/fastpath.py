@@ -8,26 +8,26 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_FLAGS = {"-A": "all_namespaces", "--all-namespaces": "all_namespaces", "--no-headers": "no_headers"}
-_FLAGS |= {
+_FLAG_OPTIONS = {"-A": "all_namespaces", "--all-namespaces": "all_namespaces", "--no-headers": "no_headers"}
+_FLAG_OPTIONS |= {
     "--show-labels": "labels",
     "--show-managed-fields": "managed",
     "--ignore-not-found": "ignore_not_found",
 }
-_VALUES = {"-n": "namespace", "--namespace": "namespace", "-o": "form", "--output": "form"}
-_VALUES |= {"-l": "selector", "--selector": "selector", "--field-selector": "field_selector"}
-_VALUES |= {"--sort-by": "sort_by", "--kubeconfig": "kubeconfig", "--context": "context"}
-_SERVER = ("namespace", "all_namespaces", "kubeconfig", "context")
+_VALUE_OPTIONS = {"-n": "namespace", "--namespace": "namespace", "-o": "form", "--output": "form"}
+_VALUE_OPTIONS |= {"-l": "selector", "--selector": "selector", "--field-selector": "field_selector"}
+_VALUE_OPTIONS |= {"--sort-by": "sort_by", "--kubeconfig": "kubeconfig", "--context": "context"}
+_SERVER_OPTIONS = ("namespace", "all_namespaces", "kubeconfig", "context")
 
 
-class Understood(NamedTuple):
+class PlainCommandLine(NamedTuple):
     """A plain command line: its words, and its options by name."""
 
     words: tuple[str, ...]
-    given: dict[str, str | bool]
+    options: dict[str, str | bool]
 
 
-def understood(arguments: Sequence[str]) -> Understood | None:
+def plain_command_line(arguments: Sequence[str]) -> PlainCommandLine | None:
     """What the arguments of `get` mean; None for those that click should look at."""
     words: list[str] = []
     given: dict[str, str | bool] = {}
@@ -37,42 +37,43 @@ def understood(arguments: Sequence[str]) -> Understood | None:
         name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], "", word[2:])
         if not word.startswith("-") or word == "-":
             words.append(word)
-        elif word in _FLAGS:
-            given[_FLAGS[word]] = True
-        elif name in _VALUES:
+        elif word in _FLAG_OPTIONS:
+            given[_FLAG_OPTIONS[word]] = True
+        elif name in _VALUE_OPTIONS:
             if not value and (equals or not left):
                 return None
-            given[_VALUES[name]] = value or left.pop(0)
+            given[_VALUE_OPTIONS[name]] = value or left.pop(0)
         else:
             return None
-    return Understood(tuple(words or ("jobs",)), given)
+    return PlainCommandLine(tuple(words or ("jobs",)), given)
 
 
 def run(arguments: Sequence[str]) -> int | None:
     """Do it and give the exit code; None if the command line is not plain."""
-    found = understood(arguments)
+    found = plain_command_line(arguments)
     if found is None:
         return None
     _import_msgspec()
     from gangline.base.errors import GanglineError
     from gangline.cli.connect.server import ServerOptions
-    from gangline.cli.errors import system_told
-    from gangline.cli.get.run import Options, run_get
+    from gangline.cli.errors import print_os_error
+    from gangline.cli.get.run import GetFlags, run_get
     from gangline.cli.output import formats
 
-    server = {name: value for name, value in found.given.items() if name in _SERVER}
-    options = {name: value for name, value in found.given.items() if name not in _SERVER}
+    server = {name: value for name, value in found.options.items() if name in _SERVER_OPTIONS}
+    options = {name: value for name, value in found.options.items() if name not in _SERVER_OPTIONS}
     try:
-        form = formats.form(str(options.pop("form", "")))
+        form = formats.parse_format(str(options.pop("form", "")))
         headers = not options.pop("no_headers", False)
-        return run_get(found.words, ServerOptions(**server), Options(form=form, headers=headers, **options))  # type: ignore[arg-type]
+        flags = GetFlags(output_format=form, headers=headers, **options)  # type: ignore[arg-type]
+        return run_get(found.words, ServerOptions(**server), flags)  # type: ignore[arg-type]
     except GanglineError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        return system_told(error)
+        return print_os_error(error)
 
 
 def _import_msgspec() -> None:

@@ -8,11 +8,11 @@ import click
 
 from gangline import __version__
 from gangline.base.errors import GanglineError
-from gangline.cli.flags.commands import LazyGroup, complain
-from gangline.cli.verbs import ALIASES, VERBS
+from gangline.cli.flags.commands import LazyGroup, print_usage_error
+from gangline.cli.verbs import COMMAND_ALIASES, SERVER_COMMANDS
 
 COMMANDS = {
-    **VERBS,
+    **SERVER_COMMANDS,
     "convert": ("gangline.cli.authoring.convert:convert", "Print jobs as TrainJobs of Kubeflow Trainer v2."),
     "crd": (
         "gangline.cli.authoring.crd:crd",
@@ -31,7 +31,7 @@ COMMANDS = {
     ),
     "operator": ("gangline.cli.operator:operator", "Run the training jobs of a cluster."),
     "run": (
-        "gangline.cli.run.command:run_file",
+        "gangline.cli.run.command:run",
         "Run jobs here or in a cluster; their verdict is the exit code.",
     ),
     "scheduler": (
@@ -54,13 +54,13 @@ COMMANDS = {
     ),
 }
 
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 
 
 @click.group(
     cls=LazyGroup,
     lazy=COMMANDS,
-    aliases=ALIASES,
+    aliases=COMMAND_ALIASES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="gangline", message="%(prog)s %(version)s")
@@ -87,17 +87,17 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = cli.main(list(arguments), prog_name="gangline", standalone_mode=False)
     except click.ClickException as error:
-        complain(error)
+        print_usage_error(error)
         return 1
     except click.Abort:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except GanglineError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        from gangline.cli.errors import system_told
+        from gangline.cli.errors import print_os_error
 
-        return system_told(error)
+        return print_os_error(error)
     return code if isinstance(code, int) else 0

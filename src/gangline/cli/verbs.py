@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import click
 
 from gangline.base.errors import GanglineError
-from gangline.cli.flags.commands import LazyGroup, complain
+from gangline.cli.flags.commands import LazyGroup, print_usage_error
 
-VERBS = {
+SERVER_COMMANDS = {
     "apply": ("gangline.cli.jobs.apply:apply", "Make objects as files say, or change them to that."),
     "check": ("gangline.cli.authoring.check:check", "Find mistakes in files, without a server."),
     "completion": (
@@ -40,11 +40,14 @@ VERBS = {
     "top": ("gangline.cli.jobs.top:top", "CPU and memory of replicas."),
     "wait": ("gangline.cli.jobs.wait:wait", "Wait for a job, and exit with its verdict."),
 }
-ALIASES = {"status": "describe", "cancel": "delete", "submit": "apply", "log": "logs"}
+COMMAND_ALIASES = {"status": "describe", "cancel": "delete", "submit": "apply", "log": "logs"}
 
 
 @click.group(
-    cls=LazyGroup, lazy=VERBS, aliases=ALIASES, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=LazyGroup,
+    lazy=SERVER_COMMANDS,
+    aliases=COMMAND_ALIASES,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 def verbs() -> None:
     """The verbs of gangline that speak to a server."""
@@ -55,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = verbs.main(list(arguments), prog_name="gangline", standalone_mode=False)
     except click.ClickException as error:
-        complain(error)
+        print_usage_error(error)
         return 1
     except (click.Abort, KeyboardInterrupt):
         return 130

@@ -3,12 +3,18 @@
 import click
 
 from gangline import __version__
-from gangline.cli.flags.server_options import Place, ServerOptions, find, server_options, told
-from gangline.cli.flags.verb import verb
+from gangline.cli.flags.server_options import (
+    ServerOptions,
+    ServerTarget,
+    find_server,
+    print_error,
+    server_options,
+)
+from gangline.cli.flags.verb import cli_command
 from gangline.kube.client import Client
 
 
-@verb()
+@cli_command()
 @click.option("--client", "alone", is_flag=True, help="Only the version of gangline, no server.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="For programs.")
 @server_options
@@ -23,7 +29,7 @@ def version(alone: bool, output: str | None, server: ServerOptions) -> int:
     Exit codes: 0; 1 a server that was asked for does not answer.
     """
     found = {"gangline": __version__}
-    code = 0 if alone else _ask(server, found)
+    code = 0 if alone else _query_server(server, found)
     if output == "json":
         from gangline.cli.output.formats import as_json
 
@@ -34,21 +40,21 @@ def version(alone: bool, output: str | None, server: ServerOptions) -> int:
     return code
 
 
-def _ask(server: ServerOptions, found: dict[str, str]) -> int:
+def _query_server(server: ServerOptions, found: dict[str, str]) -> int:
     """Write the server's version down. Where there is no server at all, that is no error."""
-    from gangline.cli.connect.server import NoServer, ask_at
+    from gangline.cli.connect.server import NoServer, run_blocking_at
     from gangline.kube.errors import ConfigError
 
     try:
-        place = find(server)
+        place = find_server(server)
     except NoServer:
-        return _nobody()
+        return _report_no_server()
     except ConfigError as error:
-        return told(error)
-    if place.left is not None:
-        return _nobody()
+        return print_error(error)
+    if place.archive is not None:
+        return _report_no_server()
 
-    async def work(client: Client, place: Place) -> int:
+    async def work(client: Client, place: ServerTarget) -> int:
         import msgspec
 
         from gangline.kube.transport.api import Request
@@ -57,9 +63,9 @@ def _ask(server: ServerOptions, found: dict[str, str]) -> int:
         found["server"] = str(msgspec.json.decode(answer, type=dict[str, str]).get("gitVersion", "unknown"))
         return 0
 
-    return ask_at(place, server, work)
+    return run_blocking_at(place, server, work)
 
 
-def _nobody() -> int:
+def _report_no_server() -> int:
     click.echo("no server is running", err=True)
     return 0

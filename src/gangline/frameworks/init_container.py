@@ -35,12 +35,12 @@ class InitContainers:
         if not self._image:
             return ()
         if self._template is None:
-            return (_built_in(master, self._image, self._tries),)
+            return (_default_container(master, self._image, self._tries),)
         values = {".MasterAddr": master, ".InitContainerImage": self._image, ".MaxTries": str(self._tries)}
-        return _containers(rendered(self._template, values))
+        return _parsed_containers(rendered_template(self._template, values))
 
 
-def rendered(template: str, values: dict[str, str]) -> str:
+def rendered_template(template: str, values: dict[str, str]) -> str:
     """The template with its variables filled in. Raises `InputError` for anything else between braces."""
 
     def value(found: re.Match[str]) -> str:
@@ -55,14 +55,14 @@ def rendered(template: str, values: dict[str, str]) -> str:
     return _ACTION.sub(value, template)
 
 
-def _containers(text: str) -> tuple[JSON, ...]:
+def _parsed_containers(text: str) -> tuple[JSON, ...]:
     try:
         return tuple(msgspec.yaml.decode(text, type=list[dict[str, Any]]))
     except (msgspec.MsgspecError, yaml.YAMLError) as error:
         raise InputError(f"init container template: not a YAML list of containers: {error}") from error
 
 
-def _built_in(master: str, image: str, tries: int) -> JSON:
+def _default_container(master: str, image: str, tries: int) -> JSON:
     script = (
         f"err=1;for i in $(seq {tries}); do if nslookup {master}; then err=0 && break; fi;"
         "echo waiting for master; sleep 2; done; exit $err"

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Last(Generic[T]):
+class LastResult(Generic[T]):
     """The last answer, given again while the question is about the very same objects.
 
     A thousand members are wired one after the other, each with a list of all thousand. Objects are held, not their
@@ -14,14 +14,14 @@ class Last(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._known: tuple[tuple[object, ...], T] | None = None
+        self._cached: tuple[tuple[object, ...], T] | None = None
 
-    def of(self, make: Callable[[], T], *about: object) -> T:
+    def result_for(self, make: Callable[[], T], *about: object) -> T:
         """`make()`, or what it gave last time about these objects, which must be frozen."""
-        if self._known is None or not _same(self._known[0], about):
-            self._known = about, make()
-        return self._known[1]
+        if self._cached is None or not _same_objects(self._cached[0], about):
+            self._cached = about, make()
+        return self._cached[1]
 
 
-def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+def _same_objects(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
     return len(one) == len(other) and all(mine is its for mine, its in zip(one, other, strict=True))

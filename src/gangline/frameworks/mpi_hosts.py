@@ -4,10 +4,15 @@ import shlex
 from collections.abc import Iterable
 
 KUBECTL_FOLDER, CONFIG_FOLDER = "/opt/kube", "/etc/mpi"
-SCRIPT, HOSTS, DISCOVERY, HYDRA_HOSTS = "kubexec.sh", "hostfile", "discover_hosts.sh", "hydra-hostfile"
+EXEC_SCRIPT, HOSTFILE, DISCOVERY_SCRIPT, HYDRA_HOSTFILE = (
+    "kubexec.sh",
+    "hostfile",
+    "discover_hosts.sh",
+    "hydra-hostfile",
+)
 
 
-def in_folder(name: str) -> str:
+def config_path(name: str) -> str:
     """The path of one of the files in a container."""
     return f"{CONFIG_FOLDER}/{name}"
 
@@ -22,7 +27,7 @@ def hydra_hostfile(hosts: Iterable[str], slots: int) -> str:
     return "".join(f"{host}:{slots}\n" for host in hosts)
 
 
-def discovery(launcher: str, running: Iterable[str], slots: int) -> str:
+def discovery_script(launcher: str, running: Iterable[str], slots: int) -> str:
     """A script that prints the hosts of the moment, for elastic Horovod. `launcher` is empty unless it works too."""
     first = f"\necho {launcher}:{slots}\n" if launcher else ""
     return "#!/bin/sh" + first + "".join(f"\necho {host}:{slots}" for host in sorted(running))

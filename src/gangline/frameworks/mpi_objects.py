@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from gangline.api.kubeflow.mpijob import MPIJob
 from gangline.api.meta import JSON
 
-RBAC = "rbac.authorization.k8s.io"
+RBAC_GROUP = "rbac.authorization.k8s.io"
 CONFIG_VOLUME = "mpi-job-config"
 
 
@@ -17,15 +17,15 @@ def launcher_name(job: MPIJob) -> str:
 def config_volume(job: MPIJob, modes: Mapping[str, int]) -> JSON:
     """Some of the files, by name, with who may read or run them."""
     items = [{"key": name, "path": name, "mode": mode} for name, mode in modes.items()]
-    return {"name": CONFIG_VOLUME, "configMap": {"name": _config_name(job), "items": items}}
+    return {"name": CONFIG_VOLUME, "configMap": {"name": _config_map_name(job), "items": items}}
 
 
-def account(job: MPIJob, name: str) -> JSON:
-    return _body(job, "v1", "ServiceAccount", name)
+def service_account(job: MPIJob, name: str) -> JSON:
+    return _object_body(job, "v1", "ServiceAccount", name)
 
 
-def config(job: MPIJob, files: Mapping[str, str]) -> JSON:
-    return {**_body(job, "v1", "ConfigMap", _config_name(job)), "data": dict(files)}
+def config_map(job: MPIJob, files: Mapping[str, str]) -> JSON:
+    return {**_object_body(job, "v1", "ConfigMap", _config_map_name(job)), "data": dict(files)}
 
 
 def role(job: MPIJob, workers: Sequence[str]) -> JSON:
@@ -39,23 +39,23 @@ def role(job: MPIJob, workers: Sequence[str]) -> JSON:
     }
     # Without names the rule would speak of every pod.
     rules = [look, run] if workers else [look]
-    return {**_body(job, f"{RBAC}/v1", "Role", launcher_name(job)), "rules": rules}
+    return {**_object_body(job, f"{RBAC_GROUP}/v1", "Role", launcher_name(job)), "rules": rules}
 
 
-def binding(job: MPIJob, account_name: str) -> JSON:
+def role_binding(job: MPIJob, account_name: str) -> JSON:
     name = launcher_name(job)
     return {
-        **_body(job, f"{RBAC}/v1", "RoleBinding", name),
+        **_object_body(job, f"{RBAC_GROUP}/v1", "RoleBinding", name),
         "subjects": [{"kind": "ServiceAccount", "name": account_name, "namespace": job.metadata.namespace}],
-        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": name},
     }
 
 
-def _config_name(job: MPIJob) -> str:
+def _config_map_name(job: MPIJob) -> str:
     return f"{job.metadata.name}-config"
 
 
-def _body(job: MPIJob, version: str, kind: str, name: str) -> JSON:
+def _object_body(job: MPIJob, version: str, kind: str, name: str) -> JSON:
     return {
         "apiVersion": version,
         "kind": kind,

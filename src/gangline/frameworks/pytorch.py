@@ -13,20 +13,20 @@ from gangline.frameworks import condition_messages
 from gangline.frameworks.init_container import InitContainers
 from gangline.frameworks.replica_counts import (
     MASTER,
-    MASTER_ROLE,
+    MASTER_ROLE_LABELS,
     WORKER,
     all_succeeded,
-    counts,
     elastic_bounds,
-    size,
-    total,
+    pod_counts,
+    replica_count,
+    total_replicas,
 )
 from gangline.frameworks.team_framework import TeamFramework
-from gangline.jobs.defaults import defaulted
+from gangline.jobs.defaults import with_defaults
 from gangline.jobs.framework import (
     Addresses,
     Companion,
-    Into,
+    EnvTarget,
     PodEdits,
     Problem,
     Verdict,
@@ -49,10 +49,10 @@ class PyTorch(TeamFramework[PyTorchJob]):
     def __init__(
         self, init_image: str = "alpine:3.10", init_tries: int = 100, init_template: str | None = None
     ) -> None:
-        self._init = InitContainers(init_image, init_tries, init_template)
+        self._init_containers = InitContainers(init_image, init_tries, init_template)
 
     def default(self, job: PyTorchJob) -> PyTorchJob:
-        job = defaulted(job, PYTORCHJOB)
+        job = with_defaults(job, PYTORCHJOB)
         spec = job.spec
         elastic = spec.elastic_policy
         if spec.nproc_per_node is None and (elastic is None or elastic.nproc_per_node is None):
@@ -64,9 +64,9 @@ class PyTorch(TeamFramework[PyTorchJob]):
 
     def validate(self, job: PyTorchJob) -> Iterable[Problem]:
         replicas, elastic = self.replicas(job), job.spec.elastic_policy
-        if MASTER in replicas and size(replicas, MASTER) != 1:
+        if MASTER in replicas and replica_count(replicas, MASTER) != 1:
             path = f"spec.pytorchReplicaSpecs.{MASTER}.replicas"
-            yield Problem(path, f"is {size(replicas, MASTER)}; write 1, or leave the Master out")
+            yield Problem(path, f"is {replica_count(replicas, MASTER)}; write 1, or leave the Master out")
         if elastic is None:
             return
         if WORKER not in replicas:
@@ -76,26 +76,28 @@ class PyTorch(TeamFramework[PyTorchJob]):
             yield Problem(path, "is deprecated and stands beside spec.nprocPerNode; write the latter alone")
 
     def wiring(self, job: PyTorchJob, member: Member, addresses: Addresses) -> PodEdits:
-        led = self._led(job)
+        led = self._has_master(job)
         init: tuple[JSON, ...] = ()
         if led and member.type == WORKER:
-            init = self._init.waiting_for(addresses.of(LEADER).name)
+            init = self._init_containers.waiting_for(addresses.of(LEADER).name)
         env = (
             *variables(PYTHONUNBUFFERED="1"),
-            *(self._ranks(job, member, addresses) if led else ()),
+            *(self._rank_variables(job, member, addresses) if led else ()),
             *(variables(PET_NPROC_PER_NODE=job.spec.nproc_per_node) if job.spec.nproc_per_node else ()),
-            *self._nodes(job, member, addresses),
+            *self._torchrun_variables(job, member, addresses),
         )
         leads = member == (LEADER if led else FIRST_WORKER)
-        return PodEdits(env=env, into=Into.EVERY, labels=MASTER_ROLE if leads else {}, init_containers=init)
+        return PodEdits(
+            env=env, into=EnvTarget.EVERY, labels=MASTER_ROLE_LABELS if leads else {}, init_containers=init
+        )
 
-    def fewest(self, job: Any) -> int | None:
+    def min_members(self, job: Any) -> int | None:
         """Elastic jobs train with as few workers as their policy says."""
         assert isinstance(job, PyTorchJob)
         elastic = job.spec.elastic_policy
         if elastic is None or elastic.min_replicas is None:
             return None
-        return elastic.min_replicas + size(self.replicas(job), MASTER)
+        return elastic.min_replicas + replica_count(self.replicas(job), MASTER)
 
     def companions(self, job: Any, gang: Gang) -> tuple[Companion, ...]:
         """The autoscaler of an elastic job that says by which metrics, if only that by the server's."""
@@ -106,17 +108,17 @@ class PyTorch(TeamFramework[PyTorchJob]):
         return (Companion(AUTOSCALERS, _autoscaler(job, elastic), ("spec",), only_active=True),)
 
     def verdict(self, job: PyTorchJob, gang: Gang) -> Verdict:
-        led = self._led(job)
+        led = self._has_master(job)
         leader = MASTER if led else WORKER
         succeeded = all_succeeded(self.replicas(job), gang, leader)
         if job.spec.elastic_policy is not None and not led:
             # The others have nothing left to do once one is through.
-            succeeded = counts(gang, WORKER).succeeded > 0
-        return condition_messages.verdict(
-            job, succeeded=succeeded, running=counts(gang, leader).active > 0, led=led
+            succeeded = pod_counts(gang, WORKER).succeeded > 0
+        return condition_messages.job_verdict(
+            job, succeeded=succeeded, running=pod_counts(gang, leader).active > 0, led=led
         )
 
-    def ignored(self, job: Any) -> Iterable[Problem]:
+    def ignored_fields(self, job: Any) -> Iterable[Problem]:
         assert isinstance(job, PyTorchJob)
         elastic = job.spec.elastic_policy
         if elastic is not None and elastic.standalone and (elastic.rdzv_host or elastic.rdzv_port):
@@ -124,10 +126,10 @@ class PyTorch(TeamFramework[PyTorchJob]):
                 "spec.elasticPolicy", "with standalone: true torchrun ignores rdzvHost and rdzvPort"
             )
 
-    def _led(self, job: PyTorchJob) -> bool:
-        return size(self.replicas(job), MASTER) > 0
+    def _has_master(self, job: PyTorchJob) -> bool:
+        return replica_count(self.replicas(job), MASTER) > 0
 
-    def _ranks(self, job: PyTorchJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
+    def _rank_variables(self, job: PyTorchJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
         leader = addresses.of(LEADER)
         port, rank = str(leader.port), str(member.index if member.type == MASTER else member.index + 1)
         return variables(
@@ -135,15 +137,15 @@ class PyTorch(TeamFramework[PyTorchJob]):
             PET_MASTER_PORT=port,
             MASTER_ADDR=leader.name,
             PET_MASTER_ADDR=leader.name,
-            WORLD_SIZE=str(total(self.replicas(job)) * _processes(job.spec.nproc_per_node)),
+            WORLD_SIZE=str(total_replicas(self.replicas(job)) * _process_count(job.spec.nproc_per_node)),
             RANK=rank,
             PET_NODE_RANK=rank,
         )
 
-    def _nodes(self, job: PyTorchJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
+    def _torchrun_variables(self, job: PyTorchJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
         elastic = job.spec.elastic_policy
         if elastic is None:
-            return variables(PET_NNODES=str(total(self.replicas(job))))
+            return variables(PET_NNODES=str(total_replicas(self.replicas(job))))
         # With no workers left a master is alone, and meets itself.
         place = addresses.known.get(FIRST_WORKER) or addresses.of(member)
         port = place.port if elastic.rdzv_port is None else elastic.rdzv_port
@@ -151,8 +153,8 @@ class PyTorch(TeamFramework[PyTorchJob]):
             "PET_RDZV_ENDPOINT": f"{elastic.rdzv_host or place.name}:{port}",
             "PET_RDZV_BACKEND": elastic.rdzv_backend or "c10d",
             "PET_NNODES": f"{elastic.min_replicas}:{elastic.max_replicas}",
-            "PET_MAX_RESTARTS": _text(elastic.max_restarts),
-            "PET_NPROC_PER_NODE": _text(elastic.nproc_per_node),
+            "PET_MAX_RESTARTS": _optional_text(elastic.max_restarts),
+            "PET_NPROC_PER_NODE": _optional_text(elastic.nproc_per_node),
             "PET_RDZV_ID": elastic.rdzv_id or None,
             "PET_RDZV_CONF": ",".join(f"{each.key}={each.value}" for each in elastic.rdzv_conf) or None,
             "PET_STANDALONE": "" if elastic.standalone else None,
@@ -160,12 +162,12 @@ class PyTorch(TeamFramework[PyTorchJob]):
         return variables(**{name: value for name, value in written.items() if value is not None})
 
 
-def _processes(written: str | None) -> int:
+def _process_count(written: str | None) -> int:
     """Processes per node, as far as the operator can know: `auto` and `gpu` count as one."""
     return int(written) if written and _INTEGER.fullmatch(written) else 1
 
 
-def _text(value: int | None) -> str | None:
+def _optional_text(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 

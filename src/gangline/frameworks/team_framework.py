@@ -5,9 +5,9 @@ from typing import Any, Generic
 
 from gangline.api.kubeflow.training import JobKind, ReplicaSpec, RunPolicy
 from gangline.frameworks import condition_messages
-from gangline.frameworks.replica_counts import all_succeeded, counts
-from gangline.jobs.defaults import defaulted
-from gangline.jobs.framework import Addresses, J, PodEdits, Problem, Told, Verdict
+from gangline.frameworks.replica_counts import all_succeeded, pod_counts
+from gangline.jobs.defaults import with_defaults
+from gangline.jobs.framework import Addresses, ConditionText, J, PodEdits, Problem, Verdict
 from gangline.jobs.pods.replicas import Gang, Member
 
 
@@ -20,7 +20,7 @@ class TeamFramework(Generic[J]):
     facts: JobKind
 
     def default(self, job: J) -> J:
-        return defaulted(job, self.facts)
+        return with_defaults(job, self.facts)
 
     def validate(self, job: J) -> Iterable[Problem]:
         return ()
@@ -39,16 +39,16 @@ class TeamFramework(Generic[J]):
     def verdict(self, job: J, gang: Gang) -> Verdict:
         leader = self.leader(job)
         succeeded = all_succeeded(self.replicas(job), gang, leader)
-        return condition_messages.verdict(
-            job, succeeded=succeeded, running=counts(gang, leader).active > 0, led=True
+        return condition_messages.job_verdict(
+            job, succeeded=succeeded, running=pod_counts(gang, leader).active > 0, led=True
         )
 
     def leader(self, job: J) -> str:
         """The replica type that speaks for the job."""
         return self.facts.needed or self.facts.types[0]
 
-    def failure(self, job: J, kind: str, count: int) -> Told:
-        return condition_messages.failure(job, kind, count)
+    def failure(self, job: J, kind: str, count: int) -> ConditionText:
+        return condition_messages.failure_text(job, kind, count)
 
     def tolerates(self, job: J, kind: str) -> bool:
         return False

@@ -5,10 +5,18 @@ from collections.abc import Iterable
 from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB, XGBoostJob
 from gangline.api.meta import JSON
 from gangline.frameworks import condition_messages
-from gangline.frameworks.memo import Last
-from gangline.frameworks.replica_counts import MASTER, MASTER_ROLE, WORKER, all_succeeded, counts, size, total
+from gangline.frameworks.memo import LastResult
+from gangline.frameworks.replica_counts import (
+    MASTER,
+    MASTER_ROLE_LABELS,
+    WORKER,
+    all_succeeded,
+    pod_counts,
+    replica_count,
+    total_replicas,
+)
 from gangline.frameworks.team_framework import TeamFramework
-from gangline.jobs.framework import Addresses, Into, PodEdits, Problem, Told, Verdict, variables
+from gangline.jobs.framework import Addresses, ConditionText, EnvTarget, PodEdits, Problem, Verdict, variables
 from gangline.jobs.pods.replicas import Gang, Member
 
 
@@ -18,51 +26,55 @@ class XGBoost(TeamFramework[XGBoostJob]):
     facts = XGBOOSTJOB
 
     def __init__(self) -> None:
-        self._names: Last[str] = Last()
+        self._last_worker_names: LastResult[str] = LastResult()
 
     def validate(self, job: XGBoostJob) -> Iterable[Problem]:
         replicas = self.replicas(job)
         if MASTER not in replicas:
             yield Problem("spec.xgbReplicaSpecs", "has no Master; write one, with replicas: 1")
-        elif size(replicas, MASTER) != 1:
-            yield Problem(f"spec.xgbReplicaSpecs.{MASTER}.replicas", f"is {size(replicas, MASTER)}; write 1")
+        elif replica_count(replicas, MASTER) != 1:
+            yield Problem(
+                f"spec.xgbReplicaSpecs.{MASTER}.replicas", f"is {replica_count(replicas, MASTER)}; write 1"
+            )
 
     def wiring(self, job: XGBoostJob, member: Member, addresses: Addresses) -> PodEdits:
         replicas, leader = self.replicas(job), addresses.of(Member(MASTER, 0))
-        before = 0 if member.type == MASTER else size(replicas, MASTER)
+        before = 0 if member.type == MASTER else replica_count(replicas, MASTER)
         env = variables(
             MASTER_PORT=str(leader.port),
             MASTER_ADDR=leader.name,
-            WORLD_SIZE=str(total(replicas)),
+            WORLD_SIZE=str(total_replicas(replicas)),
             RANK=str(before + member.index),
             PYTHONUNBUFFERED="1",
         )
-        labels = MASTER_ROLE if member.type == MASTER else {}
-        return PodEdits(env=(*env, *self._workers(job, member, addresses)), into=Into.EVERY, labels=labels)
+        labels = MASTER_ROLE_LABELS if member.type == MASTER else {}
+        return PodEdits(
+            env=(*env, *self._worker_variables(job, member, addresses)), into=EnvTarget.EVERY, labels=labels
+        )
 
     def verdict(self, job: XGBoostJob, gang: Gang) -> Verdict:
         succeeded = all_succeeded(self.replicas(job), gang, MASTER)
-        return condition_messages.verdict(
-            job, succeeded=succeeded, running=counts(gang, MASTER).active > 0, led=True
+        return condition_messages.job_verdict(
+            job, succeeded=succeeded, running=pod_counts(gang, MASTER).active > 0, led=True
         )
 
-    def ran(self, job: XGBoostJob) -> Told:
+    def running_text(self, job: XGBoostJob) -> ConditionText:
         """v1 says so at the end of every job, of this kind alone."""
-        return condition_messages.ran(job)
+        return condition_messages.running_text(job)
 
-    def restarting(self, job: XGBoostJob, kind: str, count: int) -> str:
-        return condition_messages.restarting(job, kind, count)
+    def restart_message(self, job: XGBoostJob, kind: str, count: int) -> str:
+        return condition_messages.restart_message(job, kind, count)
 
-    def _workers(self, job: XGBoostJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
+    def _worker_variables(self, job: XGBoostJob, member: Member, addresses: Addresses) -> tuple[JSON, ...]:
         """What LightGBM wants to know."""
-        count = size(self.replicas(job), WORKER)
+        count = replica_count(self.replicas(job), WORKER)
         if not count:
             return ()
         # One port stands for all workers. Where each has its own, a worker is told the one to listen on.
         port = addresses.of(member if member.type == WORKER else Member(WORKER, 0)).port
-        names = self._names.of(lambda: _joined(count, addresses), job, addresses)
+        names = self._last_worker_names.result_for(lambda: _joined_names(count, addresses), job, addresses)
         return variables(WORKER_PORT=str(port), WORKER_ADDRS=names)
 
 
-def _joined(workers: int, addresses: Addresses) -> str:
+def _joined_names(workers: int, addresses: Addresses) -> str:
     return ",".join(addresses.of(Member(WORKER, index)).name for index in range(workers))

@@ -4,30 +4,30 @@ import logging
 from collections import OrderedDict
 
 from gangline.api.kubeflow.training import TrainingJob
-from gangline.jobs.plan.actions import Note
-from gangline.runtime.events import EventType, Recorder
+from gangline.jobs.plan.actions import JobEvent
+from gangline.runtime.events import EventRecorder, EventType
 
 log = logging.getLogger(__name__)
 
-REMEMBERED = 10_000
+MAX_REMEMBERED = 10_000
 
 
-class Notes:
+class JobEvents:
     """Tells each thing once: passes repeat themselves, people should not have to read it twice."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
         # Only saves calls: after a restart of the operator things may be told again.
-        self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._emitted: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
-    def tell(self, job: TrainingJob, note: Note) -> None:
+    def emit(self, job: TrainingJob, note: JobEvent) -> None:
         key = (job.metadata.uid, note.reason, note.message)
-        if key in self._told:
-            self._told.move_to_end(key)
+        if key in self._emitted:
+            self._emitted.move_to_end(key)
             return
-        self._told[key] = None
-        while len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
+        self._emitted[key] = None
+        while len(self._emitted) > MAX_REMEMBERED:
+            self._emitted.popitem(last=False)
         log.log(
             logging.WARNING if note.warning else logging.INFO,
             "noted",

@@ -16,54 +16,54 @@ from gangline.base.tasks import run_all, slow_start
 from gangline.jobs.framework import J
 from gangline.jobs.plan.actions import (
     PODS,
-    Action,
     Adopt,
-    Change,
     Create,
     Delete,
     DeleteJob,
-    Note,
-    Plan,
-    Refusal,
+    JobAction,
+    JobEvent,
+    JobPlan,
+    Patch,
+    Rejection,
 )
 from gangline.jobs.pods.render import owner_reference
-from gangline.kube.client import Kind, T, Writer
+from gangline.kube.client import ApiWriter, Kind, T
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Status
-from gangline.kube.options import Propagation
+from gangline.kube.options import DeletionPropagation
 from gangline.runtime.expectations import Expectations
 
-AT_FIRST, AT_ONCE = 2, 24
+INITIAL_CREATES, MAX_CREATES = 2, 24
 """Objects that are made at the same time: of one job before the first is known to be welcome, and of all jobs."""
 
 
-class Shares:
+class CreateSlots:
     """How many objects one job may make at once: all, or its part while others make some too.
 
     So a job of thousands does not keep the server from those of two.
     """
 
-    def __init__(self, total: int = AT_ONCE) -> None:
-        self._total, self._busy = total, 0
+    def __init__(self, total: int = MAX_CREATES) -> None:
+        self._total, self._busy_jobs = total, 0
 
     @contextmanager
-    def one(self) -> Iterator[Callable[[], int]]:
-        self._busy += 1
+    def reserve(self) -> Iterator[Callable[[], int]]:
+        self._busy_jobs += 1
         try:
-            yield self._part
+            yield self._slots_per_job
         finally:
-            self._busy -= 1
+            self._busy_jobs -= 1
 
     @property
     def busy(self) -> bool:
         """Whether objects of any job are being made."""
-        return self._busy > 0
+        return self._busy_jobs > 0
 
-    def _part(self) -> int:
-        return max(AT_FIRST, self._total // max(self._busy, 1))
+    def _slots_per_job(self) -> int:
+        return max(INITIAL_CREATES, self._total // max(self._busy_jobs, 1))
 
 
 # What is told of a resource: the word for it in the reason of an event.
-_WORDS = {
+_KIND_NAMES = {
     "pods": "Pod",
     "services": "Service",
     "horizontalpodautoscalers.autoscaling": "HorizontalPodAutoscaler",
@@ -79,54 +79,58 @@ _WORDS = {
 }
 
 
-class Access(Writer, Protocol):
+class ExecutorClient(ApiWriter, Protocol):
     """What executing needs of a client."""
 
     @property
     def scheme(self) -> Scheme: ...
     async def get(self, kind: Kind[T], key: Key) -> T: ...
-    def plain(self, kind: Kind[Any]) -> Resource[JSON]: ...
+    def unstructured(self, kind: Kind[Any]) -> Resource[JSON]: ...
 
 
-class Teller(Protocol):
+class EventSink(Protocol):
     """Takes notes of what happened to a job."""
 
-    def tell(self, job: TrainingJob, note: Note) -> None: ...
+    def emit(self, job: TrainingJob, note: JobEvent) -> None: ...
 
 
-class Refused(GanglineError):
+class CreateRejected(GanglineError):
     """The server does not want what a job needs."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: Rejection) -> None:
         super().__init__(refusal.message)
-        self.refusal = refusal
+        self.rejection = refusal
 
 
-def word(resource: str) -> str:
+def kind_name(resource: str) -> str:
     """What a resource is called in reasons: `Pod`, `Service`."""
-    return _WORDS.get(resource, resource)
+    return _KIND_NAMES.get(resource, resource)
 
 
-def refusals(error: BaseException) -> Iterator[Refusal]:
+def rejections(error: BaseException) -> Iterator[Rejection]:
     """All refusals among what went wrong."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
-            yield from refusals(inner)
-    elif isinstance(error, Refused):
-        yield error.refusal
+            yield from rejections(inner)
+    elif isinstance(error, CreateRejected):
+        yield error.rejection
 
 
 class Executor:
     """Knows how, never whether. Safe to repeat."""
 
     def __init__(
-        self, client: Access, expectations: Expectations, teller: Teller, shares: Shares | None = None
+        self,
+        client: ExecutorClient,
+        expectations: Expectations,
+        teller: EventSink,
+        shares: CreateSlots | None = None,
     ) -> None:
         """Executors of one process should have the same shares."""
-        self._client, self._expectations, self._teller = client, expectations, teller
-        self._shares = shares or Shares()
+        self._client, self._expectations, self._events = client, expectations, teller
+        self._slots = shares or CreateSlots()
 
-    async def write(self, job: J, status: JobStatus) -> J:
+    async def write_status(self, job: J, status: JobStatus) -> J:
         """Write a status down, if it is another one, and give the job that has it.
 
         Raises `Conflict`, before anything happened, if the job seen is not the newest.
@@ -136,13 +140,13 @@ class Executor:
         written = await self._client.patch(
             type(job),
             job.metadata.key,
-            {"status": change(to_json(job.status), to_json(status))},
+            {"status": merge_patch_between(to_json(job.status), to_json(status))},
             subresource="status",
             resource_version=job.metadata.resource_version,
         )
         return msgspec.structs.replace(job, status=status, metadata=written.metadata)
 
-    async def prepare(self, job: TrainingJob, intent: Plan) -> None:
+    async def run_before_status(self, job: TrainingJob, intent: JobPlan) -> None:
         """Do what a plan wants done before its status is written, if the job is still the one that was seen.
 
         Else raises `Conflict`: the verdict may have been written, and pods may be gone for it. Raises as `run_all` does.
@@ -151,20 +155,20 @@ class Executor:
         now = await self._client.get(type(job), job.metadata.key)
         if now.metadata.resource_version != job.metadata.resource_version:
             raise Conflict(Status(code=409, message=f"{job.KIND} {job.metadata.key} has changed"))
-        await run_all(self._perform(job, action) for action in intent.before)
+        await run_all(self._perform(job, action) for action in intent.before_status)
 
-    async def act(self, job: TrainingJob, intent: Plan) -> None:
-        """Tell and do what a plan says. Raises `Refused` for what the server does not want, alone or in a group."""
-        for note in intent.notes:
-            self._teller.tell(job, note)
+    async def run_stages(self, job: TrainingJob, intent: JobPlan) -> None:
+        """Tell and do what a plan says. Raises `CreateRejected` for what the server does not want, alone or in a group."""
+        for note in intent.events:
+            self._events.emit(job, note)
         for stage in intent.stages:
-            await self._stage(job, stage)
+            await self._run_stage(job, stage)
 
-    def owed(self, job: TrainingJob) -> timedelta | None:
+    def recheck_after(self, job: TrainingJob) -> timedelta | None:
         """When to look again even if nothing happens: the cache may never show what we did. None if it has."""
         return self._expectations.expires_in(job.metadata.uid) or None
 
-    async def _stage(self, job: TrainingJob, stage: Iterable[Action]) -> None:
+    async def _run_stage(self, job: TrainingJob, stage: Iterable[JobAction]) -> None:
         creates = [action for action in stage if isinstance(action, Create)]
         others = [action for action in stage if not isinstance(action, Create)]
         if others:
@@ -175,49 +179,51 @@ class Executor:
         self._expectations.expect_created(uid, ((action.resource, action.name) for action in creates))
         made: list[Create] = []
         try:
-            with self._shares.one() as part:
+            with self._slots.reserve() as part:
                 work = (self._create(job, action, made) for action in creates)
-                await slow_start(work, first=AT_FIRST, at_once=part)
+                await slow_start(work, first=INITIAL_CREATES, at_once=part)
         finally:
             done = {id(action) for action in made}
             for action in creates:
                 if id(action) not in done:
                     self._expectations.observe_created(uid, (action.resource, action.name))
             # In the order of their seats, whichever was made first.
-            self._tell_made(job, [action for action in creates if id(action) in done])
+            self._emit_created(job, [action for action in creates if id(action) in done])
 
-    def _tell_made(self, job: TrainingJob, made: list[Create]) -> None:
+    def _emit_created(self, job: TrainingJob, made: list[Create]) -> None:
         """Pods are told, all in one note. What is made for them is not news: only that it could not be made is."""
         names = [action.name for action in made if action.resource == PODS]
         if names:
             told = f"Created pod: {names[0]}"
             if len(names) > 1:
                 told = f"Created {len(names)} pods: {names[0]} to {names[-1]}"
-            self._teller.tell(job, Note("SuccessfulCreatePod", told))
+            self._events.emit(job, JobEvent("SuccessfulCreatePod", told))
 
     async def _create(self, job: TrainingJob, action: Create, made: list[Create]) -> None:
-        resource = self._client.plain(self._client.scheme.find(action.resource))
+        resource = self._client.unstructured(self._client.scheme.find(action.resource))
         try:
             await self._client.create(resource, action.body, namespace=job.metadata.namespace)
         except AlreadyExists:
-            await self._met(job, action, resource)
+            await self._resolve_existing(job, action, resource)
             return
         except (Invalid, Forbidden) as error:
-            note = Note(f"FailedCreate{word(action.resource)}", f"Error creating: {error}", warning=True)
-            self._teller.tell(job, note)
-            why = f"{word(action.resource).lower()} {action.name} is refused: {error}"
-            raise Refused(
-                Refusal(word(action.resource), why, permanent=isinstance(error, Invalid))
+            note = JobEvent(
+                f"FailedCreate{kind_name(action.resource)}", f"Error creating: {error}", warning=True
+            )
+            self._events.emit(job, note)
+            why = f"{kind_name(action.resource).lower()} {action.name} is refused: {error}"
+            raise CreateRejected(
+                Rejection(kind_name(action.resource), why, permanent=isinstance(error, Invalid))
             ) from error
         made.append(action)
 
-    async def _met(self, job: TrainingJob, action: Create, resource: Resource[JSON]) -> None:
+    async def _resolve_existing(self, job: TrainingJob, action: Create, resource: Resource[JSON]) -> None:
         """The name is taken: by our own object, which the cache has yet to show, or by a stranger's."""
         key = Key(job.metadata.namespace, action.name)
         try:
             found = await self._client.get(resource, key)
         except NotFound:
-            raise AlreadyExistsNoMore(f"{word(action.resource)} {key} came and went") from None
+            raise NameBeingFreed(f"{kind_name(action.resource)} {key} came and went") from None
         metadata = found["metadata"]
         owners = metadata.get("ownerReferences") or []
         if any(owner.get("uid") == job.metadata.uid for owner in owners):
@@ -228,40 +234,45 @@ class Executor:
                 )
             return
         if metadata.get("deletionTimestamp"):
-            raise AlreadyExistsNoMore(f"{word(action.resource)} {key} is on its way out")
+            raise NameBeingFreed(f"{kind_name(action.resource)} {key} is on its way out")
         why = (
-            f'Resource "{action.name}" of Kind "{word(action.resource)}" already exists'
+            f'Resource "{action.name}" of Kind "{kind_name(action.resource)}" already exists'
             f" and is not managed by {job.KIND}"
         )
-        self._teller.tell(job, Note("ErrResourceExists", why, warning=True))
-        raise Refused(Refusal(word(action.resource), why, stranger=True))
+        self._events.emit(job, JobEvent("ErrResourceExists", why, warning=True))
+        raise CreateRejected(Rejection(kind_name(action.resource), why, name_conflict=True))
 
-    async def _perform(self, job: TrainingJob, action: Adopt | Change | Delete | DeleteJob) -> None:
+    async def _perform(self, job: TrainingJob, action: Adopt | Patch | Delete | DeleteJob) -> None:
         match action:
             case Delete():
                 await self._delete(job, action)
-            case Change(resource, name, body, uid):
+            case Patch(resource, name, body, uid):
                 key = Key(job.metadata.namespace, name)
                 guarded = {**body, "metadata": {**body.get("metadata", {}), "uid": uid}}
                 with suppress(NotFound):
-                    await self._client.patch(self._resource(resource), key, guarded)
+                    await self._client.patch(self._unstructured_resource(resource), key, guarded)
             case Adopt():
                 await self._adopt(job, action)
             case DeleteJob():
                 with suppress(NotFound):
                     await self._client.delete(
-                        type(job), job.metadata.key, uid=job.metadata.uid, propagation=Propagation.BACKGROUND
+                        type(job),
+                        job.metadata.key,
+                        uid=job.metadata.uid,
+                        propagation=DeletionPropagation.BACKGROUND,
                     )
-                    self._teller.tell(job, Note("SuccessfulDeleteJob", f"Deleted job: {job.metadata.name}"))
+                    self._events.emit(
+                        job, JobEvent("SuccessfulDeleteJob", f"Deleted job: {job.metadata.name}")
+                    )
             case _:
                 assert_never(action)
 
     async def _delete(self, job: TrainingJob, action: Delete) -> None:
-        uid, what = job.metadata.uid, word(action.resource)
+        uid, what = job.metadata.uid, kind_name(action.resource)
         key = Key(job.metadata.namespace, action.name)
         self._expectations.expect_deleted(uid, (action.uid,))
         try:
-            await self._client.delete(self._resource(action.resource), key, uid=action.uid)
+            await self._client.delete(self._unstructured_resource(action.resource), key, uid=action.uid)
         except NotFound:
             self._expectations.observe_deleted(uid, action.uid)
         except Conflict:
@@ -270,13 +281,15 @@ class Executor:
             raise
         except ApiError as error:
             self._expectations.observe_deleted(uid, action.uid)
-            self._teller.tell(job, Note(f"FailedDelete{what}", f"Error deleting: {error}", warning=True))
+            self._events.emit(job, JobEvent(f"FailedDelete{what}", f"Error deleting: {error}", warning=True))
             raise
         except BaseException:
             self._expectations.observe_deleted(uid, action.uid)
             raise
         else:
-            self._teller.tell(job, Note(f"SuccessfulDelete{what}", f"Deleted {what.lower()}: {action.name}"))
+            self._events.emit(
+                job, JobEvent(f"SuccessfulDelete{what}", f"Deleted {what.lower()}: {action.name}")
+            )
 
     async def _adopt(self, job: TrainingJob, action: Adopt) -> None:
         """Only after asking the server: the cache may not know yet that the job is going away."""
@@ -286,23 +299,23 @@ class Executor:
                 return
             key = Key(job.metadata.namespace, action.name)
             body = {"metadata": {"uid": action.uid, "ownerReferences": [owner_reference(job)]}}
-            await self._client.patch(self._resource(action.resource), key, body)
+            await self._client.patch(self._unstructured_resource(action.resource), key, body)
 
-    def _resource(self, resource: str) -> Resource[JSON]:
-        return self._client.plain(self._client.scheme.find(resource))
+    def _unstructured_resource(self, resource: str) -> Resource[JSON]:
+        return self._client.unstructured(self._client.scheme.find(resource))
 
 
-class AlreadyExistsNoMore(GanglineError):
+class NameBeingFreed(GanglineError):
     """A name was taken a moment ago and is about to be free."""
 
 
-def change(before: JSON, after: JSON) -> JSON:
+def merge_patch_between(before: JSON, after: JSON) -> JSON:
     """A merge patch: what is there no more is null, for what a merge patch leaves out stays as it is."""
     made: JSON = dict.fromkeys(before.keys() - after.keys())
     for name, value in after.items():
         was = before.get(name)
         if isinstance(value, dict) and isinstance(was, dict):
-            inner = change(was, value)
+            inner = merge_patch_between(was, value)
             if inner:
                 made[name] = inner
         elif value != was:

@@ -42,7 +42,7 @@ class Addresses(msgspec.Struct, frozen=True):
         return all(member in self.known for member in members)
 
 
-class Into(StrEnum):
+class EnvTarget(StrEnum):
     """Which containers of a pod get the variables."""
 
     DEFAULT = "default"
@@ -55,7 +55,7 @@ class PodEdits(msgspec.Struct, frozen=True):
 
     # As Kubernetes writes them: name and value, or name and valueFrom. Appended, in this order.
     env: tuple[JSON, ...] = ()
-    into: Into = Into.DEFAULT
+    into: EnvTarget = EnvTarget.DEFAULT
     labels: Mapping[str, str] = {}
     init_containers: tuple[JSON, ...] = ()
     volumes: tuple[JSON, ...] = ()
@@ -73,7 +73,7 @@ def variables(**values: str) -> tuple[JSON, ...]:
     return tuple({"name": name, "value": value} for name, value in values.items())
 
 
-class Outcome(StrEnum):
+class JobOutcome(StrEnum):
     PENDING = "Pending"
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
@@ -82,11 +82,11 @@ class Outcome(StrEnum):
 class Verdict(msgspec.Struct, frozen=True):
     """How the job stands, by its framework's own rule. Failures are judged by the engine."""
 
-    outcome: Outcome
+    outcome: JobOutcome
     message: str = ""
 
 
-class Told(msgspec.Struct, frozen=True):
+class ConditionText(msgspec.Struct, frozen=True):
     """A condition's reason and message."""
 
     reason: str
@@ -123,7 +123,7 @@ class Framework(Protocol[J]):
         ...
 
     def verdict(self, job: J, gang: Gang) -> Verdict: ...
-    def failure(self, job: J, kind: str, count: int) -> Told:
+    def failure(self, job: J, kind: str, count: int) -> ConditionText:
         """How to say that so many replicas of a type failed for good."""
         ...
 
@@ -164,49 +164,49 @@ class NeedsCompanions(Protocol):
 
 
 @runtime_checkable
-class Shrinks(Protocol):
+class Elastic(Protocol):
     """A framework some of whose jobs can go on with fewer replicas."""
 
-    def fewest(self, job: Any) -> int | None:
+    def min_members(self, job: Any) -> int | None:
         """With how many, of all types together; None: of this job with all only."""
         ...
 
 
 @runtime_checkable
-class Inseparable(Protocol):
+class AllOrNothing(Protocol):
     """A framework whose teams cannot go on without any one of their members: collectives of a fixed size.
 
     If there is no room to replace one, all start anew.
     """
 
-    inseparable: bool
+    all_or_nothing: bool
 
 
 @runtime_checkable
-class ClearsCounters(Protocol):
+class ResetsReplicaCounts(Protocol):
     """A framework that forgets the counters of some replica types once the job has ended."""
 
-    def cleared(self, job: Any, gang: Gang) -> Iterable[str]: ...
+    def reset_types(self, job: Any, gang: Gang) -> Iterable[str]: ...
 
 
 @runtime_checkable
-class RunsFirst(Protocol):
+class RunningBeforeEnd(Protocol):
     """A framework whose jobs are said to have run before they succeed or fail, even if nobody saw them run."""
 
-    def ran(self, job: Any) -> Told:
+    def running_text(self, job: Any) -> ConditionText:
         """The condition Running."""
         ...
 
 
 @runtime_checkable
-class CountsRestarting(Protocol):
+class RestartMessage(Protocol):
     """A framework whose condition Restarting says how many replicas failed, in the words of its kind."""
 
-    def restarting(self, job: Any, kind: str, count: int) -> str: ...
+    def restart_message(self, job: Any, kind: str, count: int) -> str: ...
 
 
 @runtime_checkable
 class IgnoresFields(Protocol):
     """A framework whose kind has fields on which nothing acts, as in v1."""
 
-    def ignored(self, job: Any) -> Iterable[Problem]: ...
+    def ignored_fields(self, job: Any) -> Iterable[Problem]: ...

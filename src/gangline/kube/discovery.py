@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.meta import JSON, Wire
+from gangline.api.meta import JSON, ApiStruct
 from gangline.api.scheme import Resource
 from gangline.kube.client import Client
-from gangline.kube.errors import ApiError, BadAnswer, NotFound
-from gangline.kube.paths import CORE_GROUP, GROUPS, VERSION, group_version
+from gangline.kube.errors import ApiError, MalformedResponse, NotFound
+from gangline.kube.paths import CORE_ROOT, GROUPS_ROOT, VERSION_PATH, group_version_path
 from gangline.kube.transport.api import Request
 
 log = logging.getLogger(__name__)
 
-AGGREGATED = ",".join(
+AGGREGATED_ACCEPT = ",".join(
     (
         "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
         "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
@@ -28,7 +28,7 @@ AGGREGATED = ",".join(
 )
 
 
-class Found(msgspec.Struct, frozen=True):
+class DiscoveredResource(msgspec.Struct, frozen=True):
     """A kind that the server serves. Its objects decode to plain JSON."""
 
     resource: Resource[JSON]
@@ -46,70 +46,70 @@ class Found(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys(name for name in names if name))
 
 
-async def resources(client: Client) -> list[Found]:
+async def server_resources(client: Client) -> list[DiscoveredResource]:
     """Every kind in every version, in the server's order: preferred versions first.
 
     A group that cannot be read (its own server is down) is left out and logged, so what is not here may still
-    exist; ask `served` about one kind. Raises what the client raises when nothing can be read.
+    exist; ask `is_served` about one kind. Raises what the client raises when nothing can be read.
     """
-    found: list[Found] = []
-    for root in (CORE_GROUP, GROUPS):
-        found += [kind async for kind in _under(client, root)]
+    found: list[DiscoveredResource] = []
+    for root in (CORE_ROOT, GROUPS_ROOT):
+        found += [kind async for kind in _resources_under(client, root)]
     return found
 
 
-async def served(client: Client, resource: Resource[Any]) -> bool:
+async def is_served(client: Client, resource: Resource[Any]) -> bool:
     """Whether the server has this kind in this version now."""
     try:
-        listed = await _legacy(client, resource.group, resource.version)
+        listed = await _legacy_resources(client, resource.group, resource.version)
     except NotFound:
         return False
     return any(kind.resource.plural == resource.plural for kind in listed)
 
 
-async def version(client: Client) -> str:
+async def server_version(client: Client) -> str:
     """The server's version as it says it: `v1.34.4`."""
-    return (await client.read(Request("GET", VERSION), _Version)).git_version
+    return (await client.call_typed(Request("GET", VERSION_PATH), _VersionInfo)).git_version
 
 
 # Wire shapes: the part of each that we read.
 
 
-class _Version(Wire, frozen=True):
+class _VersionInfo(ApiStruct, frozen=True):
     git_version: str
 
 
-class _GroupVersion(Wire, frozen=True):
+class _GroupVersion(ApiStruct, frozen=True):
     group_version: str
 
 
-class _Group(Wire, frozen=True):
+class _Group(ApiStruct, frozen=True):
     versions: tuple[_GroupVersion, ...] = ()
 
 
-class _Root(Wire, frozen=True):
+class _DiscoveryRoot(ApiStruct, frozen=True):
     """What a root answers: any of three kinds."""
 
     kind: str
     # APIVersions has texts and APIGroupDiscoveryList has objects under names that others use otherwise.
     versions: tuple[str, ...] = ()
     groups: tuple[_Group, ...] = ()
-    items: tuple["_GroupItem", ...] = ()
+    items: tuple["_GroupDiscovery", ...] = ()
 
 
-class _Name(Wire, frozen=True):
+class _GroupMeta(ApiStruct, frozen=True):
     name: str = ""
 
 
-class _ResponseKind(Wire, frozen=True):
+class _ResponseKind(ApiStruct, frozen=True):
     kind: str = ""
 
 
-class _Subresource(Wire, frozen=True):
+class _Subresource(ApiStruct, frozen=True):
     subresource: str
 
 
-class _ResourceItem(Wire, frozen=True):
+class _ResourceDiscovery(ApiStruct, frozen=True):
     resource: str
     response_kind: _ResponseKind = _ResponseKind()
     scope: str = "Namespaced"
@@ -120,18 +120,18 @@ class _ResourceItem(Wire, frozen=True):
     subresources: tuple[_Subresource, ...] = ()
 
 
-class _VersionItem(Wire, frozen=True):
+class _VersionDiscovery(ApiStruct, frozen=True):
     version: str
     freshness: str = ""
-    resources: tuple[_ResourceItem, ...] = ()
+    resources: tuple[_ResourceDiscovery, ...] = ()
 
 
-class _GroupItem(Wire, frozen=True):
-    metadata: _Name = _Name()
-    versions: tuple[_VersionItem, ...] = ()
+class _GroupDiscovery(ApiStruct, frozen=True):
+    metadata: _GroupMeta = _GroupMeta()
+    versions: tuple[_VersionDiscovery, ...] = ()
 
 
-class _ApiResource(Wire, frozen=True):
+class _ApiResource(ApiStruct, frozen=True):
     name: str
     kind: str = ""
     namespaced: bool = False
@@ -141,21 +141,21 @@ class _ApiResource(Wire, frozen=True):
     categories: tuple[str, ...] = ()
 
 
-class _ApiResourceList(Wire, frozen=True):
+class _ApiResourceList(ApiStruct, frozen=True):
     resources: tuple[_ApiResource, ...] = ()
 
 
-async def _under(client: Client, root: str) -> AsyncIterator[Found]:
-    answer = await client.read(Request("GET", root, accept=AGGREGATED), _Root)
+async def _resources_under(client: Client, root: str) -> AsyncIterator[DiscoveredResource]:
+    answer = await client.call_typed(Request("GET", root, accept=AGGREGATED_ACCEPT), _DiscoveryRoot)
     for group in answer.items:
-        for kind in _aggregated(group):
+        for kind in _aggregated_resources(group):
             yield kind
     listed = [("", name) for name in answer.versions]
-    listed += [split(entry.group_version) for group in answer.groups for entry in group.versions]
+    listed += [split_api_version(entry.group_version) for group in answer.groups for entry in group.versions]
     for name, in_version in listed:
         try:
-            kinds = await _legacy(client, name, in_version)
-        except (ApiError, BadAnswer) as error:
+            kinds = await _legacy_resources(client, name, in_version)
+        except (ApiError, MalformedResponse) as error:
             log.warning(
                 "group cannot be discovered",
                 extra={"group": name, "group_version": in_version, "error": str(error)},
@@ -165,13 +165,13 @@ async def _under(client: Client, root: str) -> AsyncIterator[Found]:
             yield kind
 
 
-def split(api_version: str) -> tuple[str, str]:
+def split_api_version(api_version: str) -> tuple[str, str]:
     """Group and version of `apps/v1`; the core group has no name."""
     group, _, name = api_version.rpartition("/")
     return group, name
 
 
-def _aggregated(group: _GroupItem) -> Iterator[Found]:
+def _aggregated_resources(group: _GroupDiscovery) -> Iterator[DiscoveredResource]:
     for entry in group.versions:
         if entry.freshness == "Stale":
             log.warning(
@@ -179,8 +179,8 @@ def _aggregated(group: _GroupItem) -> Iterator[Found]:
                 extra={"group": group.metadata.name, "group_version": entry.version},
             )
         for kind in entry.resources:
-            yield Found(
-                _resource(
+            yield DiscoveredResource(
+                _unstructured_resource(
                     group.metadata.name,
                     entry.version,
                     kind.response_kind.kind,
@@ -195,15 +195,15 @@ def _aggregated(group: _GroupItem) -> Iterator[Found]:
             )
 
 
-async def _legacy(client: Client, group: str, in_version: str) -> list[Found]:
-    listed = await client.read(Request("GET", group_version(group, in_version)), _ApiResourceList)
+async def _legacy_resources(client: Client, group: str, in_version: str) -> list[DiscoveredResource]:
+    listed = await client.call_typed(Request("GET", group_version_path(group, in_version)), _ApiResourceList)
     parts: dict[str, list[str]] = {}
     for entry in listed.resources:
         plural, _, part = entry.name.partition("/")
         parts.setdefault(plural, []).extend([part] if part else [])
     return [
-        Found(
-            _resource(group, in_version, entry.kind, entry.name, namespaced=entry.namespaced),
+        DiscoveredResource(
+            _unstructured_resource(group, in_version, entry.kind, entry.name, namespaced=entry.namespaced),
             entry.singular_name,
             entry.verbs,
             entry.short_names,
@@ -215,5 +215,7 @@ async def _legacy(client: Client, group: str, in_version: str) -> list[Found]:
     ]
 
 
-def _resource(group: str, in_version: str, kind: str, plural: str, *, namespaced: bool) -> Resource[JSON]:
+def _unstructured_resource(
+    group: str, in_version: str, kind: str, plural: str, *, namespaced: bool
+) -> Resource[JSON]:
     return Resource(group, in_version, kind, plural, dict[str, Any], namespaced=namespaced)

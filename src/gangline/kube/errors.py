@@ -27,7 +27,7 @@ from datetime import timedelta
 
 import msgspec
 
-from gangline.api.meta import Wire
+from gangline.api.meta import ApiStruct
 from gangline.base.errors import GanglineError, InputError
 
 
@@ -47,17 +47,17 @@ class StreamBroken(KubeError):
     """A stream ended out of order, or sent what cannot be read. What was received before stands."""
 
 
-class BadAnswer(KubeError):
+class MalformedResponse(KubeError):
     """The server said yes, but what it sent cannot be read. Its fault, or a proxy's, and no person's input."""
 
 
-class StatusCause(Wire, frozen=True):
+class StatusCause(ApiStruct, frozen=True):
     reason: str = ""
     message: str = ""
     field: str = ""
 
 
-class StatusDetails(Wire, frozen=True):
+class StatusDetails(ApiStruct, frozen=True):
     name: str = ""
     group: str = ""
     kind: str = ""
@@ -66,7 +66,7 @@ class StatusDetails(Wire, frozen=True):
     retry_after_seconds: int = 0
 
 
-class Status(Wire, frozen=True):
+class Status(ApiStruct, frozen=True):
     """The `v1` Status object: what a server says instead of what was asked for."""
 
     status: str = ""
@@ -145,7 +145,7 @@ class ServerTimeout(ServerError):
     """The server gave up in time; the request may or may not have been carried out."""
 
 
-_BY_CODE: dict[int, type[ApiError]] = {
+_ERROR_BY_CODE: dict[int, type[ApiError]] = {
     400: BadRequest,
     401: Unauthorized,
     403: Forbidden,
@@ -157,7 +157,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
     429: TooManyRequests,
     504: ServerTimeout,
 }
-_BY_REASON: dict[str, type[ApiError]] = {
+_ERROR_BY_REASON: dict[str, type[ApiError]] = {
     "AlreadyExists": AlreadyExists,
     "Expired": Gone,
     "ServerTimeout": ServerTimeout,
@@ -165,16 +165,16 @@ _BY_REASON: dict[str, type[ApiError]] = {
 }
 
 
-def api_error(status: Status, retry_after: timedelta | None = None) -> ApiError:
+def error_from_status(status: Status, retry_after: timedelta | None = None) -> ApiError:
     """The error that fits a Status: by reason where that says more than the code."""
     fallback = ServerError if status.code >= 500 else ApiError
-    kind = _BY_REASON.get(status.reason) or _BY_CODE.get(status.code, fallback)
+    kind = _ERROR_BY_REASON.get(status.reason) or _ERROR_BY_CODE.get(status.code, fallback)
     if retry_after is None and status.details.retry_after_seconds:
         retry_after = timedelta(seconds=status.details.retry_after_seconds)
     return kind(status, retry_after=retry_after)
 
 
-def read_error(code: int, body: bytes, retry_after: timedelta | None = None) -> ApiError:
+def error_from_body(code: int, body: bytes, retry_after: timedelta | None = None) -> ApiError:
     """The error of an HTTP answer, whether its body is a Status or a proxy's own page."""
     try:
         status = msgspec.json.decode(body, type=Status)
@@ -182,4 +182,4 @@ def read_error(code: int, body: bytes, retry_after: timedelta | None = None) -> 
         status = Status(message=body[:500].decode(errors="replace").strip())
     if not status.code:
         status = msgspec.structs.replace(status, code=code)
-    return api_error(status, retry_after)
+    return error_from_status(status, retry_after)

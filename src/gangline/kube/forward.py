@@ -1,13 +1,13 @@
 """A connection to a port of a pod, over a WebSocket: one byte of channel, then data."""
 
 from gangline.kube.errors import StreamBroken
-from gangline.kube.streams import CHUNK, V4
-from gangline.kube.transport.api import Frames
+from gangline.kube.streams import CHANNEL_V4, FRAME_BYTES
+from gangline.kube.transport.api import WebSocket
 
-PROTOCOLS = (V4,)
+PORT_FORWARD_PROTOCOLS = (CHANNEL_V4,)
 """The tunnelling protocol of newer servers carries SPDY; this one they all know."""
 
-DATA, ERROR = 0, 1
+DATA_CHANNEL, ERROR_CHANNEL = 0, 1
 
 
 class PortForward:
@@ -17,10 +17,10 @@ class PortForward:
     close: `close` ends both directions.
     """
 
-    def __init__(self, frames: Frames, port: int) -> None:
+    def __init__(self, frames: WebSocket, port: int) -> None:
         self._frames, self._port = frames, port
         # Each channel begins with its port number: how much of that is still to come.
-        self._preamble = {DATA: 2, ERROR: 2}
+        self._preamble = {DATA_CHANNEL: 2, ERROR_CHANNEL: 2}
 
     async def read(self) -> bytes:
         """The next piece; empty when the other side has closed. Raises `StreamBroken` when forwarding failed."""
@@ -31,7 +31,7 @@ class PortForward:
             skipped = min(self._preamble[channel], len(data))
             self._preamble[channel] -= skipped
             payload = data[skipped:]
-            if payload and channel == ERROR:
+            if payload and channel == ERROR_CHANNEL:
                 raise StreamBroken(f"port {self._port}: {payload.decode(errors='replace').strip()}")
             if payload:
                 return payload
@@ -39,8 +39,8 @@ class PortForward:
 
     async def write(self, data: bytes) -> None:
         """Raises `StreamBroken` when the connection is gone."""
-        for start in range(0, len(data), CHUNK):
-            await self._frames.send(bytes([DATA]) + data[start : start + CHUNK])
+        for start in range(0, len(data), FRAME_BYTES):
+            await self._frames.send(bytes([DATA_CHANNEL]) + data[start : start + FRAME_BYTES])
 
     async def close(self) -> None:
         """End both directions. Idempotent."""

@@ -6,10 +6,10 @@ from enum import StrEnum
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.kube.transport.api import Query
+from gangline.kube.transport.api import QueryParams
 
 
-class PatchForm(StrEnum):
+class PatchType(StrEnum):
     """The three ways to say what should change, by their content types."""
 
     MERGE = "application/merge-patch+json"
@@ -18,10 +18,10 @@ class PatchForm(StrEnum):
     JSON = "application/json-patch+json"
 
 
-APPLY = "application/apply-patch+yaml"
+APPLY_PATCH = "application/apply-patch+yaml"
 
 
-class Propagation(StrEnum):
+class DeletionPropagation(StrEnum):
     """What becomes of the children of a deleted object."""
 
     BACKGROUND = "Background"
@@ -44,7 +44,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
     dry_run: bool = False
     field_validation: FieldValidation | None = None
 
-    def query(self) -> Query:
+    def query(self) -> QueryParams:
         pairs = [("fieldManager", self.field_manager)]
         if self.dry_run:
             pairs.append(("dryRun", "All"))
@@ -53,7 +53,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
         return tuple(pairs)
 
 
-DEFAULT_OPTIONS = WriteOptions()
+DEFAULT_WRITE_OPTIONS = WriteOptions()
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     uid: str | None = None
     resource_version: str | None = None
-    propagation: Propagation | None = None
+    propagation: DeletionPropagation | None = None
     grace: timedelta | None = None
     dry_run: bool = False
 

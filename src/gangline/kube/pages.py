@@ -10,12 +10,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gangline.api.codec.codec import DecodeError, decode
-from gangline.api.meta import Key, ListMeta, Wire
+from gangline.api.meta import ApiStruct, Key, ListMeta
 
 T = TypeVar("T")
 
 
-class Unreadable(msgspec.Struct, frozen=True):
+class UnreadableObject(msgspec.Struct, frozen=True):
     """An object that the server has and that does not fit its type: which one, and why."""
 
     key: Key
@@ -25,7 +25,7 @@ class Unreadable(msgspec.Struct, frozen=True):
     deleted: bool = False
 
 
-class Page(Wire, Generic[T], frozen=True):
+class Page(ApiStruct, Generic[T], frozen=True):
     """Part of a list, or all of it: `metadata.continue_` says whether more follows."""
 
     api_version: str = ""
@@ -33,10 +33,10 @@ class Page(Wire, Generic[T], frozen=True):
     metadata: ListMeta = ListMeta()
     items: tuple[T, ...] = ()
     # Never on the wire: what `read_page` left out of `items`.
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadableObject, ...] = ()
 
 
-class _RawPage(Wire, frozen=True):
+class _RawPage(ApiStruct, frozen=True):
     api_version: str = ""
     kind: str = ""
     metadata: ListMeta = ListMeta()
@@ -44,17 +44,17 @@ class _RawPage(Wire, frozen=True):
     items: tuple[msgspec.Raw, ...] | None = None
 
 
-class _NamedMeta(Wire, frozen=True):
+class _PartialMetadata(ApiStruct, frozen=True):
     name: str = ""
     namespace: str = ""
     resource_version: str = ""
 
 
-class _Named(Wire, frozen=True):
-    metadata: _NamedMeta
+class _PartialObject(ApiStruct, frozen=True):
+    metadata: _PartialMetadata
 
 
-def page_of(model: type[T]) -> type[Page[T]]:
+def page_type(model: type[T]) -> type[Page[T]]:
     """The type a list of a kind decodes to."""
     return Page[model]  # type: ignore[valid-type]
 
@@ -62,25 +62,25 @@ def page_of(model: type[T]) -> type[Page[T]]:
 def read_page(body: bytes, model: type[T]) -> Page[T]:
     """Decode a list; objects that do not fit are in `unreadable`. Raises `DecodeError` if it is no list at all."""
     try:
-        page = decode(body, page_of(model))
+        page = decode(body, page_type(model))
     except DecodeError:
-        page = _one_by_one(body, model)
-    _say_kind(page)
+        page = _read_items_separately(body, model)
+    _restore_kinds(page)
     return page
 
 
-def _one_by_one(body: bytes, model: type[T]) -> Page[T]:
+def _read_items_separately(body: bytes, model: type[T]) -> Page[T]:
     try:
         page = msgspec.json.decode(body, type=_RawPage)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DecodeError(f"not a list: {error}") from error
     items: list[T] = []
-    unreadable: list[Unreadable] = []
+    unreadable: list[UnreadableObject] = []
     for raw in page.items or ():
         try:
             items.append(decode(bytes(raw), model))
         except DecodeError as error:
-            unreadable.append(unread(raw, error))
+            unreadable.append(unreadable_object(raw, error))
     return Page(
         api_version=page.api_version,
         kind=page.kind,
@@ -90,7 +90,7 @@ def _one_by_one(body: bytes, model: type[T]) -> Page[T]:
     )
 
 
-def _say_kind(page: Page[Any]) -> None:
+def _restore_kinds(page: Page[Any]) -> None:
     """Servers leave the kind of their own objects out of lists, and only there: put it back.
 
     So an object is the same however it came. Lists of custom resources, whose name may be anything, have it.
@@ -108,17 +108,17 @@ def _say_kind(page: Page[Any]) -> None:
             msgspec.structs.force_setattr(item, "kind", kind)
 
 
-def unread(raw: msgspec.Raw, problem: DecodeError, *, deleted: bool = False) -> Unreadable:
+def unreadable_object(raw: msgspec.Raw, problem: DecodeError, *, deleted: bool = False) -> UnreadableObject:
     """What can be told of an object that did not decode. Raises `DecodeError` if it has not even metadata."""
     try:
-        metadata = msgspec.json.decode(raw, type=_Named).metadata
+        metadata = msgspec.json.decode(raw, type=_PartialObject).metadata
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DecodeError(f"not an object: {error}") from error
     key = Key(metadata.namespace, metadata.name)
-    return Unreadable(key, metadata.resource_version, str(problem), deleted)
+    return UnreadableObject(key, metadata.resource_version, str(problem), deleted)
 
 
-def version_of(found: Any) -> str:
+def resource_version_of(found: Any) -> str:
     """The resourceVersion of an object, struct or JSON."""
     if isinstance(found, dict):
         return str((found.get("metadata") or {}).get("resourceVersion", ""))

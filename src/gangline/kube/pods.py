@@ -10,7 +10,7 @@ import msgspec
 
 from gangline.api.core import Pod
 from gangline.api.meta import JSON, Key
-from gangline.api.scheme import CORE
+from gangline.api.scheme import CORE_SCHEME
 from gangline.base.errors import InputError
 from gangline.kube import forward
 from gangline.kube import streams as execution
@@ -18,17 +18,17 @@ from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, StreamBroken
 from gangline.kube.forward import PortForward
 from gangline.kube.options import DeleteOptions
-from gangline.kube.paths import item
-from gangline.kube.streams import Channel, Completed, ExecSession
-from gangline.kube.transport.api import Query, Request, lines
+from gangline.kube.paths import object_path
+from gangline.kube.streams import Channel, ExecResult, ExecSession
+from gangline.kube.transport.api import LineReader, QueryParams, Request
 
-LONGEST_LINE = 1024 * 1024
+MAX_LINE_BYTES = 1024 * 1024
 """A line of a log that is longer comes in pieces: progress bars may never end one."""
 
-PODS = CORE.of(Pod)
+PODS = CORE_SCHEME.of(Pod)
 
 
-class Pods:
+class PodSubresources:
     """The subresources of pods, over a client."""
 
     def __init__(self, client: Client) -> None:
@@ -52,17 +52,19 @@ class Pods:
         while the container has not started, and `StreamBroken` when the log is cut off: resume with `since` and
         timestamps. Close it (`aclosing`) to leave early.
         """
-        query: Query = (
-            *_flags(follow=follow, previous=previous, timestamps=timestamps),
-            *_since(since),
+        query: QueryParams = (
+            *_flag_query(follow=follow, previous=previous, timestamps=timestamps),
+            *_since_query(since),
             *((("container", container),) if container else ()),
             *((("tailLines", str(tail)),) if tail is not None else ()),
             *((("limitBytes", str(limit_bytes)),) if limit_bytes is not None else ()),
         )
         # Plain text, but errors are a Status.
-        request = Request("GET", item(PODS, key, "log"), query, accept="text/plain, application/json, */*")
+        request = Request(
+            "GET", object_path(PODS, key, "log"), query, accept="text/plain, application/json, */*"
+        )
         async with self._client.stream(request) as stream:
-            async for line in lines(stream.chunks(), blank=True, longest=LONGEST_LINE):
+            async for line in LineReader(stream.chunks(), blank=True, longest=MAX_LINE_BYTES):
                 yield line
 
     @asynccontextmanager
@@ -83,18 +85,18 @@ class Pods:
         """
         if not command:
             raise InputError(f"{key}: the command is empty; say what to run")
-        query: Query = (
-            *_flags(stdin=stdin, stdout=stdout, stderr=stderr and not tty, tty=tty),
+        query: QueryParams = (
+            *_flag_query(stdin=stdin, stdout=stdout, stderr=stderr and not tty, tty=tty),
             *((("container", container),) if container else ()),
             *(("command", word) for word in command),
         )
-        request = Request("GET", item(PODS, key, "exec"), query)
-        async with self._client.frames(request, execution.PROTOCOLS) as frames:
+        request = Request("GET", object_path(PODS, key, "exec"), query)
+        async with self._client.frames(request, execution.EXEC_PROTOCOLS) as frames:
             yield ExecSession(frames)
 
     async def run(
         self, key: Key, command: Sequence[str], *, container: str = "", stdin: bytes | None = None
-    ) -> Completed:
+    ) -> ExecResult:
         """Run a command to its end and keep all it says. Any exit code is a result, not an error.
 
         Raises as `exec` and its session do, and `KubeError` for `stdin` on a server that cannot close it. A
@@ -102,16 +104,16 @@ class Pods:
         """
         async with self.exec(key, command, container=container, stdin=stdin is not None) as session:
             if stdin is None:
-                return await _collected(session)
-            session.check_closing_stdin()
-            return await _conversation(session, stdin)
+                return await _collect_output(session)
+            session.require_stdin_close()
+            return await _write_and_collect(session, stdin)
 
     @asynccontextmanager
     async def port_forward(self, key: Key, port: int) -> AsyncIterator[PortForward]:
         """A connection to a port of a pod. Raises `ApiError` when the server refuses."""
-        query: Query = (("ports", str(port)),)
-        request = Request("GET", item(PODS, key, "portforward"), query)
-        async with self._client.frames(request, forward.PROTOCOLS) as frames:
+        query: QueryParams = (("ports", str(port)),)
+        request = Request("GET", object_path(PODS, key, "portforward"), query)
+        async with self._client.frames(request, forward.PORT_FORWARD_PROTOCOLS) as frames:
             yield PortForward(frames, port)
 
     async def bind(self, key: Key, node: str, *, uid: str | None = None) -> None:
@@ -139,26 +141,26 @@ class Pods:
         await self._post(key, "eviction", {**body, "deleteOptions": options.body()})
 
     async def _post(self, key: Key, subresource: str, body: JSON) -> None:
-        path, query = item(PODS, key, subresource), self._client.options.query()
+        path, query = object_path(PODS, key, subresource), self._client.options.query()
         await self._client.call(Request("POST", path, query, msgspec.json.encode(body), "application/json"))
 
 
-async def _collected(session: ExecSession) -> Completed:
+async def _collect_output(session: ExecSession) -> ExecResult:
     said: dict[Channel, list[bytes]] = {Channel.STDOUT: [], Channel.STDERR: []}
     async for channel, data in session:
         said[channel].append(data)
     code = session.exit_code
     assert code is not None  # the session ended
-    return Completed(code, b"".join(said[Channel.STDOUT]), b"".join(said[Channel.STDERR]))
+    return ExecResult(code, b"".join(said[Channel.STDOUT]), b"".join(said[Channel.STDERR]))
 
 
-async def _conversation(session: ExecSession, stdin: bytes) -> Completed:
+async def _write_and_collect(session: ExecSession, stdin: bytes) -> ExecResult:
     """Write and read at the same time: the command may stop reading until its output is taken."""
-    done: Completed | KubeError
+    done: ExecResult | KubeError
     async with asyncio.TaskGroup() as group:
-        feeding = group.create_task(_feed(session, stdin))
+        feeding = group.create_task(_write_stdin(session, stdin))
         try:
-            done = await _collected(session)
+            done = await _collect_output(session)
         except KubeError as error:  # kept, so that it leaves the group as itself
             done = error
         feeding.cancel()
@@ -167,18 +169,18 @@ async def _conversation(session: ExecSession, stdin: bytes) -> Completed:
     return done
 
 
-async def _feed(session: ExecSession, stdin: bytes) -> None:
+async def _write_stdin(session: ExecSession, stdin: bytes) -> None:
     # A command may end before it has read everything; whether all is well, the reading side knows.
     with suppress(StreamBroken):
         await session.write(stdin)
         await session.close_stdin()
 
 
-def _flags(**flags: bool) -> Query:
+def _flag_query(**flags: bool) -> QueryParams:
     return tuple((name, "true") for name, wanted in flags.items() if wanted)
 
 
-def _since(since: timedelta | datetime | None) -> Query:
+def _since_query(since: timedelta | datetime | None) -> QueryParams:
     match since:
         case None:
             return ()

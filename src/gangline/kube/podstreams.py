@@ -31,7 +31,7 @@ class LogOptions(msgspec.Struct, frozen=True):
     limit_bytes: int | None = None
 
 
-class Place(msgspec.Struct, frozen=True):
+class ContainerRef(msgspec.Struct, frozen=True):
     """A container of one very pod."""
 
     key: Key
@@ -39,19 +39,19 @@ class Place(msgspec.Struct, frozen=True):
     container: str
 
 
-class NotRunning(GanglineError):
+class ContainerNotRunning(GanglineError):
     """There is no such container at work on the node."""
 
 
-class NotRunnable(GanglineError):
+class ExecFailed(GanglineError):
     """The command cannot be run. The code is what a shell would say: 127 not found, 126 not allowed."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
-        self.code = code
+        self.exit_code = code
 
 
-class Command(Protocol):
+class RunningCommand(Protocol):
     """A command at work in a container. Its outputs are read to their end by whoever has it."""
 
     async def read(self, output: int) -> bytes:
@@ -70,7 +70,7 @@ class Command(Protocol):
         """The size of its terminal, if it has one."""
         ...
 
-    async def ended(self) -> int:
+    async def wait(self) -> int:
         """Its exit code, 128 and more for a signal. The outputs end soon after."""
         ...
 
@@ -78,20 +78,22 @@ class Command(Protocol):
 class PodStreams(Protocol):
     """One node."""
 
-    def logs(self, place: Place, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+    def logs(self, place: ContainerRef, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """The log of one run of a container; following, until it ends. Raises `NoLogs` at once."""
         ...
 
-    def attached(self, place: Place, run: str) -> AsyncGenerator[tuple[bytes, bytes], None]:
+    def attach(self, place: ContainerRef, run: str) -> AsyncGenerator[tuple[bytes, bytes], None]:
         """What one run of a container prints from now on, until it ends: `stdout` or `stderr`, and the text."""
         ...
 
-    def executing(
-        self, place: Place, command: Sequence[str], *, stdin: bool, tty: bool
-    ) -> AbstractAsyncContextManager[Command]:
-        """Run a command in a container; leaving the block early kills it. Raises `NotRunning`, `NotRunnable`."""
+    def run_command(
+        self, place: ContainerRef, command: Sequence[str], *, stdin: bool, tty: bool
+    ) -> AbstractAsyncContextManager[RunningCommand]:
+        """Run a command in a container; leaving the block early kills it. Raises `ContainerNotRunning`, `ExecFailed`."""
         ...
 
-    async def connected(self, place: Place, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to a port of a pod (of any of its containers). Raises `NotRunning` and OSError."""
+    async def connect(
+        self, place: ContainerRef, port: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to a port of a pod (of any of its containers). Raises `ContainerNotRunning` and OSError."""
         ...

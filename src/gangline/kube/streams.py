@@ -8,13 +8,13 @@ from typing import Self
 
 import msgspec
 
-from gangline.kube.errors import KubeError, Status, StreamBroken, api_error
-from gangline.kube.transport.api import Frames
+from gangline.kube.errors import KubeError, Status, StreamBroken, error_from_status
+from gangline.kube.transport.api import WebSocket
 
-V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
-PROTOCOLS = (V5, V4)
+CHANNEL_V4, CHANNEL_V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
+EXEC_PROTOCOLS = (CHANNEL_V5, CHANNEL_V4)
 
-CHUNK = 32 * 1024
+FRAME_BYTES = 32 * 1024
 """Servers read frames into a buffer; small ones make them all happy."""
 
 
@@ -29,7 +29,7 @@ class Channel(IntEnum):
     CLOSE = 255
 
 
-class Completed(msgspec.Struct, frozen=True):
+class ExecResult(msgspec.Struct, frozen=True):
     """A command that has ended, and what it said."""
 
     exit_code: int
@@ -44,7 +44,7 @@ class ExecSession:
     the block that gave the session closes the connection; what becomes of the command is up to the container.
     """
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: WebSocket) -> None:
         self._frames = frames
         self._incoming = aiter(frames)
         self._status: Status | None = None
@@ -74,26 +74,26 @@ class ExecSession:
                 return Channel(frame[0]), frame[1:]
             if frame[0] == Channel.ERROR:
                 # Sent after all output. What the server does with the connection then is of no interest.
-                self._status = read_status(frame[1:])
+                self._status = decoded_status(frame[1:])
         exit_code(self._status)
         raise StopAsyncIteration
 
     async def write(self, data: bytes) -> None:
         """To standard input. Raises `StreamBroken` when the connection is gone."""
-        for start in range(0, len(data), CHUNK):
-            await self._frames.send(bytes([Channel.STDIN]) + data[start : start + CHUNK])
+        for start in range(0, len(data), FRAME_BYTES):
+            await self._frames.send(bytes([Channel.STDIN]) + data[start : start + FRAME_BYTES])
 
     async def close_stdin(self) -> None:
         """No more input. Raises `KubeError` if the server is too old to pass that on."""
-        self.check_closing_stdin()
+        self.require_stdin_close()
         await self._frames.send(bytes([Channel.CLOSE, Channel.STDIN]))
 
-    def check_closing_stdin(self) -> None:
+    def require_stdin_close(self) -> None:
         """Raise the `KubeError` that `close_stdin` would."""
         spoken = self._frames.protocol or "no version"
-        if spoken != V5:
+        if spoken != CHANNEL_V5:
             raise KubeError(
-                f"exec: standard input cannot be closed: that takes {V5}, the server speaks {spoken}"
+                f"exec: standard input cannot be closed: that takes {CHANNEL_V5}, the server speaks {spoken}"
             )
 
     async def resize(self, width: int, height: int) -> None:
@@ -102,7 +102,7 @@ class ExecSession:
         await self._frames.send(bytes([Channel.RESIZE]) + size)
 
 
-def read_status(data: bytes) -> Status:
+def decoded_status(data: bytes) -> Status:
     """What the error channel says at the end. Raises `StreamBroken`."""
     try:
         return msgspec.json.decode(data, type=Status)
@@ -117,4 +117,4 @@ def exit_code(status: Status) -> int:
     for cause in status.details.causes:
         if cause.reason == "ExitCode" and cause.message.lstrip("-").isdecimal():
             return int(cause.message)
-    raise api_error(status if status.code else msgspec.structs.replace(status, code=500))
+    raise error_from_status(status if status.code else msgspec.structs.replace(status, code=500))

@@ -12,10 +12,10 @@ from typing import Generic, TypeAlias, TypeVar
 import msgspec
 
 from gangline.api.codec.codec import DecodeError, decode
-from gangline.api.meta import Wire
-from gangline.kube.errors import Status, StreamBroken, api_error
-from gangline.kube.pages import Unreadable, unread, version_of
-from gangline.kube.transport.api import lines
+from gangline.api.meta import ApiStruct
+from gangline.kube.errors import Status, StreamBroken, error_from_status
+from gangline.kube.pages import UnreadableObject, resource_version_of, unreadable_object
+from gangline.kube.transport.api import LineReader
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class ChangeType(StrEnum):
     DELETED = "DELETED"
 
 
-class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class ObjectChange(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """What happened to one object."""
 
     type: ChangeType
@@ -38,7 +38,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
     @property
     def resource_version(self) -> str:
         """Where to resume after it."""
-        return version_of(self.object)
+        return resource_version_of(self.object)
 
 
 class Bookmark(msgspec.Struct, frozen=True):
@@ -48,61 +48,61 @@ class Bookmark(msgspec.Struct, frozen=True):
     initial_events_end: bool = False
 
 
-WatchEvent: TypeAlias = Change[T] | Bookmark | Unreadable
-"""One line of a watch. `Unreadable`: an object changed or was deleted, and as it is now it does not fit its type."""
+WatchEvent: TypeAlias = ObjectChange[T] | Bookmark | UnreadableObject
+"""One line of a watch. `UnreadableObject`: an object changed or was deleted, and as it is now it does not fit its type."""
 
 
-class _Line(Wire, frozen=True):
+class _RawEvent(ApiStruct, frozen=True):
     type: str
     object: msgspec.Raw
 
 
-class _BookmarkMeta(Wire, frozen=True):
+class _BookmarkMeta(ApiStruct, frozen=True):
     resource_version: str
     annotations: dict[str, str] | None = None
 
 
-class _BookmarkObject(Wire, frozen=True):
+class _BookmarkObject(ApiStruct, frozen=True):
     metadata: _BookmarkMeta
 
 
-async def changes(chunks: AsyncIterator[bytes], model: type[T]) -> AsyncGenerator[WatchEvent[T], None]:
+async def watch_events(chunks: AsyncIterator[bytes], model: type[T]) -> AsyncGenerator[WatchEvent[T], None]:
     """Decode a watch body, with `model` a struct or `dict`.
 
     Raises `Gone` (list again) or another `ApiError` when the server says so, and `StreamBroken` for what is not a
-    watch event at all. An object that does not decode breaks nothing: it is given as `Unreadable`.
+    watch event at all. An object that does not decode breaks nothing: it is given as `UnreadableObject`.
     """
-    read = _decoder(model).decode
-    async for line in lines(chunks):
+    read = _change_decoder(model).decode
+    async for line in LineReader(chunks):
         try:
             event: WatchEvent[T] = read(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            event = _carefully(line, model)
+            event = _decode_slowly(line, model)
         yield event
 
 
-def _decoder(model: type[T]) -> msgspec.json.Decoder[Change[T]]:
-    return msgspec.json.Decoder(Change[model])  # type: ignore[valid-type]
+def _change_decoder(model: type[T]) -> msgspec.json.Decoder[ObjectChange[T]]:
+    return msgspec.json.Decoder(ObjectChange[model])  # type: ignore[valid-type]
 
 
-def _carefully(line: bytes, model: type[T]) -> WatchEvent[T]:
+def _decode_slowly(line: bytes, model: type[T]) -> WatchEvent[T]:
     try:
-        read = msgspec.json.decode(line, type=_Line)
+        read = msgspec.json.decode(line, type=_RawEvent)
         if read.type == "BOOKMARK":
             metadata = msgspec.json.decode(read.object, type=_BookmarkObject).metadata
             return Bookmark(
                 metadata.resource_version, (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
             )
         if read.type == "ERROR":
-            raise api_error(msgspec.json.decode(read.object, type=Status))
-        return _change(ChangeType(read.type), read.object, model)
+            raise error_from_status(msgspec.json.decode(read.object, type=Status))
+        return _decoded_change(ChangeType(read.type), read.object, model)
     except (msgspec.DecodeError, DecodeError, ValueError) as error:
         # The line itself is not shown: it may be a Secret.
         raise StreamBroken(f"a watch event of {len(line)} bytes cannot be read: {error}") from error
 
 
-def _change(kind: ChangeType, raw: msgspec.Raw, model: type[T]) -> Change[T] | Unreadable:
+def _decoded_change(kind: ChangeType, raw: msgspec.Raw, model: type[T]) -> ObjectChange[T] | UnreadableObject:
     try:
-        return Change(kind, decode(bytes(raw), model))
+        return ObjectChange(kind, decode(bytes(raw), model))
     except DecodeError as error:
-        return unread(raw, error, deleted=kind is ChangeType.DELETED)
+        return unreadable_object(raw, error, deleted=kind is ChangeType.DELETED)

@@ -15,22 +15,22 @@ from gangline.apiserver.store.sqlite import SqliteJournal
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
-from gangline.kube.config.access import Access
+from gangline.kube.config.access import PlaneAccess
 from gangline.kube.config.connection import Connection
 from gangline.kube.podstreams import PodStreams
 from gangline.kube.transport.http import HttpTransport
-from gangline.local.controllers.claims import CLAIMS, ClaimKeeper, waiting_for
-from gangline.local.controllers.default_scheduler import Binder, Freed, waiting
-from gangline.local.plane import PlaneSettings, api_plane
-from gangline.node.kubelet import NAME, Node
-from gangline.node.logs import LogReader
-from gangline.node.network.setup import addressing
+from gangline.local.controllers.claims import CLAIMS, ClaimProtectionController, terminating_claims
+from gangline.local.controllers.default_scheduler import DefaultScheduler, FreedCapacity, unbound_pods
+from gangline.local.plane import PlaneSettings, control_plane
+from gangline.node.kubelet import DEFAULT_NAME, LocalKubelet
+from gangline.node.logs import NodeLogReader
+from gangline.node.network.setup import set_up_network
 from gangline.node.settings import NodeSettings
 from gangline.node.streams import NodeStreams
 from gangline.runtime.cache import Cache
-from gangline.runtime.events import Recorder
+from gangline.runtime.events import EventRecorder
 from gangline.runtime.manager import ControllerOptions, Manager
-from gangline.runtime.sources import Changes, Keys, Source, itself
+from gangline.runtime.sources import InformerSource, KeyMapFunc, KeySource, own_key
 
 
 class LocalSettings(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class LocalSettings(msgspec.Struct, frozen=True):
     """The folder of the store. None: in memory, gone when the block ends."""
     plane: PlaneSettings = PlaneSettings()
     node: NodeSettings = NodeSettings()
-    binds: bool = True
+    default_scheduler_enabled: bool = True
     """Whether pods of default-scheduler are bound here; off leaves them to somebody else."""
 
 
@@ -54,15 +54,15 @@ class LocalCluster(msgspec.Struct, frozen=True):
     connection: Connection
     store: Store
     """All that the server knows; still readable when the plane has ended."""
-    access: Access
+    access: PlaneAccess
     """For other clients: `access.kubeconfig()`."""
 
 
-def waiting_on(pods: Cache[Pod]) -> Keys[core.Node]:
+def unbound_pods_on_node_change(pods: Cache[Pod]) -> KeyMapFunc[core.Node]:
     """A change of a node may be what unbound pods wait for."""
 
     def keys(_: core.Node) -> Iterable[Key]:
-        return waiting(pods)
+        return unbound_pods(pods)
 
     return keys
 
@@ -74,27 +74,29 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
     nodes: dict[str, PodStreams] = {}
     async with (
         Store(journal) as store,
-        api_plane(store, settings.plane, clock, nodes) as plane,
+        control_plane(store, settings.plane, clock, nodes) as plane,
         HttpTransport(plane.connection) as transport,
         asyncio.TaskGroup() as group,
     ):
         client = Client(transport, scheme=scheme, clock=clock)
-        access = Access(plane.url, plane.token, plane.authority.ca if plane.authority is not None else None)
-        running = group.create_task(_machinery(client, settings, nodes, access, clock))
+        access = PlaneAccess(
+            plane.url, plane.token, plane.certificates.ca if plane.certificates is not None else None
+        )
+        running = group.create_task(_run_controllers(client, settings, nodes, access, clock))
         try:
             yield LocalCluster(plane.url, client, plane.connection, store, access)
         finally:
             running.cancel()
 
 
-async def _machinery(
-    client: Client, settings: LocalSettings, nodes: dict[str, PodStreams], access: Access, clock: Clock
+async def _run_controllers(
+    client: Client, settings: LocalSettings, nodes: dict[str, PodStreams], access: PlaneAccess, clock: Clock
 ) -> None:
-    recorder = Recorder(client, "gangline.dev/node", NAME, clock)
+    recorder = EventRecorder(client, "gangline.dev/node", DEFAULT_NAME, clock)
     manager = Manager(client, clock, recorder=recorder)
     pods, machines = manager.informer(Pod), manager.informer(core.Node)
-    with addressing(manager, client, pods, settings.logs, settings.node, access) as given:
-        node = Node(
+    with set_up_network(manager, client, pods, settings.logs, settings.node, access) as given:
+        node = LocalKubelet(
             client,
             pods,
             folder=settings.folder,
@@ -106,18 +108,18 @@ async def _machinery(
             access=access,
             network=given.network,
         )
-        nodes[node.name] = NodeStreams(node, LogReader(settings.logs, clock), clock)
-        if settings.binds:
-            binder = Binder(pods.cache, machines.cache, client, clock)
-            sources: list[Source] = [
-                Changes(pods, itself),
-                Freed(pods),
-                Changes(machines, waiting_on(pods.cache)),
+        nodes[node.name] = NodeStreams(node, NodeLogReader(settings.logs, clock), clock)
+        if settings.default_scheduler_enabled:
+            binder = DefaultScheduler(pods.cache, machines.cache, client, clock)
+            sources: list[KeySource] = [
+                InformerSource(pods, own_key),
+                FreedCapacity(pods),
+                InformerSource(machines, unbound_pods_on_node_change(pods.cache)),
             ]
-            manager.controller("binder", binder, sources, ControllerOptions(workers=1))
+            manager.new_controller("binder", binder, sources, ControllerOptions(workers=1))
         claims = manager.informer(CLAIMS)
-        keeper = ClaimKeeper(claims.cache, client, settings.logs / "claims")
-        sources = [Changes(claims, itself), Changes(pods, waiting_for(claims.cache))]
-        manager.controller("claims", keeper, sources, ControllerOptions(workers=1))
+        keeper = ClaimProtectionController(claims.cache, client, settings.logs / "claims")
+        sources = [InformerSource(claims, own_key), InformerSource(pods, terminating_claims(claims.cache))]
+        manager.new_controller("claims", keeper, sources, ControllerOptions(workers=1))
         manager.add_runnable(node.run)
         await manager.run(signals=False)

@@ -11,13 +11,13 @@ from gangline.base.errors import InputError
 LOOPBACK = "127.0.0.1"
 
 
-class Binding(msgspec.Struct, frozen=True):
+class ListenAddress(msgspec.Struct, frozen=True):
     """An address to listen on."""
 
     host: str = LOOPBACK
 
     @property
-    def reachable(self) -> str:
+    def reachable_host(self) -> str:
         """The address by which this machine itself gets there."""
         address = ipaddress.ip_address(self.host)
         if not address.is_unspecified:
@@ -29,7 +29,7 @@ class Binding(msgspec.Struct, frozen=True):
         """Whether other machines may get there."""
         return not ipaddress.ip_address(self.host).is_loopback
 
-    def names(self) -> tuple[str, ...]:
+    def certificate_hosts(self) -> tuple[str, ...]:
         """All that the server's certificate must name: itself, and everything it is called if it listens everywhere."""
         if not ipaddress.ip_address(self.host).is_unspecified:
             return (self.host,)
@@ -43,16 +43,16 @@ class Binding(msgspec.Struct, frozen=True):
         return (LOOPBACK, *sorted(addresses - {LOOPBACK}), socket.gethostname().lower())
 
 
-def binding(text: str) -> Binding:
+def parse_listen_address(text: str) -> ListenAddress:
     """`--bind ADDRESS`. Raises `InputError`."""
     try:
-        return Binding(str(ipaddress.ip_address(text)))
+        return ListenAddress(str(ipaddress.ip_address(text)))
     except ValueError:
         raise InputError(
             f"--bind {text}: is not an IP address; write 192.0.2.10, or 0.0.0.0 for all"
         ) from None
 
 
-def authority_of(host: str, port: int) -> str:
+def host_port(host: str, port: int) -> str:
     """Host and port as they stand in an address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -16,33 +16,33 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
-from gangline.apiserver.http.authentication import MASTERS, Authenticator, User
-from gangline.apiserver.http.body import LIMIT
-from gangline.apiserver.http.handler import Api
-from gangline.apiserver.http.nonresource import RootPaths
-from gangline.apiserver.http.subresources import subresources
+from gangline.apiserver.http.authentication import MASTERS_GROUP, Authenticator, UserInfo
+from gangline.apiserver.http.body import MAX_BODY_BYTES
+from gangline.apiserver.http.handler import ApiHandler
+from gangline.apiserver.http.nonresource import NonResourceHandler
+from gangline.apiserver.http.subresources import subresource_handlers
 from gangline.apiserver.registry.builtin import builtin_catalog
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.store.store import Store
-from gangline.apiserver.streaming.endpoints import Nodes, streams
-from gangline.base.certs import Authority, authority
+from gangline.apiserver.streaming.endpoints import StreamsByNode, stream_handlers
+from gangline.base.certs import PlaneCertificates, ensure_certificates
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.credentials import StaticToken
 from gangline.kube.config.tls import TLS, Pem
-from gangline.local.bootstrap import make_api_service
-from gangline.local.controllers.crds import CustomResources
+from gangline.local.bootstrap import ensure_api_service
+from gangline.local.controllers.crds import CrdController
 from gangline.local.controllers.garbage_collector import GarbageCollector
-from gangline.local.controllers.namespaces import Namespaces
-from gangline.local.listen import Binding, authority_of
-from gangline.local.priorities import make_system_classes
+from gangline.local.controllers.namespaces import NamespaceController
+from gangline.local.listen import ListenAddress, host_port
+from gangline.local.priorities import ensure_system_classes
 
-ADMIN = User("admin", (MASTERS, "system:authenticated"))
+ADMIN_USER = UserInfo("admin", (MASTERS_GROUP, "system:authenticated"))
 SHUTDOWN_SECONDS = 0.5
-LONGEST_LINE = 2**20
+MAX_HEADER_BYTES = 2**20
 """Bytes of a URL or of a header, as Go's server takes them: selectors can name thousands of values."""
-NOBODY: Nodes = {}
+NO_NODES: StreamsByNode = {}
 
 
 class PlaneSettings(msgspec.Struct, frozen=True):
@@ -54,28 +54,28 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     """The folder of its certificates. None: plain HTTP, for tests on loopback."""
     token: str = ""
     """The administrator's; made up when empty."""
-    tells_inert: bool = True
+    warn_on_inert_kinds: bool = True
     """Whether whoever creates an object that nothing acts on is warned. A real API server never does."""
-    users: Mapping[str, User] = {}
+    users: Mapping[str, UserInfo] = {}
     """Others who may knock, by their tokens."""
-    acts: bool = True
+    controllers_enabled: bool = True
     """Whether objects are kept in order (garbage collector, namespaces, custom resources). Off: they stay as they are."""
 
 
-class Plane(msgspec.Struct, frozen=True):
+class ControlPlane(msgspec.Struct, frozen=True):
     """A running API server."""
 
     url: str
     token: str
     registry: Registry
-    authority: Authority | None = None
+    certificates: PlaneCertificates | None = None
 
     @property
     def connection(self) -> Connection:
         """How our own client reaches it."""
         tls = None
-        if self.authority is not None:
-            tls = TLS(ca=Pem("the local plane's CA", file=self.authority.ca))
+        if self.certificates is not None:
+            tls = TLS(ca=Pem("the local plane's CA", file=self.certificates.ca))
         return Connection(
             server=self.url,
             tls=tls,
@@ -85,37 +85,45 @@ class Plane(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def api_plane(
-    store: Store, settings: PlaneSettings, clock: Clock, nodes: Nodes = NOBODY
-) -> AsyncIterator[Plane]:
+async def control_plane(
+    store: Store, settings: PlaneSettings, clock: Clock, nodes: StreamsByNode = NO_NODES
+) -> AsyncIterator[ControlPlane]:
     """The API server on a store, until the block ends. It answers when the block begins.
 
     `nodes` serve logs and commands of their pods; they may be added while the server runs.
     """
     token = settings.token or secrets.token_urlsafe(24)
-    place = Binding(settings.host)
-    issued = authority(settings.certificates, place.names(), clock.now()) if settings.certificates else None
+    place = ListenAddress(settings.host)
+    issued = (
+        ensure_certificates(settings.certificates, place.certificate_hosts(), clock.now())
+        if settings.certificates
+        else None
+    )
     catalog = builtin_catalog()
-    registry = Registry(store, catalog, clock, tells_inert=settings.tells_inert)
-    roots = RootPaths(authority_of(place.reachable, settings.port))
-    namespaces = Namespaces(registry, issued.ca if issued else None)
-    customs = CustomResources(registry, roots, clock)
-    api = Api(
+    registry = Registry(store, catalog, clock, tells_inert=settings.warn_on_inert_kinds)
+    roots = NonResourceHandler(host_port(place.reachable_host, settings.port))
+    namespaces = NamespaceController(registry, issued.ca if issued else None)
+    customs = CrdController(registry, roots, clock)
+    api = ApiHandler(
         registry,
-        Authenticator({**settings.users, token: ADMIN}),
+        Authenticator({**settings.users, token: ADMIN_USER}),
         clock,
         roots,
-        subresources={**subresources(registry), **streams(registry, nodes, clock)},
+        subresources={**subresource_handlers(registry), **stream_handlers(registry, nodes, clock)},
     )
-    await namespaces.prepare()
-    await make_system_classes(registry)
-    customs.load()
-    async with _listening(api, settings, issued) as url, asyncio.TaskGroup() as group:
-        await make_api_service(registry, urlsplit(url).port or 443)
-        work = (GarbageCollector(registry).run, namespaces.run, customs.run) if settings.acts else ()
+    await namespaces.create_initial()
+    await ensure_system_classes(registry)
+    customs.serve_established()
+    async with _serve_http(api, settings, issued) as url, asyncio.TaskGroup() as group:
+        await ensure_api_service(registry, urlsplit(url).port or 443)
+        work = (
+            (GarbageCollector(registry).run, namespaces.run, customs.run)
+            if settings.controllers_enabled
+            else ()
+        )
         tasks = [group.create_task(each()) for each in work]
         try:
-            yield Plane(url, token, registry, issued)
+            yield ControlPlane(url, token, registry, issued)
         finally:
             for task in tasks:
                 task.cancel()
@@ -124,33 +132,39 @@ async def api_plane(
 
 
 @asynccontextmanager
-async def _listening(api: Api, settings: PlaneSettings, issued: Authority | None) -> AsyncIterator[str]:
+async def _serve_http(
+    api: ApiHandler, settings: PlaneSettings, issued: PlaneCertificates | None
+) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
 
     def request(*parts: object) -> web.BaseRequest:
-        return web.BaseRequest(*parts, loop, client_max_size=LIMIT)  # type: ignore[arg-type,misc]
+        return web.BaseRequest(*parts, loop, client_max_size=MAX_BODY_BYTES)  # type: ignore[arg-type,misc]
 
     server = web.Server(
-        api, request_factory=request, access_log=None, max_line_size=LONGEST_LINE, max_field_size=LONGEST_LINE
+        api,
+        request_factory=request,
+        access_log=None,
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
     )
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, settings.host, settings.port, ssl_context=_tls(issued))
+        site = web.TCPSite(runner, settings.host, settings.port, ssl_context=_tls_context(issued))
         try:
             await site.start()
         except OSError as error:
-            where = authority_of(settings.host, settings.port)
+            where = host_port(settings.host, settings.port)
             why = os.strerror(error.errno) if error.errno else str(error)
             option = "--bind" if error.errno == errno.EADDRNOTAVAIL else "--port"
             raise InputError(f"{where}: cannot listen there: {why}; choose another with {option}") from error
-        reached = authority_of(Binding(settings.host).reachable, runner.addresses[0][1])
+        reached = host_port(ListenAddress(settings.host).reachable_host, runner.addresses[0][1])
         yield f"{'https' if issued else 'http'}://{reached}"
     finally:
         await runner.cleanup()
 
 
-def _tls(issued: Authority | None) -> ssl.SSLContext | None:
+def _tls_context(issued: PlaneCertificates | None) -> ssl.SSLContext | None:
     if issued is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

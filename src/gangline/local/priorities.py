@@ -1,11 +1,11 @@
 """The priority classes that every cluster has."""
 
 from gangline.api.meta import JSON
-from gangline.apiserver.errors import Refused
-from gangline.apiserver.registry.registry import Call, Registry
+from gangline.apiserver.errors import StatusError
+from gangline.apiserver.registry.registry import Registry, WriteContext
 
-CALL = Call(manager="kube-apiserver")
-CLASSES: tuple[tuple[str, int, str], ...] = (
+API_SERVER_CALL = WriteContext(field_manager="kube-apiserver")
+SYSTEM_CLASSES: tuple[tuple[str, int, str], ...] = (
     (
         "system-node-critical",
         2_000_001_000,
@@ -19,14 +19,14 @@ CLASSES: tuple[tuple[str, int, str], ...] = (
 )
 
 
-async def make_system_classes(registry: Registry) -> None:
+async def ensure_system_classes(registry: Registry) -> None:
     """Make those that are missing. Idempotent."""
-    entry = registry.catalog.stored("scheduling.k8s.io", "priorityclasses")
+    entry = registry.catalog.storage_kind("scheduling.k8s.io", "priorityclasses")
     assert entry is not None
-    for name, value, description in CLASSES:
+    for name, value, description in SYSTEM_CLASSES:
         body: JSON = {"metadata": {"name": name}, "value": value, "description": description}
         try:
-            await registry.create(CALL, entry, "", body)
-        except Refused as refusal:
+            await registry.create(API_SERVER_CALL, entry, "", body)
+        except StatusError as refusal:
             if refusal.code != 409:
                 raise

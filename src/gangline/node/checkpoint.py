@@ -25,13 +25,13 @@ from typing import TypeVar
 import msgspec
 
 from gangline.api.meta import Key
-from gangline.base.files import private
-from gangline.kube.config.access import Access
+from gangline.base.files import write_private
+from gangline.kube.config.access import PlaneAccess
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-class Record(msgspec.Struct, frozen=True):
+class RunRecord(msgspec.Struct, frozen=True):
     """What the node decides before it starts a process."""
 
     id: str
@@ -43,7 +43,7 @@ class Record(msgspec.Struct, frozen=True):
     scratch: str = ""
 
 
-class Running(msgspec.Struct, frozen=True):
+class StartRecord(msgspec.Struct, frozen=True):
     """What the shim says once the process runs."""
 
     shim: int
@@ -51,7 +51,7 @@ class Running(msgspec.Struct, frozen=True):
     at: float
 
 
-class Exit(msgspec.Struct, frozen=True):
+class ExitRecord(msgspec.Struct, frozen=True):
     """What the shim says at the end. A negative code is a signal; `failed` says why it never started."""
 
     at: float
@@ -62,11 +62,11 @@ class Exit(msgspec.Struct, frozen=True):
     oom: bool = False
 
     @property
-    def moment(self) -> datetime:
+    def finished_at(self) -> datetime:
         return datetime.fromtimestamp(self.at, UTC)
 
 
-class Note(msgspec.Struct, frozen=True):
+class KillReason(msgspec.Struct, frozen=True):
     """Why the node itself ended a process."""
 
     reason: str
@@ -80,42 +80,42 @@ class RunFiles:
         self.folder, self.attempt = folder, attempt
 
     @property
-    def log(self) -> Path:
+    def log_file(self) -> Path:
         return self._file("log")
 
     @property
-    def run(self) -> Path:
+    def start_file(self) -> Path:
         return self._file("run")
 
     @property
-    def exit(self) -> Path:
+    def exit_file(self) -> Path:
         return self._file("exit")
 
     @property
-    def progress(self) -> Path:
+    def progress_file(self) -> Path:
         """Where the shim writes what the process last reported."""
         return self._file("progress")
 
     @property
-    def message(self) -> Path:
+    def message_file(self) -> Path:
         """Where the process writes its termination message."""
         return self._file("message")
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: RunRecord) -> None:
         """Write down that it is about to be started; what an earlier attempt at the same left is removed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for ending in ("run", "exit", "note", "progress"):
             self._file(ending).unlink(missing_ok=True)
-        self.message.touch()
+        self.message_file.touch()
         self._write("json", record)
 
-    def lock(self) -> int:
+    def acquire_lock(self) -> int:
         """A descriptor that holds the lock, to be handed to the shim and closed here."""
         descriptor = os.open(self._file("lock"), os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return descriptor
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the shim lives. Nobody else can hold its lock, so a pid used again does not fool us."""
         try:
             descriptor = os.open(self._file("lock"), os.O_RDWR)
@@ -130,37 +130,37 @@ class RunFiles:
         finally:
             os.close(descriptor)
 
-    def record(self) -> Record | None:
-        return _read(self._file("json"), Record)
+    def run_record(self) -> RunRecord | None:
+        return _read_record(self._file("json"), RunRecord)
 
-    def running(self) -> Running | None:
-        return _read(self.run, Running)
+    def start_record(self) -> StartRecord | None:
+        return _read_record(self.start_file, StartRecord)
 
-    def ended(self) -> Exit | None:
-        return _read(self.exit, Exit)
+    def exit_record(self) -> ExitRecord | None:
+        return _read_record(self.exit_file, ExitRecord)
 
-    def note(self) -> Note | None:
-        return _read(self._file("note"), Note)
+    def kill_reason(self) -> KillReason | None:
+        return _read_record(self._file("note"), KillReason)
 
-    def explain(self, note: Note) -> None:
+    def write_kill_reason(self, note: KillReason) -> None:
         """Write down why it is being killed, before that is done. The first explanation stays."""
-        if self.note() is None:
+        if self.kill_reason() is None:
             self._write("note", note)
 
     def termination_message(self, limit: int = 4096) -> str:
-        with suppress(OSError), self.message.open("rb") as file:
+        with suppress(OSError), self.message_file.open("rb") as file:
             return file.read(limit).decode(errors="replace")
         return ""
 
-    def tidy(self) -> None:
+    def remove_scratch(self) -> None:
         """Remove the temporary files that a shim left behind because it was killed."""
-        record = self.record()
+        record = self.run_record()
         if record is not None and record.scratch:
             shutil.rmtree(record.scratch, ignore_errors=True)
 
-    def forget(self) -> None:
+    def remove(self) -> None:
         """Remove everything of this run."""
-        self.tidy()
+        self.remove_scratch()
         for file in self.folder.glob(f"{self.attempt}.*"):
             file.unlink(missing_ok=True)
 
@@ -189,13 +189,13 @@ class PodFolder:
         return Key(namespace, rest.rpartition("_")[0])
 
     @property
-    def volumes(self) -> Path:
+    def volumes_folder(self) -> Path:
         # A container cannot have this name: it has an underscore.
         return self.path / "_volumes"
 
     def containers(self) -> Iterator[str]:
         for child in sorted(self.path.glob("*")):
-            if child.is_dir() and child != self.volumes:
+            if child.is_dir() and child != self.volumes_folder:
                 yield child.name
 
     def runs(self, container: str) -> list[RunFiles]:
@@ -203,23 +203,23 @@ class PodFolder:
         attempts = sorted(int(file.stem) for file in (self.path / container).glob("*.json"))
         return [RunFiles(self.path / container, attempt) for attempt in attempts]
 
-    def of(self, container: str, attempt: int) -> RunFiles:
+    def run_files(self, container: str, attempt: int) -> RunFiles:
         return RunFiles(self.path / container, attempt)
 
     def remove_volumes(self) -> None:
-        shutil.rmtree(self.volumes, ignore_errors=True)
+        shutil.rmtree(self.volumes_folder, ignore_errors=True)
 
-    def kubeconfig(self, access: Access, namespace: str) -> Path:
+    def write_kubeconfig(self, access: PlaneAccess, namespace: str) -> Path:
         """A file that leads to the plane, for the pod's processes. As JSON, which is YAML too."""
         self.path.mkdir(parents=True, exist_ok=True)
         file = self.path / "_kubeconfig"
-        private(file, msgspec.json.encode(access.kubeconfig(namespace)))
+        write_private(file, msgspec.json.encode(access.kubeconfig(namespace)))
         return file
 
     def remove(self) -> None:
         for container in self.containers():
             for files in self.runs(container):
-                files.tidy()
+                files.remove_scratch()
         shutil.rmtree(self.path, ignore_errors=True)
 
 
@@ -229,24 +229,24 @@ class StateFolder:
     def __init__(self, state: Path) -> None:
         self._state = state
         self._pods = state / "pods"
-        self.claims = state / "claims"
+        self.claims_folder = state / "claims"
 
     def pod(self, key: Key, uid: str) -> PodFolder:
         return PodFolder(self._pods / f"{key.namespace}_{key.name}_{uid}")
 
-    def script(self, name: str, text: str) -> Path:
+    def write_script(self, name: str, text: str) -> Path:
         """An executable of the node's own. Written once, whole."""
         file = self._state / name
         if not file.exists() or file.read_text() != text:
             self._state.mkdir(parents=True, exist_ok=True)
-            private(file, text.encode(), 0o700)
+            write_private(file, text.encode(), 0o700)
         return file.absolute()
 
     def pods(self) -> list[PodFolder]:
         return [PodFolder(path) for path in sorted(self._pods.glob("*_*_*")) if path.is_dir()]
 
 
-def _read(path: Path, model: type[S]) -> S | None:
+def _read_record(path: Path, model: type[S]) -> S | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=model)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):

@@ -15,21 +15,21 @@ from gangline.base.tasks import supervise
 from gangline.kube.client import Client
 from gangline.node.checkpoint import StateFolder
 from gangline.node.network.namespaces import Isolation
-from gangline.node.network.port_squatter import Intruders
-from gangline.node.pods.progress import Pace
-from gangline.node.resources import Devices
-from gangline.node.runtime.api import Runtime
+from gangline.node.network.port_squatter import PortSquatters
+from gangline.node.pods.progress import ReportLimiter
+from gangline.node.resources import DeviceManager
+from gangline.node.runtime.api import ContainerRuntime
 from gangline.node.settings import NodeSettings
 from gangline.node.types import RunPod
-from gangline.node.volumes.volumes import Volumes
+from gangline.node.volumes.volumes import VolumeManager
 
-Task = asyncio.Task[None]
+WorkerTask = asyncio.Task[None]
 
 
-class Ports(Protocol):
+class PortAllocator(Protocol):
     """The address book, as a pod's worker needs it."""
 
-    def of(self, pod: RunPod) -> Mapping[str, int]:
+    def pod_ports(self, pod: RunPod) -> Mapping[str, int]:
         """The real ports of a pod, by name and by written number."""
         ...
 
@@ -42,10 +42,10 @@ class Ports(Protocol):
         ...
 
 
-class NoPorts:
+class NoPortAllocator:
     """Nobody gives out ports: pods have those they write."""
 
-    def of(self, pod: RunPod) -> Mapping[str, int]:
+    def pod_ports(self, pod: RunPod) -> Mapping[str, int]:
         return {}
 
     def hand_over(self, pod: RunPod) -> None: ...
@@ -54,20 +54,20 @@ class NoPorts:
         return ""
 
 
-class Network(Protocol):
+class NetworkPlugin(Protocol):
     """Where pods are."""
 
-    async def joined(self, pod: RunPod) -> Isolation | None:
-        """What the pod's processes must enter; nothing where all are in the machine's own. Raises `NoNetwork`."""
+    async def join(self, pod: RunPod) -> Isolation | None:
+        """What the pod's processes must enter; nothing where all are in the machine's own. Raises `NetworkUnavailable`."""
         ...
 
-    async def left(self, uid: str) -> None:
-        """Nothing of the pod runs any more. Raises `NoNetwork`."""
+    async def leave(self, uid: str) -> None:
+        """Nothing of the pod runs any more. Raises `NetworkUnavailable`."""
         ...
 
     @property
     def tcp_socket(self) -> Callable[[], socket.socket] | None:
-        """Makes a TCP socket from which pods are reached (raises `NoNetwork`); None: any does."""
+        """Makes a TCP socket from which pods are reached (raises `NetworkUnavailable`); None: any does."""
         ...
 
     def close(self, *, leave_running: bool) -> None:
@@ -78,10 +78,10 @@ class Network(Protocol):
 class SharedNetwork:
     """All pods are in the machine's own."""
 
-    async def joined(self, pod: RunPod) -> Isolation | None:
+    async def join(self, pod: RunPod) -> Isolation | None:
         return None
 
-    async def left(self, uid: str) -> None: ...
+    async def leave(self, uid: str) -> None: ...
 
     @property
     def tcp_socket(self) -> None:
@@ -90,7 +90,9 @@ class SharedNetwork:
     def close(self, *, leave_running: bool) -> None: ...
 
 
-def spawn(group: asyncio.TaskGroup, work: Callable[[], Coroutine[Any, Any, object]], what: str) -> Task:
+def spawn_supervised(
+    group: asyncio.TaskGroup, work: Callable[[], Coroutine[Any, Any, object]], what: str
+) -> WorkerTask:
     """A supervised task. Work begins with the task: one cancelled before that leaves nothing unawaited."""
 
     async def run() -> None:
@@ -99,15 +101,15 @@ def spawn(group: asyncio.TaskGroup, work: Callable[[], Coroutine[Any, Any, objec
     return group.create_task(run())
 
 
-Tell = Callable[[RunPod, str, str, str], None]
+RecordEvent = Callable[[RunPod, str, str, str], None]
 """Records an Event: about a pod, type, reason, note."""
 
 
-def tell_nobody(pod: RunPod, type: str, reason: str, note: str) -> None:  # noqa: A002 - Kubernetes' word
+def discard_event(pod: RunPod, type: str, reason: str, note: str) -> None:  # noqa: A002 - Kubernetes' word
     """Records nothing."""
 
 
-class Tools(msgspec.Struct, frozen=True):
+class NodeContext(msgspec.Struct, frozen=True):
     """The node's parts."""
 
     client: Client
@@ -116,16 +118,16 @@ class Tools(msgspec.Struct, frozen=True):
     # Where processes run, unless they say otherwise.
     folder: Path
     state: StateFolder
-    volumes: Volumes
-    devices: Devices
+    volumes: VolumeManager
+    devices: DeviceManager
     allocatable: Mapping[str, Quantity]
     # Pid to bytes: whoever is in here is watched.
     memory_limits: dict[int, int]
-    runtime: Runtime
-    pace: Pace
+    runtime: ContainerRuntime
+    report_limiter: ReportLimiter
     # For drills: who may take a pod's ports, and what the API is told of a node that is lost for so long.
-    intruders: Intruders
-    away: Callable[[timedelta], None]
-    ports: Ports = NoPorts()
-    network: Network = SharedNetwork()
-    tell: Tell = tell_nobody
+    port_squatters: PortSquatters
+    mark_lost: Callable[[timedelta], None]
+    ports: PortAllocator = NoPortAllocator()
+    network: NetworkPlugin = SharedNetwork()
+    record_event: RecordEvent = discard_event

@@ -10,16 +10,16 @@ from gangline.api.core import ConfigMap, Secret
 from gangline.api.quantity import Quantity
 from gangline.base.errors import GanglineError
 from gangline.node.types import (
-    EnvFrom,
-    EnvSource,
+    ConfigKeyRef,
+    EnvFromSource,
     EnvVar,
-    KeyReference,
-    ResourceReference,
+    EnvVarSource,
+    ResourceFieldRef,
     RunContainer,
     RunPod,
 )
 
-HOST = "127.0.0.1"
+HOST_IP = "127.0.0.1"
 _REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
@@ -36,37 +36,37 @@ class Configuration(msgspec.Struct, frozen=True):
     # What limits are when a container sets none.
     allocatable: Mapping[str, Quantity] = {}
     # Of the pod.
-    address: str = HOST
+    address: str = HOST_IP
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ConfigRefs(msgspec.Struct, frozen=True):
     """Names that must be read before a container can start."""
 
     config_maps: frozenset[str] = frozenset()
     secrets: frozenset[str] = frozenset()
 
 
-def wanted(container: RunContainer) -> Wanted:
+def environment_refs(container: RunContainer) -> ConfigRefs:
     """The ConfigMaps and Secrets that the environment refers to."""
     maps: set[str] = set()
     secrets: set[str] = set()
     for variable in container.env:
-        source = variable.value_from or EnvSource()
+        source = variable.value_from or EnvVarSource()
         maps |= {source.config_map_key_ref.name} if source.config_map_key_ref else set()
         secrets |= {source.secret_key_ref.name} if source.secret_key_ref else set()
     for each in container.env_from:
         maps |= {each.config_map_ref.name} if each.config_map_ref else set()
         secrets |= {each.secret_ref.name} if each.secret_ref else set()
-    return Wanted(frozenset(maps), frozenset(secrets))
+    return ConfigRefs(frozenset(maps), frozenset(secrets))
 
 
-def declared(container: RunContainer, pod: RunPod, given: Configuration) -> dict[str, str]:
+def container_env(container: RunContainer, pod: RunPod, given: Configuration) -> dict[str, str]:
     """The variables that the container asks for. Raises `ConfigMissing`."""
     env: dict[str, str] = {}
     for each in container.env_from:
-        env.update(_from(each, given))
+        env.update(_env_from_values(each, given))
     for variable in container.env:
-        value = _value(variable, container, pod, given, env)
+        value = _env_value(variable, container, pod, given, env)
         if value is not None:
             env[variable.name] = value
     return env
@@ -83,7 +83,7 @@ def expand(text: str, env: Mapping[str, str]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def _from(source: EnvFrom, given: Configuration) -> dict[str, str]:
+def _env_from_values(source: EnvFromSource, given: Configuration) -> dict[str, str]:
     data: Mapping[str, str] = {}
     if source.config_map_ref is not None:
         found = given.config_maps.get(source.config_map_ref.name)
@@ -94,11 +94,15 @@ def _from(source: EnvFrom, given: Configuration) -> dict[str, str]:
         secret = given.secrets.get(source.secret_ref.name)
         if secret is None and not source.secret_ref.optional:
             raise ConfigMissing(f'secret "{source.secret_ref.name}" not found')
-        data = {name: _text(value) for name, value in secret.data.items()} if secret is not None else {}
+        data = (
+            {name: _decoded_secret(value) for name, value in secret.data.items()}
+            if secret is not None
+            else {}
+        )
     return {source.prefix + name: value for name, value in data.items() if "=" not in name}
 
 
-def _value(
+def _env_value(
     variable: EnvVar, container: RunContainer, pod: RunPod, given: Configuration, env: Mapping[str, str]
 ) -> str | None:
     source = variable.value_from
@@ -106,11 +110,13 @@ def _value(
         return expand(variable.value, env)
     if source.config_map_key_ref is not None:
         found = given.config_maps.get(source.config_map_key_ref.name)
-        return _key(source.config_map_key_ref, "configmap", "ConfigMap", found.data if found else None, pod)
+        return _key_value(
+            source.config_map_key_ref, "configmap", "ConfigMap", found.data if found else None, pod
+        )
     if source.secret_key_ref is not None:
         secret = given.secrets.get(source.secret_key_ref.name)
-        text = _key(source.secret_key_ref, "secret", "Secret", secret.data if secret else None, pod)
-        return None if text is None else _text(text)
+        text = _key_value(source.secret_key_ref, "secret", "Secret", secret.data if secret else None, pod)
+        return None if text is None else _decoded_secret(text)
     if source.field_ref is not None:
         return field_value(pod, source.field_ref.field_path, given.address)
     if source.resource_field_ref is not None:
@@ -118,8 +124,8 @@ def _value(
     return ""
 
 
-def _key(
-    reference: KeyReference, kind: str, spelled: str, data: Mapping[str, str] | None, pod: RunPod
+def _key_value(
+    reference: ConfigKeyRef, kind: str, spelled: str, data: Mapping[str, str] | None, pod: RunPod
 ) -> str | None:
     """The value, None when it may be left out."""
     if data is not None and reference.key in data:
@@ -132,12 +138,12 @@ def _key(
     raise ConfigMissing(f"couldn't find key {reference.key} in {spelled} {place}")
 
 
-def _text(encoded: str) -> str:
+def _decoded_secret(encoded: str) -> str:
     # Bytes that are no text survive the way into the process and out of it.
     return base64.b64decode(encoded).decode(errors="surrogateescape")
 
 
-def field_value(pod: RunPod, path: str, address: str = HOST) -> str:
+def field_value(pod: RunPod, path: str, address: str = HOST_IP) -> str:
     """A field of the pod, as the downward API spells it. Raises `ConfigMissing` for one it does not have."""
     meta = pod.metadata
     subscript = _SUBSCRIPT.fullmatch(path)
@@ -148,13 +154,13 @@ def field_value(pod: RunPod, path: str, address: str = HOST) -> str:
         "metadata.name": meta.name,
         "metadata.namespace": meta.namespace,
         "metadata.uid": meta.uid,
-        "metadata.labels": _pairs(meta.labels),
-        "metadata.annotations": _pairs(meta.annotations),
+        "metadata.labels": _downward_map(meta.labels),
+        "metadata.annotations": _downward_map(meta.annotations),
         "spec.nodeName": pod.spec.node_name,
         "spec.serviceAccountName": pod.spec.service_account_name,
-        "status.hostIP": HOST,
+        "status.hostIP": HOST_IP,
         "status.podIP": address,
-        "status.hostIPs": HOST,
+        "status.hostIPs": HOST_IP,
         "status.podIPs": address,
     }
     if path not in fields:
@@ -163,7 +169,7 @@ def field_value(pod: RunPod, path: str, address: str = HOST) -> str:
 
 
 def resource_value(
-    pod: RunPod, container: RunContainer, reference: ResourceReference, allocatable: Mapping[str, Quantity]
+    pod: RunPod, container: RunContainer, reference: ResourceFieldRef, allocatable: Mapping[str, Quantity]
 ) -> str:
     """A limit or request in units of the divisor, rounded up. Without a limit: what the node has."""
     named = reference.container_name or container.name
@@ -182,7 +188,7 @@ def resource_value(
     return str(-(-amount.nanos // divisor.nanos))
 
 
-def _pairs(values: Mapping[str, str]) -> str:
+def _downward_map(values: Mapping[str, str]) -> str:
     return "\n".join(
         f"{name}={msgspec.json.encode(value).decode()}" for name, value in sorted(values.items())
     )

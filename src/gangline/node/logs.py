@@ -12,60 +12,60 @@ from gangline.base.clock import Clock
 from gangline.kube.podstreams import LogOptions, NoLogs
 from gangline.node.checkpoint import PodFolder, RunFiles, StateFolder
 
-LOOK = timedelta(milliseconds=100)
+FOLLOW_INTERVAL = timedelta(milliseconds=100)
 """How often a followed file is looked at."""
-PIECE = 2**18
+CHUNK_BYTES = 2**18
 """How many bytes are read at a time."""
 TAIL_LINES, TAIL_BYTES = 80, 2048
 """What of a log becomes a termination message."""
 
 
-class Entry(NamedTuple):
+class CriLine(NamedTuple):
     """One CRI line."""
 
     time: bytes
     stream: bytes
     # Whether the line of the program ends here.
-    whole: bool
+    complete: bool
     text: bytes
 
     @property
-    def moment(self) -> datetime:
+    def timestamp(self) -> datetime:
         # Nanoseconds are more than a datetime holds.
         return datetime.fromisoformat(f"{self.time[:26].decode().rstrip('Z')}+00:00")
 
-    def shown(self, *, timestamps: bool) -> bytes:
-        return (self.time + b" " if timestamps else b"") + self.text + (b"\n" if self.whole else b"")
+    def render(self, *, timestamps: bool) -> bytes:
+        return (self.time + b" " if timestamps else b"") + self.text + (b"\n" if self.complete else b"")
 
 
-def parse(line: bytes) -> Entry:
+def parse_line(line: bytes) -> CriLine:
     """A line of a log file."""
     time, stream, mark, text = line.split(b" ", 3)
-    return Entry(time, stream, mark == b"F", text)
+    return CriLine(time, stream, mark == b"F", text)
 
 
-def rotated(log: Path) -> list[Path]:
+def log_files(log: Path) -> list[Path]:
     """The files of a log, oldest first."""
     older = [file for file in log.parent.glob(f"{log.name}.*") if file.suffix[1:].isdigit()]
     older.sort(key=lambda file: int(file.suffix[1:]), reverse=True)
     return [*older, log] if log.exists() else older
 
 
-def entries(log: Path) -> Iterator[Entry]:
+def read_lines(log: Path) -> Iterator[CriLine]:
     """All there is now. A line that is still being written is left out."""
-    for path in rotated(log):
+    for path in log_files(log):
         with suppress(FileNotFoundError), path.open("rb") as file:
-            yield from (parse(line[:-1]) for line in file if line.endswith(b"\n"))
+            yield from (parse_line(line[:-1]) for line in file if line.endswith(b"\n"))
 
 
 def tail_text(log: Path) -> str:
     """The end of a log, as a termination message has it."""
-    text = b"".join(entry.shown(timestamps=False) for entry in entries(log))
+    text = b"".join(entry.render(timestamps=False) for entry in read_lines(log))
     last = b"\n".join(text.split(b"\n")[-TAIL_LINES - 1 :])
     return last[-TAIL_BYTES:].decode(errors="replace")
 
 
-class LogReader:
+class NodeLogReader:
     """Logs of the pods of one node."""
 
     def __init__(self, state: Path, clock: Clock) -> None:
@@ -78,28 +78,28 @@ class LogReader:
 
         Following ends when the run has ended and all of it was read.
         """
-        return self._shown(self._run(key, container, uid, previous=options.previous), options)
+        return self._render(self._run_files(key, container, uid, previous=options.previous), options)
 
     def read_run(
         self, key: Key, uid: str, container: str, run: str, options: LogOptions
     ) -> AsyncGenerator[bytes, None]:
         """The same of the run with that identity. Raises `NoLogs` at once."""
-        return self._shown(self._identified(key, uid, container, run), options)
+        return self._render(self._run_files_by_id(key, uid, container, run), options)
 
-    async def attached(self, key: Key, uid: str, container: str, run: str) -> AsyncGenerator[Entry, None]:
+    async def attach(self, key: Key, uid: str, container: str, run: str) -> AsyncGenerator[CriLine, None]:
         """What a run prints from now on, until it ends."""
-        files = self._identified(key, uid, container, run)
+        files = self._run_files_by_id(key, uid, container, run)
         async with aclosing(self._batches(files, LogOptions(follow=True, tail=0))) as found:
             async for batch in found:
                 for entry in batch:
                     yield entry
 
-    async def _shown(self, files: RunFiles, options: LogOptions) -> AsyncGenerator[bytes, None]:
+    async def _render(self, files: RunFiles, options: LogOptions) -> AsyncGenerator[bytes, None]:
         left = options.limit_bytes
         # Left early, a generator would be closed by a task of its own, some time later.
         async with aclosing(self._batches(files, options)) as found:
             async for batch in found:
-                shown = b"".join(entry.shown(timestamps=options.timestamps) for entry in batch)
+                shown = b"".join(entry.render(timestamps=options.timestamps) for entry in batch)
                 if left is not None:
                     shown, left = shown[:left], left - len(shown)
                 if shown:
@@ -107,29 +107,29 @@ class LogReader:
                 if left is not None and left <= 0:
                     return
 
-    async def _batches(self, files: RunFiles, options: LogOptions) -> AsyncGenerator[list[Entry], None]:
+    async def _batches(self, files: RunFiles, options: LogOptions) -> AsyncGenerator[list[CriLine], None]:
         """Entries, some at a time."""
-        with closing(Follower(files.log)) as follower:
-            kept: list[Entry] = []
-            for piece in follower.pieces():
-                found = _since(piece, options.since)
+        with closing(LogFollower(files.log_file)) as follower:
+            kept: list[CriLine] = []
+            for piece in follower.chunks():
+                found = _lines_since(piece, options.since)
                 if options.tail is None:
                     yield found
                 else:
-                    kept = _tail(kept + found, options.tail)
+                    kept = _last_lines(kept + found, options.tail)
                 # A log may be long, and others want to be served.
                 await self._clock.sleep(timedelta())
             yield kept
             over = not options.follow
             while not over:
                 # In this order: what was written before the end is read after the end was seen.
-                over = not files.alive()
-                for piece in follower.pieces():
-                    yield _since(piece, options.since)
+                over = not files.is_alive()
+                for piece in follower.chunks():
+                    yield _lines_since(piece, options.since)
                 if not over:
-                    await self._clock.sleep(LOOK)
+                    await self._clock.sleep(FOLLOW_INTERVAL)
 
-    def _run(self, key: Key, container: str, uid: str, *, previous: bool) -> RunFiles:
+    def _run_files(self, key: Key, container: str, uid: str, *, previous: bool) -> RunFiles:
         folders = [each for each in self._state.pods() if each.key == key and uid in ("", each.uid)]
         newest = max(folders, key=lambda each: each.path.stat().st_mtime, default=None)
         runs = newest.runs(container) if newest is not None else []
@@ -138,40 +138,40 @@ class LogReader:
             raise NoLogs(f'{which} "{container}" in pod "{key.name}" not found')
         return runs[-2 if previous else -1]
 
-    def _identified(self, key: Key, uid: str, container: str, run: str) -> RunFiles:
+    def _run_files_by_id(self, key: Key, uid: str, container: str, run: str) -> RunFiles:
         for files in reversed(self._state.pod(key, uid).runs(container)):
-            record = files.record()
+            record = files.run_record()
             if record is not None and record.id == run:
                 return files
         raise NoLogs(f"unable to retrieve container logs for process://{run}")
 
 
-class Follower:
+class LogFollower:
     """Reads a log as it grows, across rotations. Holds the file open, so that a rotated one is read to its end."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._file: BinaryIO | None = None
-        self._rest = b""
+        self._partial = b""
         # Where to begin: the oldest file there is.
-        self._pending = rotated(log)
+        self._pending = log_files(log)
 
-    def read(self) -> list[Entry]:
+    def read(self) -> list[CriLine]:
         """What is new."""
-        return [entry for piece in self.pieces() for entry in piece]
+        return [entry for piece in self.chunks() for entry in piece]
 
-    def pieces(self) -> Iterator[list[Entry]]:
+    def chunks(self) -> Iterator[list[CriLine]]:
         """What is new, a bounded piece at a time."""
         last = False
         while self._file is not None or self._open():
             assert self._file is not None
-            data = self._file.read(PIECE)
+            data = self._file.read(CHUNK_BYTES)
             if data:
-                yield self._lines(data)
+                yield self._parse_chunk(data)
             elif last:
                 self.close()
                 last = False
-            elif self._pending or self._moved(self._file):
+            elif self._pending or self._was_rotated(self._file):
                 # Nothing is written to it any more: once more, for what came since it was looked at.
                 last = True
             else:
@@ -190,11 +190,11 @@ class Follower:
             return False
         return True
 
-    def _lines(self, data: bytes) -> list[Entry]:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [parse(line) for line in lines]
+    def _parse_chunk(self, data: bytes) -> list[CriLine]:
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        return [parse_line(line) for line in lines]
 
-    def _moved(self, file: BinaryIO) -> bool:
+    def _was_rotated(self, file: BinaryIO) -> bool:
         """Whether the file was rotated away and read to its end."""
         try:
             return self._log.stat().st_ino != os.fstat(file.fileno()).st_ino
@@ -202,7 +202,7 @@ class Follower:
             return False
 
 
-class Line(NamedTuple):
+class PodLogLine(NamedTuple):
     """A line of a program's output, and whose it is."""
 
     pod: str
@@ -210,45 +210,45 @@ class Line(NamedTuple):
     text: str
 
 
-class Tail:
+class NamespaceLogTail:
     """Everything that pods of a namespace print, from now on or from the start, whenever it is asked for."""
 
     def __init__(self, state: Path) -> None:
         self._state = StateFolder(state)
-        self._followers: dict[Path, Follower] = {}
+        self._followers: dict[Path, LogFollower] = {}
         self._partial: dict[Path, bytes] = {}
 
-    def lines(self, namespace: str) -> Iterator[Line]:
+    def lines(self, namespace: str) -> Iterator[PodLogLine]:
         """Whole lines that are new. Pods in the order of their names."""
         for folder in self._state.pods():
             if folder.key.namespace == namespace:
                 for container in folder.containers():
-                    yield from self._container(folder, container)
+                    yield from self._container_lines(folder, container)
 
-    def _container(self, folder: PodFolder, container: str) -> Iterator[Line]:
+    def _container_lines(self, folder: PodFolder, container: str) -> Iterator[PodLogLine]:
         for files in folder.runs(container):
-            follower = self._followers.setdefault(files.log, Follower(files.log))
+            follower = self._followers.setdefault(files.log_file, LogFollower(files.log_file))
             for entry in follower.read():
-                text = self._partial.pop(files.log, b"") + entry.text
-                if entry.whole:
-                    yield Line(folder.key.name, container, text.decode(errors="replace"))
+                text = self._partial.pop(files.log_file, b"") + entry.text
+                if entry.complete:
+                    yield PodLogLine(folder.key.name, container, text.decode(errors="replace"))
                 else:
-                    self._partial[files.log] = text
+                    self._partial[files.log_file] = text
 
     def close(self) -> None:
         for follower in self._followers.values():
             follower.close()
 
 
-def _since(found: list[Entry], since: datetime | None) -> list[Entry]:
-    return found if since is None else [entry for entry in found if entry.moment >= since]
+def _lines_since(found: list[CriLine], since: datetime | None) -> list[CriLine]:
+    return found if since is None else [entry for entry in found if entry.timestamp >= since]
 
 
-def _tail(found: list[Entry], lines: int) -> list[Entry]:
+def _last_lines(found: list[CriLine], lines: int) -> list[CriLine]:
     """The entries of the last lines; a long line has several."""
     start, count = len(found), 0
     for at in range(len(found) - 1, -1, -1):
-        if found[at].whole or at == len(found) - 1:
+        if found[at].complete or at == len(found) - 1:
             count += 1
         if count > lines:
             break

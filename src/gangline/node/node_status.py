@@ -15,17 +15,17 @@ from gangline.api.quantity import Quantity
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, KubeError, NotFound
-from gangline.node.pods.status import HOST, stamp
+from gangline.node.pods.status import HOST_IP, timestamp
 from gangline.node.settings import NodeSettings
 
 log = logging.getLogger(__name__)
 
-NAMESPACE = "kube-node-lease"
+LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
-NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
-LOST = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
+NOT_READY_TAINT, UNREACHABLE_TAINT = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+LOST_CONDITION = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 """What a cluster says of a node from which it has not heard for a while."""
-CONDITIONS = (
+READY_CONDITIONS = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
@@ -49,23 +49,23 @@ def node_status(
     capacity: Mapping[str, Quantity], before: tuple[Condition, ...], now: datetime, name: str
 ) -> JSON:
     """Its status. Transition times are kept while nothing changes."""
-    since = {each.type: each.last_transition_time for each in before if _says(each)}
+    since = {each.type: each.last_transition_time for each in before if _is_unchanged(each)}
     amounts = {resource: str(amount) for resource, amount in capacity.items()}
     return {
         "capacity": amounts,
         "allocatable": amounts,
         # A kube-apiserver asks the Hostname first, so it must lead here too: a node's name need not resolve.
-        "addresses": [{"type": "InternalIP", "address": HOST}, {"type": "Hostname", "address": HOST}],
+        "addresses": [{"type": "InternalIP", "address": HOST_IP}, {"type": "Hostname", "address": HOST_IP}],
         "conditions": [
             {
                 "type": kind,
                 "status": status,
                 "reason": reason,
                 "message": message,
-                "lastHeartbeatTime": stamp(now),
-                "lastTransitionTime": stamp(since.get(kind) or now),
+                "lastHeartbeatTime": timestamp(now),
+                "lastTransitionTime": timestamp(since.get(kind) or now),
             }
-            for kind, status, reason, message in CONDITIONS
+            for kind, status, reason, message in READY_CONDITIONS
         ],
         "nodeInfo": {
             "architecture": platform.machine(),
@@ -85,78 +85,80 @@ def node_status(
 def lost_conditions(before: tuple[Condition, ...], now: datetime) -> list[JSON]:
     """The conditions of a node that nobody hears from, as the controller of a whole cluster writes them."""
     since = {each.type: each.last_transition_time for each in before if each.status == "Unknown"}
-    reason, message = LOST
+    reason, message = LOST_CONDITION
     return [
         {
             "type": kind,
             "status": "Unknown",
             "reason": reason,
             "message": message,
-            "lastHeartbeatTime": stamp(now),
-            "lastTransitionTime": stamp(since.get(kind) or now),
+            "lastHeartbeatTime": timestamp(now),
+            "lastTransitionTime": timestamp(since.get(kind) or now),
         }
-        for kind, _, _, _ in CONDITIONS
+        for kind, _, _, _ in READY_CONDITIONS
     ]
 
 
-def _says(condition: Condition) -> bool:
-    return any(kind == condition.type and status == condition.status for kind, status, _, _ in CONDITIONS)
+def _is_unchanged(condition: Condition) -> bool:
+    return any(
+        kind == condition.type and status == condition.status for kind, status, _, _ in READY_CONDITIONS
+    )
 
 
-class Registration:
+class NodeRegistration:
     """Keeps the Node and its Lease. Errors of the API are logged and tried again; they never stop the node."""
 
     def __init__(
         self, client: Client, capacity: Mapping[str, Quantity], settings: NodeSettings, clock: Clock
     ) -> None:
         self._client, self._capacity, self._settings, self._clock = client, capacity, settings, clock
-        self._key, self._lease = Key("", settings.name), Key(NAMESPACE, settings.name)
-        self._written_at: float | None = None
+        self._key, self._lease = Key("", settings.name), Key(LEASE_NAMESPACE, settings.name)
+        self._status_written_at: float | None = None
         self._uid = ""
         # Until when we are not to be heard of, and whether the API has been told so.
-        self._away_until, self._told_away = float("-inf"), False
-        self._roused = asyncio.Event()
+        self._lost_until, self._lost_written = float("-inf"), False
+        self._wakeup = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            self._roused.clear()
-            await self.beat()
-            await self._rest()
+            self._wakeup.clear()
+            await self.heartbeat()
+            await self._wait_for_heartbeat()
 
-    def lose(self, away: timedelta) -> None:
+    def mark_lost(self, away: timedelta) -> None:
         """For so long the API is told that nobody hears from this node, and nothing new is placed here. A drill."""
-        self._away_until = max(self._away_until, self._clock.monotonic() + away.total_seconds())
-        self._told_away = False
-        self._roused.set()
+        self._lost_until = max(self._lost_until, self._clock.monotonic() + away.total_seconds())
+        self._lost_written = False
+        self._wakeup.set()
 
-    async def _rest(self) -> None:
-        away = timedelta(seconds=max(0.0, self._away_until - self._clock.monotonic()))
+    async def _wait_for_heartbeat(self) -> None:
+        away = timedelta(seconds=max(0.0, self._lost_until - self._clock.monotonic()))
         period = min(away, self._settings.lease_period) if away else self._settings.lease_period
-        timer = self._clock.call_later(period, self._roused.set)
+        timer = self._clock.call_later(period, self._wakeup.set)
         try:
-            await self._roused.wait()
+            await self._wakeup.wait()
         finally:
             timer.cancel()
 
-    async def beat(self) -> None:
+    async def heartbeat(self) -> None:
         """Renew the Lease; write the Node's status when it is due. While away, say only that."""
         try:
-            if self._clock.monotonic() < self._away_until:
-                if not self._told_away:
-                    await self._tell_lost()
-                self._told_away, self._written_at = True, None
+            if self._clock.monotonic() < self._lost_until:
+                if not self._lost_written:
+                    await self._write_lost()
+                self._lost_written, self._status_written_at = True, None
                 return
-            if self._due():
+            if self._is_status_due():
                 await self._register()
-            await self._renew()
+            await self._renew_lease()
         except KubeError as error:
-            self._written_at = None
+            self._status_written_at = None
             log.warning("node not reported, will retry", extra={"node": self._key.name, "error": str(error)})
 
-    def _due(self) -> bool:
+    def _is_status_due(self) -> bool:
         period = self._settings.status_period.total_seconds()
-        return self._written_at is None or self._clock.monotonic() - self._written_at >= period
+        return self._status_written_at is None or self._clock.monotonic() - self._status_written_at >= period
 
     async def _register(self) -> None:
         try:
@@ -171,32 +173,32 @@ class Registration:
         if self._settings.kubelet_port:
             status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self._settings.kubelet_port}}
         node = await self._client.patch(Node, self._key, {"status": status}, subresource="status")
-        await self._untaint(node)
-        self._written_at = self._clock.monotonic()
+        await self._remove_taints(node)
+        self._status_written_at = self._clock.monotonic()
 
-    async def _tell_lost(self) -> None:
+    async def _write_lost(self) -> None:
         """As the controllers of a whole cluster do: unknown, and nothing may be placed or stay here."""
         node = await self._client.get(Node, self._key)
         conditions = lost_conditions(node.status.conditions, self._clock.now())
         await self._client.patch(
             Node, self._key, {"status": {"conditions": conditions}}, subresource="status"
         )
-        taints = [{"key": UNREACHABLE, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
-        others = [taint for taint in node.spec.taints if taint.key != UNREACHABLE]
+        taints = [{"key": UNREACHABLE_TAINT, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+        others = [taint for taint in node.spec.taints if taint.key != UNREACHABLE_TAINT]
         await self._client.patch(
             Node, self._key, {"spec": {"taints": [*msgspec.to_builtins(others), *taints]}}
         )
 
-    async def _untaint(self, node: Node) -> None:
+    async def _remove_taints(self, node: Node) -> None:
         """Every node is born tainted; in a whole cluster a controller takes that away once the node is ready."""
-        kept = [taint for taint in node.spec.taints if taint.key not in (NOT_READY, UNREACHABLE)]
+        kept = [taint for taint in node.spec.taints if taint.key not in (NOT_READY_TAINT, UNREACHABLE_TAINT)]
         if len(kept) == len(node.spec.taints):
             return
         body: JSON = {"spec": {"taints": msgspec.to_builtins(kept) or None}}
         # Guarded, so that a taint that somebody else sets meanwhile is not lost.
         await self._client.patch(Node, self._key, body, resource_version=node.metadata.resource_version)
 
-    async def _renew(self) -> None:
+    async def _renew_lease(self) -> None:
         renewed = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {
             "holderIdentity": self._key.name,
@@ -207,5 +209,5 @@ class Registration:
             await self._client.patch(Lease, self._lease, {"spec": spec})
         except NotFound:
             owner = {"apiVersion": "v1", "kind": "Node", "name": self._key.name, "uid": self._uid}
-            metadata = {"name": self._lease.name, "namespace": NAMESPACE, "ownerReferences": [owner]}
+            metadata = {"name": self._lease.name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]}
             await self._client.create(Lease, {"metadata": metadata, "spec": spec})

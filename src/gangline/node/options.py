@@ -7,42 +7,42 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gangline.base.errors import InputError
-from gangline.kube.config.access import Access
+from gangline.kube.config.access import PlaneAccess
 from gangline.node.checkpoint import StateFolder
-from gangline.node.network.bridge_client import HubClient, NoNetwork
-from gangline.node.resources import Devices, parse_capacity
-from gangline.node.runtime.api import Runtime
-from gangline.node.runtime.images import Images
-from gangline.node.runtime.podman import Containers
-from gangline.node.runtime.process_runtime import Native
-from gangline.node.settings import ISOLATED, PROCESS, SHARED, NodeSettings
+from gangline.node.network.bridge_client import BridgeClient, NetworkUnavailable
+from gangline.node.resources import DeviceManager, parse_capacity
+from gangline.node.runtime.api import ContainerRuntime
+from gangline.node.runtime.images import ImageMappings
+from gangline.node.runtime.podman import ContainerEngineRuntime
+from gangline.node.runtime.process_runtime import ProcessRuntime
+from gangline.node.settings import ISOLATED_NETWORK, PROCESS_RUNTIME, SHARED_NETWORK, NodeSettings
 
 
-def settings(
+def node_settings(
     *,
     capacity: Iterable[str] = (),
     images: Path | None = None,
-    runtime: str = PROCESS,
-    network: str = SHARED,
+    runtime: str = PROCESS_RUNTIME,
+    network: str = SHARED_NETWORK,
     name: str = "local",
 ) -> NodeSettings:
     """The options of a command line. Raises `InputError`."""
-    if runtime != PROCESS:
-        program(runtime)
+    if runtime != PROCESS_RUNTIME:
+        engine_program(runtime)
     if images is not None:
-        Images.load(images)
-    if network == ISOLATED and sys.platform != "linux":
+        ImageMappings.load(images)
+    if network == ISOLATED_NETWORK and sys.platform != "linux":
         raise InputError("--network isolated: needs Linux; leave it out to share loopback")
-    if network == ISOLATED and runtime != PROCESS:
+    if network == ISOLATED_NETWORK and runtime != PROCESS_RUNTIME:
         raise InputError(f"--network isolated: is for processes; leave it out with --runtime {runtime}")
-    if network == ISOLATED:
-        try_network()
+    if network == ISOLATED_NETWORK:
+        check_network()
     return NodeSettings(
         name=name, capacity=parse_capacity(capacity), images=images, runtime=runtime, network=network
     )
 
 
-def program(runtime: str) -> str:
+def engine_program(runtime: str) -> str:
     """The file of a container program. Raises `InputError`."""
     found = shutil.which(runtime)
     if found is None:
@@ -50,23 +50,23 @@ def program(runtime: str) -> str:
     return found
 
 
-def try_network() -> None:
+def check_network() -> None:
     """Whether this machine lets us. Raises `InputError`."""
     with tempfile.TemporaryDirectory(prefix="gangline-") as folder:
-        hub = HubClient(Path(folder))
+        hub = BridgeClient(Path(folder))
         try:
             hub.open()
-        except NoNetwork as error:
+        except NetworkUnavailable as error:
             raise InputError(f"--network isolated: {error}; leave it out to share loopback") from error
         finally:
-            hub.end()
+            hub.stop()
 
 
-def chosen_runtime(
-    wanted: NodeSettings, folder: Path, state: StateFolder, devices: Devices, access: Access | None
-) -> Runtime:
+def create_runtime(
+    wanted: NodeSettings, folder: Path, state: StateFolder, devices: DeviceManager, access: PlaneAccess | None
+) -> ContainerRuntime:
     """What the settings say. Raises `InputError` where it is not there."""
-    if wanted.runtime != PROCESS:
-        return Containers(program(wanted.runtime), wanted.runtime, wanted)
-    images = Images.load(wanted.images) if wanted.images is not None else Images()
-    return Native(folder, state, wanted, images, devices, access)
+    if wanted.runtime != PROCESS_RUNTIME:
+        return ContainerEngineRuntime(engine_program(wanted.runtime), wanted.runtime, wanted)
+    images = ImageMappings.load(wanted.images) if wanted.images is not None else ImageMappings()
+    return ProcessRuntime(folder, state, wanted, images, devices, access)

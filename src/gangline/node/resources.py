@@ -6,11 +6,11 @@ from pathlib import Path
 
 import psutil
 
-from gangline.api.quantity import ZERO, Family, Quantity, parse_resources
+from gangline.api.quantity import ZERO, Quantity, QuantityFormat, parse_resources
 from gangline.base.errors import InputError
 
 GPU = "nvidia.com/gpu"
-PODS = "110"
+MAX_PODS = "110"
 
 
 def machine_capacity(declared: Mapping[str, str], disk: Path) -> dict[str, Quantity]:
@@ -20,7 +20,7 @@ def machine_capacity(declared: Mapping[str, str], disk: Path) -> dict[str, Quant
         "cpu": Quantity.of(str(_cpus())),
         "memory": _kibibytes(psutil.virtual_memory().total),
         "ephemeral-storage": _kibibytes(psutil.disk_usage(str(where)).total),
-        "pods": Quantity.of(PODS),
+        "pods": Quantity.of(MAX_PODS),
     }
     return {**found, **parse_resources(declared)}
 
@@ -48,10 +48,10 @@ def _cpus() -> int:
 
 
 def _kibibytes(amount: int) -> Quantity:
-    return Quantity(amount // 1024 * 1024 * 10**9, Family.BINARY)
+    return Quantity(amount // 1024 * 1024 * 10**9, QuantityFormat.BINARY)
 
 
-class Devices:
+class DeviceManager:
     """Extended resources, given out by number: two containers never have the same one."""
 
     def __init__(self, declared: Mapping[str, str]) -> None:
@@ -60,23 +60,23 @@ class Devices:
             name: list(range(Quantity.of(amount).value())) for name, amount in declared.items() if "/" in name
         }
 
-    def take(self, limits: Mapping[str, str]) -> dict[str, tuple[int, ...]] | None:
+    def allocate(self, limits: Mapping[str, str]) -> dict[str, tuple[int, ...]] | None:
         """Numbers for all that the limits ask for; None when there are too few left."""
         asked = {name: Quantity.of(amount).value() for name, amount in limits.items() if name in self._free}
         if any(count > len(self._free[name]) for name, count in asked.items()):
             return None
         return {name: tuple(self._free[name].pop(0) for _ in range(count)) for name, count in asked.items()}
 
-    def claim(self, taken: Mapping[str, Iterable[int]]) -> None:
+    def restore(self, taken: Mapping[str, Iterable[int]]) -> None:
         """Note what an adopted process has."""
         for name, numbers in taken.items():
             self._free[name] = [each for each in self._free.get(name, []) if each not in set(numbers)]
 
-    def give_back(self, taken: Mapping[str, Iterable[int]]) -> None:
+    def free(self, taken: Mapping[str, Iterable[int]]) -> None:
         for name, numbers in taken.items():
             self._free[name] = sorted({*self._free.get(name, []), *numbers})
 
-    def variables(self, taken: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+    def device_env(self, taken: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
         """What a process must see of its devices. Without a request it sees none, where there are any."""
         if GPU not in self._free:
             return {}
@@ -86,7 +86,7 @@ class Devices:
 # Memory
 
 
-def memory_of(roots: Iterable[int]) -> dict[int, int]:
+def resident_memory(roots: Iterable[int]) -> dict[int, int]:
     """Resident bytes of each root and its descendants, in one pass over the machine. Blocking."""
     parents: dict[int, int] = {}
     resident: dict[int, int] = {}
@@ -97,13 +97,13 @@ def memory_of(roots: Iterable[int]) -> dict[int, int]:
     wanted = set(roots)
     totals = dict.fromkeys(wanted, 0)
     for pid, amount in resident.items():
-        root = _root(pid, parents, wanted)
+        root = _root_of(pid, parents, wanted)
         if root is not None:
             totals[root] += amount
     return totals
 
 
-def exact_memory(root: int) -> int:
+def proportional_memory(root: int) -> int:
     """Bytes of a process and its descendants, shared pages shared out between them. Blocking."""
     total = 0
     try:
@@ -120,17 +120,17 @@ def exact_memory(root: int) -> int:
     return total
 
 
-def exceeding(limits: Mapping[int, int]) -> dict[int, int]:
+def processes_over_limit(limits: Mapping[int, int]) -> dict[int, int]:
     """The roots (pid to bytes allowed) that have more than they may, and how much that is. Blocking.
 
     Resident sizes count shared pages once for every process, so they only raise suspicion: a loader with eight forked
     workers is not killed for sharing its data with them.
     """
-    suspects = [pid for pid, total in memory_of(limits).items() if total > limits[pid]]
-    return {pid: size for pid in suspects if (size := exact_memory(pid)) > limits[pid]}
+    suspects = [pid for pid, total in resident_memory(limits).items() if total > limits[pid]]
+    return {pid: size for pid in suspects if (size := proportional_memory(pid)) > limits[pid]}
 
 
-def _root(pid: int, parents: Mapping[int, int], wanted: set[int]) -> int | None:
+def _root_of(pid: int, parents: Mapping[int, int], wanted: set[int]) -> int | None:
     seen: set[int] = set()
     while pid and pid not in seen:
         if pid in wanted:
@@ -140,13 +140,13 @@ def _root(pid: int, parents: Mapping[int, int], wanted: set[int]) -> int | None:
     return None
 
 
-class Cgroup:
+class MemoryCgroup:
     """A memory limit of the kernel's: one folder per run under a folder that belongs to us. Version 1 or 2."""
 
     def __init__(self, parent: Path, name: str) -> None:
         self._folder = parent / name
 
-    def make(self, limit: int) -> Path:
+    def create(self, limit: int) -> Path:
         """Make it and give the file by which a process enters. Raises OSError where it is not permitted."""
         self._folder.mkdir(exist_ok=True)
         version1 = self._folder / "memory.limit_in_bytes"
@@ -159,7 +159,7 @@ class Cgroup:
                     (self._folder / name).write_text(value)
         return self._folder / "cgroup.procs"
 
-    def killed(self) -> bool:
+    def has_oom_kill(self) -> bool:
         """Whether the kernel killed something in it for its memory."""
         for name in ("memory.events", "memory.oom_control"):
             try:

@@ -10,7 +10,7 @@ from aiohttp import web
 from gangline.api.meta import Key
 from gangline.base.errors import InputError
 from gangline.kube.podstreams import LogOptions, NoLogs
-from gangline.node.logs import LogReader
+from gangline.node.logs import NodeLogReader
 
 
 def log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
@@ -24,22 +24,22 @@ def log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
                 f"sinceTime: {query['sinceTime']!r} is not a time; write 2026-01-02T15:04:05Z"
             ) from None
     elif "sinceSeconds" in query:
-        since = now - timedelta(seconds=_number(query, "sinceSeconds") or 0)
+        since = now - timedelta(seconds=_int_parameter(query, "sinceSeconds") or 0)
     return LogOptions(
-        follow=_true(query, "follow"),
-        previous=_true(query, "previous"),
-        timestamps=_true(query, "timestamps"),
-        tail=_number(query, "tailLines"),
+        follow=_bool_parameter(query, "follow"),
+        previous=_bool_parameter(query, "previous"),
+        timestamps=_bool_parameter(query, "timestamps"),
+        tail=_int_parameter(query, "tailLines"),
         since=since,
-        limit_bytes=_number(query, "limitBytes"),
+        limit_bytes=_int_parameter(query, "limitBytes"),
     )
 
 
-def _true(query: Mapping[str, str], name: str) -> bool:
+def _bool_parameter(query: Mapping[str, str], name: str) -> bool:
     return query.get(name, "") in ("true", "True", "1")
 
 
-def _number(query: Mapping[str, str], name: str) -> int | None:
+def _int_parameter(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if text is None:
         return None
@@ -51,19 +51,19 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
 class LogServer:
     """`/containerLogs/NAMESPACE/POD/CONTAINER` and `/healthz`."""
 
-    def __init__(self, reader: LogReader, now: Callable[[], datetime]) -> None:
+    def __init__(self, reader: NodeLogReader, now: Callable[[], datetime]) -> None:
         self._reader, self._now = reader, now
 
     def app(self) -> web.Application:
         app = web.Application()
-        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
-        app.router.add_get("/healthz", self._healthy)
+        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._handle_logs)
+        app.router.add_get("/healthz", self._handle_healthz)
         return app
 
-    async def _healthy(self, request: web.Request) -> web.StreamResponse:
+    async def _handle_healthz(self, request: web.Request) -> web.StreamResponse:
         return web.Response(text="ok")
 
-    async def _logs(self, request: web.Request) -> web.StreamResponse:
+    async def _handle_logs(self, request: web.Request) -> web.StreamResponse:
         where = request.match_info
         try:
             options = log_options(request.query, self._now())
@@ -84,7 +84,7 @@ class LogServer:
 
 
 @asynccontextmanager
-async def serving_logs(
+async def serve_logs(
     server: LogServer, host: str, port: int = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
     """Serve until the block ends; gives the port. A kube-apiserver wants TLS, and takes any certificate."""

@@ -8,7 +8,7 @@ import msgspec
 
 from gangline.node.pods.plan import Backoff
 
-PROCESS, SHARED, ISOLATED = "process", "shared", "isolated"
+PROCESS_RUNTIME, SHARED_NETWORK, ISOLATED_NETWORK = "process", "shared", "isolated"
 
 
 class NodeSettings(msgspec.Struct, frozen=True):
@@ -17,23 +17,23 @@ class NodeSettings(msgspec.Struct, frozen=True):
     name: str = "local"
     backoff: Backoff = Backoff()
     # How soon something that was missing (a ConfigMap, a claim) is looked for again.
-    retry: timedelta = timedelta(seconds=2)
+    retry_interval: timedelta = timedelta(seconds=2)
     # For how long the logs of a pod stay after the pod is gone.
-    keep_logs: timedelta = timedelta(minutes=1)
+    log_retention: timedelta = timedelta(minutes=1)
     max_log_bytes: int = 10 * 2**20
     max_log_files: int = 5
     # Whether processes outlive the node's orderly end. They always outlive its crash, and are adopted again.
     leave_running: bool = False
     # What a process has to end by itself when the node ends.
-    end_grace: timedelta = timedelta(milliseconds=500)
+    shutdown_grace: timedelta = timedelta(milliseconds=500)
     # Extended resources, and what replaces the machine's own: {"nvidia.com/gpu": "4"}.
     capacity: Mapping[str, str] = {}
     # The mapping of images to this machine.
     images: Path | None = None
     # What runs containers: `process`, `podman` or `docker`.
-    runtime: str = PROCESS
+    runtime: str = PROCESS_RUNTIME
     # Whether pods share loopback (`shared`) or each has a network of its own (`isolated`).
-    network: str = SHARED
+    network: str = SHARED_NETWORK
     # How often memory and volume sizes are looked at.
     memory_period: timedelta = timedelta(milliseconds=250)
     size_period: timedelta = timedelta(seconds=5)

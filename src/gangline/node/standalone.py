@@ -7,17 +7,17 @@ import msgspec
 
 from gangline.api.core import Pod
 from gangline.api.meta import Selector
-from gangline.base.certs import authority
+from gangline.base.certs import ensure_certificates
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
-from gangline.node.kubelet import Node
-from gangline.node.logs import LogReader
-from gangline.node.network.setup import addressing
-from gangline.node.server import LogServer, serving_logs
+from gangline.node.kubelet import LocalKubelet
+from gangline.node.logs import NodeLogReader
+from gangline.node.network.setup import set_up_network
+from gangline.node.server import LogServer, serve_logs
 from gangline.node.settings import NodeSettings
 from gangline.runtime.manager import Manager
 
-HOST = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 
 
 async def run_node(client: Client, folder: Path, state: Path, settings: NodeSettings, clock: Clock) -> None:
@@ -25,13 +25,13 @@ async def run_node(client: Client, folder: Path, state: Path, settings: NodeSett
     manager = Manager(client, clock)
     # Only its own pods: in a big cluster a node must not cache everyone's.
     pods = manager.informer(Pod, Selector(fields=f"spec.nodeName={settings.name}"))
-    async with serving_logs(
-        LogServer(LogReader(state, clock), clock.now), HOST, tls=_tls(state, clock)
+    async with serve_logs(
+        LogServer(NodeLogReader(state, clock), clock.now), LOOPBACK, tls=_tls_context(state, clock)
     ) as port:
         served = msgspec.structs.replace(settings, kubelet_port=port)
         # No access: a pod has what its service account may, which is not what the node may.
-        with addressing(manager, client, pods, state, served, None) as given:
-            node = Node(
+        with set_up_network(manager, client, pods, state, served, None) as given:
+            node = LocalKubelet(
                 client,
                 pods,
                 folder=folder,
@@ -45,8 +45,8 @@ async def run_node(client: Client, folder: Path, state: Path, settings: NodeSett
             await manager.run()
 
 
-def _tls(state: Path, clock: Clock) -> ssl.SSLContext:
-    issued = authority(state / "certificates", (HOST,), clock.now())
+def _tls_context(state: Path, clock: Clock) -> ssl.SSLContext:
+    issued = ensure_certificates(state / "certificates", (LOOPBACK,), clock.now())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(issued.server.certificate, issued.server.key)
     return context

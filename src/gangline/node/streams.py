@@ -5,46 +5,48 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from gangline.base.clock import Clock
-from gangline.kube.podstreams import Command, LogOptions, NotRunning, Place
-from gangline.node.kubelet import Node
-from gangline.node.logs import LogReader
-from gangline.node.pods.probes import Target, connected
+from gangline.kube.podstreams import ContainerNotRunning, ContainerRef, LogOptions, RunningCommand
+from gangline.node.kubelet import LocalKubelet
+from gangline.node.logs import NodeLogReader
+from gangline.node.pods.probes import ContainerTarget, connect
 from gangline.node.runtime import exec as runtime_exec
 
 
 class NodeStreams:
     """`PodStreams` of one node."""
 
-    def __init__(self, node: Node, reader: LogReader, clock: Clock) -> None:
+    def __init__(self, node: LocalKubelet, reader: NodeLogReader, clock: Clock) -> None:
         self._node, self._reader, self._clock = node, reader, clock
 
-    def logs(self, place: Place, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+    def logs(self, place: ContainerRef, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         return self._reader.read_run(place.key, place.uid, place.container, run, options)
 
-    async def attached(self, place: Place, run: str) -> AsyncGenerator[tuple[bytes, bytes], None]:
-        found = self._reader.attached(place.key, place.uid, place.container, run)
+    async def attach(self, place: ContainerRef, run: str) -> AsyncGenerator[tuple[bytes, bytes], None]:
+        found = self._reader.attach(place.key, place.uid, place.container, run)
         async with aclosing(found) as entries:
             async for entry in entries:
-                yield entry.stream, entry.shown(timestamps=False)
+                yield entry.stream, entry.render(timestamps=False)
 
     @asynccontextmanager
-    async def executing(
-        self, place: Place, command: Sequence[str], *, stdin: bool, tty: bool
-    ) -> AsyncIterator[Command]:
+    async def run_command(
+        self, place: ContainerRef, command: Sequence[str], *, stdin: bool, tty: bool
+    ) -> AsyncIterator[RunningCommand]:
         target = self._target(place)
-        async with runtime_exec.executing(target, command, self._clock, stdin=stdin, tty=tty) as running:
+        async with runtime_exec.exec_command(target, command, self._clock, stdin=stdin, tty=tty) as running:
             yield running
 
-    async def connected(self, place: Place, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        targets = self._node.targets(place.uid).values()
+    async def connect(
+        self, place: ContainerRef, port: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        targets = self._node.container_targets(place.uid).values()
         if not targets:
-            raise NotRunning("pod is not running")
+            raise ContainerNotRunning("pod is not running")
         known = (target.ports[str(port)] for target in targets if str(port) in target.ports)
         target = next(iter(targets))
-        return await connected(target, target.host, next(known, port))
+        return await connect(target, target.host, next(known, port))
 
-    def _target(self, place: Place) -> Target:
-        target = self._node.targets(place.uid).get(place.container)
+    def _target(self, place: ContainerRef) -> ContainerTarget:
+        target = self._node.container_targets(place.uid).get(place.container)
         if target is None:
-            raise NotRunning(f'container not found ("{place.container}")')
+            raise ContainerNotRunning(f'container not found ("{place.container}")')
         return target

@@ -3,14 +3,14 @@
 import msgspec
 
 from gangline.api import core
-from gangline.api.meta import Object, ObjectMeta, Wire
+from gangline.api.meta import ApiStruct, Object, ObjectMeta
 from gangline.api.quantity import QuantityText
 from gangline.api.scheme import Resource
 
 # Environment
 
 
-class KeyReference(Wire, frozen=True):
+class ConfigKeyRef(ApiStruct, frozen=True):
     """One key of a ConfigMap or Secret."""
 
     name: str = ""
@@ -18,53 +18,53 @@ class KeyReference(Wire, frozen=True):
     optional: bool = False
 
 
-class FieldReference(Wire, frozen=True):
+class FieldRef(ApiStruct, frozen=True):
     field_path: str = ""
 
 
-class ResourceReference(Wire, frozen=True):
+class ResourceFieldRef(ApiStruct, frozen=True):
     container_name: str = ""
     resource: str = ""
     divisor: QuantityText = "0"
 
 
-class EnvSource(Wire, frozen=True):
-    field_ref: FieldReference | None = None
-    resource_field_ref: ResourceReference | None = None
-    config_map_key_ref: KeyReference | None = None
-    secret_key_ref: KeyReference | None = None
+class EnvVarSource(ApiStruct, frozen=True):
+    field_ref: FieldRef | None = None
+    resource_field_ref: ResourceFieldRef | None = None
+    config_map_key_ref: ConfigKeyRef | None = None
+    secret_key_ref: ConfigKeyRef | None = None
 
 
-class EnvVar(Wire, frozen=True):
+class EnvVar(ApiStruct, frozen=True):
     name: str = ""
     value: str = ""
-    value_from: EnvSource | None = None
+    value_from: EnvVarSource | None = None
 
 
-class NameReference(Wire, frozen=True):
+class ConfigNameRef(ApiStruct, frozen=True):
     name: str = ""
     optional: bool = False
 
 
-class EnvFrom(Wire, frozen=True):
+class EnvFromSource(ApiStruct, frozen=True):
     prefix: str = ""
-    config_map_ref: NameReference | None = None
-    secret_ref: NameReference | None = None
+    config_map_ref: ConfigNameRef | None = None
+    secret_ref: ConfigNameRef | None = None
 
 
 # Actions: what probes and hooks do
 
 
-class ExecAction(Wire, frozen=True):
+class ExecAction(ApiStruct, frozen=True):
     command: tuple[str, ...] = ()
 
 
-class HttpHeader(Wire, frozen=True):
+class HttpHeader(ApiStruct, frozen=True):
     name: str = ""
     value: str = ""
 
 
-class HttpAction(Wire, frozen=True):
+class HttpAction(ApiStruct, frozen=True):
     path: str = "/"
     port: int | str = 0
     host: str = ""
@@ -72,16 +72,16 @@ class HttpAction(Wire, frozen=True):
     http_headers: tuple[HttpHeader, ...] = ()
 
 
-class TcpAction(Wire, frozen=True):
+class TcpAction(ApiStruct, frozen=True):
     port: int | str = 0
     host: str = ""
 
 
-class SleepAction(Wire, frozen=True):
+class SleepAction(ApiStruct, frozen=True):
     seconds: int = 0
 
 
-class Action(Wire, frozen=True):
+class Action(ApiStruct, frozen=True):
     """Exactly one is set; the server sees to that."""
 
     exec: ExecAction | None = None
@@ -99,7 +99,7 @@ class Probe(Action, frozen=True):
     termination_grace_period_seconds: int | None = None
 
 
-class Lifecycle(Wire, frozen=True):
+class Lifecycle(ApiStruct, frozen=True):
     post_start: Action | None = None
     pre_stop: Action | None = None
 
@@ -107,30 +107,30 @@ class Lifecycle(Wire, frozen=True):
 # Volumes
 
 
-class KeyToPath(Wire, frozen=True):
+class KeyToPath(ApiStruct, frozen=True):
     key: str = ""
     path: str = ""
     mode: int | None = None
 
 
-class EmptyDir(Wire, frozen=True):
+class EmptyDir(ApiStruct, frozen=True):
     medium: str = ""
     size_limit: QuantityText = "0"
 
 
-class HostPath(Wire, frozen=True):
+class HostPath(ApiStruct, frozen=True):
     path: str = ""
     type: str = ""
 
 
-class ConfigMapVolume(Wire, frozen=True):
+class ConfigMapVolume(ApiStruct, frozen=True):
     name: str = ""
     items: tuple[KeyToPath, ...] = ()
     default_mode: int | None = None
     optional: bool = False
 
 
-class SecretVolume(Wire, frozen=True):
+class SecretVolume(ApiStruct, frozen=True):
     secret_name: str = ""
     # A projected source says `name` where a volume says `secretName`.
     name: str = ""
@@ -139,40 +139,40 @@ class SecretVolume(Wire, frozen=True):
     optional: bool = False
 
 
-class DownwardItem(Wire, frozen=True):
+class DownwardItem(ApiStruct, frozen=True):
     path: str = ""
     mode: int | None = None
-    field_ref: FieldReference | None = None
-    resource_field_ref: ResourceReference | None = None
+    field_ref: FieldRef | None = None
+    resource_field_ref: ResourceFieldRef | None = None
 
 
-class DownwardVolume(Wire, frozen=True):
+class DownwardVolume(ApiStruct, frozen=True):
     items: tuple[DownwardItem, ...] = ()
     default_mode: int | None = None
 
 
-class TokenSource(Wire, frozen=True):
+class TokenSource(ApiStruct, frozen=True):
     path: str = "token"
 
 
-class Projection(Wire, frozen=True):
+class Projection(ApiStruct, frozen=True):
     config_map: ConfigMapVolume | None = None
     secret: SecretVolume | None = None
     downward_api: DownwardVolume | None = msgspec.field(name="downwardAPI", default=None)
     service_account_token: TokenSource | None = None
 
 
-class ProjectedVolume(Wire, frozen=True):
+class ProjectedVolume(ApiStruct, frozen=True):
     sources: tuple[Projection, ...] = ()
     default_mode: int | None = None
 
 
-class ClaimVolume(Wire, frozen=True):
+class ClaimVolume(ApiStruct, frozen=True):
     claim_name: str = ""
     read_only: bool = False
 
 
-class Volume(Wire, frozen=True):
+class Volume(ApiStruct, frozen=True):
     name: str = ""
     empty_dir: EmptyDir | None = None
     host_path: HostPath | None = None
@@ -183,7 +183,7 @@ class Volume(Wire, frozen=True):
     persistent_volume_claim: ClaimVolume | None = None
 
 
-class VolumeMount(Wire, frozen=True):
+class VolumeMount(ApiStruct, frozen=True):
     name: str = ""
     mount_path: str = ""
     sub_path: str = ""
@@ -199,7 +199,7 @@ class RunContainer(core.Container, frozen=True):
     args: tuple[str, ...] = ()
     working_dir: str = ""
     env: tuple[EnvVar, ...] = ()
-    env_from: tuple[EnvFrom, ...] = ()
+    env_from: tuple[EnvFromSource, ...] = ()
     volume_mounts: tuple[VolumeMount, ...] = ()
     startup_probe: Probe | None = None
     liveness_probe: Probe | None = None
@@ -210,11 +210,11 @@ class RunContainer(core.Container, frozen=True):
     termination_message_policy: str = "File"
 
 
-class ReadinessGate(Wire, frozen=True):
+class ReadinessGate(ApiStruct, frozen=True):
     condition_type: str = ""
 
 
-class RunSpec(core.PodSpec, frozen=True):
+class RunPodSpec(core.PodSpec, frozen=True):
     containers: tuple[RunContainer, ...] = ()
     init_containers: tuple[RunContainer, ...] = ()
     volumes: tuple[Volume, ...] = ()
@@ -224,22 +224,22 @@ class RunSpec(core.PodSpec, frozen=True):
     subdomain: str = ""
 
 
-class RunMeta(ObjectMeta, frozen=True):
+class RunPodMeta(ObjectMeta, frozen=True):
     deletion_grace_period_seconds: int | None = None
 
 
-class RunStatus(core.ContainerStatus, frozen=True):
+class RunContainerStatus(core.ContainerStatus, frozen=True):
     container_id: str = msgspec.field(name="containerID", default="")
 
 
 class RunPodStatus(core.PodStatus, frozen=True):
-    container_statuses: tuple[RunStatus, ...] = ()
-    init_container_statuses: tuple[RunStatus, ...] = ()
+    container_statuses: tuple[RunContainerStatus, ...] = ()
+    init_container_statuses: tuple[RunContainerStatus, ...] = ()
 
 
 class RunPod(Object, frozen=True):
-    metadata: RunMeta = RunMeta()
-    spec: RunSpec = RunSpec()
+    metadata: RunPodMeta = RunPodMeta()
+    spec: RunPodSpec = RunPodSpec()
     status: RunPodStatus = RunPodStatus()
 
 

@@ -5,10 +5,10 @@
 Names are looked up when first used: importing this package imports nothing else.
 """
 
-from gangline.base.lazy_exports import looked_up
+from gangline.base.lazy_exports import lazy_exports
 
 _NAMES = {
-    "gangline.api.meta": ("JSON", "Key", "Wire"),
+    "gangline.api.meta": ("JSON", "Key", "ApiStruct"),
     "gangline.api.kubeflow.training": (
         "JobKind",
         "JobStatus",
@@ -24,11 +24,11 @@ _NAMES = {
         "Addresses",
         "Companion",
         "Framework",
-        "Into",
-        "Outcome",
+        "EnvTarget",
+        "JobOutcome",
         "PodEdits",
         "Problem",
-        "Told",
+        "ConditionText",
         "Verdict",
         "variables",
     ),
@@ -38,4 +38,10 @@ _NAMES = {
     "gangline.operator.main": ("run",),
     "gangline.schema.crds.job_crds": ("crd",),
 }
-__all__, __getattr__ = looked_up(__name__, _NAMES)
+_DEPRECATED = {
+    "Into": ("EnvTarget", "0.2.0", "0.4.0"),
+    "Outcome": ("JobOutcome", "0.2.0", "0.4.0"),
+    "Told": ("ConditionText", "0.2.0", "0.4.0"),
+    "Wire": ("ApiStruct", "0.2.0", "0.4.0"),
+}
+__all__, __getattr__ = lazy_exports(__name__, _NAMES, _DEPRECATED)

@@ -8,19 +8,19 @@ from gangline.api.core import Pod, Service
 from gangline.api.kubeflow.training import JOB_NAME
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import Clock, SystemClock
-from gangline.jobs.events import Notes
+from gangline.jobs.events import JobEvents
 from gangline.jobs.executor import Executor
 from gangline.jobs.framework import Framework, J, NeedsCompanions
 from gangline.jobs.gangs.podgroup import GangScheduler
-from gangline.jobs.observer import ORPHANS, OWNER_UID, Caches, Observe, orphaned, owner_uid
+from gangline.jobs.observer import ORPHAN_INDEX, OWNER_INDEX, JobCaches, Observer, orphan_keys, owner_uid
 from gangline.jobs.pods.addressing import Site
-from gangline.jobs.reconciler import JobPass, Setbacks
+from gangline.jobs.reconciler import CachedJobReconciler, VerdictRetries
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
-from gangline.kube.pods import Pods
+from gangline.kube.pods import PodSubresources
 from gangline.operator.engine import PodLogs
 from gangline.runtime.cache import Cache
-from gangline.runtime.events import Recorder
+from gangline.runtime.events import EventRecorder
 from gangline.runtime.expectations import Expectations
 
 
@@ -35,7 +35,7 @@ class JobReconciler(Generic[J]):
         self,
         framework: Framework[J],
         client: Client,
-        recorder: Recorder,
+        recorder: EventRecorder,
         gang: GangScheduler | None = None,
         *,
         site: Site | None = None,
@@ -47,9 +47,9 @@ class JobReconciler(Generic[J]):
         `run`.
         """
         self._framework, self._client, self._recorder = framework, client, recorder
-        self._site = site or Site(gangs=gang)
+        self._site = site or Site(gang_scheduler=gang)
         self._clock: Clock = clock or SystemClock()
-        self._notes, self._setbacks = Notes(recorder), Setbacks()
+        self._events, self._verdict_retries = JobEvents(recorder), VerdictRetries()
 
     async def reconcile(self, key: Key) -> timedelta | None:
         """One look at one job. Gives when to look again although nothing changes; None: no need.
@@ -57,42 +57,49 @@ class JobReconciler(Generic[J]):
         Look also when one of the job's pods, services or PodGroups changes. Raises `Conflict` if the job changed
         meanwhile: look again. Safe to repeat, and to call for a job that is gone.
         """
-        caches = await self._seen(key)
+        caches = await self._read_caches(key)
         if caches is None:
             return None
         # Nothing is expected: what was read just now has all that we made.
         expectations = Expectations(self._clock)
-        observe = Observe(self._framework, caches, expectations, self._site, self._clock)
-        executor = Executor(self._client, expectations, self._notes)
-        logs = PodLogs(Pods(self._client))
-        one = JobPass(self._framework, observe, executor, logs, self._clock, setbacks=self._setbacks)
+        observe = Observer(self._framework, caches, expectations, self._site, self._clock)
+        executor = Executor(self._client, expectations, self._events)
+        logs = PodLogs(PodSubresources(self._client))
+        one = CachedJobReconciler(
+            self._framework, observe, executor, logs, self._clock, setbacks=self._verdict_retries
+        )
         return await one.reconcile(key)
 
-    async def _seen(self, key: Key) -> Caches[J] | None:
+    async def _read_caches(self, key: Key) -> JobCaches[J] | None:
         model: type[Any] = self._framework.facts.model
         try:
             job: J = await self._client.get(model, key)
         except NotFound:
             return None
         where = Selector(namespace=key.namespace, labels=f"{JOB_NAME}={key.name}")
-        pods: Cache[Pod] = Cache({OWNER_UID: owner_uid, ORPHANS: orphaned})
-        services: Cache[Service] = Cache({OWNER_UID: owner_uid, ORPHANS: orphaned})
+        pods: Cache[Pod] = Cache({OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys})
+        services: Cache[Service] = Cache({OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys})
         jobs: Cache[J] = Cache()
         jobs.put(job)
         for pod in (await self._client.list(Pod, where)).items:
             pods.put(pod)
         for service in (await self._client.list(Service, where)).items:
             services.put(service)
-        return Caches(jobs, pods, services, {name: await self._all(name, key) for name in self._others()})
+        return JobCaches(
+            jobs,
+            pods,
+            services,
+            {name: await self._list_cache(name, key) for name in self._companion_resources()},
+        )
 
-    def _others(self) -> Iterable[str]:
-        for gangs in self._site.offered:
+    def _companion_resources(self) -> Iterable[str]:
+        for gangs in self._site.gang_schedulers:
             yield from (kind.name for kind in gangs.kinds)
         if isinstance(self._framework, NeedsCompanions):
             yield from self._framework.resources
 
-    async def _all(self, name: str, key: Key) -> Cache[JSON]:
-        kind = self._client.plain(self._client.scheme.find(name))
+    async def _list_cache(self, name: str, key: Key) -> Cache[JSON]:
+        kind = self._client.unstructured(self._client.scheme.find(name))
         found: Cache[JSON] = Cache()
         for each in (await self._client.list(kind, Selector(namespace=key.namespace))).items:
             found.put(each)

@@ -7,35 +7,35 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.base.errors import InputError
-from gangline.jobs.pods.addressing import Services
-from gangline.operator.gang_schedulers import named
-from gangline.operator.settings import OperatorSettings, ProcessSettings
+from gangline.jobs.pods.addressing import ServiceMode
+from gangline.operator.gang_schedulers import site_from_flag
+from gangline.operator.settings import OperatorProcessSettings, OperatorSettings
 
-TEMPLATE = Path("/etc/config/initContainer.yaml")
+INIT_TEMPLATE_FILE = Path("/etc/config/initContainer.yaml")
 """Where a template for PyTorch's init container may be; the Kubeflow operator looks there too."""
 
 
-def settings_of(flags: Mapping[str, Any], environ: Mapping[str, str]) -> ProcessSettings:
+def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) -> OperatorProcessSettings:
     """Raises `InputError`. `flags` by their names, with underscores, as `gangline operator` has them."""
     site = msgspec.structs.replace(
-        named(flags["gang_scheduler_name"], protect=flags["protect_gangs"]),
-        services=Services(flags["services"]),
+        site_from_flag(flags["gang_scheduler_name"], protect=flags["protect_gangs"]),
+        services=ServiceMode(flags["services"]),
         legacy_labels=flags["legacy_labels"],
         domain=environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
     )
     operator = OperatorSettings(
-        kinds=known_kinds(flags["kinds"]),
+        kinds=canonical_kinds(flags["kinds"]),
         namespace=flags["namespace"],
         site=site,
         workers=flags["workers"],
         pytorch_init_image=flags["pytorch_init_container_image"],
         pytorch_init_tries=flags["pytorch_init_container_max_tries"],
-        pytorch_init_template=template(Path(flags["pytorch_init_container_template_file"])),
+        pytorch_init_template=init_template(Path(flags["pytorch_init_container_template_file"])),
         mpi_delivery_image=flags["mpi_kubectl_delivery_image"],
     )
-    return ProcessSettings(
+    return OperatorProcessSettings(
         operator=operator,
         metrics_address=flags["metrics_bind_address"],
         probe_address=flags["health_probe_bind_address"],
@@ -51,9 +51,9 @@ def settings_of(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Process
     )
 
 
-def known_kinds(asked: tuple[str, ...]) -> tuple[str, ...]:
+def canonical_kinds(asked: tuple[str, ...]) -> tuple[str, ...]:
     """The kinds by their proper names, in our order; all if none is asked for. Raises `InputError`."""
-    known = {kind.kind.lower(): kind.kind for kind in KINDS}
+    known = {kind.kind.lower(): kind.kind for kind in TRAINING_KINDS}
     for name in asked:
         if name.lower() not in known:
             raise InputError(
@@ -64,12 +64,12 @@ def known_kinds(asked: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kind for name, kind in known.items() if name in wanted)
 
 
-def template(file: Path) -> str | None:
+def init_template(file: Path) -> str | None:
     """The text of the file; None if it is the default one and does not exist. Raises `InputError`."""
     try:
         return file.read_text()
     except FileNotFoundError:
-        if file == TEMPLATE:
+        if file == INIT_TEMPLATE_FILE:
             return None
         raise InputError(f"--pytorch-init-container-template-file: {file}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:

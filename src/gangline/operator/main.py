@@ -15,8 +15,8 @@ from gangline.jobs.framework import Framework
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LEVELS = {"debug": "DEBUG", "info": "INFO", "warn": "WARNING", "error": "ERROR", "panic": "CRITICAL"}
-IGNORED = (
+LOG_LEVELS = {"debug": "DEBUG", "info": "INFO", "warn": "WARNING", "error": "ERROR", "panic": "CRITICAL"}
+IGNORED_FLAGS = (
     "--webhook-server-port",
     "--webhook-service-name",
     "--webhook-secret-name",
@@ -38,18 +38,18 @@ class GoCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            return super().parse_args(ctx, [_two_dashes(argument) for argument in args])
+            return super().parse_args(ctx, [_with_two_dashes(argument) for argument in args])
         except click.UsageError as error:
             raise InputError(f"{error.format_message()} See {ctx.command_path} --help.") from None
 
 
-def _two_dashes(argument: str) -> str:
+def _with_two_dashes(argument: str) -> str:
     """Go does not tell `-flag` from `--flag`."""
     long = argument[:1] == "-" and argument[1:2].isalpha() and argument != "-h"
     return f"-{argument}" if long else argument
 
 
-def switch(name: str, text: str, *, default: bool = False) -> Callable[[F], F]:
+def go_flag(name: str, text: str, *, default: bool = False) -> Callable[[F], F]:
     """A boolean as Go has it: `--x`, `--x=true`, `--x=false`."""
     return click.option(
         name,
@@ -63,14 +63,14 @@ def switch(name: str, text: str, *, default: bool = False) -> Callable[[F], F]:
     )
 
 
-def ignored(command: F) -> F:
+def accept_ignored_flags(command: F) -> F:
     """Options that are taken and do nothing."""
-    for name in IGNORED:
+    for name in IGNORED_FLAGS:
         command = click.option(name, is_flag=False, flag_value="true", hidden=True)(command)
     return command
 
 
-GENERAL = (
+GENERAL_OPTIONS = (
     click.option(
         "--kubeconfig",
         metavar="FILE",
@@ -101,7 +101,7 @@ GENERAL = (
         show_default=True,
         help="Headless services: one for each replica, or one for each job, which needs far fewer objects.",
     ),
-    switch(
+    go_flag(
         "--legacy-labels",
         "Label pods also as the operators before 1.4 did: the SDKs of their time find pods by that.",
     ),
@@ -119,7 +119,7 @@ GENERAL = (
         show_default=True,
         help="With --qps: most requests at once; 0 is as many as in a second.",
     ),
-    switch("--leader-elect", "Act only while holding a Lease, so that of several operators one acts."),
+    go_flag("--leader-elect", "Act only while holding a Lease, so that of several operators one acts."),
     click.option(
         "--leader-election-id",
         default="1ca428e5.training-operator.kubeflow.org",
@@ -133,8 +133,8 @@ GENERAL = (
         metavar="NAME",
         help="Namespace of that Lease; by default the one served, or the operator's own.",
     ),
-    switch("--take-over", "Act even if another operator for these jobs was found."),
-    switch("--install-crds", "Bring the definitions of the kinds on the server to this version first."),
+    go_flag("--take-over", "Act even if another operator for these jobs was found."),
+    go_flag("--install-crds", "Bring the definitions of the kinds on the server to this version first."),
     click.option(
         "--metrics-bind-address",
         default=":8080",
@@ -164,7 +164,7 @@ GENERAL = (
         help="Gang scheduling: gangline, volcano, kubernetes, or the name under which scheduler-plugins run; off when "
         "empty or none. Several by commas: the first for all jobs, the others for jobs that ask for them.",
     ),
-    switch(
+    go_flag(
         "--protect-gangs",
         "Ask autoscalers to leave the nodes of gangs alone (with gangline and kubernetes).",
         default=True,
@@ -192,7 +192,7 @@ GENERAL = (
         help="The same as --log-format text or json.",
     ),
 )
-OF_OUR_KINDS = (
+BUILTIN_KIND_OPTIONS = (
     click.option(
         "--enable-scheme",
         "kinds",
@@ -231,7 +231,7 @@ OF_OUR_KINDS = (
 )
 
 # What the flags of our own kinds are to an operator of others.
-_NONE_OF_OURS: Mapping[str, Any] = {
+_CUSTOM_OPERATOR_FLAGS: Mapping[str, Any] = {
     "kinds": (),
     "pytorch_init_container_image": "",
     "pytorch_init_container_template_file": "/etc/config/initContainer.yaml",
@@ -240,7 +240,7 @@ _NONE_OF_OURS: Mapping[str, Any] = {
 }
 
 
-def taking(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     """Gives a command these options, in this order."""
 
     def decorated(command: F) -> F:
@@ -252,8 +252,8 @@ def taking(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 
 
 @click.command(cls=GoCommand)
-@taking(*GENERAL, *OF_OUR_KINDS)
-@ignored
+@with_options(*GENERAL_OPTIONS, *BUILTIN_KIND_OPTIONS)
+@accept_ignored_flags
 @click.pass_context
 def operator(context: click.Context, /, **flags: Any) -> int:
     r"""Run the training jobs of a cluster, until interrupted.
@@ -271,8 +271,8 @@ def operator(context: click.Context, /, **flags: Any) -> int:
 
     Exit codes: 0 interrupted; 1 an error.
     """
-    given = [name for name in IGNORED if flags[name.removeprefix("--").replace("-", "_")] is not None]
-    return asyncio.run(_run(flags, given))
+    given = [name for name in IGNORED_FLAGS if flags[name.removeprefix("--").replace("-", "_")] is not None]
+    return asyncio.run(_run_operator(flags, given))
 
 
 def run(*wanted: Framework[Any], arguments: Sequence[str] | None = None) -> None:
@@ -282,12 +282,12 @@ def run(*wanted: Framework[Any], arguments: Sequence[str] | None = None) -> None
     line unless given. What is wrong is said in one line, and the exit code is 1.
     """
 
-    @click.command(cls=GoCommand, help=f"Run {_kinds(wanted)} of a cluster, until interrupted.")
-    @taking(*GENERAL)
+    @click.command(cls=GoCommand, help=f"Run {_kind_names(wanted)} of a cluster, until interrupted.")
+    @with_options(*GENERAL_OPTIONS)
     def command(**flags: Any) -> int:
-        if not context_given("leader_election_id"):
+        if not is_option_given("leader_election_id"):
             flags["leader_election_id"] = f"{wanted[0].facts.resource.name}-operator".replace("/", "-")
-        return asyncio.run(_run({**_NONE_OF_OURS, **flags}, [], wanted))
+        return asyncio.run(_run_operator({**_CUSTOM_OPERATOR_FLAGS, **flags}, [], wanted))
 
     try:
         command.main(None if arguments is None else list(arguments), standalone_mode=False)
@@ -297,32 +297,32 @@ def run(*wanted: Framework[Any], arguments: Sequence[str] | None = None) -> None
         sys.exit(1)
 
 
-def context_given(name: str) -> bool:
+def is_option_given(name: str) -> bool:
     """Whether an option was written, or is as by default."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
-def _kinds(wanted: Sequence[Framework[Any]]) -> str:
+def _kind_names(wanted: Sequence[Framework[Any]]) -> str:
     return ", ".join(framework.facts.kind for framework in wanted)
 
 
-async def _run(
+async def _run_operator(
     flags: Mapping[str, Any], without_effect: list[str], wanted: Sequence[Framework[Any]] | None = None
 ) -> int:
     import logging
 
     from gangline.base.clock import SystemClock
-    from gangline.base.log import LogFormat, configure
-    from gangline.kube.config.connection import load
-    from gangline.operator.flags import settings_of
+    from gangline.base.log import LogFormat, configure_logging
+    from gangline.kube.config.connection import load_connection
+    from gangline.operator.flags import settings_from_flags
     from gangline.operator.operator_process import run_operator
 
-    configure(log_level(flags["level"]), LogFormat(_log_format(flags)))
+    configure_logging(log_level(flags["level"]), LogFormat(_log_format(flags)))
     if without_effect:
         told = {"flags": " ".join(without_effect)}
         logging.getLogger(__name__).warning("flags without effect here", extra=told)
-    settings = settings_of(flags, os.environ)
-    connection = load(
+    settings = settings_from_flags(flags, os.environ)
+    connection = load_connection(
         kubeconfig=flags["kubeconfig"], context=flags["context"], environ=os.environ, home=Path.home()
     )
     await run_operator(connection, settings, SystemClock(), wanted)
@@ -333,9 +333,9 @@ def log_level(text: str) -> str:
     """The standard library's word for one of zap's. Raises `InputError`."""
     if text.isdecimal():
         return "DEBUG" if int(text) else "INFO"
-    if text.lower() not in LEVELS:
-        raise InputError(f'--log-level: is "{text}"; write one of {", ".join(LEVELS)}, or a number')
-    return LEVELS[text.lower()]
+    if text.lower() not in LOG_LEVELS:
+        raise InputError(f'--log-level: is "{text}"; write one of {", ".join(LOG_LEVELS)}, or a number')
+    return LOG_LEVELS[text.lower()]
 
 
 def _log_format(flags: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 from gangline.api.kubeflow.training import ConditionType, JobKind, JobStatus
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Scheme
-from gangline.jobs.executor import Executor, Shares, Teller
+from gangline.jobs.executor import CreateSlots, EventSink, Executor
 from gangline.jobs.framework import J
 from gangline.jobs.plan.actions import PODS, SERVICES
 from gangline.kube.client import Client, Kind, T
@@ -52,27 +52,27 @@ class JobMetrics:
             for plural in (PODS, SERVICES)
         }
 
-    def of(self, kind: JobKind) -> "KindReport":
+    def for_kind(self, kind: JobKind) -> "KindMetrics":
         """For the jobs of one kind."""
         # The container is named after the framework, and so is this label in v1.
-        return KindReport(self, kind.container)
+        return KindMetrics(self, kind.container)
 
 
-class KindReport:
+class KindMetrics:
     """What jobs of one kind report to."""
 
     def __init__(self, metrics: JobMetrics, framework: str) -> None:
         self._metrics, self._framework = metrics, framework
 
-    def written(self, namespace: str, before: JobStatus, after: JobStatus) -> None:
+    def count_transitions(self, namespace: str, before: JobStatus, after: JobStatus) -> None:
         """A status took the place of another one."""
         for event, count in transitions(before, after).items():
-            self.job(namespace, event, count)
+            self.count_job(namespace, event, count)
 
-    def job(self, namespace: str, event: str, count: int = 1) -> None:
+    def count_job(self, namespace: str, event: str, count: int = 1) -> None:
         self._metrics.jobs[event].labels(namespace, self._framework).inc(count)
 
-    def child(self, namespace: str, plural: str, event: str) -> None:
+    def count_child(self, namespace: str, plural: str, event: str) -> None:
         counters = self._metrics.children.get(plural)
         if counters is not None:
             counters[event].labels(namespace, self._framework).inc()
@@ -82,14 +82,14 @@ def transitions(before: JobStatus, after: JobStatus) -> dict[str, int]:
     """What happened to a job between two of its statuses, and how often."""
     happened = {
         "created": int(not before.conditions and bool(after.conditions)),
-        "successful": _began(ConditionType.SUCCEEDED, before, after),
-        "failed": _began(ConditionType.FAILED, before, after),
+        "successful": _became_true(ConditionType.SUCCEEDED, before, after),
+        "failed": _became_true(ConditionType.FAILED, before, after),
         "restarted": max(0, after.restarts - before.restarts),
     }
     return {event: count for event, count in happened.items() if count}
 
 
-def _began(kind: ConditionType, before: JobStatus, after: JobStatus) -> int:
+def _became_true(kind: ConditionType, before: JobStatus, after: JobStatus) -> int:
     return int(after.holds(kind) and not before.holds(kind))
 
 
@@ -100,27 +100,32 @@ class MeteredExecutor(Executor):
         self,
         client: Client,
         expectations: Expectations,
-        teller: Teller,
-        shares: Shares,
-        report: KindReport,
+        teller: EventSink,
+        shares: CreateSlots,
+        report: KindMetrics,
     ) -> None:
-        super().__init__(MeteredAccess(client, report), expectations, teller, shares)
-        self._report = report
+        super().__init__(MeteredClient(client, report), expectations, teller, shares)
+        self._kind_metrics = report
 
-    async def write(self, job: J, status: JobStatus) -> J:
-        written = await super().write(job, status)
+    async def write_status(self, job: J, status: JobStatus) -> J:
+        written = await super().write_status(job, status)
         if written is not job:
-            self._report.written(job.metadata.namespace, job.status, status)
+            self._kind_metrics.count_transitions(job.metadata.namespace, job.status, status)
         return written
 
 
-class MeteredAccess:
+class MeteredClient:
     """A client that counts the children it makes and ends."""
 
-    def __init__(self, client: Client, report: KindReport) -> None:
-        self._client, self._report = client, report
+    def __init__(self, client: Client, report: KindMetrics) -> None:
+        self._client, self._kind_metrics = client, report
         # Nothing to count in these.
-        self.get, self.patch, self.apply, self.plain = client.get, client.patch, client.apply, client.plain
+        self.get, self.patch, self.apply, self.unstructured = (
+            client.get,
+            client.patch,
+            client.apply,
+            client.unstructured,
+        )
 
     @property
     def scheme(self) -> Scheme:
@@ -133,30 +138,30 @@ class MeteredAccess:
         except AlreadyExists:
             raise
         except KubeError:
-            self._report.child(namespace, plural, "failures")
+            self._kind_metrics.count_child(namespace, plural, "failures")
             raise
-        self._report.child(namespace, plural, "created")
+        self._kind_metrics.count_child(namespace, plural, "created")
         return made
 
     async def delete(self, kind: Kind[Any], key: Key, **how: Any) -> None:
         await self._client.delete(kind, key, **how)
-        self._report.child(key.namespace, self.scheme.of(kind).plural, "deleted")
+        self._kind_metrics.count_child(key.namespace, self.scheme.of(kind).plural, "deleted")
 
 
-class Deletions:
+class DeletedJobsCounter:
     """A source that adds no keys: it counts the jobs that go, while this process acts on them."""
 
-    def __init__(self, jobs: Informer[Any], report: KindReport) -> None:
-        self._jobs, self._report = jobs, report
+    def __init__(self, jobs: Informer[Any], report: KindMetrics) -> None:
+        self._jobs, self._kind_metrics = jobs, report
 
     @contextmanager
-    def attached(self, add: Callable[[Key], None]) -> Iterator[None]:
-        with self._jobs.subscribed(self._tell):
+    def attach(self, add: Callable[[Key], None]) -> Iterator[None]:
+        with self._jobs.subscribe(self._count_deletion):
             yield
 
-    async def synced(self) -> None:
-        await self._jobs.synced()
+    async def wait_for_sync(self) -> None:
+        await self._jobs.wait_for_sync()
 
-    def _tell(self, delta: Delta[Any]) -> None:
+    def _count_deletion(self, delta: Delta[Any]) -> None:
         if delta.after is None:
-            self._report.job(key_of(delta.newest).namespace, "deleted")
+            self._kind_metrics.count_job(key_of(delta.newest).namespace, "deleted")

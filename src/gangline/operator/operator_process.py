@@ -12,78 +12,80 @@ import msgspec
 from gangline import __version__
 from gangline.api.meta import Key
 from gangline.base.clock import Clock
-from gangline.base.tasks import first_of, unwrapped
+from gangline.base.tasks import run_until_first, unwrap_exception_group
 from gangline.jobs.framework import Framework
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
-from gangline.kube.discovery import version
+from gangline.kube.discovery import server_version
 from gangline.kube.errors import Forbidden
 from gangline.kube.transport.http import HttpTransport
-from gangline.kube.transport.raw.pool import express
+from gangline.kube.transport.raw.pool import raw_pool
 from gangline.operator import conflicting_operators, gang_schedulers
-from gangline.operator.definitions import Definitions, install
-from gangline.operator.engine import Engine, frameworks, scheme_of
+from gangline.operator.definitions import DefinitionWaiter, apply_crds
+from gangline.operator.engine import JobEngine, enabled_frameworks, scheme_of
 from gangline.operator.metrics import JobMetrics
-from gangline.operator.request_gate import Gate
-from gangline.operator.settings import ProcessSettings
-from gangline.runtime.health import Health
-from gangline.runtime.leader import Leader, unique_identity
-from gangline.runtime.limits import RateLimit
-from gangline.runtime.manager import Manager, stopped_by_signals
-from gangline.runtime.metrics import MeteredTransport, Metrics
+from gangline.operator.request_gate import RequestGate
+from gangline.operator.settings import OperatorProcessSettings
+from gangline.runtime.health import HealthServer
+from gangline.runtime.leader import LeaderElector, unique_identity
+from gangline.runtime.limits import RateLimiter
+from gangline.runtime.manager import Manager, stop_on_signals
+from gangline.runtime.metrics import MeteredTransport, PrometheusMetrics
 
 log = logging.getLogger(__name__)
 
 
-AGENT = "gangline-operator"
-EMBEDDED = "+gangline-"
+USER_AGENT = "gangline-operator"
+EMBEDDED_VERSION_MARK = "+gangline-"
 """In the version of every embedded server."""
 
 
 async def run_operator(
     connection: Connection,
-    settings: ProcessSettings,
+    settings: OperatorProcessSettings,
     clock: Clock,
     wanted: Sequence[Framework[Any]] | None = None,
 ) -> None:
     """Run until a signal, then go down in order and return. `wanted`: these frameworks instead of our own.
 
-    Raises `InputError` for settings that cannot be used, `RivalFound` when another operator is there, and whatever
+    Raises `InputError` for settings that cannot be used, `OperatorConflict` when another operator is there, and whatever
     ends the manager.
     """
-    chosen = frameworks(settings.operator) if wanted is None else wanted
-    metrics = Metrics()
-    health = Health(
+    chosen = enabled_frameworks(settings.operator) if wanted is None else wanted
+    metrics = PrometheusMetrics()
+    health = HealthServer(
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
     )
     stop = asyncio.Event()
     async with (
-        HttpTransport(connection, agent=AGENT) as transport,
-        express(transport, connection, agent=AGENT) as quick,
+        HttpTransport(connection, agent=USER_AGENT) as transport,
+        raw_pool(transport, connection, agent=USER_AGENT) as quick,
     ):
-        metered = MeteredTransport(Gate(quick, clock), metrics, host=connection.server, clock=clock)
-        pace = limit(settings, clock)
-        settings = await fitted(settings, Client(metered, scheme=scheme_of(chosen), clock=clock, limit=pace))
-        scheme = scheme_of(chosen, settings.operator.site.offered)
+        metered = MeteredTransport(RequestGate(quick, clock), metrics, host=connection.server, clock=clock)
+        pace = rate_limit(settings, clock)
+        settings = await settings_for_server(
+            settings, Client(metered, scheme=scheme_of(chosen), clock=clock, limit=pace)
+        )
+        scheme = scheme_of(chosen, settings.operator.site.gang_schedulers)
         client = Client(metered, scheme=scheme, clock=clock, limit=pace)
         process = OperatorProcess(connection, settings, chosen, client, metrics, clock)
-        for name, check in process.checks.items():
-            health.add_ready(name, check)
+        for name, check in process.readiness_checks.items():
+            health.add_readyz_check(name, check)
         # Probes answer from the beginning: an operator that waits for something is alive, and not ready.
         async with health:
-            log.info("operator starts", extra=process.described | {"server": connection.server})
-            with stopped_by_signals(stop):
+            log.info("operator starts", extra=process.log_fields | {"server": connection.server})
+            with stop_on_signals(stop):
                 await process.run(stop)
 
 
-async def fitted(settings: ProcessSettings, client: Client) -> ProcessSettings:
+async def settings_for_server(settings: OperatorProcessSettings, client: Client) -> OperatorProcessSettings:
     """The settings for the server at hand.
 
     On an embedded plane members share one machine, and its ports; and their pods are labelled for old SDKs too.
     """
-    site = await gang_schedulers.discovered(client, settings.operator.site)
+    site = await gang_schedulers.with_served_versions(client, settings.operator.site)
     try:
-        embedded = EMBEDDED in await version(client)
+        embedded = EMBEDDED_VERSION_MARK in await server_version(client)
     except Forbidden:
         embedded = False
     if embedded:
@@ -97,10 +99,10 @@ class OperatorProcess:
     def __init__(
         self,
         connection: Connection,
-        settings: ProcessSettings,
+        settings: OperatorProcessSettings,
         wanted: Sequence[Framework[Any]],
         client: Client,
-        metrics: Metrics,
+        metrics: PrometheusMetrics,
         clock: Clock,
     ) -> None:
         self._settings, self._client, self._clock = settings, client, clock
@@ -109,12 +111,15 @@ class OperatorProcess:
         self._pod = Key(connection.namespace, settings.pod or socket.gethostname())
         self._frameworks = wanted
         self._kinds = tuple(framework.facts for framework in wanted)
-        self._definitions = Definitions(client, self._kinds, clock)
-        self._manager = self._assembled(metrics)
-        self.checks = {"definitions": self._definitions.problem, "caches": self._manager.unsynced}
+        self._definitions = DefinitionWaiter(client, self._kinds, clock)
+        self._manager = self._build_manager(metrics)
+        self.readiness_checks = {
+            "definitions": self._definitions.readiness_problem,
+            "caches": self._manager.unsynced_caches,
+        }
 
     @property
-    def described(self) -> dict[str, str]:
+    def log_fields(self) -> dict[str, str]:
         """What it is about to do, for the log."""
         operator = self._settings.operator
         return {
@@ -126,53 +131,55 @@ class OperatorProcess:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Do all of it until the event is set."""
-        with unwrapped():
-            await first_of(self._prepare(), stop.wait())
+        with unwrap_exception_group():
+            await run_until_first(self._prepare(), stop.wait())
         if not stop.is_set():
             await self._manager.run(stop, signals=False)
 
     async def _prepare(self) -> None:
         """Return when the engine may begin."""
         if self._settings.install_crds:
-            await self._alone()
-            await install(self._client, self._kinds)
-        await self._definitions.served()
-        await self._grouped()
-        await self._alone()
+            await self._check_conflicts()
+            await apply_crds(self._client, self._kinds)
+        await self._definitions.wait_until_served()
+        await self._check_gang_schedulers()
+        await self._check_conflicts()
 
-    async def _grouped(self) -> None:
-        await gang_schedulers.installed(self._client, self._settings.operator.site, self._clock)
+    async def _check_gang_schedulers(self) -> None:
+        await gang_schedulers.check_with_retry(self._client, self._settings.operator.site, self._clock)
 
-    async def _alone(self) -> None:
+    async def _check_conflicts(self) -> None:
         if self._settings.take_over:
             return
-        me = conflicting_operators.Identity(self._pod, self._client.options.field_manager, self._lease)
-        await conflicting_operators.alone(
+        me = conflicting_operators.OperatorIdentity(
+            self._pod, self._client.options.field_manager, self._lease
+        )
+        await conflicting_operators.ensure_no_conflict(
             self._client, self._kinds, self._settings.operator.namespace, me, self._clock
         )
 
-    def _assembled(self, metrics: Metrics) -> Manager:
+    def _build_manager(self, metrics: PrometheusMetrics) -> Manager:
         settings, clock = self._settings, self._clock
         leader = None
         if self._lease is not None:
-            report = metrics.leader(settings.lease)
-            leader = Leader(self._client, self._lease, unique_identity(), clock, report=report)
+            report = metrics.leader_gauge(settings.lease)
+            leader = LeaderElector(self._client, self._lease, unique_identity(), clock, report=report)
         manager = Manager(self._client, clock, leader=leader, metrics=metrics, grace=settings.grace)
-        engine = Engine(
+        engine = JobEngine(
             manager,
             self._client,
             settings.operator,
             socket.gethostname(),
             clock,
             metrics=JobMetrics(metrics.registry),
-            count=metrics.event,
+            count=metrics.count_event,
         )
-        engine.add(self._frameworks)
+        engine.add_frameworks(self._frameworks)
         return manager
 
 
-def limit(settings: ProcessSettings, clock: Clock) -> RateLimit | None:
+def rate_limit(settings: OperatorProcessSettings, clock: Clock) -> RateLimiter | None:
     """The client-side limit asked for. Without a burst, as many at once as there may be in a second."""
     if settings.qps <= 0:
         return None
-    return RateLimit(clock, rate=settings.qps, burst=settings.burst or math.ceil(settings.qps))
+    return RateLimiter(clock, rate=settings.qps, burst=settings.burst or math.ceil(settings.qps))

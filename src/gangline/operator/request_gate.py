@@ -6,16 +6,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 
 from gangline.base.clock import Clock
-from gangline.kube.transport.api import Frames, Request, Response, Stream, Transport
+from gangline.kube.transport.api import Request, Response, ResponseStream, Transport, WebSocket
 
-AT_ONCE = 12
+MAX_IN_FLIGHT = 12
 """Two cores of an API server do no more, and each connection costs memory and a handshake."""
-PATIENCE = timedelta(milliseconds=500)
+SLOT_TIMEOUT = timedelta(milliseconds=500)
 """A request that takes longer waits for something else than the server's cores: a webhook, say, that hangs for one
 namespace. It goes on without its place, which then is another's."""
 
 
-class Gate:
+class RequestGate:
     """A transport that carries so many requests of another's at once. Watches, logs and the like are not counted."""
 
     def __init__(
@@ -23,37 +23,37 @@ class Gate:
         transport: Transport,
         clock: Clock,
         *,
-        at_once: int = AT_ONCE,
-        patience: timedelta = PATIENCE,
+        at_once: int = MAX_IN_FLIGHT,
+        patience: timedelta = SLOT_TIMEOUT,
     ) -> None:
-        self._transport, self._clock, self._patience = transport, clock, patience
-        self._places = asyncio.Semaphore(at_once)
+        self._transport, self._clock, self._slot_timeout = transport, clock, patience
+        self._slots = asyncio.Semaphore(at_once)
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
-        async with self._place():
+        async with self._slot():
             return await self._transport.send(request, timeout=timeout)
 
     def stream(
         self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[Stream]:
+    ) -> AbstractAsyncContextManager[ResponseStream]:
         return self._transport.stream(request, idle=idle)
 
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
         return self._transport.frames(request, protocols)
 
     @asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
+    async def _slot(self) -> AsyncIterator[None]:
         """One of the places, until the block ends or patience does."""
-        await self._places.acquire()
+        await self._slots.acquire()
         held = True
 
         def leave() -> None:
             nonlocal held
             if held:
                 held = False
-                self._places.release()
+                self._slots.release()
 
-        timer = self._clock.call_later(self._patience, leave)
+        timer = self._clock.call_later(self._slot_timeout, leave)
         try:
             yield
         finally:

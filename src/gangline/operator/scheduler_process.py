@@ -13,65 +13,68 @@ from gangline.api.meta import Key
 from gangline.api.scheduling import PODGROUPS, QUEUES
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
-from gangline.base.tasks import first_of, unwrapped
+from gangline.base.tasks import run_until_first, unwrap_exception_group
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.options import WriteOptions
 from gangline.kube.transport.http import HttpTransport
-from gangline.kube.transport.raw.pool import express
-from gangline.operator.definitions import CRDS, Definitions, install
-from gangline.runtime.events import Recorder
-from gangline.runtime.health import Health
-from gangline.runtime.leader import DEFAULT_SETTINGS, Leader, LeaseSettings, unique_identity
-from gangline.runtime.manager import Manager, stopped_by_signals
-from gangline.runtime.metrics import MeteredTransport, Metrics
-from gangline.scheduler.prometheus import SchedulerMetrics
-from gangline.scheduler.scheduler import CONTROLLER, SCHEME, Prepare, Scheduler
-from gangline.scheduler.settings import MANAGER, ProcessSettings
+from gangline.kube.transport.raw.pool import raw_pool
+from gangline.operator.definitions import CRDS, DefinitionWaiter, apply_crds
+from gangline.runtime.events import EventRecorder
+from gangline.runtime.health import HealthServer
+from gangline.runtime.leader import DEFAULT_LEASE_SETTINGS, LeaderElector, LeaseSettings, unique_identity
+from gangline.runtime.manager import Manager, stop_on_signals
+from gangline.runtime.metrics import MeteredTransport, PrometheusMetrics
+from gangline.scheduler.prometheus import PrometheusSchedulerMetrics
+from gangline.scheduler.scheduler import CONTROLLER, SCHEME, PrepareConnections, Scheduler
+from gangline.scheduler.settings import FIELD_MANAGER, SchedulerProcessSettings
 
 log = logging.getLogger(__name__)
 
-LATER = timedelta(seconds=1)
+EVENT_DELAY = timedelta(seconds=1)
 """Events are for people, who are slower than pods."""
 
 
-class GangKind(msgspec.Struct, frozen=True):
+class RequiredResource(msgspec.Struct, frozen=True):
     """What a scheduler needs to be served."""
 
     resource: Resource[Any]
 
 
-GANG_KINDS = (GangKind(PODGROUPS), GangKind(QUEUES))
+REQUIRED_RESOURCES = (RequiredResource(PODGROUPS), RequiredResource(QUEUES))
 
 
 async def run_scheduler(
     connection: Connection,
-    settings: ProcessSettings,
+    settings: SchedulerProcessSettings,
     clock: Clock,
     *,
-    lease: LeaseSettings = DEFAULT_SETTINGS,
+    lease: LeaseSettings = DEFAULT_LEASE_SETTINGS,
 ) -> None:
     """Run until a signal, then go down in order and return. Raises `InputError`, and whatever ends the manager."""
-    metrics = Metrics()
-    health = Health(
+    metrics = PrometheusMetrics()
+    health = HealthServer(
         metrics=metrics, metrics_address=settings.metrics_address, probe_address=settings.probe_address
     )
     stop = asyncio.Event()
     async with (
-        HttpTransport(connection, agent=MANAGER) as transport,
-        express(transport, connection, agent=MANAGER) as quick,
+        HttpTransport(connection, agent=FIELD_MANAGER) as transport,
+        raw_pool(transport, connection, agent=FIELD_MANAGER) as quick,
     ):
         metered = MeteredTransport(quick, metrics, host=connection.server, clock=clock)
         client = Client(
-            metered, scheme=SCHEME.extended(CRDS), clock=clock, options=WriteOptions(field_manager=MANAGER)
+            metered,
+            scheme=SCHEME.with_resources(CRDS),
+            clock=clock,
+            options=WriteOptions(field_manager=FIELD_MANAGER),
         )
-        process = SchedulerProcess(connection, settings, client, metrics, clock, lease, prepare=quick.prepare)
-        for name, check in process.checks.items():
-            health.add_ready(name, check)
+        process = SchedulerProcess(connection, settings, client, metrics, clock, lease, prepare=quick.prewarm)
+        for name, check in process.readiness_checks.items():
+            health.add_readyz_check(name, check)
         # Probes answer from the beginning: a scheduler that waits for something is alive, and not ready.
         async with health:
-            log.info("scheduler starts", extra=process.described | {"server": connection.server})
-            with stopped_by_signals(stop):
+            log.info("scheduler starts", extra=process.log_fields | {"server": connection.server})
+            with stop_on_signals(stop):
                 await process.run(stop)
 
 
@@ -81,41 +84,44 @@ class SchedulerProcess:
     def __init__(
         self,
         connection: Connection,
-        settings: ProcessSettings,
+        settings: SchedulerProcessSettings,
         client: Client,
-        metrics: Metrics,
+        metrics: PrometheusMetrics,
         clock: Clock,
-        lease: LeaseSettings = DEFAULT_SETTINGS,
+        lease: LeaseSettings = DEFAULT_LEASE_SETTINGS,
         *,
-        prepare: Prepare | None = None,
+        prepare: PrepareConnections | None = None,
     ) -> None:
         self._settings, self._client, self._metrics, self._clock = settings, client, metrics, clock
-        self._ahead = prepare
+        self._prepare_request = prepare
         self._lease = (
             Key(settings.lease_namespace or connection.namespace, settings.lease)
             if settings.leader_elect
             else None
         )
-        self._meters = SchedulerMetrics(metrics.registry)
-        self._definitions = Definitions(client, GANG_KINDS, clock)
-        self._term: Scheduler | None = None
-        self._recorder = Recorder(
+        self._scheduler_metrics = PrometheusSchedulerMetrics(metrics.registry)
+        self._definitions = DefinitionWaiter(client, REQUIRED_RESOURCES, clock)
+        self._scheduler: Scheduler | None = None
+        self._recorder = EventRecorder(
             client,
             CONTROLLER,
             socket.gethostname(),
             clock,
             scheme=client.scheme,
-            delay=LATER,
-            count=metrics.event,
+            delay=EVENT_DELAY,
+            count=metrics.count_event,
         )
-        self._manager = self._assembled(lease)
-        self.checks = {"definitions": self._definitions.problem, "caches": self._unsynced}
+        self._manager = self._build_manager(lease)
+        self.readiness_checks = {
+            "definitions": self._definitions.readiness_problem,
+            "caches": self._sync_problem,
+        }
 
     @property
-    def described(self) -> dict[str, str]:
+    def log_fields(self) -> dict[str, str]:
         """What it is about to do, for the log."""
         scheduler = self._settings.scheduler
-        ways = [way for way, on in (("bind", scheduler.binds), ("pin", scheduler.pins)) if on]
+        ways = [way for way, on in (("bind", scheduler.bind_pods), ("pin", scheduler.pin_pods)) if on]
         return {
             "version": __version__,
             "scheduler": scheduler.name,
@@ -125,42 +131,44 @@ class SchedulerProcess:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Do all of it until the event is set."""
-        with unwrapped():
-            await first_of(self._prepare(), stop.wait())
+        with unwrap_exception_group():
+            await run_until_first(self._prepare(), stop.wait())
         if not stop.is_set():
             await self._manager.run(stop, signals=False)
 
     async def _prepare(self) -> None:
         if self._settings.install_crds:
-            await install(self._client, ())
-        await self._definitions.served()
+            await apply_crds(self._client, ())
+        await self._definitions.wait_until_served()
 
-    def _assembled(self, lease: LeaseSettings) -> Manager:
+    def _build_manager(self, lease: LeaseSettings) -> Manager:
         leader = None
         if self._lease is not None:
-            report = self._metrics.leader(self._settings.lease)
-            leader = Leader(self._client, self._lease, unique_identity(), self._clock, lease, report=report)
+            report = self._metrics.leader_gauge(self._settings.lease)
+            leader = LeaderElector(
+                self._client, self._lease, unique_identity(), self._clock, lease, report=report
+            )
         manager = Manager(
             self._client, self._clock, leader=leader, recorder=self._recorder, metrics=self._metrics
         )
-        manager.add_runnable(self._schedule)
+        manager.add_runnable(self._run_term)
         return manager
 
-    async def _schedule(self) -> None:
+    async def _run_term(self) -> None:
         """One term. What is known starts anew, from a list taken now that we lead."""
         term = Scheduler(
             self._client,
             self._clock,
             self._recorder,
             self._settings.scheduler,
-            self._meters,
-            prepare=self._ahead,
+            self._scheduler_metrics,
+            prepare=self._prepare_request,
         )
-        self._term = term
+        self._scheduler = term
         await term.run()
 
-    def _unsynced(self) -> str:
+    def _sync_problem(self) -> str:
         """A scheduler that waits for its turn is as ready as it can be. One that need not wait has yet to begin."""
-        if self._term is not None:
-            return self._term.unsynced()
+        if self._scheduler is not None:
+            return self._scheduler.unsynced_message()
         return "" if self._lease is not None else "nothing listed yet"

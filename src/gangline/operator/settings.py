@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import msgspec
 
-from gangline.api.kubeflow.kinds import KINDS
-from gangline.jobs.gangs.gangline import Gangline
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.pods.addressing import Site
 
-AGENT = '"$GANGLINE_AGENT"'
+LOCAL_MPI_AGENT = '"$GANGLINE_AGENT"'
 """What the local node offers in place of kubectl: a command that runs another in a pod."""
 
 KUBEFLOW_LEASE = "1ca428e5.training-operator.kubeflow.org"
@@ -18,7 +18,7 @@ KUBEFLOW_LEASE = "1ca428e5.training-operator.kubeflow.org"
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which kinds to run, where, and how."""
 
-    kinds: tuple[str, ...] = tuple(kind.kind for kind in KINDS)
+    kinds: tuple[str, ...] = tuple(kind.kind for kind in TRAINING_KINDS)
     # Empty: all namespaces.
     namespace: str = ""
     site: Site = Site()
@@ -33,21 +33,28 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     mpi_agent: str | None = None
 
 
-LOCAL = OperatorSettings(
-    site=Site(shared_host=True, legacy_labels=True, gangs=Gangline(protect=False), gangs_on_request=True),
+LOCAL_SETTINGS = OperatorSettings(
+    site=Site(
+        shared_host=True,
+        legacy_labels=True,
+        gang_scheduler=GanglineScheduler(protect=False),
+        gangs_on_request=True,
+    ),
     workers=8,
     pytorch_init_image="",
     mpi_delivery_image="",
-    mpi_agent=AGENT,
+    mpi_agent=LOCAL_MPI_AGENT,
 )
 """On one machine: no images are pulled, so nothing is added that needs one. A job that asks for it starts as a gang."""
 
 
-LOCAL_GANGS = msgspec.structs.replace(LOCAL, site=msgspec.structs.replace(LOCAL.site, gangs_on_request=False))
+LOCAL_GANG_SETTINGS = msgspec.structs.replace(
+    LOCAL_SETTINGS, site=msgspec.structs.replace(LOCAL_SETTINGS.site, gangs_on_request=False)
+)
 """The same, with every job as a gang."""
 
 
-class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What only an operator with a process of its own needs."""
 
     operator: OperatorSettings = OperatorSettings()

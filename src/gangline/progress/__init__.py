@@ -21,12 +21,12 @@ def report(*, step: float, total: float | None = None, **metrics: float) -> None
     infinity) are left out; those of other libraries (numpy, torch) are taken by their value.
     """
     said = {"step": step, **({} if total is None else {"total": total}), **metrics}
-    numbers = {name: number for name, value in said.items() if (number := _plain(value)) is not None}
+    numbers = {name: number for name, value in said.items() if (number := _json_number(value)) is not None}
     sys.stdout.write(json.dumps({"progress": numbers}) + "\n")
     sys.stdout.flush()
 
 
-def _plain(value: object) -> float | int | None:
+def _json_number(value: object) -> float | int | None:
     """A number as JSON can have it."""
     if isinstance(value, int):
         return int(value)

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 from gangline.api.meta import Key
 
 T = TypeVar("T")
-Index = Callable[[T], Iterable[Hashable]]
+IndexFunc = Callable[[T], Iterable[Hashable]]
 """Under which values an object is found: none, one or several. Pure: the same object gives the same values."""
 
 
@@ -26,11 +26,11 @@ class Cache(Generic[T]):
     its place, here and in every index, while it is updated. An index that raises leaves the cache as it was.
     """
 
-    def __init__(self, indexes: Mapping[str, Index[T]] | None = None) -> None:
+    def __init__(self, indexes: Mapping[str, IndexFunc[T]] | None = None) -> None:
         self._objects: dict[Key, T] = {}
         # Index and value -> keys, oldest first; no empty ones are kept. What an object is filed under is not kept
         # but computed again from the object, which is why an index must be pure.
-        self._indexes: dict[str, tuple[Index[T], dict[Hashable, dict[Key, None]]]] = {
+        self._indexes: dict[str, tuple[IndexFunc[T], dict[Hashable, dict[Key, None]]]] = {
             name: (index, {}) for name, index in (indexes or {}).items()
         }
 
@@ -50,7 +50,7 @@ class Cache(Generic[T]):
     def keys(self) -> tuple[Key, ...]:
         return tuple(self._objects)
 
-    def by(self, index: str, value: Hashable) -> tuple[T, ...]:
+    def by_index(self, index: str, value: Hashable) -> tuple[T, ...]:
         """All objects that the index files under a value, in the order in which they came to it."""
         _, entries = self._indexes[index]
         return tuple([self._objects[key] for key in entries.get(value, ())])
@@ -60,7 +60,7 @@ class Cache(Generic[T]):
         key = key_of(found)
         before = self._objects.get(key)
         if self._indexes:
-            self._file(key, before, found)
+            self._reindex(key, before, found)
         self._objects[key] = found
         return before
 
@@ -69,11 +69,11 @@ class Cache(Generic[T]):
         before = self._objects.get(key)
         if before is not None:
             if self._indexes:
-                self._file(key, before, None)
+                self._reindex(key, before, None)
             del self._objects[key]
         return before
 
-    def add_index(self, name: str, index: Index[T]) -> None:
+    def add_index(self, name: str, index: IndexFunc[T]) -> None:
         """One more index, over what is there too. Adding the same again does nothing; another raises ValueError."""
         known = self._indexes.get(name)
         if known is not None and known[0] is not index:
@@ -81,14 +81,14 @@ class Cache(Generic[T]):
         if known is None:
             entries: dict[Hashable, dict[Key, None]] = {}
             for key, found in self._objects.items():
-                for value in _values(index, found):
+                for value in _index_values(index, found):
                     entries.setdefault(value, {})[key] = None
             self._indexes[name] = (index, entries)
 
-    def _file(self, key: Key, before: T | None, after: T | None) -> None:
+    def _reindex(self, key: Key, before: T | None, after: T | None) -> None:
         # All values first: an index that raises, or gives what cannot be hashed, must not leave half a change.
         moves = [
-            (entries, _values(index, before), _values(index, after))
+            (entries, _index_values(index, before), _index_values(index, after))
             for index, entries in self._indexes.values()
         ]
         for entries, old, new in moves:
@@ -103,5 +103,5 @@ class Cache(Generic[T]):
                 entries.setdefault(value, {})[key] = None
 
 
-def _values(index: Index[T], found: T | None) -> dict[Hashable, None]:
+def _index_values(index: IndexFunc[T], found: T | None) -> dict[Hashable, None]:
     return {} if found is None else dict.fromkeys(index(found))

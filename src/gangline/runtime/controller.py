@@ -11,12 +11,12 @@ from typing import Protocol
 
 from gangline.api.meta import Key
 from gangline.base.clock import Clock, SystemClock
-from gangline.base.errors import Terminal
-from gangline.base.log import bound
+from gangline.base.errors import TerminalError
+from gangline.base.log import log_context
 from gangline.base.tasks import time_limit
 from gangline.kube.errors import AlreadyExists, Conflict, TooManyRequests
-from gangline.runtime.queue import Queue, QueueClosed
-from gangline.runtime.sources import Source
+from gangline.runtime.queue import QueueClosed, WorkQueue
+from gangline.runtime.sources import KeySource
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Reconciler(Protocol):
         ...
 
 
-class Result(StrEnum):
+class ReconcileResult(StrEnum):
     """How a pass ended, in controller-runtime's words."""
 
     SUCCESS = "success"
@@ -44,20 +44,20 @@ class Result(StrEnum):
 class ControllerMetrics(Protocol):
     """What a controller reports. Called in line, so it must be quick and must not raise."""
 
-    def began(self) -> None:
+    def on_start(self) -> None:
         """A worker began a pass."""
         ...
 
-    def ended(self, result: Result | None, seconds: float, *, terminal: bool) -> None:
+    def on_end(self, result: ReconcileResult | None, seconds: float, *, terminal: bool) -> None:
         """A pass ended after so long; None when it was cancelled."""
         ...
 
 
-class NoMetrics:
+class NoControllerMetrics:
     """Reports nothing."""
 
-    def began(self) -> None: ...
-    def ended(self, result: Result | None, seconds: float, *, terminal: bool) -> None: ...
+    def on_start(self) -> None: ...
+    def on_end(self, result: ReconcileResult | None, seconds: float, *, terminal: bool) -> None: ...
 
 
 class Controller:
@@ -66,9 +66,9 @@ class Controller:
     def __init__(
         self,
         name: str,
-        queue: Queue[Key],
+        queue: WorkQueue[Key],
         reconciler: Reconciler,
-        sources: Sequence[Source],
+        sources: Sequence[KeySource],
         *,
         workers: int = 4,
         timeout: timedelta | None = None,
@@ -79,7 +79,7 @@ class Controller:
         self.name, self.queue, self.workers = name, queue, workers
         self._reconciler, self._sources, self._timeout = reconciler, sources, timeout
         self._clock: Clock = clock or SystemClock()
-        self._metrics: ControllerMetrics = metrics or NoMetrics()
+        self._metrics: ControllerMetrics = metrics or NoControllerMetrics()
         # How often in a row a key met a conflict; a key that did not is absent.
         self._conflicts: dict[Key, int] = {}
 
@@ -90,9 +90,9 @@ class Controller:
         """
         with ExitStack() as attached:
             for source in self._sources:
-                attached.enter_context(source.attached(self.queue.add))
+                attached.enter_context(source.attach(self.queue.add))
             for source in self._sources:
-                await source.synced()
+                await source.wait_for_sync()
             async with asyncio.TaskGroup() as group:
                 for _ in range(self.workers):
                     group.create_task(self._work())
@@ -105,67 +105,67 @@ class Controller:
         while True:
             try:
                 async with self.queue.lease() as key:
-                    with bound(
+                    with log_context(
                         controller=self.name,
                         namespace=key.namespace,
                         name=key.name,
                         reconcileID=str(uuid.uuid4()),
                     ):
-                        await self._measured(key)
+                        await self._reconcile_measured(key)
             except QueueClosed:
                 return
 
-    async def _measured(self, key: Key) -> None:
+    async def _reconcile_measured(self, key: Key) -> None:
         began = self._clock.monotonic()
-        self._metrics.began()
+        self._metrics.on_start()
         result, terminal = None, False
         try:
-            result, terminal = await self._pass(key)
+            result, terminal = await self._reconcile(key)
         finally:
-            self._metrics.ended(result, self._clock.monotonic() - began, terminal=terminal)
+            self._metrics.on_end(result, self._clock.monotonic() - began, terminal=terminal)
 
-    async def _pass(self, key: Key) -> tuple[Result, bool]:
+    async def _reconcile(self, key: Key) -> tuple[ReconcileResult, bool]:
         try:
             async with AsyncExitStack() as limits:
                 if self._timeout is not None:
                     await limits.enter_async_context(time_limit(self._timeout, self._clock))
                 wake_after = await self._reconciler.reconcile(key)
         except Exception as error:  # noqa: BLE001 - the one place that decides about retries
-            return self._react(key, error)
+            return self._handle_error(key, error)
         self._forget(key)
         if wake_after is None:
-            return Result.SUCCESS, False
+            return ReconcileResult.SUCCESS, False
         self.queue.add(key, after=wake_after)
-        return Result.REQUEUE_AFTER, False
+        return ReconcileResult.REQUEUE_AFTER, False
 
-    def _react(self, key: Key, error: Exception) -> tuple[Result, bool]:
+    def _handle_error(self, key: Key, error: Exception) -> tuple[ReconcileResult, bool]:
         """Log, and ask for the next look. Gives the result, and whether the error was terminal."""
         fields = {"error": str(error) or type(error).__name__}
-        match _worst(error):
+        match _deciding_error(error):
             case AlreadyExists():
                 # Either our own object that the cache has yet to show, or a stranger's that will stay.
                 log.debug("name is taken, will retry", extra=fields)
                 self.queue.retry(key)
-                return Result.REQUEUE, False
+                return ReconcileResult.REQUEUE, False
             case Conflict():
                 # Not a failure: somebody was faster, and the newer version is on its way to the cache.
                 log.debug("conflict, looking again", extra=fields)
-                self.queue.add(key, after=self._after_conflict(key))
-                return Result.REQUEUE, False
+                self.queue.add(key, after=self._conflict_delay(key))
+                return ReconcileResult.REQUEUE, False
             case TooManyRequests(retry_after=timedelta() as delay):
                 log.warning("throttled", extra=fields)
                 self.queue.add(key, after=delay)
-                return Result.REQUEUE_AFTER, False
-            case Terminal():
+                return ReconcileResult.REQUEUE_AFTER, False
+            case TerminalError():
                 log.error("cannot succeed, waiting for a change", extra=fields)
                 self._forget(key)
-                return Result.ERROR, True
+                return ReconcileResult.ERROR, True
             case _:
                 log.warning("reconcile failed, will retry", extra=fields, exc_info=error)
                 self.queue.retry(key)
-                return Result.ERROR, False
+                return ReconcileResult.ERROR, False
 
-    def _after_conflict(self, key: Key) -> timedelta:
+    def _conflict_delay(self, key: Key) -> timedelta:
         """Short at first. Longer if it does not help: the watch that should bring the news may be broken."""
         before = self._conflicts.get(key, 0)
         self._conflicts[key] = before + 1
@@ -176,23 +176,23 @@ class Controller:
         self.queue.forget(key)
 
 
-def _worst(error: Exception) -> Exception:
+def _deciding_error(error: Exception) -> Exception:
     """Of several errors (independent actions failed together) the one that decides."""
-    return max(_leaves(error), key=_weight)
+    return max(_leaf_errors(error), key=_error_rank)
 
 
-def _leaves(error: Exception) -> Iterator[Exception]:
+def _leaf_errors(error: Exception) -> Iterator[Exception]:
     if isinstance(error, ExceptionGroup):
         for inner in error.exceptions:
-            yield from _leaves(inner)
+            yield from _leaf_errors(inner)
     else:
         yield error
 
 
-def _weight(error: Exception) -> int:
+def _error_rank(error: Exception) -> int:
     """A plain failure is retried with back-off, whatever came with it; the mildest answers need agreement."""
     match error:
-        case Terminal():
+        case TerminalError():
             return 0  # the other errors may go away, and then this one is met again, alone
         case AlreadyExists():
             return 2

@@ -19,15 +19,15 @@ from gangline.runtime.limits import TokenBucket
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-REMEMBERED = 4096
-WINDOW = timedelta(minutes=10)
-SIMILAR = 10
-BURST, REFILL = 25, timedelta(minutes=5)
-NOTE_BYTES = 1024
-NAME_LENGTH = 253
+MAX_REMEMBERED_SERIES = 4096
+SERIES_WINDOW = timedelta(minutes=10)
+MAX_SIMILAR_NOTES = 10
+SPAM_BURST, SPAM_REFILL = 25, timedelta(minutes=5)
+MAX_NOTE_BYTES = 1024
+MAX_NAME_LENGTH = 253
 
 
-class Noted(msgspec.Struct, frozen=True):
+class PendingEvent(msgspec.Struct, frozen=True):
     """One call of `record`."""
 
     regarding: ObjectReference
@@ -36,71 +36,71 @@ class Noted(msgspec.Struct, frozen=True):
     note: str
     action: str
     at: datetime
-    since: float
+    monotonic_at: float
 
 
-class Series:
+class TrackedSeries:
     """One Event on the server, or about to be."""
 
-    def __init__(self, first: Noted) -> None:
+    def __init__(self, first: PendingEvent) -> None:
         self.first = first
         self.last = first
         self.count = 1
         # What the server has: 0 before the Event is created.
-        self.written = 0
+        self.written_count = 0
         namespace = first.regarding.namespace or "default"
         self.key = Key(namespace, event_name(first.regarding.name))
 
-    def again(self, noted: Noted) -> None:
+    def add(self, noted: PendingEvent) -> None:
         self.last = noted
         self.count += 1
 
 
-class Correlator:
+class EventCorrelator:
     """Finds the series an event belongs to. Remembers a bounded number of them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._series: _Recent[Hashable, Series] = _Recent()
+        self._series: _LruDict[Hashable, TrackedSeries] = _LruDict()
         # Per subject and reason: the different notes seen, and when the last one was.
-        self._notes: _Recent[Hashable, tuple[set[str], float]] = _Recent()
-        self._buckets: _Recent[str, TokenBucket] = _Recent()
+        self._notes: _LruDict[Hashable, tuple[set[str], float]] = _LruDict()
+        self._buckets: _LruDict[str, TokenBucket] = _LruDict()
 
-    def take(self, noted: Noted) -> Series | None:
+    def correlate(self, noted: PendingEvent) -> TrackedSeries | None:
         """Count the event. None: it is one too many about this object, and should not be sent now."""
-        similar = (_subject(noted.regarding), noted.type, noted.reason, noted.action)
-        if self._many(similar, noted):
-            series = self._counted(similar, _combined(noted))
+        similar = (_subject_key(noted.regarding), noted.type, noted.reason, noted.action)
+        if self._exceeds_similar(similar, noted):
+            series = self._counted_series(similar, _combined_event(noted))
         else:
-            series = self._counted((*similar, noted.note), noted)
-        return series if self._allowed(_subject(noted.regarding)) else None
+            series = self._counted_series((*similar, noted.note), noted)
+        return series if self._take_token(_subject_key(noted.regarding)) else None
 
-    def forget(self, series: Series) -> None:
+    def forget(self, series: TrackedSeries) -> None:
         """The server does not want it: what comes next starts a new Event."""
-        self._series.drop(series)
+        self._series.drop_value(series)
 
-    def _many(self, similar: Hashable, noted: Noted) -> bool:
-        notes, last = self._notes.get(similar) or (set[str](), noted.since)
-        if noted.since - last > WINDOW.total_seconds():
+    def _exceeds_similar(self, similar: Hashable, noted: PendingEvent) -> bool:
+        notes, last = self._notes.get(similar) or (set[str](), noted.monotonic_at)
+        if noted.monotonic_at - last > SERIES_WINDOW.total_seconds():
             notes = set()
-        if len(notes) < SIMILAR:
+        if len(notes) < MAX_SIMILAR_NOTES:
             notes.add(noted.note)
-        self._notes.put(similar, (notes, noted.since))
+        self._notes.put(similar, (notes, noted.monotonic_at))
         return noted.note not in notes
 
-    def _counted(self, identity: Hashable, noted: Noted) -> Series:
+    def _counted_series(self, identity: Hashable, noted: PendingEvent) -> TrackedSeries:
         series = self._series.get(identity)
-        if series is None or noted.since - series.last.since > WINDOW.total_seconds():
-            series = Series(noted)
+        if series is None or noted.monotonic_at - series.last.monotonic_at > SERIES_WINDOW.total_seconds():
+            series = TrackedSeries(noted)
         else:
-            series.again(noted)
+            series.add(noted)
         self._series.put(identity, series)
         return series
 
-    def _allowed(self, subject: str) -> bool:
+    def _take_token(self, subject: str) -> bool:
         bucket = self._buckets.get(subject)
         if bucket is None:
-            bucket = TokenBucket(self._clock, rate=1 / REFILL.total_seconds(), burst=BURST)
+            bucket = TokenBucket(self._clock, rate=1 / SPAM_REFILL.total_seconds(), burst=SPAM_BURST)
         self._buckets.put(subject, bucket)
         if bucket.ready_in() > timedelta():
             return False
@@ -108,8 +108,8 @@ class Correlator:
         return True
 
 
-class _Recent(Generic[K, V]):
-    """A dict of the latest `REMEMBERED` entries."""
+class _LruDict(Generic[K, V]):
+    """A dict of the latest `MAX_REMEMBERED_SERIES` entries."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[K, V] = OrderedDict()
@@ -120,10 +120,10 @@ class _Recent(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         self._entries[key] = value
         self._entries.move_to_end(key)
-        if len(self._entries) > REMEMBERED:
+        if len(self._entries) > MAX_REMEMBERED_SERIES:
             self._entries.popitem(last=False)
 
-    def drop(self, value: V) -> None:
+    def drop_value(self, value: V) -> None:
         for key in [key for key, known in self._entries.items() if known is value]:
             del self._entries[key]
 
@@ -131,21 +131,21 @@ class _Recent(Generic[K, V]):
 def event_name(subject: str) -> str:
     """`<object>.<hex>`, unique, and never longer than a name may be."""
     suffix = f".{secrets.token_hex(8)}"
-    return subject[: NAME_LENGTH - len(suffix)].rstrip("-.") + suffix
+    return subject[: MAX_NAME_LENGTH - len(suffix)].rstrip("-.") + suffix
 
 
-def truncated(note: str) -> str:
+def truncated_note(note: str) -> str:
     """At most as many bytes as a server takes, cut between characters. What is no text (half a pair) becomes `?`."""
     raw = note.encode(errors="replace")
-    if len(raw) <= NOTE_BYTES:
+    if len(raw) <= MAX_NOTE_BYTES:
         return raw.decode()
-    return raw[: NOTE_BYTES - 3].decode(errors="ignore") + "…"
+    return raw[: MAX_NOTE_BYTES - 3].decode(errors="ignore") + "…"
 
 
-def _subject(regarding: ObjectReference) -> str:
+def _subject_key(regarding: ObjectReference) -> str:
     return regarding.uid or f"{regarding.kind}/{regarding.namespace}/{regarding.name}"
 
 
-def _combined(noted: Noted) -> Noted:
-    note = truncated(f"(combined from similar events): {noted.note}")
+def _combined_event(noted: PendingEvent) -> PendingEvent:
+    note = truncated_note(f"(combined from similar events): {noted.note}")
     return msgspec.structs.replace(noted, note=note)

@@ -23,7 +23,7 @@ from typing import Never, Protocol, TypeVar
 from gangline.api.codec.codec import to_json
 from gangline.api.core import Event, EventSeries, ObjectReference
 from gangline.api.meta import JSON, Key, Object, ObjectMeta
-from gangline.api.scheme import CORE, Scheme, UnknownKind
+from gangline.api.scheme import CORE_SCHEME, Scheme, UnknownKind
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
 from gangline.base.tasks import time_limit
@@ -38,16 +38,16 @@ from gangline.kube.errors import (
     TooManyRequests,
     Unreachable,
 )
-from gangline.runtime.event_correlator import Correlator, Noted, Series, truncated
+from gangline.runtime.event_correlator import EventCorrelator, PendingEvent, TrackedSeries, truncated_note
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-CAPACITY = 1000
-TRIES, FIRST_DELAY = 5, timedelta(seconds=1)
-FLUSH = timedelta(seconds=5)
-LOOK, LATEST = timedelta(milliseconds=100), timedelta(seconds=5)
+QUEUE_CAPACITY = 1000
+MAX_ATTEMPTS, FIRST_RETRY_DELAY = 5, timedelta(seconds=1)
+FLUSH_TIMEOUT = timedelta(seconds=5)
+BUSY_POLL_INTERVAL, MAX_BUSY_WAIT = timedelta(milliseconds=100), timedelta(seconds=5)
 """How often it is looked whether there is still other work, and how long what happened waits for that at most."""
 
 
@@ -56,7 +56,7 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
-class Outcome(StrEnum):
+class RecordResult(StrEnum):
     """What became of a recorded event, for metrics."""
 
     CREATED = "created"
@@ -74,7 +74,7 @@ class EventWriter(Protocol):
     async def patch(self, kind: Kind[T], key: Key, body: JSON) -> T: ...
 
 
-class Recorder:
+class EventRecorder:
     """Notes events at once, writes them in `run`. Not thread-safe."""
 
     def __init__(
@@ -84,26 +84,26 @@ class Recorder:
         instance: str,
         clock: Clock,
         *,
-        scheme: Scheme = CORE,
-        capacity: int = CAPACITY,
+        scheme: Scheme = CORE_SCHEME,
+        capacity: int = QUEUE_CAPACITY,
         delay: timedelta = timedelta(),
         busy: Callable[[], bool] = lambda: False,
-        count: Callable[[Outcome], object] = lambda outcome: None,
+        count: Callable[[RecordResult], object] = lambda outcome: None,
     ) -> None:
         """`controller` is a qualified name such as `gangline.dev/operator`; `instance` is this process.
 
         With a `delay` events are written that much later, so that they do not compete with the work they tell of; and
         while `busy`, all but warnings wait a little longer.
         """
-        self.dropped = 0
-        self._writer, self._clock, self._scheme, self._count = writer, clock, scheme, count
+        self.dropped_count = 0
+        self._writer, self._clock, self._scheme, self._count_result = writer, clock, scheme, count
         self._controller, self._instance = controller, instance[:128]
-        self._capacity, self._delay, self._busy = capacity, delay, busy
-        self._noted: deque[Noted] = deque()
+        self._capacity, self._delay, self._is_busy = capacity, delay, busy
+        self._pending: deque[PendingEvent] = deque()
         self._wake = asyncio.Event()
-        self._correlator = Correlator(clock)
+        self._correlator = EventCorrelator(clock)
         # Series with something to write, oldest first. A series is in it at most once.
-        self._unwritten: OrderedDict[Key, Series] = OrderedDict()
+        self._unwritten: OrderedDict[Key, TrackedSeries] = OrderedDict()
 
     def record(
         self,
@@ -114,21 +114,21 @@ class Recorder:
         action: str = "",
     ) -> None:
         """Note an event. Never waits, never raises: with a full queue, or of an unknown kind, it is dropped."""
-        reference = self._reference(regarding)
-        if reference is None or len(self._noted) >= self._capacity:
-            self._drop(Outcome.OVERFLOW if reference else Outcome.REFUSED, reason)
+        reference = self._object_reference(regarding)
+        if reference is None or len(self._pending) >= self._capacity:
+            self._drop(RecordResult.OVERFLOW if reference else RecordResult.REFUSED, reason)
             return
-        noted = Noted(
+        noted = PendingEvent(
             reference,
             type,
-            truncated(reason)[:128],
-            truncated(note),
+            truncated_note(reason)[:128],
+            truncated_note(note),
             # The server wants one; what was done is the best guess when nobody said what was tried.
-            truncated(action or reason)[:128],
+            truncated_note(action or reason)[:128],
             self._clock.now(),
             self._clock.monotonic(),
         )
-        self._noted.append(noted)
+        self._pending.append(noted)
         self._wake.set()
 
     async def run(self) -> Never:
@@ -138,90 +138,90 @@ class Recorder:
                 await self._wake.wait()
                 if self._delay:
                     await self._clock.sleep(self._delay)
-                await self._write_all(TRIES, patient=True)
+                await self._write_all(MAX_ATTEMPTS, patient=True)
         finally:
             with suppress(TimeoutError):
-                async with time_limit(FLUSH, self._clock):
+                async with time_limit(FLUSH_TIMEOUT, self._clock):
                     await self._write_all(1)
-            for _ in (*self._noted, *self._unwritten):
-                self._drop(Outcome.FAILED, "shutdown")
+            for _ in (*self._pending, *self._unwritten):
+                self._drop(RecordResult.FAILED, "shutdown")
 
     async def _write_all(self, tries: int, *, patient: bool = False) -> None:
-        while self._noted or self._unwritten:
+        while self._pending or self._unwritten:
             self._wake.clear()
             self._correlate()
-            waits = patient and self._busy()
+            waits = patient and self._is_busy()
             due = next((each for each in self._unwritten.values() if not waits or self._is_due(each)), None)
             if due is not None:
-                await self._write_one(due, tries)
+                await self._write_with_retries(due, tries)
             elif self._unwritten:
-                await self._clock.sleep(LOOK)
+                await self._clock.sleep(BUSY_POLL_INTERVAL)
 
-    def _is_due(self, series: Series) -> bool:
+    def _is_due(self, series: TrackedSeries) -> bool:
         """Whether it must not wait for other work."""
         first = series.first
-        waited = self._clock.monotonic() - first.since
-        return first.type == EventType.WARNING or waited >= LATEST.total_seconds()
+        waited = self._clock.monotonic() - first.monotonic_at
+        return first.type == EventType.WARNING or waited >= MAX_BUSY_WAIT.total_seconds()
 
     def _correlate(self) -> None:
-        while self._noted:
-            noted = self._noted.popleft()
-            series = self._correlator.take(noted)
+        while self._pending:
+            noted = self._pending.popleft()
+            series = self._correlator.correlate(noted)
             if series is None:
-                self._drop(Outcome.SPAM, noted.reason)
+                self._drop(RecordResult.SPAM, noted.reason)
             else:
                 self._unwritten[series.key] = series
 
-    async def _write_one(self, series: Series, tries: int) -> None:
-        delay = FIRST_DELAY
+    async def _write_with_retries(self, series: TrackedSeries, tries: int) -> None:
+        delay = FIRST_RETRY_DELAY
         for left in reversed(range(tries)):
             try:
                 await self._write(series)
             except (Unreachable, ConfigError, ServerError, TooManyRequests) as error:
                 if not left:
-                    self._give_up(series, Outcome.FAILED, error)
+                    self._abandon(series, RecordResult.FAILED, error)
                     return
                 await self._clock.sleep(delay)
                 delay *= 2
             except (KubeError, InputError) as error:
-                self._give_up(series, Outcome.REFUSED, error)
+                self._abandon(series, RecordResult.REFUSED, error)
                 self._correlator.forget(series)
                 return
             else:
                 break
-        if series.written == series.count:
+        if series.written_count == series.count:
             del self._unwritten[series.key]
 
-    async def _write(self, series: Series) -> None:
-        if series.written:
+    async def _write(self, series: TrackedSeries) -> None:
+        if series.written_count:
             await self._patch(series)
         else:
             await self._create(series)
 
-    async def _create(self, series: Series) -> None:
+    async def _create(self, series: TrackedSeries) -> None:
         # The name is random: if it is taken, an earlier attempt of ours got through and its answer did not.
         with suppress(AlreadyExists):
-            await self._writer.create(Event, self._body(series), namespace=series.key.namespace)
-        series.written = 1
-        self._count(Outcome.CREATED)
+            await self._writer.create(Event, self._event_body(series), namespace=series.key.namespace)
+        series.written_count = 1
+        self._count_result(RecordResult.CREATED)
 
-    async def _patch(self, series: Series) -> None:
+    async def _patch(self, series: TrackedSeries) -> None:
         count = series.count
         seen = to_json(EventSeries(count=count, last_observed_time=series.last.at))
         try:
             await self._writer.patch(Event, series.key, {"series": seen})
         except NotFound:
             # Expired, or deleted by hand: begin anew.
-            await self._restart(series)
+            await self._start_new_series(series)
             return
-        series.written = count
-        self._count(Outcome.PATCHED)
+        series.written_count = count
+        self._count_result(RecordResult.PATCHED)
 
-    async def _restart(self, series: Series) -> None:
-        series.first, series.count, series.written = series.last, 1, 0
+    async def _start_new_series(self, series: TrackedSeries) -> None:
+        series.first, series.count, series.written_count = series.last, 1, 0
         await self._create(series)
 
-    def _body(self, series: Series) -> JSON:
+    def _event_body(self, series: TrackedSeries) -> JSON:
         first = series.first
         event = Event(
             metadata=ObjectMeta(name=series.key.name, namespace=series.key.namespace),
@@ -236,7 +236,7 @@ class Recorder:
         )
         return to_json(event)
 
-    def _reference(self, regarding: ObjectReference | Object) -> ObjectReference | None:
+    def _object_reference(self, regarding: ObjectReference | Object) -> ObjectReference | None:
         if isinstance(regarding, ObjectReference):
             return regarding
         metadata = regarding.metadata
@@ -257,13 +257,13 @@ class Recorder:
             resource_version=metadata.resource_version,
         )
 
-    def _give_up(self, series: Series, outcome: Outcome, error: KubeError | InputError) -> None:
+    def _abandon(self, series: TrackedSeries, outcome: RecordResult, error: KubeError | InputError) -> None:
         del self._unwritten[series.key]
         self._drop(outcome, series.first.reason, error)
 
-    def _drop(self, outcome: Outcome, reason: str, error: KubeError | InputError | None = None) -> None:
-        self.dropped += 1
-        self._count(outcome)
+    def _drop(self, outcome: RecordResult, reason: str, error: KubeError | InputError | None = None) -> None:
+        self.dropped_count += 1
+        self._count_result(outcome)
         # A namespace that is going away, or a role without events: not worth a line each.
         expected = error is None or isinstance(error, (Forbidden, NotFound))
         fields = {"outcome": outcome.value, "reason": reason, "error": str(error or "")}

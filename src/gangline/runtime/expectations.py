@@ -38,7 +38,7 @@ class Expectations:
         self._clock = clock
         self._ttl = ttl.total_seconds()
         # Owner -> child -> monotonic time at which we stop waiting for it. No owner has an empty entry.
-        self._owed: dict[Hashable, dict[_Child, float]] = {}
+        self._pending: dict[Hashable, dict[_Child, float]] = {}
 
     def expect_created(self, key: Hashable, names: Iterable[Hashable]) -> None:
         """We are about to create these children. Expecting again starts their time anew."""
@@ -50,46 +50,46 @@ class Expectations:
 
     def observe_created(self, key: Hashable, name: Hashable) -> None:
         """The cache has this child, or its creation failed. Idempotent; unknown ones are ignored."""
-        self._met(key, (_Verb.CREATE, name))
+        self._observe(key, (_Verb.CREATE, name))
 
     def observe_deleted(self, key: Hashable, uid: Hashable) -> None:
         """The cache no longer has this child, or its deletion failed. Idempotent; unknown ones are ignored."""
-        self._met(key, (_Verb.DELETE, uid))
+        self._observe(key, (_Verb.DELETE, uid))
 
-    def unseen(self, key: Hashable) -> tuple[frozenset[Hashable], frozenset[Hashable]]:
+    def pending(self, key: Hashable) -> tuple[frozenset[Hashable], frozenset[Hashable]]:
         """What the cache still owes: names of children made, uids of children ended."""
         now = self._clock.monotonic()
-        owed = [child for child, until in self._owed.get(key, {}).items() if until > now]
+        owed = [child for child, until in self._pending.get(key, {}).items() if until > now]
         made = frozenset(child for verb, child in owed if verb is _Verb.CREATE)
         return made, frozenset(child for verb, child in owed if verb is _Verb.DELETE)
 
-    def satisfied(self, key: Hashable) -> bool:
+    def is_satisfied(self, key: Hashable) -> bool:
         """Whether the cache shows all we did, as far as we still wait for it. True for an unknown owner."""
         return self.expires_in(key) <= timedelta()
 
     def expires_in(self, key: Hashable) -> timedelta:
         """How long until `satisfied` at the latest: when to look again if no event comes. Zero if satisfied."""
         now = self._clock.monotonic()
-        owed = {child: until for child, until in self._owed.get(key, {}).items() if until > now}
+        owed = {child: until for child, until in self._pending.get(key, {}).items() if until > now}
         if not owed:
             self.forget(key)
             return timedelta()
-        self._owed[key] = owed
+        self._pending[key] = owed
         # At least the finest a timedelta tells: unmet is never zero.
         return max(timedelta(seconds=max(owed.values()) - now), timedelta.resolution)
 
     def forget(self, key: Hashable) -> None:
         """The owner is gone. Idempotent."""
-        self._owed.pop(key, None)
+        self._pending.pop(key, None)
 
     def _expect(self, key: Hashable, verb: _Verb, children: Iterable[Hashable]) -> None:
         until = self._clock.monotonic() + self._ttl
         owed = {(verb, child): until for child in children}
         if owed:
-            self._owed.setdefault(key, {}).update(owed)
+            self._pending.setdefault(key, {}).update(owed)
 
-    def _met(self, key: Hashable, child: _Child) -> None:
-        owed = self._owed.get(key)
+    def _observe(self, key: Hashable, child: _Child) -> None:
+        owed = self._pending.get(key)
         if owed is not None:
             owed.pop(child, None)
             if not owed:

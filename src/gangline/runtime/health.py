@@ -13,17 +13,17 @@ from aiohttp import web
 
 from gangline.base.errors import InputError
 
-Check = Callable[[], str]
+HealthCheck = Callable[[], str]
 """Says what is wrong, in a few words; an empty text is good news. Asked at every probe: must be quick."""
 
 
-class Rendered(Protocol):
+class MetricsRenderer(Protocol):
     """What `/metrics` shows: `Metrics` fits."""
 
     def render(self, accept: str = ...) -> tuple[bytes, str]: ...
 
 
-class Address(NamedTuple):
+class BindAddress(NamedTuple):
     """Where to listen. No host: on every interface. Port 0: any free one."""
 
     host: str | None
@@ -46,7 +46,7 @@ class Address(NamedTuple):
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
-class Health:
+class HealthServer:
     """The HTTP side of a manager. An async context manager: listens inside the block.
 
     Addresses are written as on the command line of kubeflow's v1 operator, the defaults are its defaults. With the
@@ -56,74 +56,80 @@ class Health:
     def __init__(
         self,
         *,
-        metrics: Rendered | None = None,
+        metrics: MetricsRenderer | None = None,
         metrics_address: str = ":8080",
         probe_address: str = ":8081",
     ) -> None:
         self._metrics = metrics
-        self._wanted = {
-            "metrics-bind-address": Address.parse(metrics_address, "--metrics-bind-address"),
-            "health-probe-bind-address": Address.parse(probe_address, "--health-probe-bind-address"),
+        self._bind_addresses = {
+            "metrics-bind-address": BindAddress.parse(metrics_address, "--metrics-bind-address"),
+            "health-probe-bind-address": BindAddress.parse(probe_address, "--health-probe-bind-address"),
         }
-        self._ready: dict[str, Check] = {}
-        self._live: dict[str, Check] = {"ping": lambda: ""}
-        self._open = AsyncExitStack()
-        self.addresses: Mapping[str, Address] = {}
+        self._readiness_checks: dict[str, HealthCheck] = {}
+        self._liveness_checks: dict[str, HealthCheck] = {"ping": lambda: ""}
+        self._running_servers = AsyncExitStack()
+        self.addresses: Mapping[str, BindAddress] = {}
 
-    def add_ready(self, name: str, check: Check) -> None:
+    def add_readyz_check(self, name: str, check: HealthCheck) -> None:
         """Not ready while this check finds something wrong."""
-        self._ready[name] = check
+        self._readiness_checks[name] = check
 
-    def add_live(self, name: str, check: Check) -> None:
+    def add_livez_check(self, name: str, check: HealthCheck) -> None:
         """Not alive, and restarted by the kubelet, while this check finds something wrong."""
-        self._live[name] = check
+        self._liveness_checks[name] = check
 
     async def __aenter__(self) -> Self:
         """Listen. Raises `InputError` when an address cannot be used."""
         async with AsyncExitStack() as opening:
             self.addresses = await self._listen(opening)
-            self._open = opening.pop_all()
+            self._running_servers = opening.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._open.aclose()
+        await self._running_servers.aclose()
 
-    async def _listen(self, opening: AsyncExitStack) -> Mapping[str, Address]:
-        routes = {"metrics-bind-address": self._metrics_routes(), "health-probe-bind-address": self._probes()}
-        wanted = {flag: address for flag, address in self._wanted.items() if address is not None}
+    async def _listen(self, opening: AsyncExitStack) -> Mapping[str, BindAddress]:
+        routes = {
+            "metrics-bind-address": self._metrics_routes(),
+            "health-probe-bind-address": self._probe_routes(),
+        }
+        wanted = {flag: address for flag, address in self._bind_addresses.items() if address is not None}
         # Port 0 twice is two ports: only a port one can name is shared.
         if len(set(wanted.values())) < len(wanted) and all(address.port for address in wanted.values()):
             flag, other = wanted
-            shared = await _serve(wanted[flag], [*routes[flag], *routes[other]], flag, opening)
+            shared = await _start_server(wanted[flag], [*routes[flag], *routes[other]], flag, opening)
             return {flag: shared, other: shared}
-        return {flag: await _serve(address, routes[flag], flag, opening) for flag, address in wanted.items()}
+        return {
+            flag: await _start_server(address, routes[flag], flag, opening)
+            for flag, address in wanted.items()
+        }
 
     def _metrics_routes(self) -> list[web.RouteDef]:
-        return [web.get("/metrics", self._show_metrics)]
+        return [web.get("/metrics", self._serve_metrics)]
 
-    def _probes(self) -> list[web.RouteDef]:
+    def _probe_routes(self) -> list[web.RouteDef]:
         return [
-            web.get("/healthz", self._show_live),
-            web.get("/livez", self._show_live),
-            web.get("/readyz", self._show_ready),
+            web.get("/healthz", self._serve_livez),
+            web.get("/livez", self._serve_livez),
+            web.get("/readyz", self._serve_readyz),
         ]
 
-    async def _show_metrics(self, request: web.Request) -> web.Response:
+    async def _serve_metrics(self, request: web.Request) -> web.Response:
         if self._metrics is None:
             raise web.HTTPNotFound
         body, content_type = self._metrics.render(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 
-    async def _show_live(self, request: web.Request) -> web.Response:
-        return _verdict(request, self._live)
+    async def _serve_livez(self, request: web.Request) -> web.Response:
+        return _check_response(request, self._liveness_checks)
 
-    async def _show_ready(self, request: web.Request) -> web.Response:
-        return _verdict(request, {**self._live, **self._ready})
+    async def _serve_readyz(self, request: web.Request) -> web.Response:
+        return _check_response(request, {**self._liveness_checks, **self._readiness_checks})
 
 
-def _verdict(request: web.Request, checks: Mapping[str, Check]) -> web.Response:
+def _check_response(request: web.Request, checks: Mapping[str, HealthCheck]) -> web.Response:
     what = request.path.strip("/")
     excluded = set(request.query.getall("exclude", []))
     problems = {name: check() for name, check in checks.items() if name not in excluded}
@@ -135,7 +141,9 @@ def _verdict(request: web.Request, checks: Mapping[str, Check]) -> web.Response:
     return web.Response(text="\n".join(lines) + "\n", status=200 if healthy else 503)
 
 
-async def _serve(address: Address, routes: list[web.RouteDef], flag: str, opening: AsyncExitStack) -> Address:
+async def _start_server(
+    address: BindAddress, routes: list[web.RouteDef], flag: str, opening: AsyncExitStack
+) -> BindAddress:
     app = web.Application()
     app.add_routes(routes)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -146,4 +154,4 @@ async def _serve(address: Address, routes: list[web.RouteDef], flag: str, openin
     except OSError as error:
         said = (error.strerror or str(error)).rpartition(": ")[2]
         raise InputError(f"cannot listen on {address}: {said}; choose another with --{flag}") from error
-    return Address(address.host, runner.addresses[0][1])
+    return BindAddress(address.host, runner.addresses[0][1])

@@ -11,17 +11,17 @@ import msgspec
 
 T = TypeVar("T")
 
-MOST, MOST_WHOLE = 65_536, 4_096
+MAX_PARTS, MAX_SPECS = 65_536, 4_096
 """Parts remembered, and specs. When there are more, remembering starts anew: sharing is a saving, not a promise."""
 
-METADATA = ("namespace", "owner_references", "finalizers")
-WORDS = ("phase", "type", "status", "reason", "name")
+SHARED_METADATA_FIELDS = ("namespace", "owner_references", "finalizers")
+INTERNED_STATUS_FIELDS = ("phase", "type", "status", "reason", "name")
 """Fields of a status, and of what is listed in it, whose values are few."""
 
-_set = msgspec.structs.force_setattr
+_set_field = msgspec.structs.force_setattr
 
 
-class Sharing:
+class ObjectInterner:
     """A `trim` for structs: gives the object it gets, its parts replaced by equal ones seen before.
 
     Give each informer one of its own. The object must be fresh from the decoder: it is changed in place, to an
@@ -32,7 +32,7 @@ class Sharing:
         # By their encoding, because lists and dictionaries have no hash.
         self._parts: dict[bytes, Any] = {}
         # Specs that are equal altogether, as those of a gang's pods: one look instead of one for each field.
-        self._whole: dict[tuple[type, bytes], msgspec.Struct] = {}
+        self._specs: dict[tuple[type, bytes], msgspec.Struct] = {}
         self._words: dict[str, str] = {}
         self._encode = msgspec.msgpack.Encoder().encode
 
@@ -41,60 +41,60 @@ class Sharing:
             for name in found.__struct_fields__:
                 part = getattr(found, name)
                 if isinstance(part, msgspec.Struct):
-                    shared = self._visit(name, part)
+                    shared = self._interned_field(name, part)
                     if shared is not part:
-                        _set(found, name, shared)
+                        _set_field(found, name, shared)
                 elif name in ("kind", "api_version"):
-                    _set(found, name, self._word(part))
+                    _set_field(found, name, self._interned_word(part))
         return found
 
-    def _visit(self, name: str, part: msgspec.Struct) -> msgspec.Struct:
+    def _interned_field(self, name: str, part: msgspec.Struct) -> msgspec.Struct:
         match name:
             case "metadata":
-                self._share(part, METADATA)
+                self._intern_fields(part, SHARED_METADATA_FIELDS)
                 labels = getattr(part, "labels", None)
                 if labels:
-                    word = self._word
-                    _set(part, "labels", {word(key): word(value) for key, value in labels.items()})
+                    word = self._interned_word
+                    _set_field(part, "labels", {word(key): word(value) for key, value in labels.items()})
             case "status":
-                self._words_of(part)
+                self._intern_status_words(part)
                 for field in part.__struct_fields__:
                     listed = getattr(part, field)
                     if type(listed) is tuple:
                         for element in listed:
-                            self._words_of(element)
+                            self._intern_status_words(element)
             case _:
-                return self._shared(part)
+                return self._interned_spec(part)
         return part
 
-    def _shared(self, part: msgspec.Struct) -> msgspec.Struct:
+    def _interned_spec(self, part: msgspec.Struct) -> msgspec.Struct:
         key = type(part), self._encode(part)
-        known = self._whole.get(key)
+        known = self._specs.get(key)
         if known is None:
-            if len(self._whole) >= MOST_WHOLE:
-                self._whole.clear()
-            self._share(part, part.__struct_fields__)
-            known = self._whole[key] = part
+            if len(self._specs) >= MAX_SPECS:
+                self._specs.clear()
+            self._intern_fields(part, part.__struct_fields__)
+            known = self._specs[key] = part
         return known
 
-    def _share(self, part: msgspec.Struct, fields: tuple[str, ...]) -> None:
-        if len(self._parts) > MOST:
+    def _intern_fields(self, part: msgspec.Struct, fields: tuple[str, ...]) -> None:
+        if len(self._parts) > MAX_PARTS:
             self._parts.clear()
         for field in fields:
             value = getattr(part, field, None)
             if value and type(value) in (str, tuple, dict):
                 known = self._parts.setdefault(self._encode(value), value)
                 if known is not value:
-                    _set(part, field, known)
+                    _set_field(part, field, known)
 
-    def _words_of(self, part: object) -> None:
+    def _intern_status_words(self, part: object) -> None:
         if isinstance(part, msgspec.Struct):
-            for field in WORDS:
+            for field in INTERNED_STATUS_FIELDS:
                 value = getattr(part, field, None)
                 if type(value) is str and value:
-                    _set(part, field, self._word(value))
+                    _set_field(part, field, self._interned_word(value))
 
-    def _word(self, value: str) -> str:
-        if len(self._words) > MOST:
+    def _interned_word(self, value: str) -> str:
+        if len(self._words) > MAX_PARTS:
             self._words.clear()
         return self._words.setdefault(value, value)

@@ -33,7 +33,7 @@ from gangline.api.core import Lease, LeaseSpec
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
-from gangline.base.tasks import time_limit, unwrapped
+from gangline.base.tasks import time_limit, unwrap_exception_group
 from gangline.kube.client import Kind
 from gangline.kube.errors import ConfigError, Conflict, KubeError, NotFound
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-JITTER = 1.2
+JITTER_FACTOR = 1.2
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -70,14 +70,14 @@ class LeaseSettings(msgspec.Struct, frozen=True):
     retry: timedelta = timedelta(seconds=2)
 
     def __post_init__(self) -> None:
-        ordered = timedelta() < self.retry * JITTER < self.renew_deadline < self.lease
+        ordered = timedelta() < self.retry * JITTER_FACTOR < self.renew_deadline < self.lease
         if not ordered or self.lease < timedelta(seconds=1):
             raise ValueError(
-                f"want 1 s <= lease and 0 < retry * {JITTER} < renew_deadline < lease, got {self}"
+                f"want 1 s <= lease and 0 < retry * {JITTER_FACTOR} < renew_deadline < lease, got {self}"
             )
 
 
-DEFAULT_SETTINGS = LeaseSettings()
+DEFAULT_LEASE_SETTINGS = LeaseSettings()
 
 
 def unique_identity() -> str:
@@ -85,7 +85,7 @@ def unique_identity() -> str:
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
-class Leader:
+class LeaderElector:
     """Runs work while it holds a Lease. Inert until `while_leading`; one call at a time, repeatable."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Leader:
         key: Key,
         identity: str,
         clock: Clock,
-        settings: LeaseSettings = DEFAULT_SETTINGS,
+        settings: LeaseSettings = DEFAULT_LEASE_SETTINGS,
         *,
         report: Callable[[bool], object] = lambda leading: None,
     ) -> None:
@@ -102,22 +102,22 @@ class Leader:
         self.key, self.identity = key, identity
         self._client, self._clock, self._settings, self._report = client, clock, settings, report
         # The record as last seen, and since when (steady time) it has looked like that. None: there is no Lease.
-        self._lease: Lease | None = None
-        self._since = -math.inf
+        self._observed_lease: Lease | None = None
+        self._observed_at = -math.inf
         # Whether `_lease` is what the server has, as far as we know: only then a write may go without a read.
-        self._fresh = False
+        self._is_current = False
         # A write in our name was sent since the last release. Its answer may be lost, so the lease may be ours.
         self._claimed = False
-        self._leading = False
+        self._is_leading = False
         # When the last successful claim was sent. All promises count from here.
-        self._renewed = -math.inf
+        self._renewed_at = -math.inf
 
     @property
     def is_leader(self) -> bool:
         """Whether the lease is held and fresh enough to act on, by the clock, at this moment."""
-        return self._leading and self._left() > timedelta()
+        return self._is_leading and self._time_left() > timedelta()
 
-    async def while_leading(self, run: Callable[[], Awaitable[None]]) -> None:
+    async def run_while_leading(self, run: Callable[[], Awaitable[None]]) -> None:
         """Acquire the lease, then run the work for as long as it is held. Returns when the work returns.
 
         Raises `LostLeadership` when the lease is lost: the work is then cancelled *and awaited* first. Cancelling
@@ -127,7 +127,7 @@ class Leader:
         """
         try:
             await self._acquire()
-            with unwrapped():
+            with unwrap_exception_group():
                 await self._lead(run)
         finally:
             await self._release()
@@ -136,14 +136,14 @@ class Leader:
 
     async def _acquire(self) -> None:
         log.info("waiting for the lease", extra={"lease": self.key, "identity": self.identity})
-        while not await self._attempt():
-            await self._clock.sleep(self._settings.retry * random.uniform(1.0, 1.0 + JITTER))  # noqa: S311
+        while not await self._try_acquire_or_renew():
+            await self._clock.sleep(self._settings.retry * random.uniform(1.0, 1.0 + JITTER_FACTOR))  # noqa: S311
 
     async def _lead(self, run: Callable[[], Awaitable[None]]) -> None:
         self._set_leading(leading=True)
         try:
             async with asyncio.TaskGroup() as term:
-                keeper = term.create_task(self._keep())
+                keeper = term.create_task(self._renew_until_lost())
                 try:
                     # Not a task of its own: when we are cancelled, only the work is, and the keeper stays until
                     # it has ended. When the keeper fails, the group cancels us here.
@@ -155,18 +155,18 @@ class Leader:
             if self._since_renewal() > self._settings.lease:
                 log.error("work outlived the lease", extra={"lease": self.key, "identity": self.identity})
 
-    async def _keep(self) -> Never:
+    async def _renew_until_lost(self) -> Never:
         while True:
             try:
-                async with time_limit(self._left(), self._clock):
+                async with time_limit(self._time_left(), self._clock):
                     await self._renew()
             except TimeoutError as error:
                 limit = self._settings.renew_deadline.total_seconds()
-                raise self._lost(f"not renewed for {limit:g} s") from error
+                raise self._lost_leadership(f"not renewed for {limit:g} s") from error
 
     async def _renew(self) -> None:
         await self._clock.sleep(self._settings.retry)
-        while not await self._attempt():
+        while not await self._try_acquire_or_renew():
             await self._clock.sleep(self._settings.retry)
 
     async def _release(self) -> None:
@@ -176,11 +176,13 @@ class Leader:
         self._claimed = False
         try:
             async with time_limit(self._settings.renew_deadline / 2, self._clock):
-                await self._read()
+                await self._read_lease()
                 if self._holder() == self.identity:
                     # One second: also a candidate that looks at the time alone need not wait.
-                    await self._write(
-                        msgspec.structs.replace(self._spec(), holder_identity="", lease_duration_seconds=1)
+                    await self._write_lease(
+                        msgspec.structs.replace(
+                            self._claimed_spec(), holder_identity="", lease_duration_seconds=1
+                        )
                     )
                     log.info("lease released", extra={"lease": self.key, "identity": self.identity})
         except (KubeError, ConfigError, TimeoutError) as error:
@@ -188,107 +190,107 @@ class Leader:
 
     # One attempt
 
-    async def _attempt(self) -> bool:
+    async def _try_acquire_or_renew(self) -> bool:
         """Whether the lease is ours now. Failures are logged, not raised: the next attempt may do better."""
         try:
             # Half of the deadline: a connection that died silently must leave time for another one.
             async with time_limit(self._settings.renew_deadline / 2, self._clock):
-                return await self._claim() or (self._leading and await self._claim())
+                return await self._claim() or (self._is_leading and await self._claim())
         except (KubeError, ConfigError, TimeoutError) as error:
-            self._fresh = False
+            self._is_current = False
             log.warning("lease attempt failed", extra={"lease": self.key, "error": str(error) or "timed out"})
             return False
 
     async def _claim(self) -> bool:
         """Take or renew the lease unless another holds it. Raises `LostLeadership` if that ends our term."""
-        if not self._fresh:
-            await self._read()
-        if self._leading and self._holder() not in ("", self.identity):
-            raise self._lost(f"{self._holder()} holds it now")
-        if not self._free():
-            self._fresh = False
+        if not self._is_current:
+            await self._read_lease()
+        if self._is_leading and self._holder() not in ("", self.identity):
+            raise self._lost_leadership(f"{self._holder()} holds it now")
+        if not self._is_available():
+            self._is_current = False
             return False
         sent = self._clock.monotonic()
         self._claimed = True
         try:
-            await self._write(self._spec())
+            await self._write_lease(self._claimed_spec())
         except (Conflict, NotFound):
             # Somebody was faster; look again before the next write.
             return False
-        self._renewed = sent
+        self._renewed_at = sent
         return True
 
-    def _free(self) -> bool:
+    def _is_available(self) -> bool:
         if self._holder() in ("", self.identity):
             return True
-        assert self._lease is not None
+        assert self._observed_lease is not None
         # The holder's own promise counts; without one, ours.
-        seconds = self._lease.spec.lease_duration_seconds or self._settings.lease.total_seconds()
-        return self._clock.monotonic() >= self._since + seconds
+        seconds = self._observed_lease.spec.lease_duration_seconds or self._settings.lease.total_seconds()
+        return self._clock.monotonic() >= self._observed_at + seconds
 
     def _holder(self) -> str:
-        return self._lease.spec.holder_identity if self._lease is not None else ""
+        return self._observed_lease.spec.holder_identity if self._observed_lease is not None else ""
 
-    def _left(self) -> timedelta:
+    def _time_left(self) -> timedelta:
         """How much longer the last renewal lets us lead."""
         return self._settings.renew_deadline - self._since_renewal()
 
     def _since_renewal(self) -> timedelta:
-        return timedelta(seconds=self._clock.monotonic() - self._renewed)
+        return timedelta(seconds=self._clock.monotonic() - self._renewed_at)
 
     # The record
 
-    async def _read(self) -> None:
+    async def _read_lease(self) -> None:
         try:
-            self._see(await self._client.get(Lease, self.key))
+            self._observe(await self._client.get(Lease, self.key))
         except NotFound:
-            self._see(None)
+            self._observe(None)
 
-    async def _write(self, spec: LeaseSpec) -> None:
+    async def _write_lease(self, spec: LeaseSpec) -> None:
         """Create or patch the record, only if it still is what we saw. Raises `Conflict`, `NotFound`."""
-        self._fresh = False
+        self._is_current = False
         # An empty holder is left out as a default, and must be said.
         content: JSON = {"holderIdentity": "", **to_json(spec)}
-        if self._lease is None:
+        if self._observed_lease is None:
             body = {"metadata": {"name": self.key.name, "namespace": self.key.namespace}, "spec": content}
             written = await self._client.create(Lease, body)
         else:
-            version = self._lease.metadata.resource_version
+            version = self._observed_lease.metadata.resource_version
             written = await self._client.patch(Lease, self.key, {"spec": content}, resource_version=version)
-        self._see(written)
+        self._observe(written)
 
-    def _see(self, lease: Lease | None) -> None:
-        if lease is None or self._lease is None or lease.spec != self._lease.spec:
-            self._since = self._clock.monotonic()
-        self._lease = lease
-        self._fresh = True
+    def _observe(self, lease: Lease | None) -> None:
+        if lease is None or self._observed_lease is None or lease.spec != self._observed_lease.spec:
+            self._observed_at = self._clock.monotonic()
+        self._observed_lease = lease
+        self._is_current = True
 
-    def _spec(self) -> LeaseSpec:
+    def _claimed_spec(self) -> LeaseSpec:
         """The record that says we hold the lease from now on."""
-        old = self._lease.spec if self._lease is not None else LeaseSpec()
+        old = self._observed_lease.spec if self._observed_lease is not None else LeaseSpec()
         ours = old.holder_identity == self.identity
-        now = self._next_moment(old.renew_time)
+        now = self._next_renew_time(old.renew_time)
         return LeaseSpec(
             holder_identity=self.identity,
             lease_duration_seconds=math.ceil(self._settings.lease.total_seconds()),
             acquire_time=old.acquire_time if ours else now,
             renew_time=now,
-            lease_transitions=old.lease_transitions + (self._lease is not None and not ours),
+            lease_transitions=old.lease_transitions + (self._observed_lease is not None and not ours),
         )
 
-    def _next_moment(self, last: datetime | None) -> datetime:
+    def _next_renew_time(self, last: datetime | None) -> datetime:
         """Now, but later than the last time: others see that we live only by a record that changes."""
         now = self._clock.now()
         return now if last is None or now > last else last + _MICROSECOND
 
-    def _lost(self, why: str) -> LostLeadership:
+    def _lost_leadership(self, why: str) -> LostLeadership:
         # At once, not when the work has ended: the work itself may ask.
         self._set_leading(leading=False)
         return LostLeadership(f"lease {self.key}: {why}")
 
     def _set_leading(self, *, leading: bool) -> None:
-        if leading != self._leading:
-            self._leading = leading
+        if leading != self._is_leading:
+            self._is_leading = leading
             self._report(leading)
             event = "leading" if leading else "no longer leading"
             log.info(event, extra={"lease": self.key, "identity": self.identity})

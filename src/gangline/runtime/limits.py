@@ -1,6 +1,6 @@
 """How long to wait before trying again: per key, overall, and the longest of several.
 
-The numbers of `default_limiter` are those of client-go's default controller limiter, so operators moved here
+The numbers of `default_retry_limiter` are those of client-go's default controller limiter, so operators moved here
 back off as they did before. Nothing here starts a task or a timer; a limiter only answers questions.
 """
 
@@ -14,11 +14,11 @@ from gangline.base.clock import Clock
 
 _MICROSECOND = timedelta(microseconds=1)
 
-CEILING = timedelta(seconds=1000)
+MAX_RETRY_DELAY = timedelta(seconds=1000)
 """The longest pause between two tries, as client-go has it."""
 
 
-class Limiter(Protocol):
+class RetryLimiter(Protocol):
     """Tells how long a key must wait before its next attempt. Not thread-safe."""
 
     def delay(self, key: Hashable) -> timedelta:
@@ -34,25 +34,27 @@ class Limiter(Protocol):
         ...
 
 
-class Exponential:
+class ExponentialBackoff:
     """Per key: `base`, then twice as long each time, never more than `ceiling`.
 
     Memory: one number per key that has failed and was not forgotten.
     """
 
-    def __init__(self, base: timedelta = timedelta(milliseconds=5), ceiling: timedelta = CEILING) -> None:
+    def __init__(
+        self, base: timedelta = timedelta(milliseconds=5), ceiling: timedelta = MAX_RETRY_DELAY
+    ) -> None:
         if not timedelta() < base <= ceiling:
             raise ValueError(f"want 0 < base <= ceiling, got base={base}, ceiling={ceiling}")
         self._base = base // _MICROSECOND
         self._ceiling = ceiling // _MICROSECOND
         # base * 2**enough exceeds the ceiling: no larger power is ever computed, whatever the count.
-        self._enough = (self._ceiling // self._base).bit_length()
+        self._max_exponent = (self._ceiling // self._base).bit_length()
         self._attempts: dict[Hashable, int] = {}
 
     def delay(self, key: Hashable) -> timedelta:
         before = self._attempts.get(key, 0)
         self._attempts[key] = before + 1
-        return timedelta(microseconds=min(self._base << min(before, self._enough), self._ceiling))
+        return timedelta(microseconds=min(self._base << min(before, self._max_exponent), self._ceiling))
 
     def forget(self, key: Hashable) -> None:
         self._attempts.pop(key, None)
@@ -102,10 +104,10 @@ class TokenBucket:
         return round(self._clock.monotonic() * 1e9)
 
 
-class MaxOf:
+class MaxOfLimiters:
     """The longest delay of all. Every limiter is asked every time, so each one counts every attempt."""
 
-    def __init__(self, *limiters: Limiter) -> None:
+    def __init__(self, *limiters: RetryLimiter) -> None:
         self._limiters = limiters
 
     def delay(self, key: Hashable) -> timedelta:
@@ -119,12 +121,12 @@ class MaxOf:
         return max((limiter.attempts(key) for limiter in self._limiters), default=0)
 
 
-def default_limiter(clock: Clock, ceiling: timedelta = CEILING) -> Limiter:
+def default_retry_limiter(clock: Clock, ceiling: timedelta = MAX_RETRY_DELAY) -> RetryLimiter:
     """For one controller: 5 ms doubling to 1000 s per key, and 10 retries a second (100 at once) overall."""
-    return MaxOf(Exponential(ceiling=ceiling), TokenBucket(clock))
+    return MaxOfLimiters(ExponentialBackoff(ceiling=ceiling), TokenBucket(clock))
 
 
-class RateLimit:
+class RateLimiter:
     """A gate in front of a server: at most `burst` at once and `rate` per second pass, first come first served."""
 
     def __init__(self, clock: Clock, *, rate: float, burst: int) -> None:
@@ -132,11 +134,11 @@ class RateLimit:
         self._bucket = TokenBucket(clock, rate=rate, burst=burst)
         # Only the first in line looks at the bucket. A token is taken when its owner leaves, never in advance:
         # a caller cancelled in line took none, and there is no reservation to undo.
-        self._line = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def wait(self) -> None:
         """Return when the caller may go. Cancel-safe: a cancelled caller uses up nothing."""
-        async with self._line:
+        async with self._lock:
             while (left := self._bucket.ready_in()) > timedelta():
                 await self._clock.sleep(left)
             self._bucket.delay()

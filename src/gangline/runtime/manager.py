@@ -25,18 +25,18 @@ import msgspec
 
 from gangline.api.meta import EVERYTHING, Key, Selector
 from gangline.base.clock import Clock
-from gangline.base.tasks import time_limit, unwrapped
-from gangline.kube.client import Kind, Reader
-from gangline.runtime.cache import Index
+from gangline.base.tasks import time_limit, unwrap_exception_group
+from gangline.kube.client import ApiReader, Kind
+from gangline.runtime.cache import IndexFunc
 from gangline.runtime.controller import Controller, ControllerMetrics, Reconciler
-from gangline.runtime.events import Recorder
-from gangline.runtime.health import Health
+from gangline.runtime.events import EventRecorder
+from gangline.runtime.health import HealthServer
 from gangline.runtime.informer import Informer
-from gangline.runtime.interning import Sharing
-from gangline.runtime.leader import Leader
-from gangline.runtime.limits import CEILING, default_limiter
-from gangline.runtime.queue import Queue, QueueMetrics
-from gangline.runtime.sources import Source
+from gangline.runtime.interning import ObjectInterner
+from gangline.runtime.leader import LeaderElector
+from gangline.runtime.limits import MAX_RETRY_DELAY, default_retry_limiter
+from gangline.runtime.queue import QueueMetrics, WorkQueue
+from gangline.runtime.sources import KeySource
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +44,17 @@ T = TypeVar("T")
 Runnable = Callable[[], Awaitable[object]]
 Task = asyncio.Task[object]
 
-GRACE = timedelta(seconds=10)
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SHUTDOWN_GRACE = timedelta(seconds=10)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Meters(Protocol):
+class ManagerMetrics(Protocol):
     """Gives each part something to report to: `gangline.runtime.metrics.Metrics`."""
 
-    def queue(self, name: str) -> QueueMetrics: ...
-    def follow_queue(self, queue: Queue[Any]) -> None: ...
-    def follow_informer(self, informer: Informer[Any]) -> None: ...
-    def controller(self, name: str, workers: int) -> ControllerMetrics: ...
+    def queue_metrics(self, name: str) -> QueueMetrics: ...
+    def register_queue(self, queue: WorkQueue[Any]) -> None: ...
+    def register_informer(self, informer: Informer[Any]) -> None: ...
+    def controller_metrics(self, name: str, workers: int) -> ControllerMetrics: ...
 
 
 class ControllerOptions(msgspec.Struct, frozen=True):
@@ -62,10 +62,10 @@ class ControllerOptions(msgspec.Struct, frozen=True):
 
     workers: int = 4
     timeout: timedelta | None = None
-    ceiling: timedelta = CEILING
+    ceiling: timedelta = MAX_RETRY_DELAY
 
 
-DEFAULT_OPTIONS = ControllerOptions()
+DEFAULT_CONTROLLER_OPTIONS = ControllerOptions()
 
 
 class Manager:
@@ -73,58 +73,58 @@ class Manager:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: ApiReader,
         clock: Clock,
         *,
-        leader: Leader | None = None,
-        recorder: Recorder | None = None,
-        health: Health | None = None,
-        metrics: Meters | None = None,
-        grace: timedelta = GRACE,
+        leader: LeaderElector | None = None,
+        recorder: EventRecorder | None = None,
+        health: HealthServer | None = None,
+        metrics: ManagerMetrics | None = None,
+        grace: timedelta = SHUTDOWN_GRACE,
     ) -> None:
         self._reader, self._clock, self._grace = reader, clock, grace
         self._leader, self._recorder, self._health, self._metrics = leader, recorder, health, metrics
-        self._shared: dict[tuple[object, Selector], Informer[Any]] = {}
+        self._shared_informers: dict[tuple[object, Selector], Informer[Any]] = {}
         self._informers: list[Informer[Any]] = []
         self._controllers: list[Controller] = []
-        self._background: list[Runnable] = []
-        self._leading: list[Runnable] = []
+        self._background_runnables: list[Runnable] = []
+        self._leader_runnables: list[Runnable] = []
         if health is not None:
-            health.add_ready("caches", self.unsynced)
+            health.add_readyz_check("caches", self.unsynced_caches)
 
     # Parts
 
     def informer(
-        self, kind: Kind[T], where: Selector = EVERYTHING, indexes: Mapping[str, Index[T]] | None = None
+        self, kind: Kind[T], where: Selector = EVERYTHING, indexes: Mapping[str, IndexFunc[T]] | None = None
     ) -> Informer[T]:
         """The one informer of a kind and selection, made when first asked for; indexes add up.
 
         Raises ValueError when an index of that name exists and is another function.
         """
-        informer = self._shared.get((kind, where))
+        informer = self._shared_informers.get((kind, where))
         if informer is None:
             # Shared caches are the big ones: half the memory for a few microseconds per object.
-            informer = Informer(self._reader, kind, where, clock=self._clock, trim=Sharing())
-            self._shared[kind, where] = informer
+            informer = Informer(self._reader, kind, where, clock=self._clock, trim=ObjectInterner())
+            self._shared_informers[kind, where] = informer
             self.add_informer(informer)
         for name, index in (indexes or {}).items():
             informer.cache.add_index(name, index)
         return informer
 
-    def controller(
+    def new_controller(
         self,
         name: str,
         reconciler: Reconciler,
-        sources: Sequence[Source],
-        options: ControllerOptions = DEFAULT_OPTIONS,
+        sources: Sequence[KeySource],
+        options: ControllerOptions = DEFAULT_CONTROLLER_OPTIONS,
     ) -> Controller:
         """Make and add a controller with a queue, limits and metrics of the usual kind."""
         meters = self._metrics
-        queue: Queue[Key] = Queue(
-            default_limiter(self._clock, options.ceiling),
+        queue: WorkQueue[Key] = WorkQueue(
+            default_retry_limiter(self._clock, options.ceiling),
             self._clock,
             name=name,
-            metrics=meters.queue(name) if meters is not None else None,
+            metrics=meters.queue_metrics(name) if meters is not None else None,
         )
         controller = Controller(
             name,
@@ -134,7 +134,7 @@ class Manager:
             workers=options.workers,
             timeout=options.timeout,
             clock=self._clock,
-            metrics=meters.controller(name, options.workers) if meters is not None else None,
+            metrics=meters.controller_metrics(name, options.workers) if meters is not None else None,
         )
         self.add_controller(controller)
         return controller
@@ -143,17 +143,17 @@ class Manager:
         """Run an informer that is not shared; controllers wait for it as for the others."""
         self._informers.append(informer)
         if self._metrics is not None:
-            self._metrics.follow_informer(informer)
+            self._metrics.register_informer(informer)
 
     def add_controller(self, controller: Controller) -> None:
         """Run a controller, while leading if there is an election."""
         self._controllers.append(controller)
         if self._metrics is not None:
-            self._metrics.follow_queue(controller.queue)
+            self._metrics.register_queue(controller.queue)
 
     def add_runnable(self, run: Runnable, *, leading: bool = True) -> None:
         """Run something else: while leading, like a controller, or from start to end. It may return early."""
-        (self._leading if leading else self._background).append(run)
+        (self._leader_runnables if leading else self._background_runnables).append(run)
 
     # Life
 
@@ -166,48 +166,48 @@ class Manager:
         """
         stopping = stop or asyncio.Event()
         async with self._health or nullcontext():
-            with unwrapped(), stopped_by_signals(stopping) if signals else nullcontext():
-                await self._all(stopping)
+            with unwrap_exception_group(), stop_on_signals(stopping) if signals else nullcontext():
+                await self._run_parts(stopping)
 
-    async def _all(self, stop: asyncio.Event) -> None:
+    async def _run_parts(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             # In the order in which they end: events first, while everything they need is still there.
             background = [
-                [_start(group, self._recorder.run)] if self._recorder is not None else [],
-                [_start(group, run) for run in self._background],
-                [_start(group, informer.run) for informer in self._informers],
+                [_start_task(group, self._recorder.run)] if self._recorder is not None else [],
+                [_start_task(group, run) for run in self._background_runnables],
+                [_start_task(group, informer.run) for informer in self._informers],
             ]
-            work = group.create_task(self._elected(stop, background))
+            work = group.create_task(self._run_elected(stop, background))
             watch = group.create_task(_cancel_on(stop, work))
             await asyncio.wait([work])
             watch.cancel()
             for tasks in background:
-                await _end(tasks)
+                await _cancel_and_wait(tasks)
 
-    async def _elected(self, stop: asyncio.Event, background: Sequence[Sequence[Task]]) -> None:
+    async def _run_elected(self, stop: asyncio.Event, background: Sequence[Sequence[Task]]) -> None:
         for informer in self._informers:
-            await informer.synced()
+            await informer.wait_for_sync()
         log.info("caches synced", extra={"informers": len(self._informers)})
-        term = partial(self._term, stop, background)
-        await (self._leader.while_leading(term) if self._leader is not None else term())
+        term = partial(self._run_controllers, stop, background)
+        await (self._leader.run_while_leading(term) if self._leader is not None else term())
 
-    async def _term(self, stop: asyncio.Event, background: Sequence[Sequence[Task]]) -> None:
+    async def _run_controllers(self, stop: asyncio.Event, background: Sequence[Sequence[Task]]) -> None:
         """Run the controllers until cancelled: in order if that is because of `stop`, else at once."""
         async with asyncio.TaskGroup() as group:
-            controllers = [_start(group, controller.run) for controller in self._controllers]
-            others = [_start(group, run) for run in self._leading]
+            controllers = [_start_task(group, controller.run) for controller in self._controllers]
+            others = [_start_task(group, run) for run in self._leader_runnables]
             try:
                 await asyncio.Event().wait()
             finally:
                 gently = stop.is_set() and (self._leader is None or self._leader.is_leader)
                 if gently:
                     await self._drain(controllers)
-                await _end([*controllers, *others])
+                await _cancel_and_wait([*controllers, *others])
                 if gently:
                     for tasks in background:
-                        await _end(tasks)
+                        await _cancel_and_wait(tasks)
 
-    def unsynced(self) -> str:
+    def unsynced_caches(self) -> str:
         """Which caches are not filled yet, in words: a readiness check. Empty when all are."""
         missing = ", ".join(informer.name for informer in self._informers if not informer.is_synced)
         return f"no first list of {missing}" if missing else ""
@@ -225,19 +225,19 @@ class Manager:
 
 
 @contextmanager
-def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
     """Set the event on SIGTERM or SIGINT. The second signal does what it does to any program: it kills."""
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
 
     def first(number: signal.Signals) -> None:
         log.info("signal received, stopping", extra={"signal": number.name})
         stop.set()
-        for each in SIGNALS:
+        for each in STOP_SIGNALS:
             loop.remove_signal_handler(each)
             signal.signal(each, signal.SIG_DFL)
 
-    for number in SIGNALS:
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, first, number)
     try:
         yield
@@ -247,7 +247,7 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _start(group: asyncio.TaskGroup, run: Runnable) -> Task:
+def _start_task(group: asyncio.TaskGroup, run: Runnable) -> Task:
     async def work() -> object:
         return await run()
 
@@ -259,7 +259,7 @@ async def _cancel_on(stop: asyncio.Event, work: asyncio.Task[None]) -> None:
     work.cancel()
 
 
-async def _end(tasks: Iterable[Task]) -> None:
+async def _cancel_and_wait(tasks: Iterable[Task]) -> None:
     """Cancel and await. Errors are the group's to raise."""
     unfinished = [task for task in tasks if not task.done()]
     for task in unfinished:

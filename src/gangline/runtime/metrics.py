@@ -18,13 +18,13 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from gangline.base.clock import Clock, SystemClock
 from gangline.kube.errors import KubeError
-from gangline.kube.transport.api import Frames, Request, Response, Stream, Transport
-from gangline.runtime.controller import Result
-from gangline.runtime.events import Outcome
+from gangline.kube.transport.api import Request, Response, ResponseStream, Transport, WebSocket
+from gangline.runtime.controller import ReconcileResult
+from gangline.runtime.events import RecordResult
 from gangline.runtime.informer import Informer
-from gangline.runtime.queue import Queue
+from gangline.runtime.queue import WorkQueue
 
-Family = GaugeMetricFamily | CounterMetricFamily
+MetricFamily = GaugeMetricFamily | CounterMetricFamily
 
 QUEUE_BUCKETS = tuple(10.0**power for power in range(-8, 4))
 RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
@@ -41,7 +41,7 @@ class _Registry(CollectorRegistry):
             yield metric
 
 
-class Metrics:
+class PrometheusMetrics:
     """Every metric of a manager. Hands each part what it reports to."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._queues = _QueueFamilies(self.registry)
         self._controllers = _ControllerFamilies(self.registry)
-        self._informers = _Informers()
+        self._informers = _InformerCollector()
         self.registry.register(self._informers)
         self._requests = Counter(
             "rest_client_requests_total",
@@ -64,8 +64,8 @@ class Metrics:
             buckets=REQUEST_BUCKETS,
             registry=self.registry,
         )
-        self._asked: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
-        self._leaders = Gauge(
+        self._request_children: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
+        self._leader_status = Gauge(
             "leader_election_master_status",
             "1 on the process that leads, 0 on the others.",
             ("name",),
@@ -77,7 +77,7 @@ class Metrics:
             ("outcome",),
             registry=self.registry,
         )
-        for outcome in Outcome:
+        for outcome in RecordResult:
             self._events.labels(outcome.value)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
@@ -85,41 +85,41 @@ class Metrics:
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
-    def queue(self, name: str) -> "QueueReport":
+    def queue_metrics(self, name: str) -> "PrometheusQueueMetrics":
         """For `Queue(metrics=…)`."""
-        return QueueReport(self._queues, name)
+        return PrometheusQueueMetrics(self._queues, name)
 
-    def follow_queue(self, queue: Queue[Any]) -> None:
+    def register_queue(self, queue: WorkQueue[Any]) -> None:
         """Ask the queue itself, at every scrape, how long its work under way has taken."""
         labels = (queue.name, queue.name)
-        self._queues.unfinished.labels(*labels).set_function(queue.unfinished)
-        self._queues.longest.labels(*labels).set_function(queue.oldest_lease)
+        self._queues.unfinished.labels(*labels).set_function(queue.unfinished_seconds)
+        self._queues.longest_running.labels(*labels).set_function(queue.oldest_lease_seconds)
 
-    def controller(self, name: str, workers: int) -> "ControllerReport":
+    def controller_metrics(self, name: str, workers: int) -> "PrometheusControllerMetrics":
         """For `Controller(metrics=…)`."""
-        return ControllerReport(self._controllers, name, workers)
+        return PrometheusControllerMetrics(self._controllers, name, workers)
 
-    def follow_informer(self, informer: Informer[Any]) -> None:
+    def register_informer(self, informer: Informer[Any]) -> None:
         """Ask the informer, at every scrape, for what it counts."""
-        self._informers.followed.append(informer)
+        self._informers.informers.append(informer)
 
-    def leader(self, name: str) -> Callable[[bool], None]:
+    def leader_gauge(self, name: str) -> Callable[[bool], None]:
         """For `Leader(report=…)`."""
-        gauge = self._leaders.labels(name)
+        gauge = self._leader_status.labels(name)
         gauge.set(0)
         return gauge.set
 
-    def event(self, outcome: Outcome) -> None:
+    def count_event(self, outcome: RecordResult) -> None:
         """For `Recorder(count=…)`."""
         self._events.labels(outcome.value).inc()
 
-    def requested(self, method: str, host: str, code: str, seconds: float) -> None:
+    def observe_request(self, method: str, host: str, code: str, seconds: float) -> None:
         """A request was answered, or (`<error>`) was not."""
-        known = self._asked.get((method, host, code))
+        known = self._request_children.get((method, host, code))
         if known is None:
             # Looking children up by their labels costs more than counting.
             known = self._requests.labels(code, method, host), self._request_seconds.labels(method, host)
-            self._asked[method, host, code] = known
+            self._request_children[method, host, code] = known
         known[0].inc()
         known[1].observe(seconds)
 
@@ -129,14 +129,14 @@ class _QueueFamilies:
         labels = ("name", "controller")
         self.depth = Gauge("workqueue_depth", "Keys that wait for a worker.", labels, registry=registry)
         self.adds = Counter("workqueue_adds_total", "Keys added.", labels, registry=registry)
-        self.waited = Histogram(
+        self.queue_seconds = Histogram(
             "workqueue_queue_duration_seconds",
             "How long keys waited for a worker.",
             labels,
             buckets=QUEUE_BUCKETS,
             registry=registry,
         )
-        self.worked = Histogram(
+        self.work_seconds = Histogram(
             "workqueue_work_duration_seconds",
             "How long the work on a key took.",
             labels,
@@ -149,7 +149,7 @@ class _QueueFamilies:
             labels,
             registry=registry,
         )
-        self.longest = Gauge(
+        self.longest_running = Gauge(
             "workqueue_longest_running_processor_seconds",
             "For how long the longest work under way has run.",
             labels,
@@ -158,36 +158,39 @@ class _QueueFamilies:
         self.retries = Counter("workqueue_retries_total", "Keys retried.", labels, registry=registry)
 
 
-class QueueReport:
+class PrometheusQueueMetrics:
     """The `QueueMetrics` of one queue."""
 
     def __init__(self, families: _QueueFamilies, name: str) -> None:
         labels = (name, name)
         self._depth, self._adds = families.depth.labels(*labels), families.adds.labels(*labels)
-        self._waited, self._worked = families.waited.labels(*labels), families.worked.labels(*labels)
+        self._queue_seconds, self._work_seconds = (
+            families.queue_seconds.labels(*labels),
+            families.work_seconds.labels(*labels),
+        )
         self._retries = families.retries.labels(*labels)
         families.unfinished.labels(*labels)
-        families.longest.labels(*labels)
+        families.longest_running.labels(*labels)
 
-    def added(self, depth: int) -> None:
+    def on_add(self, depth: int) -> None:
         self._adds.inc()
         self._depth.set(depth)
 
-    def leased(self, waited_seconds: float, depth: int) -> None:
-        self._waited.observe(waited_seconds)
+    def on_lease(self, waited_seconds: float, depth: int) -> None:
+        self._queue_seconds.observe(waited_seconds)
         self._depth.set(depth)
 
-    def released(self, worked_seconds: float) -> None:
-        self._worked.observe(worked_seconds)
+    def on_release(self, worked_seconds: float) -> None:
+        self._work_seconds.observe(worked_seconds)
 
-    def retried(self) -> None:
+    def on_retry(self) -> None:
         self._retries.inc()
 
 
 class _ControllerFamilies:
     def __init__(self, registry: CollectorRegistry) -> None:
         labels, prefix = ("controller",), "controller_runtime_"
-        self.passes = Counter(
+        self.reconciles = Counter(
             f"{prefix}reconcile_total",
             "Reconciliations, by result.",
             ("controller", "result"),
@@ -213,53 +216,55 @@ class _ControllerFamilies:
         self.workers = Gauge(f"{prefix}max_concurrent_reconciles", "Workers.", labels, registry=registry)
 
 
-class ControllerReport:
+class PrometheusControllerMetrics:
     """The `ControllerMetrics` of one controller."""
 
     def __init__(self, families: _ControllerFamilies, name: str, workers: int) -> None:
-        self._passes = {result: families.passes.labels(name, result.value) for result in Result}
+        self._reconciles = {
+            result: families.reconciles.labels(name, result.value) for result in ReconcileResult
+        }
         self._errors, self._terminal = families.errors.labels(name), families.terminal.labels(name)
         self._seconds, self._active = families.seconds.labels(name), families.active.labels(name)
         families.workers.labels(name).set(workers)
 
-    def began(self) -> None:
+    def on_start(self) -> None:
         self._active.inc()
 
-    def ended(self, result: Result | None, seconds: float, *, terminal: bool) -> None:
+    def on_end(self, result: ReconcileResult | None, seconds: float, *, terminal: bool) -> None:
         self._active.dec()
         self._seconds.observe(seconds)
         if result is not None:
-            self._passes[result].inc()
-        if result is Result.ERROR:
+            self._reconciles[result].inc()
+        if result is ReconcileResult.ERROR:
             self._errors.inc()
         if terminal:
             self._terminal.inc()
 
 
-class _Informers:
+class _InformerCollector:
     """Asks informers at every scrape. Those of one name (other selections of a kind) are added up."""
 
     def __init__(self) -> None:
-        self.followed: list[Informer[Any]] = []
+        self.informers: list[Informer[Any]] = []
 
     def collect(self) -> Iterable[Metric]:
-        yield self._sum(
+        yield self._summed(
             GaugeMetricFamily("gangline_informer_objects", "Objects in the cache.", labels=("resource",)),
             lambda informer: len(informer.cache),
         )
-        yield self._sum(
+        yield self._summed(
             GaugeMetricFamily(
                 "gangline_informer_unreadable_objects", "Objects that do not fit.", labels=("resource",)
             ),
             lambda informer: len(informer.unreadable),
         )
-        yield self._sum(
+        yield self._summed(
             CounterMetricFamily(
                 "gangline_informer_relists", "Lists completed after the first.", labels=("resource",)
             ),
             lambda informer: informer.relists,
         )
-        yield self._sum(
+        yield self._summed(
             CounterMetricFamily(
                 "gangline_informer_watch_restarts",
                 "Lists and watches that failed and were tried again.",
@@ -268,9 +273,9 @@ class _Informers:
             lambda informer: informer.restarts,
         )
 
-    def _sum(self, family: Family, value: Callable[[Informer[Any]], int]) -> Family:
+    def _summed(self, family: MetricFamily, value: Callable[[Informer[Any]], int]) -> MetricFamily:
         totals: dict[str, int] = {}
-        for informer in self.followed:
+        for informer in self.informers:
             totals[informer.name] = totals.get(informer.name, 0) + value(informer)
         for name, total in totals.items():
             family.add_metric((name,), total)
@@ -280,7 +285,7 @@ class _Informers:
 class RequestMetrics(Protocol):
     """What `MeteredTransport` reports to."""
 
-    def requested(self, method: str, host: str, code: str, seconds: float) -> None: ...
+    def observe_request(self, method: str, host: str, code: str, seconds: float) -> None: ...
 
 
 class MeteredTransport:
@@ -303,7 +308,9 @@ class MeteredTransport:
         return response
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
+    async def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AsyncIterator[ResponseStream]:
         began = self._clock.monotonic()
         opened = False
         try:
@@ -316,8 +323,8 @@ class MeteredTransport:
                 self._report(request, "<error>", began)
             raise
 
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
         return self._transport.frames(request, protocols)
 
     def _report(self, request: Request, code: str, began: float) -> None:
-        self._metrics.requested(request.method, self._host, code, self._clock.monotonic() - began)
+        self._metrics.observe_request(request.method, self._host, code, self._clock.monotonic() - began)

@@ -17,11 +17,11 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from gangline.base.clock import Clock, Timer
 from gangline.base.errors import GanglineError
-from gangline.runtime.limits import Limiter
+from gangline.runtime.limits import RetryLimiter
 
 K = TypeVar("K", bound=Hashable)
 
-_NOW = timedelta()
+_NO_DELAY = timedelta()
 
 
 class QueueClosed(GanglineError):
@@ -34,38 +34,38 @@ class QueueMetrics(Protocol):
     `depth` counts the keys that are owed a lease: those waiting and those that will come back.
     """
 
-    def added(self, depth: int) -> None:
+    def on_add(self, depth: int) -> None:
         """A key is now owed a lease; adds that changed nothing are not reported."""
         ...
 
-    def leased(self, waited_seconds: float, depth: int) -> None:
+    def on_lease(self, waited_seconds: float, depth: int) -> None:
         """A worker took a key, this long after it was added."""
         ...
 
-    def released(self, worked_seconds: float) -> None:
+    def on_release(self, worked_seconds: float) -> None:
         """A lease ended, well or not."""
         ...
 
-    def retried(self) -> None:
+    def on_retry(self) -> None:
         """A key was handed to the limiter."""
         ...
 
 
-class NoMetrics:
+class NoQueueMetrics:
     """Reports nothing."""
 
-    def added(self, depth: int) -> None: ...
-    def leased(self, waited_seconds: float, depth: int) -> None: ...
-    def released(self, worked_seconds: float) -> None: ...
-    def retried(self) -> None: ...
+    def on_add(self, depth: int) -> None: ...
+    def on_lease(self, waited_seconds: float, depth: int) -> None: ...
+    def on_release(self, worked_seconds: float) -> None: ...
+    def on_retry(self) -> None: ...
 
 
-class _Alarm(NamedTuple):
+class _DelayedAdd(NamedTuple):
     due: float
     timer: Timer
 
 
-class _Lease(AbstractAsyncContextManager[K], Generic[K]):
+class _KeyLease(AbstractAsyncContextManager[K], Generic[K]):
     """One use of one key. A class, since a generator nearly doubles the cost of an add and lease."""
 
     __slots__ = ("_key", "_next", "_release")
@@ -82,19 +82,19 @@ class _Lease(AbstractAsyncContextManager[K], Generic[K]):
         self._release(self._key)
 
 
-class Queue(Generic[K]):
+class WorkQueue(Generic[K]):
     """First in, first out. A key waits at most once, is leased at most once; added while leased, it comes back.
 
     Inert until used: no task, and a timer only for each key that is delayed.
     """
 
     def __init__(
-        self, limiter: Limiter, clock: Clock, *, metrics: QueueMetrics | None = None, name: str = ""
+        self, limiter: RetryLimiter, clock: Clock, *, metrics: QueueMetrics | None = None, name: str = ""
     ) -> None:
         self.name = name
         self._limiter = limiter
         self._clock = clock
-        self._metrics: QueueMetrics = metrics or NoMetrics()
+        self._metrics: QueueMetrics = metrics or NoQueueMetrics()
         # The values below are the monotonic times at which the key was added, or its lease began.
         # Keys a worker may take, in the order of their adding. Never shares a key with `_leased`.
         self._waiting: OrderedDict[K, float] = OrderedDict()
@@ -105,12 +105,12 @@ class Queue(Generic[K]):
         self._dirty: dict[K, float] = {}
         # At most one pending timer for each key, the earliest asked for. Independent of the three above: an
         # immediate add, a lease or `forget` leaves it alone.
-        self._alarms: dict[K, _Alarm] = {}
+        self._delayed: dict[K, _DelayedAdd] = {}
         # Workers with nothing to do, longest first. Each future is set at most once, when a key may be there.
-        self._workers: deque[asyncio.Future[None]] = deque()
+        self._idle_workers: deque[asyncio.Future[None]] = deque()
         # Set exactly while `_waiting` and `_leased` are both empty.
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._idle_event = asyncio.Event()
+        self._idle_event.set()
         self._closed = False
 
     def __len__(self) -> int:
@@ -118,10 +118,10 @@ class Queue(Generic[K]):
         return len(self._waiting)
 
     def __repr__(self) -> str:
-        counts = f"{len(self._waiting)} waiting, {len(self._leased)} leased, {len(self._alarms)} delayed"
+        counts = f"{len(self._waiting)} waiting, {len(self._leased)} leased, {len(self._delayed)} delayed"
         return f"<Queue {self.name!r}: {counts}{', closed' if self._closed else ''}>"
 
-    def add(self, key: K, *, after: timedelta = _NOW) -> None:
+    def add(self, key: K, *, after: timedelta = _NO_DELAY) -> None:
         """Ask for a lease of this key, now or later. Idempotent while the key waits; ignored once closed.
 
         Of several delayed adds the earliest counts, and serves the later ones too. An immediate add does not
@@ -129,16 +129,16 @@ class Queue(Generic[K]):
         """
         if self._closed:
             return
-        if after > _NOW:
-            self._set_alarm(key, after)
+        if after > _NO_DELAY:
+            self._add_after(key, after)
         else:
-            self._put(key)
+            self._add_now(key)
 
     def retry(self, key: K) -> None:
         """Add the key again after the delay its limiter demands. Ignored once closed."""
         if self._closed:
             return
-        self._metrics.retried()
+        self._metrics.on_retry()
         self.add(key, after=self._limiter.delay(key))
 
     def forget(self, key: K) -> None:
@@ -156,7 +156,7 @@ class Queue(Generic[K]):
         Cancel-safe: cancelled while waiting, no key is lost. Raises `QueueClosed` when the queue is closed and
         nothing is left.
         """
-        return _Lease(self._next, self._release)
+        return _KeyLease(self._next_key, self._release)
 
     def close(self, *, drain: bool = False) -> None:
         """Take no more keys: adds and retries are ignored from now on, delayed keys are dropped. Idempotent.
@@ -166,104 +166,104 @@ class Queue(Generic[K]):
         under way are not disturbed; `idle` waits for them.
         """
         self._closed = True
-        for alarm in self._alarms.values():
+        for alarm in self._delayed.values():
             alarm.timer.cancel()
-        self._alarms.clear()
+        self._delayed.clear()
         if not drain:
             self._waiting.clear()
             self._dirty.clear()
-            self._note_quiet()
+            self._update_idle()
         self._wake_all()
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return once nothing is waiting and nothing is leased. Delayed keys do not count. Cancel-safe."""
         while self._waiting or self._leased:
-            await self._quiet.wait()
+            await self._idle_event.wait()
 
-    def oldest_lease(self) -> float:
+    def oldest_lease_seconds(self) -> float:
         """For how many seconds the longest lease under way has been held; 0 without leases."""
         now = self._clock.monotonic()
         return now - min(self._leased.values(), default=now)
 
-    def unfinished(self) -> float:
+    def unfinished_seconds(self) -> float:
         """Seconds of work under way, summed over all leases. Grows without end when a worker is stuck."""
         now = self._clock.monotonic()
         return sum(now - since for since in self._leased.values())
 
-    def _put(self, key: K) -> None:
+    def _add_now(self, key: K) -> None:
         if key in self._waiting or key in self._dirty:
             return
         if key in self._leased:
             self._dirty[key] = self._clock.monotonic()
         else:
             self._waiting[key] = self._clock.monotonic()
-            self._quiet.clear()
+            self._idle_event.clear()
             self._wake_one()
-        self._metrics.added(len(self._waiting) + len(self._dirty))
+        self._metrics.on_add(len(self._waiting) + len(self._dirty))
 
-    async def _next(self) -> K:
+    async def _next_key(self) -> K:
         while not self._waiting:
             if self._closed and not self._dirty:
                 raise QueueClosed(f"queue {self.name!r} is closed")
-            await self._work_or_close()
-        return self._take()
+            await self._wait_for_work()
+        return self._lease_first()
 
-    def _take(self) -> K:
+    def _lease_first(self) -> K:
         key, added = self._waiting.popitem(last=False)
         now = self._leased[key] = self._clock.monotonic()
-        self._metrics.leased(now - added, len(self._waiting) + len(self._dirty))
+        self._metrics.on_lease(now - added, len(self._waiting) + len(self._dirty))
         return key
 
     def _release(self, key: K) -> None:
-        self._metrics.released(self._clock.monotonic() - self._leased.pop(key))
+        self._metrics.on_release(self._clock.monotonic() - self._leased.pop(key))
         added = self._dirty.pop(key, None)
         if added is not None:
             self._waiting[key] = added
             self._wake_one()
-        self._note_quiet()
+        self._update_idle()
         if self._closed:
             # The last key to come back may have gone: those who wait for it must look again.
             self._wake_all()
 
-    def _note_quiet(self) -> None:
+    def _update_idle(self) -> None:
         if not self._waiting and not self._leased:
-            self._quiet.set()
+            self._idle_event.set()
 
-    def _set_alarm(self, key: K, after: timedelta) -> None:
+    def _add_after(self, key: K, after: timedelta) -> None:
         due = self._clock.monotonic() + after.total_seconds()
-        pending = self._alarms.get(key)
+        pending = self._delayed.get(key)
         if pending is not None:
             if pending.due <= due:
                 return
             pending.timer.cancel()
-        self._alarms[key] = _Alarm(due, self._clock.call_later(after, partial(self._ring, key)))
+        self._delayed[key] = _DelayedAdd(due, self._clock.call_later(after, partial(self._end_delay, key)))
 
-    def _ring(self, key: K) -> None:
-        del self._alarms[key]
-        self._put(key)
+    def _end_delay(self, key: K) -> None:
+        del self._delayed[key]
+        self._add_now(key)
 
-    async def _work_or_close(self) -> None:
+    async def _wait_for_work(self) -> None:
         """Sleep until there may be a key. Not a promise: a busy worker may come first and take it."""
         worker = asyncio.get_running_loop().create_future()
-        self._workers.append(worker)
+        self._idle_workers.append(worker)
         try:
             await worker
         except asyncio.CancelledError:
             if worker.cancelled():
                 with suppress(ValueError):
-                    self._workers.remove(worker)
+                    self._idle_workers.remove(worker)
             elif self._waiting:
                 # Woken and cancelled in one breath: pass the call on, or the key waits while others sleep.
                 self._wake_one()
             raise
 
     def _wake_one(self) -> None:
-        while self._workers:
-            worker = self._workers.popleft()
+        while self._idle_workers:
+            worker = self._idle_workers.popleft()
             if not worker.done():  # else it was cancelled and has not run since
                 worker.set_result(None)
                 return
 
     def _wake_all(self) -> None:
-        while self._workers:
+        while self._idle_workers:
             self._wake_one()

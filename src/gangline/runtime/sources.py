@@ -11,59 +11,59 @@ from gangline.runtime.cache import key_of
 from gangline.runtime.informer import Delta, Informer
 
 T = TypeVar("T")
-Keys = Callable[[T], Iterable[Key]]
+KeyMapFunc = Callable[[T], Iterable[Key]]
 """Which keys an object concerns. Total: it must not raise, whatever people wrote into the object."""
 
 
-class Source(Protocol):
+class KeySource(Protocol):
     """Feeds a queue while attached."""
 
-    def attached(self, add: Callable[[Key], None]) -> AbstractContextManager[None]:
+    def attach(self, add: Callable[[Key], None]) -> AbstractContextManager[None]:
         """Add what is there already, then what changes, until the block ends."""
         ...
 
-    async def synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Wait until everything there was at the start has been added."""
         ...
 
 
-class Changes:
+class InformerSource:
     """Every change of an informer's objects, mapped to keys.
 
     Both the old and the new object are asked: when a pod changes hands, both owners must look. A key is added once
     per change.
     """
 
-    def __init__(self, informer: Informer[T], keys: Keys[T]) -> None:
+    def __init__(self, informer: Informer[T], keys: KeyMapFunc[T]) -> None:
         self._informer: Informer[Any] = informer
-        self._keys: Keys[Any] = keys
+        self._map_keys: KeyMapFunc[Any] = keys
 
-    def attached(self, add: Callable[[Key], None]) -> AbstractContextManager[None]:
+    def attach(self, add: Callable[[Key], None]) -> AbstractContextManager[None]:
         def tell(delta: Delta[Any]) -> None:
             before, after = delta.before, delta.after
             if before is None or after is None or before is after:
-                concerned = self._keys(delta.newest)
+                concerned = self._map_keys(delta.newest)
             else:
-                concerned = dict.fromkeys((*self._keys(before), *self._keys(after)))
+                concerned = dict.fromkeys((*self._map_keys(before), *self._map_keys(after)))
             for key in concerned:
                 add(key)
 
-        return self._informer.subscribed(tell)
+        return self._informer.subscribe(tell)
 
-    async def synced(self) -> None:
-        await self._informer.synced()
+    async def wait_for_sync(self) -> None:
+        await self._informer.wait_for_sync()
 
 
-def itself(found: Any) -> Iterable[Key]:
+def own_key(found: Any) -> Iterable[Key]:
     """The object's own key."""
     return (key_of(found),)
 
 
-def owner(kind: str, api_version: str = "", *, namespaced: bool = True) -> Keys[Any]:
+def owner_key(kind: str, api_version: str = "", *, namespaced: bool = True) -> KeyMapFunc[Any]:
     """The key of the controlling owner, if it is of that kind; of any version unless one is given."""
 
     def keys(found: Any) -> Iterable[Key]:
-        reference = _controller(found)
+        reference = _controller_reference(found)
         if (
             reference is None
             or reference.kind != kind
@@ -76,7 +76,7 @@ def owner(kind: str, api_version: str = "", *, namespaced: bool = True) -> Keys[
     return keys
 
 
-def _controller(found: Any) -> OwnerReference | None:
+def _controller_reference(found: Any) -> OwnerReference | None:
     if isinstance(found, dict):
         written = found["metadata"].get("ownerReferences") or ()
         references = msgspec.convert(written, tuple[OwnerReference, ...])

@@ -3,36 +3,36 @@
 from datetime import timedelta
 from typing import Protocol
 
-from gangline.scheduler.types.cycle import Round
+from gangline.scheduler.types.cycle import CycleResult
 
 
-class Meters(Protocol):
+class SchedulerMetrics(Protocol):
     """Is told what happened. Must not raise."""
 
-    def round(self, seconds: float, found: Round) -> None: ...
-    def bound(self, waited: timedelta | None) -> None: ...
-    def failed(self) -> None: ...
-    def victims(self, count: int) -> None: ...
-    def waiting(self, gangs: int, pods: int) -> None: ...
+    def observe_cycle(self, seconds: float, found: CycleResult) -> None: ...
+    def observe_bind(self, waited: timedelta | None) -> None: ...
+    def count_bind_error(self) -> None: ...
+    def count_victims(self, count: int) -> None: ...
+    def set_pending(self, gangs: int, pods: int) -> None: ...
 
 
-class Uncounted:
+class NullSchedulerMetrics:
     """Counts nothing."""
 
-    def round(self, seconds: float, found: Round) -> None:
+    def observe_cycle(self, seconds: float, found: CycleResult) -> None:
         pass
 
-    def bound(self, waited: timedelta | None) -> None:
+    def observe_bind(self, waited: timedelta | None) -> None:
         pass
 
-    def failed(self) -> None:
+    def count_bind_error(self) -> None:
         pass
 
-    def victims(self, count: int) -> None:
+    def count_victims(self, count: int) -> None:
         pass
 
-    def waiting(self, gangs: int, pods: int) -> None:
+    def set_pending(self, gangs: int, pods: int) -> None:
         pass
 
 
-UNCOUNTED = Uncounted()
+NULL_METRICS = NullSchedulerMetrics()

@@ -16,45 +16,45 @@ from typing import Any, Never
 
 from gangline.api.core import PriorityClass
 from gangline.api.scheduler_views import (
-    PLACING,
-    Claim,
+    PLACEMENT_SCHEME,
     CSINode,
     Namespace,
     Node,
     PersistentVolume,
     Pod,
     StorageClass,
+    VolumeClaim,
 )
 from gangline.api.scheduling import PODGROUPS, QUEUES, PodGroup, Queue
-from gangline.api.scheme import CORE, Scheme
+from gangline.api.scheme import CORE_SCHEME, Scheme
 from gangline.base.clock import Clock, Timer
 from gangline.kube.client import Client
-from gangline.kube.discovery import served
+from gangline.kube.discovery import is_served
 from gangline.kube.errors import KubeError
-from gangline.runtime.events import Recorder
+from gangline.runtime.events import EventRecorder
 from gangline.runtime.informer import Delta, Informer
-from gangline.runtime.interning import Sharing
-from gangline.scheduler.binding.dispatcher import Carrier
-from gangline.scheduler.cache.cache import World
-from gangline.scheduler.cache.disruption_budgets import BUDGETS, Budget
+from gangline.runtime.interning import ObjectInterner
+from gangline.scheduler.binding.dispatcher import Dispatcher
+from gangline.scheduler.cache.cache import SchedulerCache
+from gangline.scheduler.cache.disruption_budgets import DISRUPTION_BUDGETS, PodDisruptionBudget
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.metrics import UNCOUNTED, Meters
+from gangline.scheduler.metrics import NULL_METRICS, SchedulerMetrics
 from gangline.scheduler.settings import SchedulerSettings
-from gangline.scheduler.status.pod_conditions import Signals
-from gangline.scheduler.status.podgroups import Reporter
+from gangline.scheduler.status.pod_conditions import PodConditionReporter
+from gangline.scheduler.status.podgroups import PodGroupReporter
 from gangline.scheduler.status.queues import QueueReporter
-from gangline.scheduler.timers import Deadlines
-from gangline.scheduler.types.cycle import Ask
-from gangline.scheduler.types.kinds import Kinds
+from gangline.scheduler.timers import GangTimers
+from gangline.scheduler.types.cycle import GangRequest
+from gangline.scheduler.types.kinds import EquivalenceClasses
 
 log = logging.getLogger(__name__)
 
-SCHEME: Scheme = CORE.extended(*PLACING, PODGROUPS, QUEUES, BUDGETS)
+SCHEME: Scheme = CORE_SCHEME.with_resources(*PLACEMENT_SCHEME, PODGROUPS, QUEUES, DISRUPTION_BUDGETS)
 """All that a scheduler reads and writes. Pods and nodes are read as `api.placing` has them."""
 CONTROLLER = "gangline.dev/scheduler"
-Prepare = Callable[[int], Awaitable[None]]
+PrepareConnections = Callable[[int], Awaitable[None]]
 """Gets ready for so many calls at once, which are about to come. Never fails."""
-AGAIN = timedelta(seconds=1)
+DISCOVERY_RETRY = timedelta(seconds=1)
 """Between two questions to a server that does not answer."""
 
 
@@ -65,217 +65,219 @@ class Scheduler:
         self,
         client: Client,
         clock: Clock,
-        recorder: Recorder,
+        recorder: EventRecorder,
         settings: SchedulerSettings | None = None,
-        meters: Meters = UNCOUNTED,
+        meters: SchedulerMetrics = NULL_METRICS,
         *,
-        prepare: Prepare | None = None,
+        prepare: PrepareConnections | None = None,
     ) -> None:
         """The client needs `SCHEME`."""
-        self._client, self._clock, self._meters, self._prepare = client, clock, meters, prepare
+        self._client, self._clock, self._metrics, self._prepare = client, clock, meters, prepare
         self._settings = settings or SchedulerSettings()
         self._wake = asyncio.Event()
         # How many members of a gang are about to come.
-        self._expected, self._expects = 0, asyncio.Event()
+        self._expected_members, self._members_expected = 0, asyncio.Event()
         # Whether a round may help somebody; else only what changed is told.
-        self._useful = False
+        self._cycle_requested = False
         self._timer: Timer | None = None
-        self._world = World(self._settings, self._use)
-        self._world.noticed, self._world.gone = self._wake.set, self._gone
-        self._carrier = Carrier(client, clock, self._world, recorder, self._settings, meters, self._use)
-        self._deadlines = Deadlines(self._settings, self._carrier)
-        pace, gangs = self._settings.pace, self._world.gangs
-        busy = self._carrier.committer
-        self._reporter = Reporter(
-            client, clock, gangs, recorder, pace, busy=lambda: busy.busy, changed=self._use
+        self._cache = SchedulerCache(self._settings, self._request_cycle)
+        self._cache.notify_changed, self._cache.notify_deleted = self._wake.set, self._on_deleted
+        self._dispatcher = Dispatcher(
+            client, clock, self._cache, recorder, self._settings, meters, self._request_cycle
         )
-        self._signals = Signals(client, clock, pace)
-        self._queues = QueueReporter(client, clock, pace)
-        self._informers = {kind: self._informer(kind) for kind in self._kinds()}
+        self._gang_timers = GangTimers(self._settings, self._dispatcher)
+        pace, gangs = self._settings.intervals, self._cache.gangs
+        busy = self._dispatcher.binder
+        self._group_reporter = PodGroupReporter(
+            client, clock, gangs, recorder, pace, busy=lambda: busy.is_busy, changed=self._request_cycle
+        )
+        self._condition_reporter = PodConditionReporter(client, clock, pace)
+        self._queue_reporter = QueueReporter(client, clock, pace)
+        self._informers = {kind: self._informer(kind) for kind in self._handlers()}
         # When a round said that it would decide otherwise.
-        self._again: datetime | None = None
+        self._recheck_at: datetime | None = None
         # What the last round was about, so that nothing is decided twice, and how long it took.
-        self._decided: tuple[int, list[Ask]] | None = None
-        self._took = 0.0
-        self._alike = Kinds()
+        self._last_input: tuple[int, list[GangRequest]] | None = None
+        self._cycle_seconds = 0.0
+        self._classes = EquivalenceClasses()
 
-    def unsynced(self) -> str:
+    def unsynced_message(self) -> str:
         """Which caches are not filled yet, in words. Empty when all are."""
         missing = ", ".join(informer.name for informer in self._informers.values() if not informer.is_synced)
         return f"no first list of {missing}" if missing else ""
 
     async def run(self) -> None:
         """Schedule until cancelled."""
-        if not await self._has(CSINode):
+        if not await self._is_served(CSINode):
             # A server without storage drivers: ours.
             del self._informers[CSINode]
         if self._prepare is not None:
-            await self._prepare(self._settings.at_once)
+            await self._prepare(self._settings.concurrency)
         async with asyncio.TaskGroup() as group:
             for informer in self._informers.values():
                 group.create_task(informer.run())
             for informer in self._informers.values():
-                await informer.synced()
+                await informer.wait_for_sync()
             log.info("caches synced, scheduling", extra={"scheduler": self._settings.name})
-            with self._following():
-                for work in self._parts():
-                    group.create_task(_endless(work))
-                await self._rounds()
+            with self._subscribed():
+                for work in self._workers():
+                    group.create_task(_run_worker(work))
+                await self._run_cycles()
 
-    def _parts(self) -> list[Callable[[], Awaitable[object]]]:
+    def _workers(self) -> list[Callable[[], Awaitable[object]]]:
         return [
-            self._carrier.committer.run,
-            self._carrier.evictor.run,
-            self._reporter.run,
-            self._signals.run,
-            self._queues.run,
-            self._expect,
+            self._dispatcher.binder.run,
+            self._dispatcher.evictor.run,
+            self._group_reporter.run,
+            self._condition_reporter.run,
+            self._queue_reporter.run,
+            self._prepare_for_members,
         ]
 
     # Following the server
 
-    def _kinds(self) -> dict[Any, Callable[[Delta[Any]], None]]:
+    def _handlers(self) -> dict[Any, Callable[[Delta[Any]], None]]:
         """Kind -> who is told; in the order in which what is there is told first."""
-        world = self._world
+        world = self._cache
         return {
-            PriorityClass: world.priority_class,
-            Queue: self._queue,
-            Namespace: world.namespace,
-            StorageClass: world.storage_class,
-            PersistentVolume: world.volume,
-            Claim: world.claim,
-            CSINode: world.limits,
-            Budget: world.budget,
-            Node: world.node,
-            PodGroup: self._group,
-            Pod: world.pod,
+            PriorityClass: world.on_priority_class,
+            Queue: self._on_queue,
+            Namespace: world.on_namespace,
+            StorageClass: world.on_storage_class,
+            PersistentVolume: world.on_volume,
+            VolumeClaim: world.on_claim,
+            CSINode: world.on_attach_limits,
+            PodDisruptionBudget: world.on_budget,
+            Node: world.on_node,
+            PodGroup: self._on_group,
+            Pod: world.on_pod,
         }
 
-    async def _has(self, kind: type[Any]) -> bool:
+    async def _is_served(self, kind: type[Any]) -> bool:
         """Whether the server has this kind. Asked until it answers."""
         while True:
             try:
-                return await served(self._client, SCHEME.of(kind))
+                return await is_served(self._client, SCHEME.of(kind))
             except KubeError as error:
                 log.warning("server does not say what it has, will retry", extra={"error": str(error)})
-                await self._clock.sleep(AGAIN)
+                await self._clock.sleep(DISCOVERY_RETRY)
 
     def _informer(self, kind: type[Any]) -> Informer[Any]:
-        return Informer(self._client, kind, clock=self._clock, trim=Sharing())
+        return Informer(self._client, kind, clock=self._clock, trim=ObjectInterner())
 
     @contextmanager
-    def _following(self) -> Iterator[None]:
+    def _subscribed(self) -> Iterator[None]:
         with ExitStack() as stack:
-            for kind, tell in self._kinds().items():
+            for kind, tell in self._handlers().items():
                 if kind in self._informers:
-                    stack.enter_context(self._informers[kind].subscribed(tell))
+                    stack.enter_context(self._informers[kind].subscribe(tell))
             yield
 
-    def _queue(self, delta: Delta[Queue]) -> None:
-        self._world.queue(delta)
-        self._queues.put(delta)
+    def _on_queue(self, delta: Delta[Queue]) -> None:
+        self._cache.on_queue(delta)
+        self._queue_reporter.update(delta)
 
-    def _group(self, delta: Delta[PodGroup]) -> None:
-        self._world.group(delta)
+    def _on_group(self, delta: Delta[PodGroup]) -> None:
+        self._cache.on_group(delta)
         if delta.before is None and delta.after is not None and not delta.after.status.running:
             # Its members come next.
-            self._expected = max(self._expected, delta.after.spec.min_member)
-            self._expects.set()
+            self._expected_members = max(self._expected_members, delta.after.spec.min_member)
+            self._members_expected.set()
 
-    async def _expect(self) -> Never:
+    async def _prepare_for_members(self) -> Never:
         """Members that are about to come shall not wait for what can be made ready before."""
         while True:
-            await self._expects.wait()
-            self._expects.clear()
-            count, self._expected = self._expected, 0
+            await self._members_expected.wait()
+            self._members_expected.clear()
+            count, self._expected_members = self._expected_members, 0
             if self._prepare is not None:
-                await self._prepare(min(count, self._settings.at_once))
+                await self._prepare(min(count, self._settings.concurrency))
 
-    def _gone(self, uid: str) -> None:
-        self._carrier.forget(uid)
-        self._signals.forget(uid)
-        self._reporter.forget(uid)
+    def _on_deleted(self, uid: str) -> None:
+        self._dispatcher.forget(uid)
+        self._condition_reporter.forget(uid)
+        self._group_reporter.forget(uid)
 
     # Rounds
 
-    async def _rounds(self) -> Never:
+    async def _run_cycles(self) -> Never:
         try:
             while True:
                 await self._wake.wait()
-                await self._clock.sleep(self._pause())
+                await self._clock.sleep(self._cycle_delay())
                 self._wake.clear()
-                self._turn()
+                self._step()
         finally:
             if self._timer is not None:
                 self._timer.cancel()
 
-    def _use(self) -> None:
-        self._useful = True
+    def _request_cycle(self) -> None:
+        self._cycle_requested = True
         self._wake.set()
 
-    def _pause(self) -> timedelta:
-        pace = self._settings.pace
-        return max(pace.debounce, min(timedelta(seconds=self._took), pace.longest))
+    def _cycle_delay(self) -> timedelta:
+        pace = self._settings.intervals
+        return max(pace.debounce, min(timedelta(seconds=self._cycle_seconds), pace.max_cycle_delay))
 
-    def _turn(self) -> None:
+    def _step(self) -> None:
         now = self._clock.now()
-        self._deadlines.look(now)
-        if self._useful or self._due(now):
-            self._useful = False
-            self._round(now)
-        self._tell_changes()
+        self._gang_timers.run_due(now)
+        if self._cycle_requested or self._is_recheck_due(now):
+            self._cycle_requested = False
+            self._run_cycle(now)
+        self._report_changes()
         self._set_timer(now)
 
-    def _round(self, now: datetime) -> None:
-        began, world = self._clock.monotonic(), self._world
+    def _run_cycle(self, now: datetime) -> None:
+        began, world = self._clock.monotonic(), self._cache
         # Before budgets forget who refused: then those may be asked again, though nothing else has changed.
-        due = self._due(now)
-        world.budgets.protect(world.gangs, now)
-        asks = world.gangs.asks()
-        if asks and (due or not self._is_decided(asks)):
+        due = self._is_recheck_due(now)
+        world.budgets.protect_members(world.gangs, now)
+        asks = world.gangs.requests()
+        if asks and (due or not self._is_unchanged(asks)):
             found = schedule(
-                world.cluster.trial(),
+                world.nodes.what_if(),
                 asks,
-                world.gangs.holdings(),
+                world.gangs.allocations(),
                 world.queues,
                 self._settings.policy,
                 now,
-                kinds=self._alike,
+                kinds=self._classes,
             )
-            self._decided, self._again = (world.version, asks), found.again
-            self._carrier.carry_out(found, now)
-            self._took = self._clock.monotonic() - began
-            self._meters.round(self._took, found)
-            self._queues.decided(found)
+            self._last_input, self._recheck_at = (world.version, asks), found.recheck_at
+            self._dispatcher.dispatch(found, now)
+            self._cycle_seconds = self._clock.monotonic() - began
+            self._metrics.observe_cycle(self._cycle_seconds, found)
+            self._queue_reporter.record_cycle(found)
         elif not asks:
             # Nobody is left whose patience could end.
-            self._again = None
-        self._meters.waiting(len(asks), sum(need.count for ask in asks for need in ask.needs))
+            self._recheck_at = None
+        self._metrics.set_pending(len(asks), sum(need.count for ask in asks for need in ask.pod_sets))
 
-    def _is_decided(self, asks: list[Ask]) -> bool:
+    def _is_unchanged(self, asks: list[GangRequest]) -> bool:
         """Whether the last round was about the very same."""
-        if self._decided is None:
+        if self._last_input is None:
             return False
-        version, before = self._decided
+        version, before = self._last_input
         same = len(asks) == len(before) and all(map(operator.is_, asks, before))
-        return same and version == self._world.version
+        return same and version == self._cache.version
 
-    def _due(self, now: datetime) -> bool:
-        times = (self._again, self._world.budgets.until)
+    def _is_recheck_due(self, now: datetime) -> bool:
+        times = (self._recheck_at, self._cache.budgets.next_retry_at)
         return any(time is not None and time <= now for time in times)
 
-    def _tell_changes(self) -> None:
-        gangs = self._world.gangs
-        changed, gangs.changed = gangs.changed, {}
+    def _report_changes(self) -> None:
+        gangs = self._cache.gangs
+        changed, gangs.changed_gangs = gangs.changed_gangs, {}
         for gang in changed:
-            self._reporter.look(gang)
-            self._signals.look(gang)
-            self._deadlines.note(gang)
+            self._group_reporter.enqueue(gang)
+            self._condition_reporter.enqueue(gang)
+            self._gang_timers.mark_changed(gang)
         if changed:
-            self._queues.look(gangs)
+            self._queue_reporter.enqueue(gangs)
 
     def _set_timer(self, now: datetime) -> None:
-        known = (self._deadlines.next, self._again, self._world.budgets.until)
+        known = (self._gang_timers.next_at, self._recheck_at, self._cache.budgets.next_retry_at)
         times = [time for time in known if time is not None]
         if self._timer is not None:
             self._timer.cancel()
@@ -284,5 +286,5 @@ class Scheduler:
             self._timer = self._clock.call_later(max(min(times) - now, timedelta()), self._wake.set)
 
 
-async def _endless(work: Callable[[], Awaitable[object]]) -> None:
+async def _run_worker(work: Callable[[], Awaitable[object]]) -> None:
     await work()

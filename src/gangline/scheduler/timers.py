@@ -2,79 +2,77 @@
 
 from datetime import UTC, datetime, timedelta
 
-from gangline.api.scheduling import GROUP_NAME
+from gangline.api.scheduling import GROUP_NAME_ANNOTATION
 from gangline.runtime.events import EventType
-from gangline.scheduler.binding.dispatcher import Carrier
-from gangline.scheduler.gangs.gang import Gang
-from gangline.scheduler.gangs.timeouts import late_at, patience, undo_at
+from gangline.scheduler.binding.dispatcher import Dispatcher
+from gangline.scheduler.gangs.gang import GangInfo
+from gangline.scheduler.gangs.timeouts import rollback_at, start_timeout, timeout_warning_at
 from gangline.scheduler.settings import SchedulerSettings
 
-PAUSE = timedelta(milliseconds=250)
+UPDATE_INTERVAL = timedelta(milliseconds=250)
 """Between two looks at what changed. A thousand members that are bound one after the other are one change here."""
 
 
-class Deadlines:
+class GangTimers:
     """Gangs with a time at which something is due. No clock of its own: it is asked."""
 
-    def __init__(self, settings: SchedulerSettings, carrier: Carrier) -> None:
-        self._settings, self._carrier = settings, carrier
-        self._due: dict[Gang, datetime] = {}
+    def __init__(self, settings: SchedulerSettings, carrier: Dispatcher) -> None:
+        self._settings, self._dispatcher = settings, carrier
+        self._due_at: dict[GangInfo, datetime] = {}
         # Those that changed, and when such ones were last looked at.
-        self._noted: dict[Gang, None] = {}
-        self._reckoned = datetime(1970, 1, 1, tzinfo=UTC)
+        self._changed: dict[GangInfo, None] = {}
+        self._updated_at = datetime(1970, 1, 1, tzinfo=UTC)
 
     @property
-    def next(self) -> datetime | None:
+    def next_at(self) -> datetime | None:
         """When to `look`."""
-        due = min(self._due.values(), default=None)
-        if not self._noted:
+        due = min(self._due_at.values(), default=None)
+        if not self._changed:
             return due
-        reckons = self._reckoned + PAUSE
+        reckons = self._updated_at + UPDATE_INTERVAL
         return reckons if due is None else min(due, reckons)
 
-    def note(self, gang: Gang) -> None:
+    def mark_changed(self, gang: GangInfo) -> None:
         """It changed: what is due may be due at another time, or not at all."""
-        self._noted[gang] = None
+        self._changed[gang] = None
 
-    def _reckon(self, gang: Gang) -> None:
-        times = [time for time in (self._undo(gang), self._late(gang)) if time is not None]
+    def _update(self, gang: GangInfo) -> None:
+        times = [time for time in (self._rollback_at(gang), self._warning_at(gang)) if time is not None]
         if times:
-            self._due[gang] = min(times)
+            self._due_at[gang] = min(times)
         else:
-            self._due.pop(gang, None)
+            self._due_at.pop(gang, None)
 
-    def look(self, now: datetime) -> None:
+    def run_due(self, now: datetime) -> None:
         """Do what is due."""
         # Also when the clock was set back.
-        if self._noted and abs(now - self._reckoned) >= PAUSE:
-            self._reckoned = now
-            noted, self._noted = self._noted, {}
+        if self._changed and abs(now - self._updated_at) >= UPDATE_INTERVAL:
+            self._updated_at = now
+            noted, self._changed = self._changed, {}
             for gang in noted:
-                self._reckon(gang)
-        for gang in [gang for gang, when in self._due.items() if when <= now]:
-            undo, late = self._undo(gang), self._late(gang)
+                self._update(gang)
+        for gang in [gang for gang, when in self._due_at.items() if when <= now]:
+            undo, late = self._rollback_at(gang), self._warning_at(gang)
             if undo is not None and undo <= now:
-                gang.undone_at = now
-                self._carrier.undo(gang, patience(gang, self._settings.timeout))
+                gang.rolled_back_at = now
+                self._dispatcher.rollback(gang, start_timeout(gang, self._settings.start_timeout))
             if late is not None and late <= now:
-                self._tell_late(gang)
-            self._reckon(gang)
+                self._warn_timeout(gang)
+            self._update(gang)
 
-    def _undo(self, gang: Gang) -> datetime | None:
-        return undo_at(gang, self._settings.timeout) if self._settings.undoes else None
+    def _rollback_at(self, gang: GangInfo) -> datetime | None:
+        return rollback_at(gang, self._settings.start_timeout) if self._settings.roll_back else None
 
-    def _late(self, gang: Gang) -> datetime | None:
-        return None if gang.told_late else late_at(gang, self._settings.timeout)
+    def _warning_at(self, gang: GangInfo) -> datetime | None:
+        return None if gang.warned_timeout else timeout_warning_at(gang, self._settings.start_timeout)
 
-    def _tell_late(self, gang: Gang) -> None:
-        gang.told_late = True
-        if gang.group is None:
-            note = (
-                f"its PodGroup {gang.key} does not exist: make it, or take the annotation {GROUP_NAME} away"
-            )
-            self._carrier.tell(gang, EventType.WARNING, "PodGroupMissing", note, "Place")
+    def _warn_timeout(self, gang: GangInfo) -> None:
+        gang.warned_timeout = True
+        if gang.pod_group is None:
+            note = f"its PodGroup {gang.key} does not exist: make it, or take the annotation {GROUP_NAME_ANNOTATION} away"
+            self._dispatcher.record_event(gang, EventType.WARNING, "PodGroupMissing", note, "Place")
             return
-        limit = patience(gang, self._settings.timeout).total_seconds()
-        why = gang.wait.message if gang.wait is not None else gang.state.message
+        limit = start_timeout(gang, self._settings.start_timeout).total_seconds()
+        why = gang.pending.message if gang.pending is not None else gang.state.message
         note = f"not placed in {limit:g} s" + (f": {why}" if why else "")
-        self._carrier.tell(gang, EventType.WARNING, "ScheduleTimeout", note, "Place")
+        self._dispatcher.record_event(gang, EventType.WARNING, "ScheduleTimeout", note, "Place")

@@ -6,16 +6,16 @@ import unicodedata
 from collections.abc import Callable
 from datetime import date
 
-Check = Callable[[str], bool]
+FormatPredicate = Callable[[str], bool]
 
 # As kube-openapi has it, of letters (L), digits (D) and symbols (S). With the classes of Unicode written out RE2 needs
 # 40 MB for it, and a second for every match.
-_HOSTNAME = re.compile(r"[LDS](-?[LDS]{0,62})?|([LDS]([LDS-]{0,61}[LDS])?\.)+L{2,63}")
-_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
-_TIME = re.compile(r"(\d{2}):(\d{2}):(\d{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))", re.ASCII)
-_GO_DURATION = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+|[+-]?0", re.ASCII)
-_WORDED_DURATION = re.compile(r"(\d+)\s*([A-Za-zµ]+)", re.ASCII)
-_UNITS = {
+_HOSTNAME_PATTERN = re.compile(r"[LDS](-?[LDS]{0,62})?|([LDS]([LDS-]{0,61}[LDS])?\.)+L{2,63}")
+_DATE_PATTERN = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
+_TIME_PATTERN = re.compile(r"(\d{2}):(\d{2}):(\d{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))", re.ASCII)
+_GO_DURATION_PATTERN = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+|[+-]?0", re.ASCII)
+_WORDED_DURATION_PATTERN = re.compile(r"(\d+)\s*([A-Za-zµ]+)", re.ASCII)
+_UNIT_NANOS = {
     "ns": 1,
     "us": 10**3,
     "µs": 10**3,
@@ -25,7 +25,7 @@ _UNITS = {
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
-_WORDS = (
+_WORDED_UNITS = (
     (("ns",), "nano", 1),
     (("us", "µs"), "micro", 10**3),
     (("ms",), "milli", 10**6),
@@ -35,16 +35,16 @@ _WORDS = (
     (("d",), "day", 24 * 3600 * 10**9),
     (("w", "wk"), "week", 7 * 24 * 3600 * 10**9),
 )
-_LONGEST_DURATION = 2**63
+_DURATION_LIMIT = 2**63
 
 
-def _matching(pattern: str, flags: int = 0) -> Check:
+def _pattern_predicate(pattern: str, flags: int = 0) -> FormatPredicate:
     found = re.compile(pattern, flags | re.ASCII)
     return lambda text: found.fullmatch(text) is not None
 
 
 def is_date(text: str) -> bool:
-    found = _DATE.fullmatch(text)
+    found = _DATE_PATTERN.fullmatch(text)
     if found is None:
         return False
     year, month, day = (int(part) for part in found.groups())
@@ -61,45 +61,45 @@ def is_date_time(text: str) -> bool:
     parts = text.lower().split("t")
     if len(text) < 4 or len(parts) < 2 or not is_date(parts[0]):
         return False
-    found = _TIME.fullmatch(parts[1])
+    found = _TIME_PATTERN.fullmatch(parts[1])
     return found is not None and found[1] <= "23" and found[2] <= "59" and found[3] <= "59"
 
 
-def duration(text: str) -> int | None:
+def duration_nanos(text: str) -> int | None:
     """Nanoseconds of `1h30m` or `2 days`; None when it is neither."""
-    if (found := go_duration(text)) is not None:
+    if (found := go_duration_nanos(text)) is not None:
         return found
     total, understood = 0, False
-    for amount, unit in _WORDED_DURATION.findall(text):
-        for names, word, factor in _WORDS:
+    for amount, unit in _WORDED_DURATION_PATTERN.findall(text):
+        for names, word, factor in _WORDED_UNITS:
             if unit.lower() in names or unit.lower().startswith(word):
                 understood = True
                 total += int(amount) * factor
     return total if understood else None
 
 
-def go_duration(text: str) -> int | None:
+def go_duration_nanos(text: str) -> int | None:
     """Nanoseconds of `1h30m`, as Go's `time.ParseDuration`; None when it is not one."""
-    if not _GO_DURATION.fullmatch(text):
+    if not _GO_DURATION_PATTERN.fullmatch(text):
         return None
     total = 0
     for amount, _, _, unit in re.findall(r"((\d+\.?\d*)|(\.\d+))(ns|us|µs|μs|ms|s|m|h)", text):
         whole, _, fraction = amount.partition(".")
-        total += int(whole or 0) * _UNITS[unit]
-        total += int(fraction or 0) * _UNITS[unit] // 10 ** len(fraction)
+        total += int(whole or 0) * _UNIT_NANOS[unit]
+        total += int(fraction or 0) * _UNIT_NANOS[unit] // 10 ** len(fraction)
     total = -total if text.startswith("-") else total
-    return total if -_LONGEST_DURATION <= total < _LONGEST_DURATION else None
+    return total if -_DURATION_LIMIT <= total < _DURATION_LIMIT else None
 
 
 def is_hostname(text: str) -> bool:
     return (
         len(text.encode()) <= 255
         and all(len(part.encode()) <= 63 for part in text.split("."))
-        and _HOSTNAME.fullmatch("".join(map(_class, text))) is not None
+        and _HOSTNAME_PATTERN.fullmatch("".join(map(_character_class, text))) is not None
     )
 
 
-def _class(character: str) -> str:
+def _character_class(character: str) -> str:
     """Of a character in a host name; `?` for one that none may have."""
     if character in "-.":
         return character
@@ -149,10 +149,10 @@ def is_mac(text: str) -> bool:
 
 def is_uri(text: str) -> bool:
     """An absolute URI or an absolute path, as in an HTTP request."""
-    return uri_mistake(text) is None
+    return uri_error(text) is None
 
 
-def uri_mistake(text: str) -> str | None:
+def uri_error(text: str) -> str | None:
     """What Go's `url.ParseRequestURI` says about it."""
     if not text:
         return "empty url"
@@ -171,10 +171,10 @@ def uri_mistake(text: str) -> str | None:
     if scheme and not rest.startswith("/"):
         # Opaque, as `mailto:x`.
         return None
-    return _authority_mistake(rest)
+    return _authority_error(rest)
 
 
-def _authority_mistake(rest: str) -> str | None:
+def _authority_error(rest: str) -> str | None:
     if bad := re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", rest.partition("?")[0]):
         return f'invalid URL escape "{bad[0]}"'
     if rest.startswith("//"):
@@ -188,9 +188,9 @@ def _authority_mistake(rest: str) -> str | None:
     return None
 
 
-_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]+"
-_ADDRESS = re.compile(
-    rf"(?:{_ATOM}(?:\.{_ATOM})*|\"(?:[^\"\\\n\r]|\\[ -~])*\")@(?:{_ATOM}(?:\.{_ATOM})*|\[[^\]\\\[]*\])"
+_EMAIL_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]+"
+_EMAIL_ADDRESS = re.compile(
+    rf"(?:{_EMAIL_ATOM}(?:\.{_EMAIL_ATOM})*|\"(?:[^\"\\\n\r]|\\[ -~])*\")@(?:{_EMAIL_ATOM}(?:\.{_EMAIL_ATOM})*|\[[^\]\\\[]*\])"
 )
 
 
@@ -202,10 +202,10 @@ def is_email(text: str) -> bool:
     named = re.fullmatch(r"(?P<name>[^<>@]*?|\"(?:[^\"\\]|\\.)*\")\s*<(?P<address>[^<>]*)>", text)
     if named:
         name = named["name"].strip()
-        if name and not re.fullmatch(rf"\"(?:[^\"\\]|\\.)*\"|(?:{_ATOM}|[. ])+", name):
+        if name and not re.fullmatch(rf"\"(?:[^\"\\]|\\.)*\"|(?:{_EMAIL_ATOM}|[. ])+", name):
             return False
         text = named["address"]
-    return _ADDRESS.fullmatch(text) is not None
+    return _EMAIL_ADDRESS.fullmatch(text) is not None
 
 
 def is_credit_card(text: str) -> bool:
@@ -236,21 +236,23 @@ def _is_isbn13(text: str) -> bool:
     return sum(int(digit) * (3 if place % 2 else 1) for place, digit in enumerate(digits)) % 10 == 0
 
 
-_UUID = "[0-9a-f]{8}-?[0-9a-f]{4}-?%s-?%s-?[0-9a-f]{12}"
-_ANY = "[0-9a-f]{4}"
-_COLOUR = r"\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*"
+_UUID_TEMPLATE = "[0-9a-f]{8}-?[0-9a-f]{4}-?%s-?%s-?[0-9a-f]{12}"
+_HEX_GROUP = "[0-9a-f]{4}"
+_RGB_COMPONENT = r"\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*"
 
-is_uuid = _matching(_UUID % (_ANY, _ANY), re.IGNORECASE)
-is_base64 = _matching(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})")
-_is_ssn = _matching(r"\d{3}[- ]?\d{2}[- ]?\d{4}")
+is_uuid = _pattern_predicate(_UUID_TEMPLATE % (_HEX_GROUP, _HEX_GROUP), re.IGNORECASE)
+is_base64 = _pattern_predicate(
+    r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})"
+)
+_is_ssn = _pattern_predicate(r"\d{3}[- ]?\d{2}[- ]?\d{4}")
 
 
 def _is_ipv4(text: str) -> bool:
     return "." in text and parse_ip(text) is not None
 
 
-FORMATS: dict[str, Check] = {
-    "bsonobjectid": _matching("[0-9a-fA-F]{24}"),
+FORMATS: dict[str, FormatPredicate] = {
+    "bsonobjectid": _pattern_predicate("[0-9a-fA-F]{24}"),
     "uri": is_uri,
     "email": is_email,
     "hostname": is_hostname,
@@ -259,24 +261,24 @@ FORMATS: dict[str, Check] = {
     "cidr": is_cidr,
     "mac": is_mac,
     "uuid": is_uuid,
-    "uuid3": _matching(_UUID % ("3[0-9a-f]{3}", _ANY), re.IGNORECASE),
-    "uuid4": _matching(_UUID % ("4[0-9a-f]{3}", "[89ab][0-9a-f]{3}"), re.IGNORECASE),
-    "uuid5": _matching(_UUID % ("5[0-9a-f]{3}", "[89ab][0-9a-f]{3}"), re.IGNORECASE),
+    "uuid3": _pattern_predicate(_UUID_TEMPLATE % ("3[0-9a-f]{3}", _HEX_GROUP), re.IGNORECASE),
+    "uuid4": _pattern_predicate(_UUID_TEMPLATE % ("4[0-9a-f]{3}", "[89ab][0-9a-f]{3}"), re.IGNORECASE),
+    "uuid5": _pattern_predicate(_UUID_TEMPLATE % ("5[0-9a-f]{3}", "[89ab][0-9a-f]{3}"), re.IGNORECASE),
     "isbn": lambda text: _is_isbn10(text) or _is_isbn13(text),
     "isbn10": _is_isbn10,
     "isbn13": _is_isbn13,
     "creditcard": is_credit_card,
     "ssn": lambda text: len(text) == 11 and _is_ssn(text),
-    "hexcolor": _matching("#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
-    "rgbcolor": _matching(rf"rgb\({_COLOUR},{_COLOUR},{_COLOUR}\)"),
+    "hexcolor": _pattern_predicate("#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
+    "rgbcolor": _pattern_predicate(rf"rgb\({_RGB_COMPONENT},{_RGB_COMPONENT},{_RGB_COMPONENT}\)"),
     "byte": is_base64,
     "password": lambda text: True,
     "date": is_date,
-    "duration": lambda text: duration(text) is not None,
+    "duration": lambda text: duration_nanos(text) is not None,
     "datetime": is_date_time,
 }
 
 
-def check_of(name: str) -> Check | None:
+def format_predicate(name: str) -> FormatPredicate | None:
     """The check of a format; None when the server does not know it (`int32`, `quantity`, anything new)."""
     return FORMATS.get(name.replace("-", ""))

@@ -7,22 +7,22 @@ from typing import Any
 
 import msgspec
 
-_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
-_HTML = str.maketrans(
+_GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_HTML_ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 )
 
 
-def quoted(text: str) -> str:
+def quoted_text(text: str) -> str:
     """`%q`: in double quotes, with what cannot be printed escaped."""
-    return f'"{"".join(_escaped(letter) for letter in text)}"'
+    return f'"{"".join(_escaped_letter(letter) for letter in text)}"'
 
 
-def _escaped(letter: str) -> str:
+def _escaped_letter(letter: str) -> str:
     if letter in '"\\':
         return "\\" + letter
-    if letter in _ESCAPES:
-        return _ESCAPES[letter]
+    if letter in _GO_ESCAPES:
+        return _GO_ESCAPES[letter]
     if letter == " " or (letter.isprintable() and not letter.isspace()):
         return letter
     code = ord(letter)
@@ -31,14 +31,14 @@ def _escaped(letter: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-def number(value: float) -> str:
+def number_text(value: float) -> str:
     """`%v`: whole numbers as they are, floats in the shortest form that reads back the same."""
     if isinstance(value, int):
         return str(value)
-    return _float(value, smallest=-4, largest=6)
+    return _float_text(value, smallest=-4, largest=6)
 
 
-def _float(value: float, *, smallest: int, largest: int) -> str:
+def _float_text(value: float, *, smallest: int, largest: int) -> str:
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     sign = "-" if math.copysign(1.0, value) < 0 else ""
@@ -62,18 +62,20 @@ def _float(value: float, *, smallest: int, largest: int) -> str:
 
 def json_text(value: Any) -> str:
     """As Go's JSON encoder: keys sorted, angle brackets and ampersands escaped. Structs keep the order of their fields."""
-    return msgspec.json.encode(_plain(value), order="deterministic").decode().translate(_HTML)
+    return (
+        msgspec.json.encode(_with_go_floats(value), order="deterministic").decode().translate(_HTML_ESCAPES)
+    )
 
 
-def _plain(value: Any) -> Any:
+def _with_go_floats(value: Any) -> Any:
     """Floats as Go's encoder writes them, which is not always how Python does."""
     if isinstance(value, float):
-        text = _float(value, smallest=-6, largest=21)
+        text = _float_text(value, smallest=-6, largest=21)
         return msgspec.Raw(re.sub(r"e([+-])0(\d)$", r"e\1\2", text).encode())
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _with_go_floats(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_with_go_floats(item) for item in value]
     return value
 
 
@@ -84,7 +86,7 @@ def value_text(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, str):
-        return quoted(value)
+        return quoted_text(value)
     if isinstance(value, int | float):
-        return number(value)
+        return number_text(value)
     return json_text(value)

@@ -39,10 +39,15 @@ class ProblemKind(Enum):
         return self.value[1]
 
 
-_WITHOUT_VALUE = (ProblemKind.REQUIRED, ProblemKind.FORBIDDEN, ProblemKind.TOO_LONG, ProblemKind.INTERNAL)
+_KINDS_WITHOUT_VALUE = (
+    ProblemKind.REQUIRED,
+    ProblemKind.FORBIDDEN,
+    ProblemKind.TOO_LONG,
+    ProblemKind.INTERNAL,
+)
 
 
-class Problem(msgspec.Struct, frozen=True):
+class FieldProblem(msgspec.Struct, frozen=True):
     """One wrong field."""
 
     kind: ProblemKind
@@ -55,20 +60,20 @@ class Problem(msgspec.Struct, frozen=True):
     def message(self) -> str:
         """The sentence without the field: `Invalid value: "x": must be a number`."""
         text = self.kind.sentence
-        if self.kind not in _WITHOUT_VALUE and self.value is not NO_VALUE:
-            text = f"{text}: {shown(self.value)}"
+        if self.kind not in _KINDS_WITHOUT_VALUE and self.value is not NO_VALUE:
+            text = f"{text}: {formatted_value(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
 
 
-def shown(value: Any) -> str:
+def formatted_value(value: Any) -> str:
     """A value as Go prints it in such sentences: strings quoted, null as such, structures as JSON."""
     return value_text(value)
 
 
-def summary(problems: Iterable[Problem]) -> str:
+def summary(problems: Iterable[FieldProblem]) -> str:
     """All problems in one line: one as it is, several in brackets."""
     told = [str(problem) for problem in problems]
     return told[0] if len(told) == 1 else f"[{', '.join(told)}]"

@@ -10,13 +10,13 @@ from functools import lru_cache
 from cel_expr_python import cel  # type: ignore[import-untyped]
 
 from gangline.base.errors import InputError
-from gangline.schema.go_text import quoted
+from gangline.schema.go_text import quoted_text
 
-_ENV = cel.NewEnv(variables={"text": cel.Type.STRING, "pattern": cel.Type.STRING})
-_LONGEST_KNOWN = 128
-_MOST_KNOWN = 512
-_ANY_PATTERN = _ENV.compile("text.matches(pattern)")
-_REASONS = {
+_CEL_ENV = cel.NewEnv(variables={"text": cel.Type.STRING, "pattern": cel.Type.STRING})
+_MAX_CACHED_TEXT = 128
+_MAX_CACHED_RESULTS = 512
+_PATTERN_TEST = _CEL_ENV.compile("text.matches(pattern)")
+_GO_REASONS = {
     "missing )": "missing closing )",
     "missing ]": "missing closing ]",
     "unexpected )": "unexpected )",
@@ -28,7 +28,7 @@ _REASONS = {
     "trailing \\": "trailing backslash at end of expression",
     "invalid character class": "invalid character class",
 }
-_CLASSES = {
+_POSIX_CLASSES = {
     "alnum": "0-9A-Za-z",
     "alpha": "A-Za-z",
     "ascii": "\\x00-\\x7f",
@@ -50,36 +50,36 @@ class PatternError(InputError):
     """Not a pattern of RE2. The message is Go's."""
 
 
-class Pattern:
+class Re2Pattern:
     """One compiled pattern."""
 
     def __init__(self, source: str) -> None:
         """Raises `PatternError`."""
-        answer = _ANY_PATTERN.eval(data={"text": "", "pattern": source})
+        answer = _PATTERN_TEST.eval(data={"text": "", "pattern": source})
         if answer.type() == cel.Type.ERROR:
-            raise PatternError(f"error parsing regexp: {_go_reason(str(answer.value()))}")
+            raise PatternError(f"error parsing regexp: {_go_error_text(str(answer.value()))}")
         self.source = source
         # A constant is compiled once, with the program around it.
-        self._program = _ENV.compile(f"text.matches({_literal(source)})")
-        self._finder: re.Pattern[str] | None = None
-        self._known: dict[str, bool] = {}
+        self._program = _CEL_ENV.compile(f"text.matches({_cel_literal(source)})")
+        self._search_pattern: re.Pattern[str] | None = None
+        self._results: dict[str, bool] = {}
 
     def matches(self, text: str) -> bool:
         """Whether any part of the text matches."""
-        known = self._known.get(text)
+        known = self._results.get(text)
         if known is not None:
             return known
         found = bool(self._program.eval(data={"text": text}).value())
-        if len(text) <= _LONGEST_KNOWN:
+        if len(text) <= _MAX_CACHED_TEXT:
             # The same few texts come again and again, and a look costs a hundredth of a match.
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[text] = found
+            if len(self._results) >= _MAX_CACHED_RESULTS:
+                self._results.clear()
+            self._results[text] = found
         return found
 
     def find(self, text: str) -> str:
         """The first match, empty when there is none."""
-        found = self._search().search(text) if self.matches(text) else None
+        found = self._compiled_search().search(text) if self.matches(text) else None
         return found[0] if found else ""
 
     def find_all(self, text: str, most: int = -1) -> list[str]:
@@ -88,7 +88,7 @@ class Pattern:
         if most == 0 or not self.matches(text):
             return found
         end = -1
-        for match in self._search().finditer(text):
+        for match in self._compiled_search().finditer(text):
             # Go has no empty match right after another match.
             if match[0] or match.start() != end:
                 found.append(match[0])
@@ -97,32 +97,32 @@ class Pattern:
                 break
         return found
 
-    def _search(self) -> re.Pattern[str]:
-        if self._finder is None:
+    def _compiled_search(self) -> re.Pattern[str]:
+        if self._search_pattern is None:
             try:
-                self._finder = re.compile(_translated(self.source), re.ASCII)
+                self._search_pattern = re.compile(_python_pattern(self.source), re.ASCII)
             except re.error as error:
                 raise PatternError(
-                    f"{quoted(self.source)} can be matched but not searched for: {error}"
+                    f"{quoted_text(self.source)} can be matched but not searched for: {error}"
                 ) from None
-        return self._finder
+        return self._search_pattern
 
 
 @lru_cache(maxsize=1024)
-def compiled(source: str) -> Pattern:
+def compile_pattern(source: str) -> Re2Pattern:
     """The pattern of a source, from a cache. Raises `PatternError`."""
-    return Pattern(source)
+    return Re2Pattern(source)
 
 
-def _literal(source: str) -> str:
+def _cel_literal(source: str) -> str:
     safe = source.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{safe}"'
 
 
-def _go_reason(told: str) -> str:
+def _go_error_text(told: str) -> str:
     """RE2 in C++ and in Go find the same mistakes, and call some of them differently."""
     reason, _, where = told.split("invalid regular expression: ", 1)[-1].partition(": ")
-    return f"{_REASONS.get(reason, reason)}: `{where}`"
+    return f"{_GO_REASONS.get(reason, reason)}: `{where}`"
 
 
 _TOKEN = re.compile(
@@ -132,7 +132,7 @@ _TOKEN = re.compile(
 )
 
 
-def _translated(source: str) -> str:
+def _python_pattern(source: str) -> str:
     """The same pattern for Python: what differs are ends of text, quoting, character classes and flags."""
     inside = False
     multiline = bool(re.search(r"\(\?[is]*m", source))
@@ -146,7 +146,7 @@ def _translated(source: str) -> str:
             case "hex":
                 return f"\\U{int(found['hex'], 16):08x}"
             case "class":
-                return _CLASSES.get(found["class"], text)
+                return _POSIX_CLASSES.get(found["class"], text)
             case "end":
                 return r"\Z"
             case "name":

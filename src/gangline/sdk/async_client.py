@@ -12,23 +12,23 @@ from gangline.api.kubeflow.training import JobKind, JobProgress
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.tasks import run_all
 from gangline.kube.client import Client
-from gangline.kube.discovery import version
+from gangline.kube.discovery import server_version
 from gangline.kube.errors import AlreadyExists
-from gangline.kube.options import PatchForm, Propagation
-from gangline.operator.operator_process import EMBEDDED
-from gangline.sdk.build.bodies import body_of, plain
-from gangline.sdk.build.from_arguments import job_from
-from gangline.sdk.build.pod_templates import edited, trainer
+from gangline.kube.options import DeletionPropagation, PatchType
+from gangline.operator.operator_process import EMBEDDED_VERSION_MARK
+from gangline.sdk.build.bodies import job_body, plain_json
+from gangline.sdk.build.from_arguments import job_from_arguments
+from gangline.sdk.build.pod_templates import training_container, with_edited_pods
 from gangline.sdk.conditioncalls import ConditionCalls
-from gangline.sdk.connection import TIMEOUT, header
-from gangline.sdk.errors import told
-from gangline.sdk.job import Job, facts_of
-from gangline.sdk.kubeflow.finetune import STORAGE, Tuning, checked, claim_of
-from gangline.sdk.kubeflow.finetune import job_of as finetuning
+from gangline.sdk.connection import REQUEST_TIMEOUT_SECONDS, type_meta
+from gangline.sdk.errors import translate_errors
+from gangline.sdk.job import Job, job_kind_named
+from gangline.sdk.kubeflow.finetune import DEFAULT_STORAGE, FineTuneRequest, storage_claim, validate
+from gangline.sdk.kubeflow.finetune import fine_tune_job as finetuning
 from gangline.sdk.podcalls import PodCalls
-from gangline.sdk.ship.archive import parcel
-from gangline.sdk.ship.manifests import ready
-from gangline.sdk.ship.upload import CLAIMS, Order, sent
+from gangline.sdk.ship.archive import list_files
+from gangline.sdk.ship.manifests import plan_shipment
+from gangline.sdk.ship.upload import VOLUME_CLAIMS, ShipRequest, ship_folder
 
 
 class AsyncTrainingClient(ConditionCalls, PodCalls):
@@ -87,11 +87,13 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
             "pip_index_url": pip_index_url,
             "env_vars": env_vars,
         }
-        body = job_from(job, asked, self._facts)
-        facts = facts_of(str(body.get("kind")))
-        async with self._told(TIMEOUT) as client:
-            where = namespace or (body.get("metadata") or {}).get("namespace") or self._home(None)
-            found = await client.create(client.plain(facts.resource), body, namespace=where)
+        body = job_from_arguments(job, asked, self._default_kind)
+        facts = job_kind_named(str(body.get("kind")))
+        async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
+            where = (
+                namespace or (body.get("metadata") or {}).get("namespace") or self._resolved_namespace(None)
+            )
+            found = await client.create(client.unstructured(facts.resource), body, namespace=where)
             return Job(found)
 
     async def train(
@@ -106,14 +108,14 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
         trainer_parameters: Any = None,
         init_env_vars: Any = None,
         env_vars: Any = None,
-        storage_config: Mapping[str, Any] = STORAGE,
+        storage_config: Mapping[str, Any] = DEFAULT_STORAGE,
     ) -> Job:
         """Fine-tune a language model with Kubeflow's images, as its SDK does. For programs of yours: `gangline.train`.
 
         A claim of the job's name holds model and data set; one that is there is used. Tokens in the parameters are
         readable in the job, as they are there: prefer `init_env_vars` from a Secret.
         """
-        asked = Tuning(
+        asked = FineTuneRequest(
             name,
             num_workers,
             num_procs_per_worker,
@@ -125,10 +127,12 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
             env_vars,
             storage_config,
         )
-        checked(asked)
-        async with self._told(TIMEOUT) as client:
+        validate(asked)
+        async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
             with suppress(AlreadyExists):
-                await client.create(CLAIMS, claim_of(asked), namespace=self._home(namespace))
+                await client.create(
+                    VOLUME_CLAIMS, storage_claim(asked), namespace=self._resolved_namespace(namespace)
+                )
         return await self.create_job(finetuning(asked), namespace=namespace)
 
     async def ship_job(self, job: Any, folder: Path, namespace: str | None = None) -> Job:
@@ -136,61 +140,61 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
 
         What `.gitignore` leaves out stays. On a plane of this machine members start in the folder itself.
         """
-        body = body_of(job)
-        facts = facts_of(str(body.get("kind")))
-        key = Key(self._home(namespace), body["metadata"]["name"])
+        body = job_body(job)
+        facts = job_kind_named(str(body.get("kind")))
+        key = Key(self._resolved_namespace(namespace), body["metadata"]["name"])
         if await self.is_local():
-            return await self.create_job(started_in(body, facts, folder), namespace=namespace)
-        client = await self._open()
-        async with told(f"the folder {folder}"):
-            found = parcel(folder)
+            return await self.create_job(with_working_dir(body, facts, folder), namespace=namespace)
+        client = await self._open_client()
+        async with translate_errors(f"the folder {folder}"):
+            found = list_files(folder)
             with tempfile.TemporaryDirectory(prefix="gangline-") as scratch:
-                order = Order(ready(found, Path(scratch)), facts, body, key)
-                async with sent(client, order, self._clock, lambda text: None) as carried:
+                order = ShipRequest(plan_shipment(found, Path(scratch)), facts, body, key)
+                async with ship_folder(client, order, self._clock, lambda text: None) as carried:
                     made = await self.create_job(carried.body, namespace=namespace)
-                    await carried.belongs_to(await client.get(facts.model, key))
+                    await carried.set_owner(await client.get(facts.model, key))
         return made
 
     async def is_local(self) -> bool:
         """Whether the server is a plane of gangline, on which pods are processes."""
-        async with self._told(TIMEOUT) as client:
-            return EMBEDDED in await version(client)
+        async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
+            return EMBEDDED_VERSION_MARK in await server_version(client)
 
     async def list_jobs(
         self,
         namespace: str | None = None,
         job_kind: str | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
         *,
         label_selector: str = "",
     ) -> list[Job]:
         """All jobs of a kind in a namespace."""
-        facts = self._kind(job_kind)
-        async with self._told(timeout) as client:
-            where = Selector(namespace=self._home(namespace), labels=label_selector)
-            listed = client.each(client.plain(facts.resource), where)
+        facts = self._resolved_kind(job_kind)
+        async with self._client_call(timeout) as client:
+            where = Selector(namespace=self._resolved_namespace(namespace), labels=label_selector)
+            listed = client.iterate(client.unstructured(facts.resource), where)
             async with aclosing(listed) as found:
-                return [Job({**header(facts), **body}) async for body in found]
+                return [Job({**type_meta(facts), **body}) async for body in found]
 
     async def update_job(
         self, job: Any, name: str, namespace: str | None = None, job_kind: str | None = None
     ) -> Job:
         """Merge what is given into a job."""
-        async with self._told(TIMEOUT) as client:
-            return await self._merged(client, body_of(job), name, namespace, job_kind)
+        async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
+            return await self._merge_patch(client, job_body(job), name, namespace, job_kind)
 
     async def delete_job(
         self, name: str, namespace: str | None = None, job_kind: str | None = None, delete_options: Any = None
     ) -> None:
         """Delete a job; its pods go with it."""
-        options = plain(delete_options) or {}
+        options = plain_json(delete_options) or {}
         asked = options.get("propagationPolicy")
         grace = options.get("gracePeriodSeconds")
-        async with self._told(TIMEOUT) as client:
+        async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
             await client.delete(
-                self._kind(job_kind).resource,
-                self._key(name, namespace),
-                propagation=Propagation(asked) if asked else None,
+                self._resolved_kind(job_kind).resource,
+                self._job_key(name, namespace),
+                propagation=DeletionPropagation(asked) if asked else None,
                 grace=timedelta(seconds=grace) if grace is not None else None,
             )
 
@@ -211,8 +215,8 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
         replica_type: str = "Worker",
     ) -> Job:
         """So many replicas of a type."""
-        facts = self._kind(job_kind)
-        kind = _spelled(facts, replica_type)
+        facts = self._resolved_kind(job_kind)
+        kind = _canonical_replica_type(facts, replica_type)
         body = {"spec": {facts.replicas: {kind: {"replicas": replicas}}}}
         return await self.update_job(body, name, namespace, facts.kind)
 
@@ -228,7 +232,7 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
         pods = await self.get_job_pods(
             name, namespace, replica_type=replica_type, replica_index=replica_index, job_kind=job_kind
         )
-        async with self._told(TIMEOUT) as client:
+        async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
             await run_all(client.delete(Pod, pod.metadata.key, uid=pod.metadata.uid) for pod in pods)
         return [pod.metadata.name for pod in pods]
 
@@ -239,9 +243,9 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
         from gangline.why.collect import collect
         from gangline.why.diagnose import diagnose
 
-        async with self._told(TIMEOUT) as client:
-            target = f"{self._kind(job_kind).kind.lower()}/{name}"
-            return diagnose(await collect(client, target, self._home(namespace), self._clock))
+        async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
+            target = f"{self._resolved_kind(job_kind).kind.lower()}/{name}"
+            return diagnose(await collect(client, target, self._resolved_namespace(namespace), self._clock))
 
     async def get_job_progress(
         self, name: str, namespace: str | None = None, job_kind: str | None = None
@@ -251,27 +255,27 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
 
     # Inside
 
-    async def _merged(
+    async def _merge_patch(
         self, client: Client, body: JSON, name: str, namespace: str | None, job_kind: str | None
     ) -> Job:
-        facts = self._kind(job_kind or body.get("kind"))
-        kind = client.plain(facts.resource)
-        return Job(await client.patch(kind, self._key(name, namespace), body, form=PatchForm.MERGE))
+        facts = self._resolved_kind(job_kind or body.get("kind"))
+        kind = client.unstructured(facts.resource)
+        return Job(await client.patch(kind, self._job_key(name, namespace), body, form=PatchType.MERGE))
 
 
-def _spelled(facts: JobKind, replica_type: str) -> str:
+def _canonical_replica_type(facts: JobKind, replica_type: str) -> str:
     known = {kind.lower(): kind for kind in facts.types}
     if replica_type.lower() not in known:
         raise ValueError(f"replica_type: is {replica_type!r}; write one of {', '.join(facts.types)}")
     return known[replica_type.lower()]
 
 
-def started_in(body: JSON, facts: JobKind, folder: Path) -> JSON:
+def with_working_dir(body: JSON, facts: JobKind, folder: Path) -> JSON:
     """The job whose members start in a folder that is where they are."""
 
     def edit(spec: JSON) -> None:
-        container = trainer(spec, facts)
+        container = training_container(spec, facts)
         if container is not None:
             container.setdefault("workingDir", str(folder))
 
-    return edited(body, facts, edit)
+    return with_edited_pods(body, facts, edit)

@@ -8,15 +8,15 @@ from typing import Any, Never, Self
 from gangline.api.core import Pod
 from gangline.api.kubeflow.training import JobProgress
 from gangline.sdk.async_client import AsyncTrainingClient
-from gangline.sdk.conditioncalls import SUCCEEDED, WAIT, Callback
-from gangline.sdk.connection import TIMEOUT
-from gangline.sdk.event_loop import Background
+from gangline.sdk.conditioncalls import DEFAULT_EXPECTED_CONDITIONS, WAIT_TIMEOUT_SECONDS, JobCallback
+from gangline.sdk.connection import REQUEST_TIMEOUT_SECONDS
+from gangline.sdk.event_loop import LoopThread
 from gangline.sdk.job import Job
-from gangline.sdk.kubeflow.finetune import STORAGE
-from gangline.sdk.logs import Line
+from gangline.sdk.kubeflow.finetune import DEFAULT_STORAGE
+from gangline.sdk.logs import JobLogLine
 
 
-class Absent:
+class RemovedAttribute:
     """What Kubeflow's client has of the Kubernetes client inside, and ours has not: using it says what to write."""
 
     def __init__(self, official: str) -> None:
@@ -40,7 +40,11 @@ class TrainingClient:
     What the calls mean is said at `AsyncTrainingClient`, whose twin this is.
     """
 
-    core_api, custom_api, api_client = Absent("CoreV1Api"), Absent("CustomObjectsApi"), Absent("ApiClient")
+    core_api, custom_api, api_client = (
+        RemovedAttribute("CoreV1Api"),
+        RemovedAttribute("CustomObjectsApi"),
+        RemovedAttribute("ApiClient"),
+    )
 
     def __init__(
         self,
@@ -53,30 +57,30 @@ class TrainingClient:
         local: bool | None = None,
     ) -> None:
         """As `AsyncTrainingClient`. Ends with `close`, with its `with` block, or with the program."""
-        self._aio = AsyncTrainingClient(
+        self._async_client = AsyncTrainingClient(
             config_file, context, client_configuration, namespace, job_kind, local=local
         )
-        self._loop = Background()
+        self._loop_thread = LoopThread()
         # Programs written for the Kubeflow SDK close nothing: forgotten, or at the program's end, it closes itself.
-        self._close = weakref.finalize(self, _end, self._loop, self._aio)
+        self._close = weakref.finalize(self, _close_client, self._loop_thread, self._async_client)
 
     @property
     def namespace(self) -> str:
         """Where jobs are, unless a call says otherwise. Can be set."""
-        return self._aio.namespace
+        return self._async_client.namespace
 
     @namespace.setter
     def namespace(self, name: str) -> None:
-        self._aio.namespace = name
+        self._async_client.namespace = name
 
     @property
     def job_kind(self) -> str:
         """The kind that calls mean when they name none. Can be set; raises `ValueError`."""
-        return self._aio.job_kind
+        return self._async_client.job_kind
 
     @job_kind.setter
     def job_kind(self, kind: str) -> None:
-        self._aio.job_kind = kind
+        self._async_client.job_kind = kind
 
     def __enter__(self) -> Self:
         return self
@@ -107,8 +111,8 @@ class TrainingClient:
         env_vars: Any = None,
     ) -> Job:
         """Create a job: a Job, a dict, a model of the Kubeflow SDK; or one made of an image or a function."""
-        return self._loop.run(
-            self._aio.create_job(
+        return self._loop_thread.run(
+            self._async_client.create_job(
                 job,
                 name,
                 namespace,
@@ -139,11 +143,11 @@ class TrainingClient:
         trainer_parameters: Any = None,
         init_env_vars: Any = None,
         env_vars: Any = None,
-        storage_config: Mapping[str, Any] = STORAGE,
+        storage_config: Mapping[str, Any] = DEFAULT_STORAGE,
     ) -> Job:
         """Fine-tune a language model with Kubeflow's images, as its SDK does. For programs of yours: `gangline.train`."""
-        return self._loop.run(
-            self._aio.train(
+        return self._loop_thread.run(
+            self._async_client.train(
                 name,
                 namespace,
                 num_workers,
@@ -160,49 +164,53 @@ class TrainingClient:
 
     def ship_job(self, job: Any, folder: Path, namespace: str | None = None) -> Job:
         """Create a job whose members start in a copy of a folder of this machine."""
-        return self._loop.run(self._aio.ship_job(job, folder, namespace))
+        return self._loop_thread.run(self._async_client.ship_job(job, folder, namespace))
 
     def is_local(self) -> bool:
         """Whether the server is a plane of gangline, on which pods are processes."""
-        return self._loop.run(self._aio.is_local())
+        return self._loop_thread.run(self._async_client.is_local())
 
     def get_job(
-        self, name: str, namespace: str | None = None, job_kind: str | None = None, timeout: float = TIMEOUT
+        self,
+        name: str,
+        namespace: str | None = None,
+        job_kind: str | None = None,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> Job:
-        return self._loop.run(self._aio.get_job(name, namespace, job_kind, timeout))
+        return self._loop_thread.run(self._async_client.get_job(name, namespace, job_kind, timeout))
 
     def list_jobs(
         self,
         namespace: str | None = None,
         job_kind: str | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
         *,
         label_selector: str = "",
     ) -> list[Job]:
         """All jobs of a kind in a namespace."""
-        return self._loop.run(
-            self._aio.list_jobs(namespace, job_kind, timeout, label_selector=label_selector)
+        return self._loop_thread.run(
+            self._async_client.list_jobs(namespace, job_kind, timeout, label_selector=label_selector)
         )
 
     def update_job(
         self, job: Any, name: str, namespace: str | None = None, job_kind: str | None = None
     ) -> Job:
         """Merge what is given into a job."""
-        return self._loop.run(self._aio.update_job(job, name, namespace, job_kind))
+        return self._loop_thread.run(self._async_client.update_job(job, name, namespace, job_kind))
 
     def delete_job(
         self, name: str, namespace: str | None = None, job_kind: str | None = None, delete_options: Any = None
     ) -> None:
         """Delete a job; its pods go with it."""
-        self._loop.run(self._aio.delete_job(name, namespace, job_kind, delete_options))
+        self._loop_thread.run(self._async_client.delete_job(name, namespace, job_kind, delete_options))
 
     def suspend_job(self, name: str, namespace: str | None = None, job_kind: str | None = None) -> Job:
         """Stop the replicas of a job, and keep the job."""
-        return self._loop.run(self._aio.suspend_job(name, namespace, job_kind))
+        return self._loop_thread.run(self._async_client.suspend_job(name, namespace, job_kind))
 
     def resume_job(self, name: str, namespace: str | None = None, job_kind: str | None = None) -> Job:
         """Let a suspended job go on."""
-        return self._loop.run(self._aio.resume_job(name, namespace, job_kind))
+        return self._loop_thread.run(self._async_client.resume_job(name, namespace, job_kind))
 
     def scale_job(
         self,
@@ -213,7 +221,9 @@ class TrainingClient:
         replica_type: str = "Worker",
     ) -> Job:
         """So many replicas of a type."""
-        return self._loop.run(self._aio.scale_job(name, replicas, namespace, job_kind, replica_type))
+        return self._loop_thread.run(
+            self._async_client.scale_job(name, replicas, namespace, job_kind, replica_type)
+        )
 
     def restart_job(
         self,
@@ -224,7 +234,9 @@ class TrainingClient:
         replica_index: int | None = None,
     ) -> list[str]:
         """Start replicas anew: those named, or all. Gives the names of the pods that were sent away."""
-        return self._loop.run(self._aio.restart_job(name, namespace, job_kind, replica_type, replica_index))
+        return self._loop_thread.run(
+            self._async_client.restart_job(name, namespace, job_kind, replica_type, replica_index)
+        )
 
     def get_job_conditions(
         self,
@@ -232,10 +244,12 @@ class TrainingClient:
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> list[Any]:
         """The conditions of a job, given or named."""
-        return self._loop.run(self._aio.get_job_conditions(name, namespace, job_kind, job, timeout))
+        return self._loop_thread.run(
+            self._async_client.get_job_conditions(name, namespace, job_kind, job, timeout)
+        )
 
     def is_job_created(
         self,
@@ -243,9 +257,11 @@ class TrainingClient:
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return self._loop.run(self._aio.is_job_created(name, namespace, job_kind, job, timeout))
+        return self._loop_thread.run(
+            self._async_client.is_job_created(name, namespace, job_kind, job, timeout)
+        )
 
     def is_job_running(
         self,
@@ -253,9 +269,11 @@ class TrainingClient:
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return self._loop.run(self._aio.is_job_running(name, namespace, job_kind, job, timeout))
+        return self._loop_thread.run(
+            self._async_client.is_job_running(name, namespace, job_kind, job, timeout)
+        )
 
     def is_job_restarting(
         self,
@@ -263,9 +281,11 @@ class TrainingClient:
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return self._loop.run(self._aio.is_job_restarting(name, namespace, job_kind, job, timeout))
+        return self._loop_thread.run(
+            self._async_client.is_job_restarting(name, namespace, job_kind, job, timeout)
+        )
 
     def is_job_suspended(
         self,
@@ -273,9 +293,11 @@ class TrainingClient:
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return self._loop.run(self._aio.is_job_suspended(name, namespace, job_kind, job, timeout))
+        return self._loop_thread.run(
+            self._async_client.is_job_suspended(name, namespace, job_kind, job, timeout)
+        )
 
     def is_job_succeeded(
         self,
@@ -283,9 +305,11 @@ class TrainingClient:
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return self._loop.run(self._aio.is_job_succeeded(name, namespace, job_kind, job, timeout))
+        return self._loop_thread.run(
+            self._async_client.is_job_succeeded(name, namespace, job_kind, job, timeout)
+        )
 
     def is_job_failed(
         self,
@@ -293,24 +317,26 @@ class TrainingClient:
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return self._loop.run(self._aio.is_job_failed(name, namespace, job_kind, job, timeout))
+        return self._loop_thread.run(
+            self._async_client.is_job_failed(name, namespace, job_kind, job, timeout)
+        )
 
     def wait_for_job_conditions(
         self,
         name: str,
         namespace: str | None = None,
         job_kind: str | None = None,
-        expected_conditions: Collection[str] = SUCCEEDED,
-        wait_timeout: float = WAIT,
+        expected_conditions: Collection[str] = DEFAULT_EXPECTED_CONDITIONS,
+        wait_timeout: float = WAIT_TIMEOUT_SECONDS,
         polling_interval: float = 15,
-        callback: Callback | None = None,
-        timeout: float = TIMEOUT,
+        callback: JobCallback | None = None,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> Job:
         """Wait until one of the conditions is True, and give the job. The callback is told of every change."""
-        return self._loop.run(
-            self._aio.wait_for_job_conditions(
+        return self._loop_thread.run(
+            self._async_client.wait_for_job_conditions(
                 name,
                 namespace,
                 job_kind,
@@ -331,7 +357,9 @@ class TrainingClient:
     ) -> Iterator[Job]:
         """The job as it is, then every change of it, until it is deleted. Raises `TimeoutError` after so long."""
         # Not just returned: who reads on keeps the client.
-        yield from self._loop.each(self._aio.watch_job(name, namespace, job_kind, wait_timeout))
+        yield from self._loop_thread.iterate(
+            self._async_client.watch_job(name, namespace, job_kind, wait_timeout)
+        )
 
     def get_job_pods(
         self,
@@ -340,13 +368,13 @@ class TrainingClient:
         is_master: bool = False,
         replica_type: str | None = None,
         replica_index: int | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
         *,
         job_kind: str | None = None,
     ) -> list[Pod]:
         """The pods of a job: all, the one that leads, those of a type, or one."""
-        return self._loop.run(
-            self._aio.get_job_pods(
+        return self._loop_thread.run(
+            self._async_client.get_job_pods(
                 name, namespace, is_master, replica_type, replica_index, timeout, job_kind=job_kind
             )
         )
@@ -358,13 +386,13 @@ class TrainingClient:
         is_master: bool = False,
         replica_type: str | None = None,
         replica_index: int | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
         *,
         job_kind: str | None = None,
     ) -> list[str]:
         """The names of `get_job_pods`."""
-        return self._loop.run(
-            self._aio.get_job_pod_names(
+        return self._loop_thread.run(
+            self._async_client.get_job_pod_names(
                 name, namespace, is_master, replica_type, replica_index, timeout, job_kind=job_kind
             )
         )
@@ -378,12 +406,12 @@ class TrainingClient:
         replica_type: str | None = None,
         replica_index: int | None = None,
         follow: bool = False,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
         verbose: bool = False,
     ) -> tuple[dict[str, str], dict[str, list[str]]]:
         """What pods said, by name; and with `verbose` the events of the job and its pods."""
-        return self._loop.run(
-            self._aio.get_job_logs(
+        return self._loop_thread.run(
+            self._async_client.get_job_logs(
                 name, namespace, job_kind, is_master, replica_type, replica_index, follow, timeout, verbose
             )
         )
@@ -397,22 +425,24 @@ class TrainingClient:
         replica_index: int | None = None,
         *,
         job_kind: str | None = None,
-    ) -> Iterator[Line]:
+    ) -> Iterator[JobLogLine]:
         """Every line of every chosen pod as it comes, with the pod's name, until the job has ended."""
-        yield from self._loop.each(
-            self._aio.follow_logs(name, namespace, is_master, replica_type, replica_index, job_kind=job_kind)
+        yield from self._loop_thread.iterate(
+            self._async_client.follow_logs(
+                name, namespace, is_master, replica_type, replica_index, job_kind=job_kind
+            )
         )
 
     def why(self, name: str, namespace: str | None = None, job_kind: str | None = None) -> Any:
         """Why a job waits or failed: a report with `causes`, each with `cause`, `evidence` and `next`."""
-        return self._loop.run(self._aio.why(name, namespace, job_kind))
+        return self._loop_thread.run(self._async_client.why(name, namespace, job_kind))
 
     def get_job_progress(
         self, name: str, namespace: str | None = None, job_kind: str | None = None
     ) -> JobProgress | None:
         """How far a job is, as its program reports it; None if it does not."""
-        return self._loop.run(self._aio.get_job_progress(name, namespace, job_kind))
+        return self._loop_thread.run(self._async_client.get_job_progress(name, namespace, job_kind))
 
 
-def _end(loop: Background, aio: AsyncTrainingClient) -> None:
+def _close_client(loop: LoopThread, aio: AsyncTrainingClient) -> None:
     loop.close(aio.close())

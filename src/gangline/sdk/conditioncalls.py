@@ -7,23 +7,23 @@ from typing import Any, TypeVar
 
 from gangline.api.kubeflow.training import ConditionType
 from gangline.api.meta import JSON, Selector
-from gangline.base.tasks import beside
+from gangline.base.tasks import background_tasks
 from gangline.runtime.informer import Delta, Informer
-from gangline.sdk.build.bodies import body_of
-from gangline.sdk.connection import TIMEOUT, Opened, header
+from gangline.sdk.build.bodies import job_body
+from gangline.sdk.connection import REQUEST_TIMEOUT_SECONDS, LazyConnection, type_meta
 from gangline.sdk.errors import JobFailed, TrainingError
 from gangline.sdk.job import Job
 
 T = TypeVar("T")
 
-WAIT = 600
-SUCCEEDED: Collection[str] = frozenset({ConditionType.SUCCEEDED.value})
-CONDITIONS = tuple(str(kind) for kind in ConditionType)
+WAIT_TIMEOUT_SECONDS = 600
+DEFAULT_EXPECTED_CONDITIONS: Collection[str] = frozenset({ConditionType.SUCCEEDED.value})
+CONDITION_TYPES = tuple(str(kind) for kind in ConditionType)
 
-Callback = Callable[[Job], object]
+JobCallback = Callable[[Job], object]
 
 
-class ConditionCalls(Opened):
+class ConditionCalls(LazyConnection):
     """`get_job_conditions`, `is_job_...`, `wait_for_job_conditions`, `watch_job`."""
 
     async def get_job_conditions(
@@ -32,10 +32,10 @@ class ConditionCalls(Opened):
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> list[Any]:
         """The conditions of a job, given or named."""
-        found = await self._given(name, namespace, job_kind, job, timeout)
+        found = await self._given_or_named_job(name, namespace, job_kind, job, timeout)
         return list(found.status.conditions)
 
     async def is_job_created(
@@ -44,9 +44,9 @@ class ConditionCalls(Opened):
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return await self._holds(ConditionType.CREATED, name, namespace, job_kind, job, timeout)
+        return await self._has_condition(ConditionType.CREATED, name, namespace, job_kind, job, timeout)
 
     async def is_job_running(
         self,
@@ -54,9 +54,9 @@ class ConditionCalls(Opened):
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return await self._holds(ConditionType.RUNNING, name, namespace, job_kind, job, timeout)
+        return await self._has_condition(ConditionType.RUNNING, name, namespace, job_kind, job, timeout)
 
     async def is_job_restarting(
         self,
@@ -64,9 +64,9 @@ class ConditionCalls(Opened):
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return await self._holds(ConditionType.RESTARTING, name, namespace, job_kind, job, timeout)
+        return await self._has_condition(ConditionType.RESTARTING, name, namespace, job_kind, job, timeout)
 
     async def is_job_suspended(
         self,
@@ -74,9 +74,9 @@ class ConditionCalls(Opened):
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return await self._holds(ConditionType.SUSPENDED, name, namespace, job_kind, job, timeout)
+        return await self._has_condition(ConditionType.SUSPENDED, name, namespace, job_kind, job, timeout)
 
     async def is_job_succeeded(
         self,
@@ -84,9 +84,9 @@ class ConditionCalls(Opened):
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return await self._holds(ConditionType.SUCCEEDED, name, namespace, job_kind, job, timeout)
+        return await self._has_condition(ConditionType.SUCCEEDED, name, namespace, job_kind, job, timeout)
 
     async def is_job_failed(
         self,
@@ -94,29 +94,31 @@ class ConditionCalls(Opened):
         namespace: str | None = None,
         job_kind: str | None = None,
         job: Any = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return await self._holds(ConditionType.FAILED, name, namespace, job_kind, job, timeout)
+        return await self._has_condition(ConditionType.FAILED, name, namespace, job_kind, job, timeout)
 
     async def wait_for_job_conditions(
         self,
         name: str,
         namespace: str | None = None,
         job_kind: str | None = None,
-        expected_conditions: Collection[str] = SUCCEEDED,
-        wait_timeout: float = WAIT,
+        expected_conditions: Collection[str] = DEFAULT_EXPECTED_CONDITIONS,
+        wait_timeout: float = WAIT_TIMEOUT_SECONDS,
         polling_interval: float = 15,
-        callback: Callback | None = None,
-        timeout: float = TIMEOUT,
+        callback: JobCallback | None = None,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> Job:
         """Wait until one of the conditions is True, and give the job. The callback is told of every change.
 
         Nothing is polled: `polling_interval` is taken for compatibility and has no effect. Raises `JobFailed` if the
         job failed and that was not expected, and `TimeoutError`.
         """
-        unknown = set(expected_conditions) - set(CONDITIONS)
+        unknown = set(expected_conditions) - set(CONDITION_TYPES)
         if unknown:
-            raise ValueError(f"expected_conditions: {sorted(unknown)}; write some of {', '.join(CONDITIONS)}")
+            raise ValueError(
+                f"expected_conditions: {sorted(unknown)}; write some of {', '.join(CONDITION_TYPES)}"
+            )
 
         def done(found: Job) -> bool:
             if callback is not None:
@@ -147,38 +149,40 @@ class ConditionCalls(Opened):
         wait_timeout: float | None = None,
     ) -> AsyncGenerator[Job, None]:
         """The job as it is, then every change of it, until it is deleted. Raises `TimeoutError` after so long."""
-        facts, key = self._kind(job_kind), self._key(name, namespace)
-        async with self._told(TIMEOUT) as client:
-            await self._job(client, name, namespace, job_kind)
+        facts, key = self._resolved_kind(job_kind), self._job_key(name, namespace)
+        async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
+            await self._read_job(client, name, namespace, job_kind)
         changes: asyncio.Queue[JSON | None] = asyncio.Queue()
 
         def tell(delta: Delta[JSON]) -> None:
             changes.put_nowait(delta.after)
 
         where = Selector(namespace=key.namespace, fields=f"metadata.name={key.name}")
-        informer: Informer[JSON] = Informer(client, client.plain(facts.resource), where, clock=self._clock)
+        informer: Informer[JSON] = Informer(
+            client, client.unstructured(facts.resource), where, clock=self._clock
+        )
         deadline = None if wait_timeout is None else self._clock.monotonic() + wait_timeout
-        async with beside(informer.run()):
-            with informer.subscribed(tell):
-                while (body := await self._before(deadline, changes.get())) is not None:
-                    yield Job({**header(facts), **body})
+        async with background_tasks(informer.run()):
+            with informer.subscribe(tell):
+                while (body := await self._await_until(deadline, changes.get())) is not None:
+                    yield Job({**type_meta(facts), **body})
 
-    async def _before(self, deadline: float | None, work: Awaitable[T]) -> T:
+    async def _await_until(self, deadline: float | None, work: Awaitable[T]) -> T:
         async with asyncio.timeout(
             None if deadline is None else max(0.0, deadline - self._clock.monotonic())
         ):
             return await work
 
-    async def _given(
+    async def _given_or_named_job(
         self, name: str | None, namespace: str | None, job_kind: str | None, job: Any, timeout: float
     ) -> Job:
         if job is not None:
-            return Job(body_of(job))
+            return Job(job_body(job))
         if name is None:
             raise ValueError("write the name of a job, or give one")
         return await self.get_job(name, namespace, job_kind, timeout)
 
-    async def _holds(
+    async def _has_condition(
         self,
         condition: ConditionType,
         name: str | None,
@@ -187,4 +191,6 @@ class ConditionCalls(Opened):
         job: Any,
         timeout: float,
     ) -> bool:
-        return (await self._given(name, namespace, job_kind, job, timeout)).status.holds(condition)
+        return (await self._given_or_named_job(name, namespace, job_kind, job, timeout)).status.holds(
+            condition
+        )

@@ -8,25 +8,25 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from gangline.api.kubeflow.kinds import JOBS
+from gangline.api.kubeflow.kinds import JOB_SCHEME
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.config.connection import Connection, load
+from gangline.kube.config.connection import Connection, load_connection
 from gangline.kube.options import WriteOptions
 from gangline.kube.transport.http import HttpTransport
 from gangline.sdk import place
-from gangline.sdk.errors import told
-from gangline.sdk.job import Job, facts_of
-from gangline.sdk.local_plane import Plane
+from gangline.sdk.errors import translate_errors
+from gangline.sdk.job import Job, job_kind_named
+from gangline.sdk.local_plane import PlaneProcess
 
-MANAGER = "gangline-sdk"
-TIMEOUT = 120
+FIELD_MANAGER = "gangline-sdk"
+REQUEST_TIMEOUT_SECONDS = 120
 """For how many seconds a server may be silent."""
 
 
-class Opened:
+class LazyConnection:
     """A server, a namespace and a kind of job. `AsyncTrainingClient` says what the arguments are."""
 
     def __init__(
@@ -39,16 +39,16 @@ class Opened:
         *,
         local: bool | None = None,
     ) -> None:
-        self._facts = facts_of(job_kind)
-        self._asked = (config_file, context, client_configuration, local)
+        self._default_kind = job_kind_named(job_kind)
+        self._connection_arguments = (config_file, context, client_configuration, local)
         self._namespace = namespace
         self._stack = AsyncExitStack()
         self._client: Client | None = None
-        self._opening = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
         self._clock = SystemClock()
 
     async def __aenter__(self) -> Self:
-        await self._open()
+        await self._open_client()
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -59,14 +59,16 @@ class Opened:
         self._client = None
         await self._stack.aclose()
 
-    async def _open(self) -> Client:
-        async with self._opening:
+    async def _open_client(self) -> Client:
+        async with self._open_lock:
             if self._client is None:
-                connection = await asyncio.to_thread(self._connection)
+                connection = await asyncio.to_thread(self._resolve_connection)
                 self._namespace = self._namespace or connection.namespace
-                transport = await self._stack.enter_async_context(HttpTransport(connection, agent=MANAGER))
+                transport = await self._stack.enter_async_context(
+                    HttpTransport(connection, agent=FIELD_MANAGER)
+                )
                 self._client = Client(
-                    transport, scheme=JOBS, options=WriteOptions(MANAGER), clock=self._clock
+                    transport, scheme=JOB_SCHEME, options=WriteOptions(FIELD_MANAGER), clock=self._clock
                 )
             return self._client
 
@@ -74,7 +76,7 @@ class Opened:
     def namespace(self) -> str:
         """Where jobs are, unless a call says otherwise. Can be set."""
         if not self._namespace:
-            found = self._configured()
+            found = self._configured_connection()
             return found.namespace if found is not None else "default"
         return self._namespace
 
@@ -85,21 +87,21 @@ class Opened:
     @property
     def job_kind(self) -> str:
         """The kind that calls mean when they name none. Can be set; raises `ValueError`."""
-        return self._facts.kind
+        return self._default_kind.kind
 
     @job_kind.setter
     def job_kind(self, kind: str) -> None:
-        self._facts = facts_of(kind)
+        self._default_kind = job_kind_named(kind)
 
-    def _configured(self) -> Connection | None:
+    def _configured_connection(self) -> Connection | None:
         """The server that there is; None where one is to be started."""
-        config_file, context, configuration, local = self._asked
+        config_file, context, configuration, local = self._connection_arguments
         if configuration is not None:
-            return place.configured(configuration)
-        return None if local else place.found(config_file, context, os.environ, Path.home())
+            return place.connection_from_configuration(configuration)
+        return None if local else place.resolve_server(config_file, context, os.environ, Path.home())
 
-    def _connection(self) -> Connection:
-        local, found = self._asked[-1], self._configured()
+    def _resolve_connection(self) -> Connection:
+        local, found = self._connection_arguments[-1], self._configured_connection()
         if found is not None:
             return found
         if local is False:
@@ -108,36 +110,44 @@ class Opened:
             sys.stderr.write(
                 "gangline: no cluster is configured; jobs run on this machine while this program does\n"
             )
-        plane = Plane.start()
+        plane = PlaneProcess.start()
         self._stack.callback(plane.close)
-        return load(kubeconfig=str(plane.kubeconfig), environ=os.environ, home=Path.home())
+        return load_connection(kubeconfig=str(plane.kubeconfig), environ=os.environ, home=Path.home())
 
     # For those who ask
 
     @asynccontextmanager
-    async def _told(self, timeout: float) -> AsyncIterator[Client]:
-        async with told("the server", timeout):
-            yield await self._open()
+    async def _client_call(self, timeout: float) -> AsyncIterator[Client]:
+        async with translate_errors("the server", timeout):
+            yield await self._open_client()
 
-    def _kind(self, job_kind: str | None) -> JobKind:
-        return facts_of(job_kind) if job_kind is not None else self._facts
+    def _resolved_kind(self, job_kind: str | None) -> JobKind:
+        return job_kind_named(job_kind) if job_kind is not None else self._default_kind
 
-    def _home(self, namespace: str | None) -> str:
+    def _resolved_namespace(self, namespace: str | None) -> str:
         return namespace or self._namespace or "default"
 
-    def _key(self, name: str, namespace: str | None) -> Key:
-        return Key(self._home(namespace), name)
+    def _job_key(self, name: str, namespace: str | None) -> Key:
+        return Key(self._resolved_namespace(namespace), name)
 
     async def get_job(
-        self, name: str, namespace: str | None = None, job_kind: str | None = None, timeout: float = TIMEOUT
+        self,
+        name: str,
+        namespace: str | None = None,
+        job_kind: str | None = None,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> Job:
-        async with self._told(timeout) as client:
-            return await self._job(client, name, namespace, job_kind)
+        async with self._client_call(timeout) as client:
+            return await self._read_job(client, name, namespace, job_kind)
 
-    async def _job(self, client: Client, name: str, namespace: str | None, job_kind: str | None) -> Job:
-        return Job(await client.get(client.plain(self._kind(job_kind).resource), self._key(name, namespace)))
+    async def _read_job(self, client: Client, name: str, namespace: str | None, job_kind: str | None) -> Job:
+        return Job(
+            await client.get(
+                client.unstructured(self._resolved_kind(job_kind).resource), self._job_key(name, namespace)
+            )
+        )
 
 
-def header(facts: JobKind) -> JSON:
+def type_meta(facts: JobKind) -> JSON:
     """Items of a list have neither."""
     return {"apiVersion": facts.model.API_VERSION, "kind": facts.kind}

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gangline.base.errors import GanglineError, InputError
-from gangline.base.tasks import unwrapped
+from gangline.base.tasks import unwrap_exception_group
 from gangline.sdk.job import Job
 
 
@@ -26,10 +26,10 @@ class JobFailed(TrainingError):
 
 
 @asynccontextmanager
-async def told(what: str, timeout: float | None = None) -> AsyncIterator[None]:
+async def translate_errors(what: str, timeout: float | None = None) -> AsyncIterator[None]:
     """Our errors become those above; after `timeout` seconds, `TimeoutError`."""
     try:
-        with unwrapped():
+        with unwrap_exception_group():
             async with asyncio.timeout(timeout):
                 yield
     except TimeoutError:

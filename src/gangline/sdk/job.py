@@ -6,18 +6,18 @@ from typing import Any
 import yaml
 
 from gangline.api.codec.codec import Document, decode_document
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import ConditionType, JobKind, JobStatus, TrainingJob
 from gangline.api.meta import JSON, ObjectMeta
 
-_BY_KIND = {kind.kind: kind for kind in KINDS}
+_KIND_BY_NAME = {kind.kind: kind for kind in TRAINING_KINDS}
 
 
-def facts_of(kind: str) -> JobKind:
+def job_kind_named(kind: str) -> JobKind:
     """The kind of that name. Raises `ValueError`."""
-    if kind not in _BY_KIND:
-        raise ValueError(f"job_kind: is {kind!r}; write one of {', '.join(_BY_KIND)}")
-    return _BY_KIND[kind]
+    if kind not in _KIND_BY_NAME:
+        raise ValueError(f"job_kind: is {kind!r}; write one of {', '.join(_KIND_BY_NAME)}")
+    return _KIND_BY_NAME[kind]
 
 
 class Job:
@@ -28,7 +28,7 @@ class Job:
 
     def __init__(self, body: JSON) -> None:
         self._body = body
-        self._typed: TrainingJob = decode_document(Document(body, {}), facts_of(body["kind"]).model)
+        self._typed: TrainingJob = decode_document(Document(body, {}), job_kind_named(body["kind"]).model)
 
     @classmethod
     def from_yaml(cls, text: str) -> "Job":
@@ -60,7 +60,7 @@ class Job:
 
     @property
     def facts(self) -> JobKind:
-        return facts_of(self.kind)
+        return job_kind_named(self.kind)
 
     @property
     def state(self) -> str:
@@ -94,6 +94,6 @@ class Job:
         return f"<{self.kind} {where}{self.metadata.name}: {self.state}>"
 
     def _repr_html_(self) -> str:
-        from gangline.sdk.job_html import drawn
+        from gangline.sdk.job_html import job_html
 
-        return drawn(self)
+        return job_html(self)

@@ -14,14 +14,14 @@ import msgspec
 from gangline.base.clock import SystemClock
 from gangline.base.errors import GanglineError
 
-PATIENCE = 60.0
+START_TIMEOUT_SECONDS = 60.0
 
 
-class NoPlane(GanglineError):
+class PlaneStartError(GanglineError):
     """The plane did not start."""
 
 
-class Plane:
+class PlaneProcess:
     """Started by `start`; ended by `close`, or by the end of this process, however that comes."""
 
     def __init__(
@@ -31,8 +31,8 @@ class Plane:
         self.kubeconfig = Path(folder.name) / "kubeconfig"
 
     @classmethod
-    def start(cls, work: Path | None = None) -> "Plane":
-        """A plane whose pods start in `work`, by default here. Returns when it is ready. Raises `NoPlane`."""
+    def start(cls, work: Path | None = None) -> "PlaneProcess":
+        """A plane whose pods start in `work`, by default here. Returns when it is ready. Raises `PlaneStartError`."""
         folder = tempfile.TemporaryDirectory(prefix="gangline-")
         process = subprocess.Popen(
             [
@@ -52,7 +52,7 @@ class Plane:
             process.kill()
             process.wait()
             folder.cleanup()
-            raise NoPlane("the control plane of this machine did not start; try: gangline up")
+            raise PlaneStartError("the control plane of this machine did not start; try: gangline up")
         plane = cls(process, folder)
         atexit.register(plane.close)
         return plane
@@ -70,12 +70,12 @@ async def main(folder: Path, work: Path) -> None:
     # What it has to say is in the jobs' events.
     logging.getLogger().addHandler(logging.NullHandler())
     from gangline.local.cluster import LocalSettings
-    from gangline.operator.wiring import embedded
+    from gangline.operator.wiring import embedded_plane
 
     closed = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin, closed.set)
-    async with embedded(LocalSettings(folder=work, logs=folder / "pods"), SystemClock()) as plane:
+    async with embedded_plane(LocalSettings(folder=work, logs=folder / "pods"), SystemClock()) as plane:
         (folder / "kubeconfig").write_bytes(msgspec.json.encode(plane.access.kubeconfig()))
         sys.stdout.write("ready\n")
         sys.stdout.flush()

@@ -5,28 +5,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gangline.apiserver.store.folder_lock import holder
-from gangline.kube.config.connection import SERVICE_ACCOUNT, Connection, load
-from gangline.kube.config.credentials import Anonymous, Basic, Credentials, StaticToken
+from gangline.apiserver.store.folder_lock import lock_holder
+from gangline.kube.config.connection import SERVICE_ACCOUNT, Connection, load_connection
+from gangline.kube.config.credentials import Anonymous, BasicAuth, Credentials, StaticToken
 from gangline.kube.config.tls import TLS, ClientCertificate, Pem
 from gangline.local.paths import home_folder
 
 
-def found(
+def resolve_server(
     config_file: str | None, context: str | None, environ: Mapping[str, str], home: Path
 ) -> Connection | None:
     """The server that is configured, or runs on this machine; None if there is none. Raises `ConfigError`."""
     if not (config_file or context or environ.get("KUBECONFIG")):
         plane = home_folder(environ=environ)
-        if (plane / "pid").exists() and holder(plane) is not None:
-            return load(kubeconfig=str(plane / "kubeconfig"), environ=environ, home=home)
+        if (plane / "pid").exists() and lock_holder(plane) is not None:
+            return load_connection(kubeconfig=str(plane / "kubeconfig"), environ=environ, home=home)
         inside = "KUBERNETES_SERVICE_HOST" in environ and SERVICE_ACCOUNT.exists()
         if not inside and not (home / ".kube" / "config").exists():
             return None
-    return load(kubeconfig=config_file, context=context, environ=environ, home=home)
+    return load_connection(kubeconfig=config_file, context=context, environ=environ, home=home)
 
 
-def configured(given: Any) -> Connection:
+def connection_from_configuration(given: Any) -> Connection:
     """A connection from a `Configuration` of the Kubernetes client. Raises `ValueError`."""
     host = getattr(given, "host", None)
     if not isinstance(host, str) or not host:
@@ -70,4 +70,4 @@ def _credentials(given: Any) -> Credentials:
         bare = token.removeprefix(f"{prefixes.get('authorization', 'Bearer')} ").removeprefix("Bearer ")
         return StaticToken(bare, "client_configuration: api_key")
     user, password = getattr(given, "username", None), getattr(given, "password", None)
-    return Basic(user, password) if user and password else Anonymous()
+    return BasicAuth(user, password) if user and password else Anonymous()

@@ -6,23 +6,23 @@ from contextlib import aclosing
 from typing import Any
 
 from gangline.api.core import Pod, PodPhase
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JOB_NAME, JOB_ROLE, REPLICA_INDEX, REPLICA_TYPE, JobKind
 from gangline.api.meta import JSON, Selector
 from gangline.api.scheme import Resource
-from gangline.jobs.pods.replicas import training
+from gangline.jobs.pods.replicas import training_container_name
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
-from gangline.kube.pods import Pods
-from gangline.sdk.connection import TIMEOUT, Opened
-from gangline.sdk.errors import told
-from gangline.sdk.job import facts_of
-from gangline.sdk.logs import Line, follow
+from gangline.kube.pods import PodSubresources
+from gangline.sdk.connection import REQUEST_TIMEOUT_SECONDS, LazyConnection
+from gangline.sdk.errors import translate_errors
+from gangline.sdk.job import job_kind_named
+from gangline.sdk.logs import JobLogLine, follow_job_logs
 
 EVENTS: Resource[JSON] = Resource("", "v1", "Event", "events", dict[str, Any])
 
 
-class PodCalls(Opened):
+class PodCalls(LazyConnection):
     """`get_job_pods`, `get_job_pod_names`, `get_job_logs`, `follow_logs`."""
 
     async def get_job_pods(
@@ -32,18 +32,20 @@ class PodCalls(Opened):
         is_master: bool = False,
         replica_type: str | None = None,
         replica_index: int | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
         *,
         job_kind: str | None = None,
     ) -> list[Pod]:
         """The pods of a job: all, the one that leads, those of a type, or one."""
         labels = {JOB_NAME: name}
         labels |= {JOB_ROLE: "master"} if is_master else {}
-        labels |= {REPLICA_TYPE: _type(replica_type, job_kind)} if replica_type else {}
+        labels |= {REPLICA_TYPE: _replica_type_label(replica_type, job_kind)} if replica_type else {}
         labels |= {REPLICA_INDEX: str(replica_index)} if replica_index is not None else {}
-        async with self._told(timeout) as client:
+        async with self._client_call(timeout) as client:
             chosen = ",".join(f"{label}={value}" for label, value in labels.items())
-            return list((await client.list(Pod, Selector(self._home(namespace), labels=chosen))).items)
+            return list(
+                (await client.list(Pod, Selector(self._resolved_namespace(namespace), labels=chosen))).items
+            )
 
     async def get_job_pod_names(
         self,
@@ -52,7 +54,7 @@ class PodCalls(Opened):
         is_master: bool = False,
         replica_type: str | None = None,
         replica_index: int | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
         *,
         job_kind: str | None = None,
     ) -> list[str]:
@@ -71,14 +73,14 @@ class PodCalls(Opened):
         replica_type: str | None = None,
         replica_index: int | None = None,
         follow: bool = False,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
         verbose: bool = False,
     ) -> tuple[dict[str, str], dict[str, list[str]]]:
         """What pods said, by name; and with `verbose` the events of the job and its pods.
 
         With `follow` the lines are printed as they come, until all pods have ended, those that start late too.
         """
-        facts = self._kind(job_kind)
+        facts = self._resolved_kind(job_kind)
         chosen: dict[str, Any] = {
             "is_master": is_master and not replica_type and replica_index is None,
             "replica_type": replica_type,
@@ -95,8 +97,8 @@ class PodCalls(Opened):
         else:
             pods = await self.get_job_pods(name, namespace, timeout=timeout, **chosen)
             started = [pod for pod in pods if pod.status.phase != PodPhase.PENDING]
-            async with self._told(timeout) as client:
-                logs = {pod.metadata.name: await _log(client, pod, facts.container) for pod in started}
+            async with self._client_call(timeout) as client:
+                logs = {pod.metadata.name: await _read_log(client, pod, facts.container) for pod in started}
         events = await self._events(facts, name, namespace, list(logs)) if verbose else {}
         return logs, events
 
@@ -109,22 +111,25 @@ class PodCalls(Opened):
         replica_index: int | None = None,
         *,
         job_kind: str | None = None,
-    ) -> AsyncGenerator[Line, None]:
+    ) -> AsyncGenerator[JobLogLine, None]:
         """Every line of every chosen pod as it comes, with the pod's name, until the job has ended."""
-        facts, key = self._kind(job_kind), self._key(name, namespace)
-        client = await self._open()
+        facts, key = self._resolved_kind(job_kind), self._job_key(name, namespace)
+        client = await self._open_client()
 
         def chosen(pod: Pod) -> bool:
             labels = pod.metadata.labels
             return (
                 (not is_master or labels.get(JOB_ROLE) == "master")
-                and (not replica_type or labels.get(REPLICA_TYPE) == _type(replica_type, job_kind))
+                and (
+                    not replica_type
+                    or labels.get(REPLICA_TYPE) == _replica_type_label(replica_type, job_kind)
+                )
                 and (replica_index is None or labels.get(REPLICA_INDEX) == str(replica_index))
             )
 
         async with (
-            told(f"logs of {name}"),
-            aclosing(follow(client, facts, key, chosen, self._clock)) as lines,
+            translate_errors(f"logs of {name}"),
+            aclosing(follow_job_logs(client, facts, key, chosen, self._clock)) as lines,
         ):
             async for line in lines:
                 yield line
@@ -135,8 +140,8 @@ class PodCalls(Opened):
         """By `kind/name`, each as time and message."""
         about = {(facts.kind, name), *(("Pod", pod) for pod in pods)}
         found: dict[str, list[str]] = {}
-        async with self._told(TIMEOUT) as client:
-            listed = (await client.list(EVENTS, Selector(self._home(namespace)))).items
+        async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
+            listed = (await client.list(EVENTS, Selector(self._resolved_namespace(namespace)))).items
         for event in listed:
             subject = event.get("involvedObject") or {}
             if (subject.get("kind"), subject.get("name")) in about:
@@ -146,19 +151,19 @@ class PodCalls(Opened):
         return found
 
 
-def _type(replica_type: str, job_kind: str | None) -> str:
+def _replica_type_label(replica_type: str, job_kind: str | None) -> str:
     """As labels have it. Raises `ValueError` for a type that no kind has."""
-    kinds = [facts_of(job_kind)] if job_kind else list(KINDS)
+    kinds = [job_kind_named(job_kind)] if job_kind else list(TRAINING_KINDS)
     known = sorted({kind.lower() for facts in kinds for kind in facts.types})
     if replica_type.lower() not in known:
         raise ValueError(f"replica_type: is {replica_type!r}; write one of {', '.join(known)}")
     return replica_type.lower()
 
 
-async def _log(client: Client, pod: Pod, container: str) -> str:
-    chosen = training(pod, container)
+async def _read_log(client: Client, pod: Pod, container: str) -> str:
+    chosen = training_container_name(pod, container)
     try:
-        async with aclosing(Pods(client).logs(pod.metadata.key, container=chosen)) as lines:
+        async with aclosing(PodSubresources(client).logs(pod.metadata.key, container=chosen)) as lines:
             return "".join([f"{line.decode(errors='replace')}\n" async for line in lines])
     except NotFound:
         return ""

@@ -7,19 +7,19 @@ from typing import Any, Protocol
 from gangline.sdk.job import Job
 
 
-class Show(AbstractContextManager["Show"], Protocol):
+class ProgressDisplay(AbstractContextManager["ProgressDisplay"], Protocol):
     """Is told of every change."""
 
-    def tell(self, job: Job) -> None: ...
+    def update(self, job: Job) -> None: ...
 
 
-def showing(asked: bool | None) -> Show:
+def progress_display(asked: bool | None) -> ProgressDisplay:
     """What suits the place; True wants something, False nothing."""
     if asked is False:
-        return Nothing()
+        return NoDisplay()
     if _in_notebook():
-        return Notebook()
-    return Terminal() if asked or sys.stderr.isatty() else Nothing()
+        return NotebookDisplay()
+    return TerminalDisplay() if asked or sys.stderr.isatty() else NoDisplay()
 
 
 def _in_notebook() -> bool:
@@ -27,13 +27,13 @@ def _in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-class Nothing(AbstractContextManager["Nothing"]):
+class NoDisplay(AbstractContextManager["NoDisplay"]):
     def __exit__(self, *error: object) -> None: ...
 
-    def tell(self, job: Job) -> None: ...
+    def update(self, job: Job) -> None: ...
 
 
-class Terminal(AbstractContextManager["Terminal"]):
+class TerminalDisplay(AbstractContextManager["TerminalDisplay"]):
     """One line that is drawn anew, on stderr."""
 
     def __init__(self) -> None:
@@ -49,14 +49,14 @@ class Terminal(AbstractContextManager["Terminal"]):
         self._progress = Progress(*columns, console=Console(stderr=True))
         self._task = self._progress.add_task("", total=None, told="")
 
-    def __enter__(self) -> "Terminal":
+    def __enter__(self) -> "TerminalDisplay":
         self._progress.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
-    def tell(self, job: Job) -> None:
+    def update(self, job: Job) -> None:
         found = job.status.progress
         ended = job.status.finished
         numbers = (
@@ -73,7 +73,7 @@ class Terminal(AbstractContextManager["Terminal"]):
         )
 
 
-class Notebook(AbstractContextManager["Notebook"]):
+class NotebookDisplay(AbstractContextManager["NotebookDisplay"]):
     """The picture of the job, in place."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Notebook(AbstractContextManager["Notebook"]):
 
     def __exit__(self, *error: object) -> None: ...
 
-    def tell(self, job: Job) -> None:
+    def update(self, job: Job) -> None:
         from IPython.display import display
 
         if self._handle is None:

@@ -3,7 +3,7 @@
 Names are looked up when first used: importing this package imports nothing else.
 """
 
-from gangline.base.lazy_exports import looked_up
+from gangline.base.lazy_exports import lazy_exports
 
 _NAMES = {
     "gangline.testing.builders": ("make_job", "make_member", "make_pod", "make_template", "make_tfjob"),
@@ -11,9 +11,10 @@ _NAMES = {
     "gangline.testing.cluster": ("OperatorCluster", "local_cluster", "operator_cluster"),
     "gangline.testing.controllers": ("assert_controller_converges",),
     "gangline.testing.converge": ("Step", "assert_converges", "assert_survives", "random_story"),
-    "gangline.testing.faults": ("Died", "Fault", "Faults", "FaultyTransport"),
+    "gangline.testing.faults": ("SimulatedCrash", "Fault", "Faults", "FaultyTransport"),
     "gangline.testing.threaded": ("ThreadedCluster", "threaded_cluster"),
     "gangline.testing.world.world": ("World",),
     "gangline.testing.world.kubelet": ("Kubelet",),
 }
-__all__, __getattr__ = looked_up(__name__, _NAMES)
+_DEPRECATED = {"Died": ("SimulatedCrash", "0.2.0", "0.4.0")}
+__all__, __getattr__ = lazy_exports(__name__, _NAMES, _DEPRECATED)

@@ -13,10 +13,11 @@ from gangline.testing.converge import Step as Step
 from gangline.testing.converge import assert_converges as assert_converges
 from gangline.testing.converge import assert_survives as assert_survives
 from gangline.testing.converge import random_story as random_story
-from gangline.testing.faults import Died as Died
 from gangline.testing.faults import Fault as Fault
 from gangline.testing.faults import Faults as Faults
 from gangline.testing.faults import FaultyTransport as FaultyTransport
+from gangline.testing.faults import SimulatedCrash as Died
+from gangline.testing.faults import SimulatedCrash as SimulatedCrash
 from gangline.testing.threaded import ThreadedCluster as ThreadedCluster
 from gangline.testing.threaded import threaded_cluster as threaded_cluster
 from gangline.testing.world.kubelet import Kubelet as Kubelet

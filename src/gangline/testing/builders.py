@@ -20,7 +20,7 @@ from gangline.api.kubeflow.training import (
     OPERATOR_NAME,
     REPLICA_INDEX,
     REPLICA_TYPE,
-    ROUND,
+    ROUND_ANNOTATION,
     JobKind,
 )
 from gangline.api.meta import JSON, ObjectMeta
@@ -85,7 +85,7 @@ def make_member(
     name = f"{job}-{kind.lower()}"
     if kind != "Launcher":
         labels[REPLICA_INDEX], name = str(index), f"{name}-{index}"
-    annotations = {ROUND: str(number)} if number else {}
+    annotations = {ROUND_ANNOTATION: str(number)} if number else {}
     more.setdefault("container", of.container)
     if phase == "Succeeded":
         more.setdefault("exit_code", 0)

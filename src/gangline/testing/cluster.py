@@ -9,26 +9,28 @@ from typing import Any, Generic
 import msgspec
 
 from gangline.api.meta import JSON, Key, Selector
-from gangline.api.scheme import CORE, Scheme
+from gangline.api.scheme import CORE_SCHEME, Scheme
 from gangline.base.clock import Clock, SystemClock
-from gangline.base.tasks import beside, unwrapped
+from gangline.base.tasks import background_tasks, unwrap_exception_group
 from gangline.jobs.framework import Framework, J
 from gangline.kube.client import Client
-from gangline.kube.pods import Pods
+from gangline.kube.pods import PodSubresources
 from gangline.local import cluster
 from gangline.local.cluster import LocalCluster, LocalSettings
-from gangline.operator.settings import LOCAL
-from gangline.operator.wiring import embedded
+from gangline.operator.settings import LOCAL_SETTINGS
+from gangline.operator.wiring import embedded_plane
 from gangline.runtime.informer import Informer
 
 
 @asynccontextmanager
-async def local_cluster(*, scheme: Scheme = CORE, clock: Clock | None = None) -> AsyncIterator[LocalCluster]:
+async def local_cluster(
+    *, scheme: Scheme = CORE_SCHEME, clock: Clock | None = None
+) -> AsyncIterator[LocalCluster]:
     """A running embedded plane: `.client` speaks to it over HTTP, `.url` is for other clients. Leaves nothing.
 
     An error of the block, as a failed assertion, is raised as it is.
     """
-    with unwrapped(), plane_settings(Path.cwd()) as settings:
+    with unwrap_exception_group(), plane_settings(Path.cwd()) as settings:
         async with cluster.local_cluster(settings, scheme, clock or SystemClock()) as plane:
             yield plane
 
@@ -51,7 +53,9 @@ class OperatorCluster(msgspec.Struct, Generic[J], frozen=True):
 
     async def logs(self, pod: str, namespace: str = "default") -> list[str]:
         """What the training container of a pod has said so far, line by line."""
-        found = Pods(self.client).logs(Key(namespace, pod), container=self.framework.facts.container)
+        found = PodSubresources(self.client).logs(
+            Key(namespace, pod), container=self.framework.facts.container
+        )
         async with aclosing(found) as lines:
             return [line.decode() async for line in lines]
 
@@ -60,8 +64,8 @@ class OperatorCluster(msgspec.Struct, Generic[J], frozen=True):
         model: type[Any] = self.framework.facts.model
         where = Selector(namespace=key.namespace, fields=f"metadata.name={key.name}")
         informer: Informer[J] = Informer(self.client, model, where, clock=self.clock)
-        async with beside(informer.run()):
-            await informer.until(lambda cache: (job := cache.get(key)) is not None and holds(job))
+        async with background_tasks(informer.run()):
+            await informer.wait_until(lambda cache: (job := cache.get(key)) is not None and holds(job))
             found = informer.cache.get(key)
             assert found is not None
             return found
@@ -76,9 +80,9 @@ async def operator_cluster(
     The server knows the kind. Nothing is left when the block ends, whose errors are raised as they are.
     """
     clock = SystemClock()
-    with unwrapped(), plane_settings(folder or Path.cwd()) as settings:
-        only = msgspec.structs.replace(LOCAL, kinds=())
-        async with embedded(settings, clock, only, [framework]) as plane:
+    with unwrap_exception_group(), plane_settings(folder or Path.cwd()) as settings:
+        only = msgspec.structs.replace(LOCAL_SETTINGS, kinds=())
+        async with embedded_plane(settings, clock, only, [framework]) as plane:
             kubeconfig = settings.logs.parent / "kubeconfig"
             kubeconfig.write_bytes(msgspec.json.encode(plane.access.kubeconfig()))
             yield OperatorCluster(plane.url, plane.client, kubeconfig, framework, clock)

@@ -4,19 +4,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from gangline.api.scheme import CORE, Scheme
+from gangline.api.scheme import CORE_SCHEME, Scheme
 from gangline.base.clock import SystemClock
 from gangline.base.errors import GanglineError
-from gangline.base.tasks import beside, unwrapped
+from gangline.base.tasks import background_tasks, unwrap_exception_group
 from gangline.kube.client import Client
 from gangline.kube.transport.api import Transport
 from gangline.testing.cluster import local_cluster
-from gangline.testing.faults import Died, Fault, Faults, FaultyTransport
+from gangline.testing.faults import Fault, Faults, FaultyTransport, SimulatedCrash
 
 T = TypeVar("T")
 
-POLL = timedelta(milliseconds=20)
-NEVER_QUIET = ("/leases", "/events")
+POLL_INTERVAL = timedelta(milliseconds=20)
+IGNORED_PATHS = ("/leases", "/events")
 """Leaders renew and recorders tell, whether there is work or not."""
 
 
@@ -28,7 +28,7 @@ async def assert_controller_converges(
     seed: int = 0,
     rate: float = 0.2,
     plan: Sequence[Fault] | None = None,
-    scheme: Scheme = CORE,
+    scheme: Scheme = CORE_SCHEME,
     quiet: timedelta = timedelta(seconds=0.3),
     within: timedelta = timedelta(seconds=30),
 ) -> T:
@@ -41,11 +41,11 @@ async def assert_controller_converges(
     it. Raises `AssertionError` if the rough end is another one, with the faults that were met; the same seed gives the
     same ones as far as the controller makes the same requests in the same order.
     """
-    calm = _Play(controller, Faults(), scheme, quiet)
-    wanted = await calm.end(story, look, lambda found: True, within)
+    calm = _ControllerRun(controller, Faults(), scheme, quiet)
+    wanted = await calm.run_story(story, look, lambda found: True, within)
     faults = Faults(plan) if plan is not None else Faults.seeded(seed, rate)
-    rough = _Play(controller, faults, scheme, quiet)
-    found = await rough.end(story, look, lambda found: found == wanted, within)
+    rough = _ControllerRun(controller, faults, scheme, quiet)
+    found = await rough.run_story(story, look, lambda found: found == wanted, within)
     met = "\n  ".join(rough.faults.met)
     named = f"seed {seed}" if plan is None else "the plan"
     assert found == wanted, (
@@ -54,7 +54,7 @@ async def assert_controller_converges(
     return found
 
 
-class _Play:
+class _ControllerRun:
     """One server, and a controller that lives on it as often as it takes."""
 
     def __init__(
@@ -66,9 +66,9 @@ class _Play:
     ) -> None:
         self._controller, self.faults, self._scheme, self._quiet = controller, faults, scheme, quiet
         self._clock = SystemClock()
-        self._lives: list[FaultyTransport] = []
+        self._transports: list[FaultyTransport] = []
 
-    async def end(
+    async def run_story(
         self,
         story: Callable[[Client], Awaitable[object]],
         look: Callable[[Client], Awaitable[T]],
@@ -76,10 +76,10 @@ class _Play:
         within: timedelta,
     ) -> T:
         """How it stands when the story is over, faults have ceased and the controller is done."""
-        with unwrapped():
-            return await self._end(story, look, right, within)
+        with unwrap_exception_group():
+            return await self._run_story(story, look, right, within)
 
-    async def _end(
+    async def _run_story(
         self,
         story: Callable[[Client], Awaitable[object]],
         look: Callable[[Client], Awaitable[T]],
@@ -88,58 +88,58 @@ class _Play:
     ) -> T:
         async with (
             local_cluster(scheme=self._scheme, clock=self._clock) as cluster,
-            beside(self._live(cluster.client.transport)),
+            background_tasks(self._keep_running(cluster.client.transport)),
         ):
             await story(cluster.client)
-            await self._until_quiet(within)
+            await self._wait_until_quiet(within)
             self.faults.clear()
             deadline = self._clock.monotonic() + within.total_seconds()
             while True:
-                await self._until_quiet(within)
+                await self._wait_until_quiet(within)
                 found = await look(cluster.client)
                 if right(found) or self._clock.monotonic() > deadline:
                     return found
 
-    async def _live(self, transport: Transport) -> None:
+    async def _keep_running(self, transport: Transport) -> None:
         while True:
             life = FaultyTransport(transport, self.faults, clock=self._clock)
-            self._lives.append(life)
+            self._transports.append(life)
             try:
                 await self._controller(Client(life, scheme=self._scheme, clock=self._clock))
-            except (Died, GanglineError, BaseExceptionGroup) as error:
+            except (SimulatedCrash, GanglineError, BaseExceptionGroup) as error:
                 # Whoever runs it starts it again, as a Deployment does. A mistake of its own is no death.
-                if not _passing(error):
+                if not _is_expected(error):
                     raise
             else:
                 raise AssertionError("the controller ended by itself")
-            await self._clock.sleep(POLL)
+            await self._clock.sleep(POLL_INTERVAL)
 
-    async def _until_quiet(self, within: timedelta) -> None:
+    async def _wait_until_quiet(self, within: timedelta) -> None:
         deadline = self._clock.monotonic() + within.total_seconds()
         seen, calm = self._activity(), 0
         # Counted in looks and not in seconds: on a busy machine server and controller get no more turns than this does.
-        while calm < self._quiet / POLL:
-            await self._clock.sleep(POLL)
+        while calm < self._quiet / POLL_INTERVAL:
+            await self._clock.sleep(POLL_INTERVAL)
             before, seen = seen, self._activity()
-            calm = calm + 1 if seen == before and not self._lives[-1].unanswered else 0
-            assert self._clock.monotonic() < deadline, f"the controller is never done: {self._last()}"
+            calm = calm + 1 if seen == before and not self._transports[-1].unanswered else 0
+            assert self._clock.monotonic() < deadline, f"the controller is never done: {self._last_writes()}"
 
     def _activity(self) -> tuple[int, int]:
-        return len(self._lives), len(self._writes())
+        return len(self._transports), len(self._writes())
 
     def _writes(self) -> list[str]:
         return [
             str(request)
-            for life in self._lives
+            for life in self._transports
             for request in life.requests
-            if request.method != "GET" and not any(each in request.path for each in NEVER_QUIET)
+            if request.method != "GET" and not any(each in request.path for each in IGNORED_PATHS)
         ]
 
-    def _last(self) -> str:
+    def _last_writes(self) -> str:
         return ", ".join(self._writes()[-3:]) or "it does not stay alive"
 
 
-def _passing(error: BaseException) -> bool:
+def _is_expected(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return all(map(_passing, error.exceptions))
-    return isinstance(error, Died | GanglineError)
+        return all(map(_is_expected, error.exceptions))
+    return isinstance(error, SimulatedCrash | GanglineError)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gangline.api.kubeflow.training import ROUND, ConditionType, RestartPolicy
+from gangline.api.kubeflow.training import ROUND_ANNOTATION, ConditionType, RestartPolicy
 from gangline.api.meta import JSON
 from gangline.jobs.defaults import problems
 from gangline.jobs.framework import Framework, J
@@ -25,10 +25,10 @@ from gangline.jobs.pods.addressing import Site
 from gangline.testing.faults import Fault
 from gangline.testing.happenings import (
     EDITS,
-    MOVES,
-    SECONDS,
-    STEADY,
-    WRONG,
+    POD_MOVES,
+    STEADY_EDITS,
+    STORY_FAULTS,
+    WAIT_SECONDS,
     AllStart,
     AllSucceed,
     Happening,
@@ -37,18 +37,18 @@ from gangline.testing.happenings import (
     Users,
     Waits,
 )
-from gangline.testing.world.invariants import Rules, check_count, check_quiet
+from gangline.testing.world.invariants import Invariants, check_at_rest, check_restart_count
 from gangline.testing.world.kubelet import Kubelet
-from gangline.testing.world.server import owner_of
+from gangline.testing.world.server import controller_uid
 from gangline.testing.world.world import World
 
 T = TypeVar("T")
 
-LENGTH = 14
+STORY_LENGTH = 14
 """Steps of a story that a seed makes."""
-SHOWN = 8
+MAX_DIFFERENCES = 8
 """Differences of two worlds that are told; more are of no help."""
-RETRIED = timedelta(minutes=6)
+RETRY_HORIZON = timedelta(minutes=6)
 """By then the operator's alarms have tried again what was refused, and gave up waiting for what caches never showed."""
 
 
@@ -68,7 +68,7 @@ def assert_converges(
     stories: int = 20,
     story: Sequence[Step] | None = None,
     site: Site = Site(),  # noqa: B008 - frozen
-    edits: Sequence[str] = STEADY,
+    edits: Sequence[str] = STEADY_EDITS,
 ) -> None:
     """Play stories of a job, calmly and roughly: the operator does right at every write, and both come to the same end.
 
@@ -85,10 +85,12 @@ def assert_converges(
     )
     for number, steps in enumerate(told):
         which = f"the story of seed {seed + number}" if story is None else "the story"
-        wrong = _failure(framework, job, site, steps)
+        wrong = _story_failure(framework, job, site, steps)
         if wrong is not None:
-            short, wrong = shortened(lambda steps: _failure(framework, job, site, steps), steps, wrong)
-            raise AssertionError(f"{wrong}\n{which}, as short as it gets:\n{_told(short)}") from wrong
+            short, wrong = shrunk_story(
+                lambda steps: _story_failure(framework, job, site, steps), steps, wrong
+            )
+            raise AssertionError(f"{wrong}\n{which}, as short as it gets:\n{_story_text(short)}") from wrong
 
 
 def assert_survives(
@@ -105,17 +107,17 @@ def assert_survives(
     """
 
     async def survive() -> World:
-        world = World(framework, job, site, Rules().judge)
+        world = World(framework, job, site, Invariants().judge)
         for happening in history:
             await happening.happen(world)
-        await rest(world)
-        await check_quiet(world)
+        await bring_to_rest(world)
+        await check_at_rest(world)
         return world
 
-    return run(survive)
+    return run_blocking(survive)
 
 
-def random_story(seed: int, edits: Sequence[str] = STEADY, length: int = LENGTH) -> list[Step]:
+def random_story(seed: int, edits: Sequence[str] = STEADY_EDITS, length: int = STORY_LENGTH) -> list[Step]:
     """A story by a seed: pods move, people edit, time goes by, and things go wrong."""
     dice = Random(seed)  # noqa: S311 - a seed is to be repeatable
     steps = [_random_step(dice, edits) for _ in range(length)]
@@ -123,7 +125,7 @@ def random_story(seed: int, edits: Sequence[str] = STEADY, length: int = LENGTH)
     return [steps[0]._replace(happens=AllStart()), *steps[1:]]
 
 
-def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Something asynchronous on a loop of its own; in a thread of its own, where a loop runs already."""
     try:
         asyncio.get_running_loop()
@@ -131,10 +133,10 @@ def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with asyncio.Runner() as runner:
             return runner.run(work())
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: run(work)).result()
+        return thread.submit(lambda: run_blocking(work)).result()
 
 
-async def play(world: World, steps: Sequence[Step], *, calm: bool) -> list[str]:
+async def play_story(world: World, steps: Sequence[Step], *, calm: bool) -> list[str]:
     """A picture of the world after each step; everything must be right at the end."""
     pictures = []
     for step in (Step(Passes()), *steps):
@@ -146,34 +148,35 @@ async def play(world: World, steps: Sequence[Step], *, calm: bool) -> list[str]:
             await step.happens.happen(world)
             await world.settle(lags)
         world.faults.clear()
-        check_count(world)
-        pictures.append(picture(world))
-    await world.pass_time(RETRIED)
+        check_restart_count(world)
+        pictures.append(comparable_state(world))
+    await world.pass_time(RETRY_HORIZON)
     for _ in range(3):
         Kubelet(world).finish()
         await world.settle()
-    await check_quiet(world)
-    pictures.append(picture(world))
+    await check_at_rest(world)
+    pictures.append(comparable_state(world))
     return pictures
 
 
-async def rest(world: World) -> None:
+async def bring_to_rest(world: World) -> None:
     """No more faults: the operator, the kubelet and the garbage collector come to an end of it."""
     world.faults.clear()
     EDITS["squatters leave"](world, 0)
     for _ in range(4):
         await world.settle()
         Kubelet(world).finish()
-    await world.pass_time(RETRIED)
+    await world.pass_time(RETRY_HORIZON)
     for _ in range(4):
         Kubelet(world).finish()
         await world.settle()
 
 
-def picture(world: World) -> str:
+def comparable_state(world: World) -> str:
     """The job's status and all objects, as JSON, without what is accidental: uids and versions."""
     objects = {
-        f"{kind}/{name}": _seen(world, kind, found) for (kind, name), found in world.server.objects.items()
+        f"{kind}/{name}": _comparable_object(world, kind, found)
+        for (kind, name), found in world.server.objects.items()
     }
     status = dict((world.body or {}).get("status") or {})
     if "conditions" in status:
@@ -181,28 +184,28 @@ def picture(world: World) -> str:
         status["conditions"] = [each for each in status["conditions"] if each["type"] != "Blocked"]
     found = {"status": status, "objects": objects, "alarm": str(world.alarm)}
     text = msgspec.json.encode(found, order="deterministic").decode()
-    return re.sub(r"uid-\d+", lambda uid: _name(world, uid[0]), text)
+    return re.sub(r"uid-\d+", lambda uid: _uid_name(world, uid[0]), text)
 
 
-def _name(world: World, uid: str) -> str:
+def _uid_name(world: World, uid: str) -> str:
     """What a uid was, and of jobs which one of that name."""
     # Of a job's objects there may have been one more, which did nothing: made by an operator that began with an old
     # view of the job, and sent away when it saw the new one.
-    named = world.server.named[uid]
+    named = world.server.names_by_uid[uid]
     return named if named.startswith(f"{world.plural}/") else named.partition("#")[0]
 
 
-def _seen(world: World, kind: str, found: JSON) -> JSON:
+def _comparable_object(world: World, kind: str, found: JSON) -> JSON:
     metadata = found["metadata"]
     return {
         "uid": metadata["uid"],
-        "owner": owner_of(found),
+        "owner": controller_uid(found),
         "labels": metadata.get("labels"),
-        "round": (metadata.get("annotations") or {}).get(ROUND),
+        "round": (metadata.get("annotations") or {}).get(ROUND_ANNOTATION),
         "going": "deletionTimestamp" in metadata,
         "data": found.get("data"),
         "phase": found["status"]["phase"] if kind == "pods" else None,
-        "lives": world.server.lives[metadata["name"]] if kind == "pods" else None,
+        "lives": world.server.start_counts[metadata["name"]] if kind == "pods" else None,
         # On one machine the ports that pods are told are whatever was free.
         "spec": found.get("spec") if kind == "pods" and not world.site.shared_host else None,
     }
@@ -247,49 +250,49 @@ def _assert_succeeds(framework: Framework[Any], job: JSON, site: Site) -> None:
         return
 
     async def all_succeed() -> None:
-        world = World(framework, job, site, Rules().judge)
-        await play(world, [Step(AllStart()), Step(AllSucceed())], calm=True)
+        world = World(framework, job, site, Invariants().judge)
+        await play_story(world, [Step(AllStart()), Step(AllSucceed())], calm=True)
         gone = world.body is None  # by its time to live
         assert gone or world.job.status.holds(ConditionType.SUCCEEDED), (
             "all pods succeeded, and the job did not"
         )
 
-    run(all_succeed)
+    run_blocking(all_succeed)
 
 
-def _failure(
+def _story_failure(
     framework: Framework[Any], job: JSON, site: Site, steps: Sequence[Step]
 ) -> AssertionError | None:
     async def both() -> None:
-        calm = await play(World(framework, job, site, Rules().judge), steps, calm=True)
-        rough = await play(World(framework, job, site, Rules().judge), steps, calm=False)
+        calm = await play_story(World(framework, job, site, Invariants().judge), steps, calm=True)
+        rough = await play_story(World(framework, job, site, Invariants().judge), steps, calm=False)
         for number, (one, other) in enumerate(zip(calm, rough, strict=True)):
-            differ = "\n  ".join(islice(differences(one, other), SHOWN))
+            differ = "\n  ".join(islice(differences(one, other), MAX_DIFFERENCES))
             after = "in the end" if number > len(steps) else f"after step {number}"
             assert not differ, f"{after} the worlds differ:\n  {differ}"
 
     try:
-        run(both)
+        run_blocking(both)
     except AssertionError as error:
         return error
     except BaseException as error:
         # A judge objects inside the task that writes; all else is the framework's own mistake.
         found = error.subgroup(AssertionError) if isinstance(error, BaseExceptionGroup) else None
         if found is not None:
-            return _first(found)
-        error.add_note(f"in this story:\n{_told(steps)}")
+            return _first_assertion(found)
+        error.add_note(f"in this story:\n{_story_text(steps)}")
         raise
     return None
 
 
-def _first(error: BaseException) -> AssertionError:
+def _first_assertion(error: BaseException) -> AssertionError:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     assert isinstance(error, AssertionError)
     return error
 
 
-def shortened(
+def shrunk_story(
     failure: Callable[[Sequence[Step]], AssertionError | None], steps: Sequence[Step], wrong: AssertionError
 ) -> tuple[Sequence[Step], AssertionError]:
     """Without the steps, and without the troubles of steps, that do not matter."""
@@ -304,7 +307,7 @@ def shortened(
     return steps, wrong
 
 
-def _told(steps: Sequence[Step]) -> str:
+def _story_text(steps: Sequence[Step]) -> str:
     lines = [f"  {number}. {step}" for number, step in enumerate(steps, 1)]
     return "\n".join(["  0. the operator sees the job", *lines])
 
@@ -313,10 +316,12 @@ def _random_step(dice: Random, edits: Sequence[str]) -> Step:
     happens: Happening
     match dice.randrange(4):
         case 0 | 1:
-            happens = Kubelets(dice.choice(MOVES), dice.randrange(6)) if dice.random() < 0.7 else AllStart()
+            happens = (
+                Kubelets(dice.choice(POD_MOVES), dice.randrange(6)) if dice.random() < 0.7 else AllStart()
+            )
         case 2 if edits:
             happens = Users(dice.choice(edits), dice.randrange(6))
         case _:
-            happens = Waits(dice.choice(SECONDS))
-    wrong = tuple(Fault(dice.randrange(6), dice.choice(WRONG)) for _ in range(dice.randrange(3)))
+            happens = Waits(dice.choice(WAIT_SECONDS))
+    wrong = tuple(Fault(dice.randrange(6), dice.choice(STORY_FAULTS)) for _ in range(dice.randrange(3)))
     return Step(happens, wrong, tuple(dice.randrange(6) for _ in range(dice.randrange(7))))

@@ -15,12 +15,12 @@ import msgspec
 
 from gangline.base.clock import Clock, SystemClock
 from gangline.kube.errors import Status, StreamBroken, Unreachable
-from gangline.kube.transport.api import Frames, Request, Response, Stream, Transport
+from gangline.kube.transport.api import Request, Response, ResponseStream, Transport, WebSocket
 
-TROUBLES: tuple[int | str, ...] = ("unreachable", "lost", "slow", "dies", "dies after", 409, 429, 500, 503)
+FAULT_KINDS: tuple[int | str, ...] = ("unreachable", "lost", "slow", "dies", "dies after", 409, 429, 500, 503)
 """What a seed chooses from."""
 
-REASONS = {
+STATUS_REASONS = {
     401: "Unauthorized",
     403: "Forbidden",
     404: "NotFound",
@@ -34,7 +34,7 @@ REASONS = {
 }
 
 
-class Died(BaseException):
+class SimulatedCrash(BaseException):
     """The program ended in the middle of a request. Not an `Exception`: nothing may go on after it."""
 
 
@@ -46,7 +46,7 @@ class Fault(NamedTuple):
     - `unreachable`: it never arrives;
     - `lost`: it is carried out, and the answer never arrives; a watch or log is cut off after its first piece;
     - `slow`: it is carried out `seconds` later, and what a watch says comes as late;
-    - `dies`: the program ends before it is sent (`Died`);
+    - `dies`: the program ends before it is sent (`SimulatedCrash`);
     - `dies after`: the program ends when it was carried out, before it knows.
     """
 
@@ -66,12 +66,12 @@ class Faults:
     def __init__(self, plan: Iterable[Fault] = ()) -> None:
         self._plan = list(plan)
         self._random: Random | None = None
-        self._rate, self._choice = 0.0, TROUBLES
+        self._rate, self._choice = 0.0, FAULT_KINDS
         self.met: list[str] = []
         """What happened so far, to which request."""
 
     @classmethod
-    def seeded(cls, seed: int, rate: float = 0.1, choice: Sequence[int | str] = TROUBLES) -> Self:
+    def seeded(cls, seed: int, rate: float = 0.1, choice: Sequence[int | str] = FAULT_KINDS) -> Self:
         """Of so many requests this part goes wrong, by a seed: the same for the same requests in the same order."""
         made = cls()
         # Which faults there are is no secret.
@@ -92,12 +92,12 @@ class Faults:
 
     def due(self, method: str, path: str) -> Fault | None:
         """What happens to this request; for all like it there is one less to wait for."""
-        found = self._due(method, path)
+        found = self._take_due(method, path)
         if found is not None:
             self.met.append(f"{found.what}: {method} {path}")
         return found
 
-    def _due(self, method: str, path: str) -> Fault | None:
+    def _take_due(self, method: str, path: str) -> Fault | None:
         if self._random is not None and self._random.random() < self._rate:
             return Fault(0, self._random.choice(self._choice))
         found, kept = None, []
@@ -118,7 +118,7 @@ class FaultyTransport:
     def __init__(self, transport: Transport, faults: Faults, *, clock: Clock | None = None) -> None:
         self._transport, self._faults = transport, faults
         self._clock = clock or SystemClock()
-        self._open: set[_Cuttable] = set()
+        self._open_streams: set[_BreakableStream] = set()
         self.dead = False
         self.requests: list[Request] = []
         """All that the program asked for in this life."""
@@ -127,51 +127,53 @@ class FaultyTransport:
 
     def cut(self) -> None:
         """Break every watch and log that is open now, in the middle."""
-        for stream in self._open:
-            stream.cut()
+        for stream in self._open_streams:
+            stream.break_off()
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
-        fault = self._fault(request)
+        fault = self._next_fault(request)
         self.unanswered += 1
         try:
-            refused = await self._before(request, fault)
+            refused = await self._apply_before(request, fault)
             if refused is not None:
                 return refused
             answer = await self._transport.send(request, timeout=timeout)
-            self._after(request, fault)
+            self._apply_after(request, fault)
             return answer
         finally:
             self.unanswered -= 1
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
-        fault = self._fault(request)
-        refused = await self._before(request, fault)
+    async def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AsyncIterator[ResponseStream]:
+        fault = self._next_fault(request)
+        refused = await self._apply_before(request, fault)
         if refused is not None:
-            yield _Refused(refused)
+            yield _ErrorStream(refused)
             return
         async with self._transport.stream(request, idle=idle) as found:
-            stream = _Cuttable(found, lambda: self._after(request, fault))
-            self._open.add(stream)
+            stream = _BreakableStream(found, lambda: self._apply_after(request, fault))
+            self._open_streams.add(stream)
             try:
                 yield stream
             finally:
-                self._open.discard(stream)
+                self._open_streams.discard(stream)
 
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
         """As they are: nothing goes wrong here."""
         return self._transport.frames(request, protocols)
 
-    def _fault(self, request: Request) -> Fault | None:
+    def _next_fault(self, request: Request) -> Fault | None:
         if self.dead:
-            raise Died
+            raise SimulatedCrash
         self.requests.append(request)
         return self._faults.due(request.method, request.path)
 
-    async def _before(self, request: Request, fault: Fault | None) -> Response | None:
+    async def _apply_before(self, request: Request, fault: Fault | None) -> Response | None:
         match fault:
             case Fault(what=int(code)):
-                return refusal(code)
+                return error_response(code)
             case Fault(what="unreachable"):
                 raise Unreachable(f"{request}: no route (planned)")
             case Fault(what="dies"):
@@ -181,10 +183,10 @@ class FaultyTransport:
             case None | Fault(what="lost" | "dies after"):
                 pass
             case _:
-                raise ValueError(f"{fault.what!r} is no fault: write one of {TROUBLES} or another code")
+                raise ValueError(f"{fault.what!r} is no fault: write one of {FAULT_KINDS} or another code")
         return None
 
-    def _after(self, request: Request, fault: Fault | None) -> None:
+    def _apply_after(self, request: Request, fault: Fault | None) -> None:
         if fault is not None and fault.what == "dies after":
             self._die()
         if fault is not None and fault.what == "lost":
@@ -192,44 +194,47 @@ class FaultyTransport:
 
     def _die(self) -> NoReturn:
         self.dead = True
-        raise Died
+        raise SimulatedCrash
 
 
-def refusal(code: int) -> Response:
+def error_response(code: int) -> Response:
     """The answer of a server that says no, with this code."""
     status = Status(
-        status="Failure", code=code, reason=REASONS.get(code, ""), message=f"the server said {code} (planned)"
+        status="Failure",
+        code=code,
+        reason=STATUS_REASONS.get(code, ""),
+        message=f"the server said {code} (planned)",
     )
     return Response(code, msgspec.json.encode(status), {"content-type": "application/json"})
 
 
-class _Refused(msgspec.Struct, frozen=True):
+class _ErrorStream(msgspec.Struct, frozen=True):
     response: Response
 
     async def chunks(self) -> AsyncIterator[bytes]:
         yield self.response.body
 
 
-class _Cuttable:
+class _BreakableStream:
     """A stream that may be broken from outside, or after its first piece."""
 
-    def __init__(self, stream: Stream, after: Callable[[], None]) -> None:
+    def __init__(self, stream: ResponseStream, after: Callable[[], None]) -> None:
         self._stream, self._after = stream, after
-        self._wait: asyncio.Timeout | None = None
-        self._cut = False
+        self._pending_read: asyncio.Timeout | None = None
+        self._broken = False
 
     @property
     def response(self) -> Response:
         return self._stream.response
 
-    def cut(self) -> None:
-        if self._wait is not None and not self._cut:
-            self._wait.reschedule(0)
-        self._cut = True
+    def break_off(self) -> None:
+        if self._pending_read is not None and not self._broken:
+            self._pending_read.reschedule(0)
+        self._broken = True
 
     async def chunks(self) -> AsyncIterator[bytes]:
         pieces = self._stream.chunks()
-        while not self._cut:
+        while not self._broken:
             try:
                 piece = await self._next(pieces)
             except StopAsyncIteration:
@@ -243,9 +248,9 @@ class _Cuttable:
 
     async def _next(self, pieces: AsyncIterator[bytes]) -> bytes:
         try:
-            async with asyncio.timeout(None) as self._wait:
+            async with asyncio.timeout(None) as self._pending_read:
                 return await anext(pieces)
         except TimeoutError:
             raise StreamBroken("cut off (planned)") from None
         finally:
-            self._wait = None
+            self._pending_read = None

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from gangline.api.kubeflow.training import JOB_NAME, REPLICA_INDEX
 from gangline.api.meta import JSON
-from gangline.jobs.pods.replicas import seat_name
+from gangline.jobs.pods.replicas import member_name
 from gangline.testing.faults import Fault
-from gangline.testing.world.invariants import seats
+from gangline.testing.world.invariants import expected_members
 from gangline.testing.world.kubelet import Kubelet
 from gangline.testing.world.world import World
 
@@ -129,7 +129,7 @@ class Collects(NamedTuple):
     """The garbage collector comes by."""
 
     async def happen(self, world: World) -> None:
-        world.server.collect()
+        world.server.collect_garbage()
 
 
 class Happening(Protocol):
@@ -144,7 +144,7 @@ History: TypeAlias = list[Happening]
 # What users do
 
 
-def _children(world: World, resource: str, which: int) -> JSON | None:
+def _nth_child(world: World, resource: str, which: int) -> JSON | None:
     found = [each for kind, each in world.owned() if kind == resource]
     return found[which % len(found)] if found else None
 
@@ -162,7 +162,7 @@ def _scale(world: World, which: int) -> None:
     world.server.patch(world.plural, world.key.name, {"spec": change})
 
 
-def _policy(**change: Any) -> Callable[[World, int], None]:
+def _edit_run_policy(**change: Any) -> Callable[[World, int], None]:
     def edit(world: World, which: int) -> None:
         if world.body is not None:
             world.server.patch(world.plural, world.key.name, {"spec": {"runPolicy": change}})
@@ -170,11 +170,11 @@ def _policy(**change: Any) -> Callable[[World, int], None]:
     return edit
 
 
-def _edit(resource: str, change: JSON, *, loses: bool = False) -> Callable[[World, int], None]:
+def _edit_child(resource: str, change: JSON, *, loses: bool = False) -> Callable[[World, int], None]:
     """`loses`: a team may take it for a loss."""
 
     def edit(world: World, which: int) -> None:
-        found = _children(world, resource, which)
+        found = _nth_child(world, resource, which)
         if found is not None:
             world.incidents += loses
             world.server.patch(resource, found["metadata"]["name"], change)
@@ -182,9 +182,9 @@ def _edit(resource: str, change: JSON, *, loses: bool = False) -> Callable[[Worl
     return edit
 
 
-def _delete(resource: str) -> Callable[[World, int], None]:
+def _delete_child(resource: str) -> Callable[[World, int], None]:
     def delete(world: World, which: int) -> None:
-        found = _children(world, resource, which)
+        found = _nth_child(world, resource, which)
         if found is not None:
             world.incidents += 1
             world.server.delete(resource, found["metadata"]["name"])
@@ -192,13 +192,13 @@ def _delete(resource: str) -> Callable[[World, int], None]:
     return delete
 
 
-def _squat(resource: str) -> Callable[[World, int], None]:
+def _take_name(resource: str) -> Callable[[World, int], None]:
     """Somebody else takes a name that the job will want."""
 
     def squat(world: World, which: int) -> None:
         if world.body is None:
             return
-        names = [seat_name(world.key.name, seat) for seat in seats(world.framework, world.job)]
+        names = [member_name(world.key.name, seat) for seat in expected_members(world.framework, world.job)]
         if not names:
             return
         name = names[which % len(names)]
@@ -209,25 +209,25 @@ def _squat(resource: str) -> Callable[[World, int], None]:
     return squat
 
 
-def _usurp(resource: str) -> Callable[[World, int], None]:
+def _replace_with_stranger(resource: str) -> Callable[[World, int], None]:
     """Somebody puts an object of their own in the place of one of the job's, in one breath."""
 
     def usurp(world: World, which: int) -> None:
-        found = _children(world, resource, which)
+        found = _nth_child(world, resource, which)
         if found is not None:
             world.incidents += 1
-            world.server.end(resource, found["metadata"]["name"])
+            world.server.remove(resource, found["metadata"]["name"])
             body = {"metadata": {"name": found["metadata"]["name"]}, "spec": {"restartPolicy": "Never"}}
             world.strangers.add(world.server.create(resource, body)["metadata"]["uid"])
 
     return usurp
 
 
-def _leave(world: World, which: int) -> None:
+def _remove_squatters(world: World, which: int) -> None:
     """Squatters go."""
     for (resource, name), found in list(world.server.objects.items()):
         if not found["metadata"].get("ownerReferences") and resource in ("pods", "services"):
-            world.server.end(resource, name)
+            world.server.remove(resource, name)
 
 
 def _delete_job(world: World, which: int) -> None:
@@ -235,7 +235,7 @@ def _delete_job(world: World, which: int) -> None:
         world.server.delete(world.plural, world.key.name)
 
 
-def _make_job_anew(world: World, which: int) -> None:
+def _recreate_job(world: World, which: int) -> None:
     _delete_job(world, which)
     world.incidents += 1
     world.server.create(world.plural, world.manifest)
@@ -243,28 +243,28 @@ def _make_job_anew(world: World, which: int) -> None:
 
 EDITS: dict[str, Callable[[World, int], None]] = {
     "scale": _scale,
-    "suspend": _policy(suspend=True),
-    "resume": _policy(suspend=False),
-    "delete pod": _delete("pods"),
-    "delete service": _delete("services"),
-    "delete config map": _delete("configmaps"),
-    "edit config map": _edit("configmaps", {"data": {"hostfile": "mine"}}),
-    "orphan pod": _edit("pods", {"metadata": {"ownerReferences": None}}, loses=True),
-    "orphan service": _edit("services", {"metadata": {"ownerReferences": None}}),
-    "take job label off pod": _edit("pods", {"metadata": {"labels": {JOB_NAME: None}}}, loses=True),
-    "take index off pod": _edit("pods", {"metadata": {"labels": {REPLICA_INDEX: None}}}),
-    "squat pod": _squat("pods"),
-    "squat service": _squat("services"),
-    "usurp pod": _usurp("pods"),
-    "usurp service": _usurp("services"),
-    "squatters leave": _leave,
+    "suspend": _edit_run_policy(suspend=True),
+    "resume": _edit_run_policy(suspend=False),
+    "delete pod": _delete_child("pods"),
+    "delete service": _delete_child("services"),
+    "delete config map": _delete_child("configmaps"),
+    "edit config map": _edit_child("configmaps", {"data": {"hostfile": "mine"}}),
+    "orphan pod": _edit_child("pods", {"metadata": {"ownerReferences": None}}, loses=True),
+    "orphan service": _edit_child("services", {"metadata": {"ownerReferences": None}}),
+    "take job label off pod": _edit_child("pods", {"metadata": {"labels": {JOB_NAME: None}}}, loses=True),
+    "take index off pod": _edit_child("pods", {"metadata": {"labels": {REPLICA_INDEX: None}}}),
+    "squat pod": _take_name("pods"),
+    "squat service": _take_name("services"),
+    "usurp pod": _replace_with_stranger("pods"),
+    "usurp service": _replace_with_stranger("services"),
+    "squatters leave": _remove_squatters,
     "delete job": _delete_job,
-    "make job anew": _make_job_anew,
+    "make job anew": _recreate_job,
 }
 
-MOVES = ("start", "succeed", "fail 1", "fail 137", "fail 137", "echo", "evict", "clash", "vanish")
+POD_MOVES = ("start", "succeed", "fail 1", "fail 137", "fail 137", "echo", "evict", "clash", "vanish")
 """What a kubelet may do to a pod; what is there twice happens more often, here and below."""
-STEADY = ("resume", *(name for name in EDITS if name != "make job anew"))
+STEADY_EDITS = ("resume", *(name for name in EDITS if name != "make job anew"))
 """What people do to one and the same job."""
-WRONG: tuple[int | str, ...] = ("dies", "dies after", "lost", 403, 409, 429, 500, "dies", "dies after")
-SECONDS = (1, 5, 30, 60, 700)
+STORY_FAULTS: tuple[int | str, ...] = ("dies", "dies after", "lost", 403, 409, 429, 500, "dies", "dies after")
+WAIT_SECONDS = (1, 5, 30, 60, 700)

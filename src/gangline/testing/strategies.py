@@ -13,10 +13,10 @@ from gangline.testing.converge import Step
 from gangline.testing.faults import Fault
 from gangline.testing.happenings import (
     EDITS,
-    MOVES,
-    SECONDS,
-    STEADY,
-    WRONG,
+    POD_MOVES,
+    STEADY_EDITS,
+    STORY_FAULTS,
+    WAIT_SECONDS,
     AllStart,
     Collects,
     Crashes,
@@ -32,24 +32,24 @@ from gangline.testing.happenings import (
     Waits,
 )
 
-PICKS = st.integers(0, 5)
-KUBELETS: st.SearchStrategy[Happening] = st.one_of(
-    st.just(AllStart()), st.builds(Kubelets, st.sampled_from(MOVES), PICKS)
+INDEX_STRATEGY = st.integers(0, 5)
+KUBELET_STRATEGY: st.SearchStrategy[Happening] = st.one_of(
+    st.just(AllStart()), st.builds(Kubelets, st.sampled_from(POD_MOVES), INDEX_STRATEGY)
 )
-LOOKS: st.SearchStrategy[Happening] = st.just(Looks())
-WAITS: st.SearchStrategy[Happening] = st.builds(Waits, st.sampled_from(SECONDS))
-WRONGS = st.sampled_from(WRONG)
+LOOK_STRATEGY: st.SearchStrategy[Happening] = st.just(Looks())
+WAIT_STRATEGY: st.SearchStrategy[Happening] = st.builds(Waits, st.sampled_from(WAIT_SECONDS))
+FAULT_KIND_STRATEGY = st.sampled_from(STORY_FAULTS)
 # Not `builds`, which would make up a method and a path too.
-FAULTS = st.tuples(st.integers(0, 5), WRONGS).map(lambda drawn: Fault(*drawn))
+FAULT_STRATEGY = st.tuples(st.integers(0, 5), FAULT_KIND_STRATEGY).map(lambda drawn: Fault(*drawn))
 
 
-def stories(edits: Sequence[str] = STEADY) -> st.SearchStrategy[list[Step]]:
+def stories(edits: Sequence[str] = STEADY_EDITS) -> st.SearchStrategy[list[Step]]:
     """For `assert_converges`: one thing at a time, and what goes wrong while the operator sees to it."""
-    users = st.builds(Users, st.sampled_from(list(edits)), PICKS) if edits else WAITS
+    users = st.builds(Users, st.sampled_from(list(edits)), INDEX_STRATEGY) if edits else WAIT_STRATEGY
     steps = st.builds(
         Step,
-        st.one_of(KUBELETS, KUBELETS, users, WAITS),
-        st.lists(FAULTS, max_size=2).map(tuple),
+        st.one_of(KUBELET_STRATEGY, KUBELET_STRATEGY, users, WAIT_STRATEGY),
+        st.lists(FAULT_STRATEGY, max_size=2).map(tuple),
         st.lists(st.integers(0, 5), max_size=6).map(tuple),
     )
     return st.lists(steps, min_size=8, max_size=20)
@@ -57,22 +57,22 @@ def stories(edits: Sequence[str] = STEADY) -> st.SearchStrategy[list[Step]]:
 
 def histories(edits: Sequence[str] = ("resume", *EDITS)) -> st.SearchStrategy[History]:
     """For `assert_survives`: anything, in any order."""
-    users = st.builds(Users, st.sampled_from(list(edits)), PICKS) if edits else WAITS
+    users = st.builds(Users, st.sampled_from(list(edits)), INDEX_STRATEGY) if edits else WAIT_STRATEGY
     anything = st.one_of(
-        LOOKS,
-        LOOKS,
-        LOOKS,
-        KUBELETS,
-        KUBELETS,
-        KUBELETS,
+        LOOK_STRATEGY,
+        LOOK_STRATEGY,
+        LOOK_STRATEGY,
+        KUBELET_STRATEGY,
+        KUBELET_STRATEGY,
+        KUBELET_STRATEGY,
         users,
-        st.builds(Delivers, PICKS, st.sampled_from([1, 2, None])),
-        st.builds(Relists, PICKS),
+        st.builds(Delivers, INDEX_STRATEGY, st.sampled_from([1, 2, None])),
+        st.builds(Relists, INDEX_STRATEGY),
         st.just(Passes()),
         st.just(Crashes()),
-        st.builds(Troubles, st.integers(0, 6), WRONGS),
+        st.builds(Troubles, st.integers(0, 6), FAULT_KIND_STRATEGY),
         st.builds(Troubles, st.integers(0, 6), st.just(422)),
-        WAITS,
+        WAIT_STRATEGY,
         st.just(Collects()),
     )
     # Most jobs are running before anything else happens to them.

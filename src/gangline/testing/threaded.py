@@ -12,7 +12,7 @@ import msgspec
 
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.operator.wiring import embedded
+from gangline.operator.wiring import embedded_plane
 from gangline.testing.cluster import plane_settings
 
 T = TypeVar("T")
@@ -44,7 +44,9 @@ def threaded_cluster(folder: Path | None = None) -> Iterator[ThreadedCluster]:
     """A cluster until the block ends; pods run in `folder`, or in this one. Nothing is left of it."""
     up: Future[ThreadedCluster] = Future()
     thread = threading.Thread(
-        target=lambda: asyncio.run(_serve(up, folder or Path.cwd())), name="gangline-cluster", daemon=True
+        target=lambda: asyncio.run(_serve_cluster(up, folder or Path.cwd())),
+        name="gangline-cluster",
+        daemon=True,
     )
     thread.start()
     cluster = up.result()
@@ -55,11 +57,11 @@ def threaded_cluster(folder: Path | None = None) -> Iterator[ThreadedCluster]:
         thread.join()
 
 
-async def _serve(up: "Future[ThreadedCluster]", folder: Path) -> None:
+async def _serve_cluster(up: "Future[ThreadedCluster]", folder: Path) -> None:
     stop = asyncio.Event()
     try:
         with plane_settings(folder) as settings:
-            async with embedded(settings, SystemClock()) as plane:
+            async with embedded_plane(settings, SystemClock()) as plane:
                 kubeconfig = settings.logs.parent / "kubeconfig"
                 kubeconfig.write_bytes(msgspec.json.encode(plane.access.kubeconfig()))
                 loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ import msgspec
 
 from gangline.api.core import Lease, Node, Pod
 from gangline.api.meta import JSON, Key, Selector
-from gangline.api.quantity import Quantity, QuantityError, add, parse_resources
+from gangline.api.quantity import Quantity, QuantityError, add_resources, parse_resources
 from gangline.api.scheduling import DEFAULT_QUEUE
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError, InputError
@@ -24,49 +24,68 @@ from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.framework import Framework
 from gangline.kube.client import Client, Kind
 from gangline.kube.errors import BadRequest, Forbidden, KubeError, NotFound
-from gangline.kube.pods import Pods
-from gangline.why.custom import custom_kinds, custom_owner
-from gangline.why.kinds import CLAIMS, EVENTS, METRICS, OWNERS, POD_GROUPS, PODS, QUEUES, Owner, owner, value
+from gangline.kube.pods import PodSubresources
+from gangline.why.custom import custom_kinds, custom_workload_kind
+from gangline.why.kinds import (
+    CLAIMS,
+    EVENTS,
+    POD_GROUPS,
+    POD_METRICS,
+    PODS,
+    QUEUES,
+    WORKLOAD_KINDS,
+    WorkloadKind,
+    json_value,
+    workload_kind,
+)
 from gangline.why.model import decode
-from gangline.why.model.case import Case, Claim, Gang, Operator, Patience, Replica, Told
+from gangline.why.model.case import (
+    ClaimFact,
+    DiagnosisTimeouts,
+    EventFact,
+    JobSnapshot,
+    OperatorFacts,
+    PodGroupFacts,
+    ReplicaFacts,
+)
 
 T = TypeVar("T")
 
 LOG_LINES = 60
-MOST_LOGS = 24
+MAX_POD_LOGS = 24
 """Pods of one job whose logs are read: those that failed, the earliest first, then those that run."""
-MOST_NODES = 30
+MAX_NODE_GETS = 30
 """More nodes than this are read all at once, and not one by one."""
-OPERATORS = "control-plane in (kubeflow-training-operator,gangline-operator)"
-LEASES = ("1ca428e5.training-operator.kubeflow.org",)
-ONE_POD = parse_resources({"pods": "1"})
+OPERATOR_SELECTOR = "control-plane in (kubeflow-training-operator,gangline-operator)"
+OPERATOR_LEASES = ("1ca428e5.training-operator.kubeflow.org",)
+ONE_POD_RESOURCES = parse_resources({"pods": "1"})
 
 FRAMEWORKS: tuple[Framework[Any], ...] = (TensorFlow(), PyTorch(), XGBoost(), Mpi(), Paddle(), Jax())
 
 
-class NoSuchJob(GanglineError):
+class JobNotFound(GanglineError):
     """There is no job of that name."""
 
 
 async def collect(
-    client: Client, target: str, namespace: str, clock: Clock, patience: Patience | None = None
-) -> Case:
-    """Everything about `[KIND/]NAME`. Raises `NoSuchJob`, `InputError`, and `KubeError` if the job itself is not readable."""
-    kind, body = await find(client, target, namespace)
-    return await Collector(client, kind, body, clock, patience or Patience()).case()
+    client: Client, target: str, namespace: str, clock: Clock, patience: DiagnosisTimeouts | None = None
+) -> JobSnapshot:
+    """Everything about `[KIND/]NAME`. Raises `JobNotFound`, `InputError`, and `KubeError` if the job itself is not readable."""
+    kind, body = await find_job(client, target, namespace)
+    return await SnapshotCollector(client, kind, body, clock, patience or DiagnosisTimeouts()).collect()
 
 
-async def find(client: Client, target: str, namespace: str) -> tuple[Owner, JSON]:
+async def find_job(client: Client, target: str, namespace: str) -> tuple[WorkloadKind, JSON]:
     """The job that a person means. A name that several kinds have is a mistake to be told."""
     named, slash, name = target.rpartition("/")
     try:
-        wanted = (owner(named),) if slash else OWNERS
+        wanted = (workload_kind(named),) if slash else WORKLOAD_KINDS
     except InputError:
-        return await _custom(client, named, Key(namespace, name))
-    found: list[tuple[Owner, JSON]] = []
+        return await _find_custom_job(client, named, Key(namespace, name))
+    found: list[tuple[WorkloadKind, JSON]] = []
     errors: list[KubeError] = []
 
-    async def look(one: Owner) -> None:
+    async def look(one: WorkloadKind) -> None:
         try:
             found.append((one, await client.get(one.resource, Key(namespace, name))))
         except NotFound:
@@ -78,7 +97,7 @@ async def find(client: Client, target: str, namespace: str) -> tuple[Owner, JSON
     for error in errors:
         if not isinstance(error, Forbidden):
             raise error
-    outer = [(one, body) for one, body in found if not _owned(body, found)]
+    outer = [(one, body) for one, body in found if not _is_owned(body, found)]
     if len(outer) > 1:
         names = ", ".join(sorted(f"{one.resource.kind.lower()}/{name}" for one, _ in outer))
         raise InputError(f"{name}: several jobs have this name; write one of {names}")
@@ -87,47 +106,49 @@ async def find(client: Client, target: str, namespace: str) -> tuple[Owner, JSON
     if errors and (slash or len(errors) == len(wanted)):
         raise errors[0]
     if not slash:
-        with suppress(NoSuchJob):
-            return await _custom(client, "", Key(namespace, name))
+        with suppress(JobNotFound):
+            return await _find_custom_job(client, "", Key(namespace, name))
     what = f"{wanted[0].resource.kind} {name}" if slash else f"job {name} of any kind"
-    raise NoSuchJob(f"there is no {what} in namespace {namespace}")
+    raise JobNotFound(f"there is no {what} in namespace {namespace}")
 
 
-async def _custom(client: Client, word: str, key: Key) -> tuple[Owner, JSON]:
-    """A job of somebody else's kind. Raises `NoSuchJob`, and `InputError` when there is no kind of that name."""
+async def _find_custom_job(client: Client, word: str, key: Key) -> tuple[WorkloadKind, JSON]:
+    """A job of somebody else's kind. Raises `JobNotFound`, and `InputError` when there is no kind of that name."""
     kinds = await custom_kinds(client, word)
     if word and not kinds:
-        owner(word)  # says what can be explained
+        workload_kind(word)  # says what can be explained
     for kind in kinds:
         with suppress(NotFound):
             body = await client.get(kind, key)
-            return custom_owner(kind, body), body
-    raise NoSuchJob(f"there is no {word or 'job'} {key.name} in namespace {key.namespace}")
+            return custom_workload_kind(kind, body), body
+    raise JobNotFound(f"there is no {word or 'job'} {key.name} in namespace {key.namespace}")
 
 
-def _owned(body: JSON, found: Iterable[tuple[Owner, JSON]]) -> bool:
-    uids = {value(one, "metadata", "uid") for _, one in found}
-    return any(ref.get("uid") in uids for ref in value(body, "metadata", "ownerReferences") or ())
+def _is_owned(body: JSON, found: Iterable[tuple[WorkloadKind, JSON]]) -> bool:
+    uids = {json_value(one, "metadata", "uid") for _, one in found}
+    return any(ref.get("uid") in uids for ref in json_value(body, "metadata", "ownerReferences") or ())
 
 
-class Collector:
+class SnapshotCollector:
     """One look at one job."""
 
-    def __init__(self, client: Client, kind: Owner, body: JSON, clock: Clock, patience: Patience) -> None:
-        self._client, self._owner, self._body = client, kind, body
-        self._now, self._patience = clock.now(), patience
+    def __init__(
+        self, client: Client, kind: WorkloadKind, body: JSON, clock: Clock, patience: DiagnosisTimeouts
+    ) -> None:
+        self._client, self._kind, self._job_body = client, kind, body
+        self._now, self._timeouts = clock.now(), patience
         framework = next((one for one in FRAMEWORKS if one.facts.kind == kind.resource.kind), None)
-        self._job = decode.job(kind, body, framework if kind.facts is not None else None)
+        self._job = decode.job_facts(kind, body, framework if kind.job_kind is not None else None)
         # Of what is over, the last moment counts: nothing has changed since, and nothing is late.
-        self._now = self._job.recorded or self._now
-        self._unread: list[str] = []
-        self._between: set[str] = set()
-        self._blind = False
+        self._now = self._job.run_ended_at or self._now
+        self._unreadable: list[str] = []
+        self._intermediate_uids: set[str] = set()
+        self._pods_unreadable = False
 
-    async def case(self) -> Case:
+    async def collect(self) -> JobSnapshot:
         """Read everything, as much as possible at once."""
         job = self._job
-        await self._walk()
+        await self._find_intermediates()
         replicas = await self._pods()
         async with asyncio.TaskGroup() as group:
             events = group.create_task(self._events())
@@ -135,35 +156,42 @@ class Collector:
             usage = group.create_task(self._usage(replicas))
             logs = group.create_task(self._logs(replicas))
             nodes = group.create_task(self._nodes(replicas))
-            taken = group.create_task(self._taken(replicas))
-            gang = group.create_task(self._gang(replicas))
+            taken = group.create_task(self._allocations(replicas))
+            gang = group.create_task(self._pod_group(replicas))
             operator = group.create_task(self._operator())
         about, read = events.result(), logs.result()
         queues = await self._queues(gang.result())
-        return Case(
+        return JobSnapshot(
             job=job,
             now=self._now,
-            replicas=tuple(self._told(read.get(one.name, one), about, usage.result()) for one in replicas),
+            replicas=tuple(
+                self._with_events_and_usage(read.get(one.name, one), about, usage.result())
+                for one in replicas
+            ),
             events=tuple(
-                _ordered(event for uid in (job.uid, *self._between) for event in about.get(uid, ()))
+                _sorted_by_time(
+                    event for uid in (job.uid, *self._intermediate_uids) for event in about.get(uid, ())
+                )
             ),
             claims={
                 name: msgspec.structs.replace(one, events=tuple(about.get(f"claim/{name}", ())))
                 for name, one in claims.result().items()
             },
             nodes=nodes.result(),
-            taken=taken.result(),
-            gang=gang.result(),
+            allocated_by_node=taken.result(),
+            pod_group=gang.result(),
             queues=queues,
             operator=operator.result(),
-            blind=self._blind,
-            unread=tuple(dict.fromkeys(self._unread)),
-            patience=self._patience,
+            pods_unreadable=self._pods_unreadable,
+            unreadable=tuple(dict.fromkeys(self._unreadable)),
+            timeouts=self._timeouts,
         )
 
-    def _told(self, one: Replica, about: Mapping[str, list[Told]], usage: Mapping[str, Any]) -> Replica:
+    def _with_events_and_usage(
+        self, one: ReplicaFacts, about: Mapping[str, list[EventFact]], usage: Mapping[str, Any]
+    ) -> ReplicaFacts:
         cpu, memory = usage.get(one.pod.metadata.name, (None, None))
-        events = tuple(_ordered(about.get(one.pod.metadata.uid, ())))
+        events = tuple(_sorted_by_time(about.get(one.pod.metadata.uid, ())))
         return msgspec.structs.replace(one, events=events, cpu=cpu, memory=memory)
 
     # Reading
@@ -173,67 +201,69 @@ class Collector:
     ) -> list[T] | None:
         """All of it; None, and a note, where it cannot be read. A kind that the server does not have is empty."""
         try:
-            return [one async for one in self._client.each(kind, where)]
+            return [one async for one in self._client.iterate(kind, where)]
         except NotFound:
             return []
         except KubeError as error:
             if needed:
-                self._unread.append(f"{what}: {_short(error)}")
+                self._unreadable.append(f"{what}: {_error_line(error)}")
             return None
 
-    async def _walk(self) -> None:
+    async def _find_intermediates(self) -> None:
         """What stands between the job and its pods."""
         owners = {self._job.uid}
-        for kind in self._owner.between:
+        for kind in self._kind.intermediates:
             for body in await self._list(kind, kind.name, Selector(namespace=self._job.namespace)) or ():
-                if any(ref.get("uid") in owners for ref in value(body, "metadata", "ownerReferences") or ()):
-                    owners.add(value(body, "metadata", "uid") or "")
-        self._between = owners - {self._job.uid}
+                if any(
+                    ref.get("uid") in owners for ref in json_value(body, "metadata", "ownerReferences") or ()
+                ):
+                    owners.add(json_value(body, "metadata", "uid") or "")
+        self._intermediate_uids = owners - {self._job.uid}
 
-    async def _pods(self) -> list[Replica]:
-        owners = {self._job.uid, *self._between}
+    async def _pods(self) -> list[ReplicaFacts]:
+        owners = {self._job.uid, *self._intermediate_uids}
         found: dict[str, JSON] = {}
-        for label in self._owner.labels:
+        for label in self._kind.pod_labels:
             where = Selector(namespace=self._job.namespace, labels=f"{label}={self._job.name}")
             bodies = await self._list(PODS, "pods", where)
-            self._blind = bodies is None
+            self._pods_unreadable = bodies is None
             for body in bodies or ():
-                references = value(body, "metadata", "ownerReferences") or ()
+                references = json_value(body, "metadata", "ownerReferences") or ()
                 if not references or any(ref.get("uid") in owners for ref in references):
-                    found[value(body, "metadata", "name") or ""] = body
-        made = (decode.replica(self._owner, self._job.name, found[name]) for name in sorted(found))
+                    found[json_value(body, "metadata", "name") or ""] = body
+        made = (decode.replica_facts(self._kind, self._job.name, found[name]) for name in sorted(found))
         return [one for one in made if one is not None]
 
-    async def _events(self) -> dict[str, list[Told]]:
+    async def _events(self) -> dict[str, list[EventFact]]:
         """Of the whole namespace, by the uid of whom they are about; claims by name."""
-        about: dict[str, list[Told]] = {}
+        about: dict[str, list[EventFact]] = {}
         for body in await self._list(EVENTS, "events", Selector(namespace=self._job.namespace)) or ():
             regarding = body.get("regarding") or {}
-            event = decode.told(body)
+            event = decode.event_fact(body)
             about.setdefault(regarding.get("uid") or "", []).append(event)
             if regarding.get("kind") == "PersistentVolumeClaim":
                 about.setdefault(f"claim/{regarding.get('name')}", []).append(event)
         return about
 
-    async def _claims(self, replicas: Iterable[Replica]) -> dict[str, Claim]:
+    async def _claims(self, replicas: Iterable[ReplicaFacts]) -> dict[str, ClaimFact]:
         """Only of pods that have not started: for the others they were good enough."""
         waiting = [one for one in replicas if one.pod.status.phase in ("", "Pending")]
         wanted = {volume.claim for one in waiting for volume in one.volumes if volume.claim}
-        found: dict[str, Claim] = {}
+        found: dict[str, ClaimFact] = {}
         for name in sorted(wanted):
             try:
                 body: JSON = await self._client.get(CLAIMS, Key(self._job.namespace, name))
-                found[name] = decode.claim(name, body)
+                found[name] = decode.claim_fact(name, body)
             except NotFound:
-                found[name] = decode.claim(name, None)
+                found[name] = decode.claim_fact(name, None)
             except KubeError as error:
-                self._unread.append(f"claim {name}: {_short(error)}")
+                self._unreadable.append(f"claim {name}: {_error_line(error)}")
         return found
 
-    async def _nodes(self, replicas: Iterable[Replica]) -> tuple[Node, ...] | None:
+    async def _nodes(self, replicas: Iterable[ReplicaFacts]) -> tuple[Node, ...] | None:
         """Those on which its pods are; all of them, when one has no node yet."""
         names = {one.pod.spec.node_name for one in replicas}
-        if "" in names or len(names) > MOST_NODES:
+        if "" in names or len(names) > MAX_NODE_GETS:
             found = await self._list(Node, "nodes", Selector())
             return None if found is None else tuple(found)
         nodes: list[Node] = []
@@ -243,13 +273,15 @@ class Collector:
             except NotFound:
                 continue
             except KubeError as error:
-                self._unread.append(f"nodes: {_short(error)}")
+                self._unreadable.append(f"nodes: {_error_line(error)}")
                 return None
         return tuple(nodes)
 
-    async def _taken(self, replicas: Iterable[Replica]) -> Mapping[str, Mapping[str, Quantity]] | None:
+    async def _allocations(
+        self, replicas: Iterable[ReplicaFacts]
+    ) -> Mapping[str, Mapping[str, Quantity]] | None:
         """What pods of all namespaces have taken of the nodes: asked only when somebody lacks room or memory."""
-        if not any(_lacks_room(one) for one in replicas):
+        if not any(_lacks_capacity(one) for one in replicas):
             return None
         where = Selector(fields="status.phase!=Succeeded,status.phase!=Failed")
         pods = await self._list(Pod, "pods of all namespaces", where)
@@ -258,16 +290,16 @@ class Collector:
         taken: dict[str, dict[str, Quantity]] = {}
         for pod in pods:
             if pod.spec.node_name:
-                total = add(taken.get(pod.spec.node_name, {}), ONE_POD)
+                total = add_resources(taken.get(pod.spec.node_name, {}), ONE_POD_RESOURCES)
                 for one in pod.spec.containers:
-                    total = add(total, parse_resources(one.resources.requests))
+                    total = add_resources(total, parse_resources(one.resources.requests))
                 taken[pod.spec.node_name] = total
         return taken
 
-    async def _gang(self, replicas: Iterable[Replica]) -> Gang | None:
+    async def _pod_group(self, replicas: Iterable[ReplicaFacts]) -> PodGroupFacts | None:
         names = {self._job.name}
-        complete = sum(bool(one.pod.spec.node_name) for one in replicas) >= max(self._job.asked, 1)
-        if complete or self._job.finished:
+        complete = sum(bool(one.pod.spec.node_name) for one in replicas) >= max(self._job.desired_total, 1)
+        if complete or self._job.is_finished:
             return None
         for one in replicas:
             metadata = one.pod.metadata
@@ -276,39 +308,45 @@ class Collector:
         for kind in POD_GROUPS:
             where = Selector(namespace=self._job.namespace)
             for body in await self._list(kind, kind.name, where, needed=False) or ():
-                if value(body, "metadata", "name") in names:
-                    return decode.gang(body)
+                if json_value(body, "metadata", "name") in names:
+                    return decode.pod_group_facts(body)
         return None
 
-    async def _queues(self, gang: Gang | None) -> tuple[str, ...] | None:
+    async def _queues(self, gang: PodGroupFacts | None) -> tuple[str, ...] | None:
         """Those of our scheduler, by name: asked only for a group that names one that must exist."""
-        if gang is None or not gang.ours or gang.queue in ("", DEFAULT_QUEUE):
+        if gang is None or not gang.is_gangline or gang.queue in ("", DEFAULT_QUEUE):
             return None
-        if self._job.recorded is not None:  # A record has no queues in it.
+        if self._job.run_ended_at is not None:  # A record has no queues in it.
             return None
         found = await self._list(QUEUES, "queues", Selector())
-        return None if found is None else tuple(sorted(value(one, "metadata", "name") or "" for one in found))
+        return (
+            None
+            if found is None
+            else tuple(sorted(json_value(one, "metadata", "name") or "" for one in found))
+        )
 
-    async def _usage(self, replicas: Iterable[Replica]) -> dict[str, tuple[Quantity | None, Quantity | None]]:
+    async def _usage(
+        self, replicas: Iterable[ReplicaFacts]
+    ) -> dict[str, tuple[Quantity | None, Quantity | None]]:
         """CPU and memory, where the cluster measures them."""
         wanted = {one.pod.metadata.name for one in replicas if one.pod.status.phase == "Running"}
-        label = f"{self._owner.labels[0]}={self._job.name}"
+        label = f"{self._kind.pod_labels[0]}={self._job.name}"
         where = Selector(namespace=self._job.namespace, labels=label)
         try:
-            found = [one async for one in self._client.each(METRICS, where)] if wanted else []
+            found = [one async for one in self._client.iterate(POD_METRICS, where)] if wanted else []
         except KubeError:
             # Few clusters have it, and nothing but the search for hangs needs it.
             return {}
-        return {value(one, "metadata", "name"): _measured(one) for one in found}
+        return {json_value(one, "metadata", "name"): _pod_usage(one) for one in found}
 
     # Operator
 
-    async def _operator(self) -> Operator:
-        if self._job.noticed or self._owner.facts is None:
-            return Operator()
-        before = len(self._unread)
+    async def _operator(self) -> OperatorFacts:
+        if self._job.has_status or self._kind.job_kind is None:
+            return OperatorFacts()
+        before = len(self._unreadable)
         signs: list[str] = []
-        for name in LEASES:
+        for name in OPERATOR_LEASES:
             for lease in await self._list(Lease, "leases", Selector(fields=f"metadata.name={name}")) or ():
                 renewed = lease.spec.renew_time
                 if (
@@ -318,50 +356,54 @@ class Collector:
                 ):
                     signs.append(f"{lease.spec.holder_identity} renews lease {lease.metadata.key}")
         ill, log = [], list[str]()
-        for pod in await self._list(Pod, "operator pods", Selector(labels=OPERATORS)) or ():
+        for pod in await self._list(Pod, "operator pods", Selector(labels=OPERATOR_SELECTOR)) or ():
             if pod.status.phase == "Running":
                 signs.append(f"pod {pod.metadata.key} runs")
                 log += [
                     line
-                    for line in await self._tail(pod.metadata.key, "", tail=500)
+                    for line in await self._log_tail(pod.metadata.key, "", tail=500)
                     if self._job.name in line
                 ]
             else:
                 ill.append(f"operator pod {pod.metadata.key} is {pod.status.phase}")
-        return Operator(tuple(signs), tuple(ill), tuple(log[-20:]), searched=len(self._unread) == before)
+        return OperatorFacts(
+            tuple(signs), tuple(ill), tuple(log[-20:]), search_complete=len(self._unreadable) == before
+        )
 
     # Logs
 
-    async def _logs(self, replicas: Iterable[Replica]) -> dict[str, Replica]:
-        chosen = sorted(replicas, key=_interest)[:MOST_LOGS]
-        read: dict[str, Replica] = {}
+    async def _logs(self, replicas: Iterable[ReplicaFacts]) -> dict[str, ReplicaFacts]:
+        chosen = sorted(replicas, key=_log_priority)[:MAX_POD_LOGS]
+        read: dict[str, ReplicaFacts] = {}
 
-        async def one(replica: Replica) -> None:
-            read[replica.name] = await self._read(replica)
+        async def one(replica: ReplicaFacts) -> None:
+            read[replica.name] = await self._with_logs(replica)
 
         if self._job.state != "Succeeded":
             await run_all((one(replica) for replica in chosen), at_once=8)
         return read
 
-    async def _read(self, replica: Replica) -> Replica:
+    async def _with_logs(self, replica: ReplicaFacts) -> ReplicaFacts:
         logs: dict[str, tuple[str, ...]] = {}
         earlier: dict[str, tuple[str, ...]] = {}
         last: datetime | None = None
-        for status in replica.statuses:
+        for status in replica.container_statuses:
             state = status.state
             if state.running is None and state.terminated is None and status.last_state.terminated is None:
                 continue
             if state.terminated is not None and state.terminated.exit_code == 0:
                 continue
-            stamped = await self._tail(replica.pod.metadata.key, status.name, timestamps=True)
-            moments = [at for at, _ in map(_split, stamped) if at is not None]
+            stamped = await self._log_tail(replica.pod.metadata.key, status.name, timestamps=True)
+            moments = [at for at, _ in map(_split_timestamp, stamped) if at is not None]
             last = max((*moments, *([last] if last else [])), default=None)
-            logs[status.name] = tuple(text for _, text in map(_split, stamped))
+            logs[status.name] = tuple(text for _, text in map(_split_timestamp, stamped))
             if state.running is not None and status.last_state.terminated is not None:
-                earlier[status.name] = await self._tail(replica.pod.metadata.key, status.name, previous=True)
+                earlier[status.name] = await self._log_tail(
+                    replica.pod.metadata.key, status.name, previous=True
+                )
         return decode.with_logs(replica, logs, earlier, last)
 
-    async def _tail(
+    async def _log_tail(
         self,
         pod: Key,
         container: str,
@@ -370,7 +412,7 @@ class Collector:
         timestamps: bool = False,
         tail: int = LOG_LINES,
     ) -> tuple[str, ...]:
-        reading = Pods(self._client).logs(
+        reading = PodSubresources(self._client).logs(
             pod, container=container, tail=tail, previous=previous, timestamps=timestamps
         )
         try:
@@ -379,46 +421,46 @@ class Collector:
         except (NotFound, BadRequest):
             return ()
         except KubeError as error:
-            self._unread.append(f"log of {pod.name}: {_short(error)}")
+            self._unreadable.append(f"log of {pod.name}: {_error_line(error)}")
             return ()
 
 
-def _lacks_room(one: Replica) -> bool:
-    states = [state for status in one.statuses for state in (status.state, status.last_state)]
+def _lacks_capacity(one: ReplicaFacts) -> bool:
+    states = [state for status in one.container_statuses for state in (status.state, status.last_state)]
     killed = any(state.terminated is not None and state.terminated.reason == "OOMKilled" for state in states)
     return killed or not one.pod.spec.node_name
 
 
-def _interest(one: Replica) -> tuple[int, float]:
+def _log_priority(one: ReplicaFacts) -> tuple[int, float]:
     """Failed ones first, the earliest of them first."""
     ends = [
         state.finished_at.timestamp()
-        for status in one.statuses
+        for status in one.container_statuses
         for state in (status.state.terminated, status.last_state.terminated)
         if state is not None and state.exit_code and state.finished_at is not None
     ]
     return (0, min(ends)) if ends else (1, 0.0)
 
 
-def _measured(body: JSON) -> tuple[Quantity | None, Quantity | None]:
+def _pod_usage(body: JSON) -> tuple[Quantity | None, Quantity | None]:
     totals: dict[str, Quantity] = {}
     for one in body.get("containers") or ():
         try:
-            totals = add(totals, parse_resources(one.get("usage") or {}))
+            totals = add_resources(totals, parse_resources(one.get("usage") or {}))
         except QuantityError:
             return None, None
     return totals.get("cpu"), totals.get("memory")
 
 
-def _split(line: str) -> tuple[datetime | None, str]:
+def _split_timestamp(line: str) -> tuple[datetime | None, str]:
     stamp, _, text = line.partition(" ")
-    at = decode.moment(stamp) if stamp[:2].isdigit() else None
+    at = decode.parse_time(stamp) if stamp[:2].isdigit() else None
     return (at, text) if at is not None else (None, line)
 
 
-def _ordered(events: Iterable[Told]) -> list[Told]:
-    return sorted(events, key=lambda one: one.at.timestamp() if one.at is not None else 0.0)
+def _sorted_by_time(events: Iterable[EventFact]) -> list[EventFact]:
+    return sorted(events, key=lambda one: one.time.timestamp() if one.time is not None else 0.0)
 
 
-def _short(error: KubeError) -> str:
+def _error_line(error: KubeError) -> str:
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

@@ -2,18 +2,24 @@
 
 from typing import ClassVar
 
-from gangline.api.kubeflow.training import CATEGORY, JOB_NAME, REPLICA_TYPE, JobKind, TrainingJob
+from gangline.api.kubeflow.training import (
+    JOB_NAME,
+    REPLICA_TYPE,
+    TRAINING_JOBS_CATEGORY,
+    JobKind,
+    TrainingJob,
+)
 from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
 from gangline.kube.client import Client
-from gangline.kube.discovery import resources
+from gangline.kube.discovery import server_resources
 from gangline.kube.errors import ApiError
-from gangline.why.kinds import OWNERS, Owner, value
+from gangline.why.kinds import WORKLOAD_KINDS, WorkloadKind, json_value
 
-_ENDING = "ReplicaSpecs"
+_REPLICA_SPECS_SUFFIX = "ReplicaSpecs"
 
 
-class _Job(TrainingJob, frozen=True):
+class _CustomJob(TrainingJob, frozen=True):
     """Of a kind of which we know no more than that it is one."""
 
     KIND: ClassVar[str] = "Job"
@@ -21,29 +27,29 @@ class _Job(TrainingJob, frozen=True):
 
 async def custom_kinds(client: Client, word: str = "") -> list[Resource[JSON]]:
     """The kinds of training job that a server has beside the six; with a word, those that people call so."""
-    known = {owner.resource.name for owner in OWNERS}
+    known = {owner.resource.name for owner in WORKLOAD_KINDS}
     found: dict[str, Resource[JSON]] = {}
     try:
-        served = await resources(client)
+        served = await server_resources(client)
     except ApiError:
         # Whoever may not look, or a server that cannot tell: then there are the six.
         return []
     for kind in served:
         called = not word or word.lower() in kind.names
-        if CATEGORY in kind.categories and called and kind.resource.name not in known:
+        if TRAINING_JOBS_CATEGORY in kind.categories and called and kind.resource.name not in known:
             # The preferred version comes first.
             found.setdefault(kind.resource.name, kind.resource)
     return list(found.values())
 
 
-def custom_owner(resource: Resource[JSON], body: JSON) -> Owner:
+def custom_workload_kind(resource: Resource[JSON], body: JSON) -> WorkloadKind:
     """What can be told of such a kind from one of its jobs."""
     spec = body.get("spec") or {}
-    replicas = next((name for name in spec if name.endswith(_ENDING)), "replicaSpecs")
+    replicas = next((name for name in spec if name.endswith(_REPLICA_SPECS_SUFFIX)), "replicaSpecs")
     types = tuple(spec.get(replicas) or ())
-    first = value(spec, replicas, types[0], "template", "spec", "containers") if types else None
+    first = json_value(spec, replicas, types[0], "template", "spec", "containers") if types else None
     facts = JobKind(
-        model=_Job,
+        model=_CustomJob,
         plural=resource.plural,
         replicas=replicas,
         attribute="",
@@ -51,10 +57,10 @@ def custom_owner(resource: Resource[JSON], body: JSON) -> Owner:
         container=str(first[0].get("name", "")) if first else "",
         port=None,
     )
-    return Owner(
+    return WorkloadKind(
         resource,
         (JOB_NAME,),
         type_label=REPLICA_TYPE,
-        template=f"spec.{replicas}.{{type}}.template.spec",
-        facts=facts,
+        template_path=f"spec.{replicas}.{{type}}.template.spec",
+        job_kind=facts,
     )

@@ -8,12 +8,12 @@ import msgspec
 
 from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE
 from gangline.api.scheduler_views import Node, Pod
-from gangline.api.scheduling import GROUP_NAME, PINNED_TO, SCHEDULER, PodGroup
+from gangline.api.scheduling import GROUP_NAME_ANNOTATION, PINNED_NODE_ANNOTATION, SCHEDULER_NAME, PodGroup
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
+START_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def pod(
+def make_gang_pod(
     name: str,
     group: str = "",
     *,
@@ -24,7 +24,7 @@ def pod(
     index: int | None = None,
     cpu: str = "1",
     leaving: bool = False,
-    scheduler: str = SCHEDULER,
+    scheduler: str = SCHEDULER_NAME,
     gates: Sequence[str] = (),
     scheduled: datetime | None = None,
     namespace: str = "ns",
@@ -54,12 +54,12 @@ def pod(
             "resourceVersion": "1",
             "labels": labels,
             "annotations": {
-                **({GROUP_NAME: group} if group else {}),
-                **({PINNED_TO: pinned_to} if pinned_to else {}),
+                **({GROUP_NAME_ANNOTATION: group} if group else {}),
+                **({PINNED_NODE_ANNOTATION: pinned_to} if pinned_to else {}),
             },
-            "creationTimestamp": START - timedelta(seconds=age),
-            **({"deletionTimestamp": START} if leaving else {}),
-            "ownerReferences": owners(owner),
+            "creationTimestamp": START_TIME - timedelta(seconds=age),
+            **({"deletionTimestamp": START_TIME} if leaving else {}),
+            "ownerReferences": owner_references(owner),
         },
         "spec": {
             "nodeName": node,
@@ -77,7 +77,7 @@ def pod(
     return msgspec.convert(body, Pod)
 
 
-def group(
+def make_pod_group(
     name: str,
     least: int,
     *,
@@ -89,7 +89,7 @@ def group(
     owner: str = "",
     **spec: Any,
 ) -> PodGroup:
-    since = since or START
+    since = since or START_TIME
     times = {"lastProbeTime": since, "lastTransitionTime": since} if phase else {}
     body = {
         "metadata": {
@@ -97,8 +97,8 @@ def group(
             "namespace": "ns",
             "uid": uid or f"uid-{name}",
             "resourceVersion": version,
-            "creationTimestamp": START - timedelta(seconds=age),
-            "ownerReferences": owners(owner),
+            "creationTimestamp": START_TIME - timedelta(seconds=age),
+            "ownerReferences": owner_references(owner),
         },
         "spec": {"minMember": least, **spec},
         "status": {"state": {"phase": phase, **times}},
@@ -106,7 +106,7 @@ def group(
     return msgspec.convert(body, PodGroup)
 
 
-def owners(owner: str) -> list[dict[str, Any]]:
+def owner_references(owner: str) -> list[dict[str, Any]]:
     """Of `Job/j uid`: its one controller; of nothing, none."""
     if not owner:
         return []
@@ -115,7 +115,7 @@ def owners(owner: str) -> list[dict[str, Any]]:
     return [{"kind": kind, "name": name, "uid": uid, "controller": True}]
 
 
-def node(name: str, **offers: str) -> Node:
+def make_ready_node(name: str, **offers: str) -> Node:
     body = {
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
         "status": {

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from gangline.api.kubeflow.training import MULTIKUEUE, OURS, JobKind
+from gangline.api.kubeflow.training import MULTIKUEUE_MANAGER, OUR_MANAGER, JobKind
 from gangline.api.meta import JSON
-from support.cases.invalid_jobs import edited, elastic, spec, template, with_replicas
+from support.cases.invalid_jobs import elastic_spec, job_spec, pod_template, spec_with_replicas, with_field
 
 # A pod that uses much of what a pod can have.
-RICH: JSON = {
+RICH_TEMPLATE: JSON = {
     "metadata": {
         "labels": {"app": "mnist"},
         "annotations": {"sidecar.istio.io/inject": "false"},
@@ -59,7 +59,7 @@ RICH: JSON = {
         ],
     },
 }
-TRAINING: JSON = {
+RICH_CONTAINER: JSON = {
     "image": "train:1",
     "imagePullPolicy": "Always",
     "command": ["python"],
@@ -79,11 +79,11 @@ TRAINING: JSON = {
     "volumeMounts": [{"name": "data", "mountPath": "/data"}, {"name": "shm", "mountPath": "/dev/shm"}],
     "workingDir": "/work",
 }
-POLICY: JSON = {
+RICH_RUN_POLICY: JSON = {
     "activeDeadlineSeconds": 3600,
     "backoffLimit": 3,
     "cleanPodPolicy": "Running",
-    "managedBy": OURS,
+    "managedBy": OUR_MANAGER,
     "restartScope": "Job",
     "schedulingPolicy": {
         "minAvailable": 2,
@@ -95,7 +95,7 @@ POLICY: JSON = {
     "suspend": True,
     "ttlSecondsAfterFinished": 0,
 }
-METRICS: list[JSON] = [
+AUTOSCALING_METRICS: list[JSON] = [
     {
         "type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
@@ -103,24 +103,24 @@ METRICS: list[JSON] = [
 ]
 
 
-def accepted(kind: JobKind) -> list[JSON]:
+def valid_specs(kind: JobKind) -> list[JSON]:
     """Specs that every server must take."""
-    return [*_of_every_kind(kind), *_OWN[kind.kind](kind)]
+    return [*_common_specs(kind), *_KIND_SPECS[kind.kind](kind)]
 
 
-def _of_every_kind(kind: JobKind) -> list[JSON]:
-    simple = spec(kind)
+def _common_specs(kind: JobKind) -> list[JSON]:
+    simple = job_spec(kind)
     one = next(iter(simple[kind.replicas]))
-    rich = {"spec": {**RICH["spec"], "containers": [{"name": kind.container, **TRAINING}]}}
+    rich = {"spec": {**RICH_TEMPLATE["spec"], "containers": [{"name": kind.container, **RICH_CONTAINER}]}}
     sidecar = {"name": "log", "image": "log:1"}
     return [
         simple,
-        with_replicas(kind, **dict.fromkeys(simple[kind.replicas])),
+        spec_with_replicas(kind, **dict.fromkeys(simple[kind.replicas])),
         {**simple, "runPolicy": {}},
-        {**simple, "runPolicy": POLICY},
-        {**simple, "runPolicy": {"managedBy": MULTIKUEUE}},
-        edited(simple, kind.replicas, one, "template", to={**RICH, **rich}),
-        edited(
+        {**simple, "runPolicy": RICH_RUN_POLICY},
+        {**simple, "runPolicy": {"managedBy": MULTIKUEUE_MANAGER}},
+        with_field(simple, kind.replicas, one, "template", to={**RICH_TEMPLATE, **rich}),
+        with_field(
             simple,
             kind.replicas,
             one,
@@ -131,17 +131,17 @@ def _of_every_kind(kind: JobKind) -> list[JSON]:
             "ports",
             to=[{"containerPort": 1}],
         ),
-        edited(
+        with_field(
             simple,
             kind.replicas,
             one,
             "template",
             "spec",
             "containers",
-            to=[sidecar, template(kind.container)["spec"]["containers"][0]],
+            to=[sidecar, pod_template(kind.container)["spec"]["containers"][0]],
         ),
         *(
-            edited(simple, kind.replicas, one, "restartPolicy", to=policy)
+            with_field(simple, kind.replicas, one, "restartPolicy", to=policy)
             for policy in ("Always", "OnFailure", "Never", "ExitCode", "")
         ),
     ]
@@ -149,12 +149,12 @@ def _of_every_kind(kind: JobKind) -> list[JSON]:
 
 def _tensorflow(kind: JobKind) -> list[JSON]:
     return [
-        with_replicas(kind, PS=2, Worker=3),
-        with_replicas(kind, Chief=1, Worker=2, Evaluator=1),
-        with_replicas(kind, Master=None, PS=1),
-        with_replicas(kind, ps=1, worker=2, CHIEF=1),
-        spec(kind, successPolicy="AllWorkers", enableDynamicWorker=True),
-        spec(kind, successPolicy=""),
+        spec_with_replicas(kind, PS=2, Worker=3),
+        spec_with_replicas(kind, Chief=1, Worker=2, Evaluator=1),
+        spec_with_replicas(kind, Master=None, PS=1),
+        spec_with_replicas(kind, ps=1, worker=2, CHIEF=1),
+        job_spec(kind, successPolicy="AllWorkers", enableDynamicWorker=True),
+        job_spec(kind, successPolicy=""),
     ]
 
 
@@ -163,7 +163,7 @@ def _pytorch(kind: JobKind) -> list[JSON]:
         "minReplicas": 1,
         "maxReplicas": 4,
         "maxRestarts": 100,
-        "metrics": METRICS,
+        "metrics": AUTOSCALING_METRICS,
         "rdzvBackend": "etcd-v2",
         "rdzvConf": [{"key": "timeout", "value": "60"}],
         "rdzvHost": "etcd",
@@ -172,41 +172,45 @@ def _pytorch(kind: JobKind) -> list[JSON]:
         "standalone": True,
     }
     return [
-        with_replicas(kind, Master=1, Worker=3),
-        spec(kind, "Master"),
-        spec(kind, "Worker"),
-        spec(kind, nprocPerNode="auto"),
-        elastic(kind, {}),
-        elastic(kind, policy),
-        elastic(kind, {"nProcPerNode": 2, "maxReplicas": 2}),
-        elastic(kind, {"minReplicas": 2}, nprocPerNode="2"),
+        spec_with_replicas(kind, Master=1, Worker=3),
+        job_spec(kind, "Master"),
+        job_spec(kind, "Worker"),
+        job_spec(kind, nprocPerNode="auto"),
+        elastic_spec(kind, {}),
+        elastic_spec(kind, policy),
+        elastic_spec(kind, {"nProcPerNode": 2, "maxReplicas": 2}),
+        elastic_spec(kind, {"minReplicas": 2}, nprocPerNode="2"),
     ]
 
 
 def _xgboost(kind: JobKind) -> list[JSON]:
-    return [with_replicas(kind, Master=1, Worker=2), spec(kind, "Master")]
+    return [spec_with_replicas(kind, Master=1, Worker=2), job_spec(kind, "Master")]
 
 
 def _mpi(kind: JobKind) -> list[JSON]:
-    other = {"template": template("mpi-worker"), "replicas": 0}
+    other = {"template": pod_template("mpi-worker"), "replicas": 0}
     return [
-        with_replicas(kind, Launcher=1, Worker=2),
-        spec(kind, "Launcher"),
-        edited(spec(kind), kind.replicas, "Worker", to=other),
-        spec(kind, slotsPerWorker=2, mainContainer="mpi", cleanPodPolicy="All"),
+        spec_with_replicas(kind, Launcher=1, Worker=2),
+        job_spec(kind, "Launcher"),
+        with_field(job_spec(kind), kind.replicas, "Worker", to=other),
+        job_spec(kind, slotsPerWorker=2, mainContainer="mpi", cleanPodPolicy="All"),
     ]
 
 
 def _paddle(kind: JobKind) -> list[JSON]:
-    policy = {"minReplicas": 1, "maxReplicas": 2, "maxRestarts": 1, "metrics": METRICS}
-    return [spec(kind, "Worker"), with_replicas(kind, Master=2, Worker=2), elastic(kind, policy)]
+    policy = {"minReplicas": 1, "maxReplicas": 2, "maxRestarts": 1, "metrics": AUTOSCALING_METRICS}
+    return [
+        job_spec(kind, "Worker"),
+        spec_with_replicas(kind, Master=2, Worker=2),
+        elastic_spec(kind, policy),
+    ]
 
 
 def _jax(kind: JobKind) -> list[JSON]:
-    return [with_replicas(kind, Worker=4)]
+    return [spec_with_replicas(kind, Worker=4)]
 
 
-_OWN = {
+_KIND_SPECS = {
     "TFJob": _tensorflow,
     "PyTorchJob": _pytorch,
     "XGBoostJob": _xgboost,
@@ -216,7 +220,7 @@ _OWN = {
 }
 
 
-def filled(model: type[msgspec.Struct]) -> Any:
+def filled_example(model: type[msgspec.Struct]) -> Any:
     """An object with a value in every field of a struct, and of the structs in it."""
     return _example(inspect.type_info(model))
 

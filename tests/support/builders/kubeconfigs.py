@@ -7,32 +7,34 @@ from pathlib import Path
 from typing import Any
 
 from gangline.base.clock import Clock
-from gangline.kube.config.connection import Connection, load
+from gangline.kube.config.connection import Connection, load_connection
 
-SERVER = "https://api.example:6443"
+SERVER_URL = "https://api.example:6443"
 
 
-def document(cluster: Mapping[str, Any] = {}, user: Mapping[str, Any] = {}, /, **top: Any) -> dict[str, Any]:
+def kubeconfig_document(
+    cluster: Mapping[str, Any] = {}, user: Mapping[str, Any] = {}, /, **top: Any
+) -> dict[str, Any]:
     """Context `dev` of cluster `kind` and user `me`; `top` replaces whole top-level fields."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "dev",
         "contexts": [{"name": "dev", "context": {"cluster": "kind", "user": "me"}}],
-        "clusters": [{"name": "kind", "cluster": {"server": SERVER, **cluster}}],
+        "clusters": [{"name": "kind", "cluster": {"server": SERVER_URL, **cluster}}],
         "users": [{"name": "me", "user": dict(user)}],
         **top,
     }
 
 
-def write(home: Path, content: Mapping[str, Any] | str, name: str = ".kube/config") -> Path:
+def write_kubeconfig(home: Path, content: Mapping[str, Any] | str, name: str = ".kube/config") -> Path:
     path = home / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return path
 
 
-def connect(
+def connection_from(
     home: Path,
     cluster: Mapping[str, Any] = {},
     user: Mapping[str, Any] = {},
@@ -41,9 +43,11 @@ def connect(
     **flags: Any,
 ) -> Connection:
     """Write one to the default place and load it."""
-    write(home, document(cluster, user))
-    return load(environ=flags.pop("environ", {}), home=home, clock=clock, interactive=False, **flags)
+    write_kubeconfig(home, kubeconfig_document(cluster, user))
+    return load_connection(
+        environ=flags.pop("environ", {}), home=home, clock=clock, interactive=False, **flags
+    )
 
 
-def encoded(pem: bytes) -> str:
+def base64_text(pem: bytes) -> str:
     return base64.b64encode(pem).decode()

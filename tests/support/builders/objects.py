@@ -10,7 +10,7 @@ from gangline.api.core import Node, Pod
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.kube.client import Client
-from gangline.kube.discovery import served
+from gangline.kube.discovery import is_served
 from gangline.kube.errors import AlreadyExists
 from gangline.operator.definitions import CRDS as CRDS
 
@@ -19,27 +19,27 @@ BUDGETS = Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"
 WIDGETS = Resource("contract.gangline.test", "v1", "Widget", "widgets", dict[str, Any])
 
 
-def unique(prefix: str) -> str:
+def unique_name(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
-def config_map(name: str, namespace: str, *, labels: dict[str, str] | None = None, **data: str) -> JSON:
+def config_map_body(name: str, namespace: str, *, labels: dict[str, str] | None = None, **data: str) -> JSON:
     return {"metadata": {"name": name, "namespace": namespace, "labels": labels or {}}, "data": data}
 
 
-def pod(name: str, namespace: str, **spec: object) -> JSON:
+def pod_body(name: str, namespace: str, **spec: object) -> JSON:
     containers = [{"name": "main", "image": "none"}]
     return {"metadata": {"name": name, "namespace": namespace}, "spec": {"containers": containers, **spec}}
 
 
-def deployment(name: str, namespace: str) -> JSON:
+def deployment_body(name: str, namespace: str) -> JSON:
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
     spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
     return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
-def definition(resource: Resource[Any]) -> JSON:
+def crd_body(resource: Resource[Any]) -> JSON:
     """A custom resource with status and scale, which takes `spec.replicas` and `spec.size` and nothing else."""
     integer = {"type": "integer", "minimum": 0}
     text = {"type": "string"}
@@ -80,21 +80,21 @@ def definition(resource: Resource[Any]) -> JSON:
     }
 
 
-async def defined(client: Client, resource: Resource[Any]) -> None:
+async def ensure_crd_served(client: Client, resource: Resource[Any]) -> None:
     """Make the server serve a custom resource; returns when it does, and discovery tells so."""
     with suppress(AlreadyExists):
-        await client.create(CRDS, definition(resource))
-    await eventually(lambda: served(client, resource))
+        await client.create(CRDS, crd_body(resource))
+    await wait_until(lambda: is_served(client, resource))
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]], *, within: float = 20.0) -> None:
+async def wait_until(holds: Callable[[], Awaitable[bool]], *, within: float = 20.0) -> None:
     """Ask a server until it says yes: for what it promises to do soon and has no watch for."""
     async with asyncio.timeout(within):
         while not await holds():  # noqa: ASYNC110 - what we wait for is in another process
             await asyncio.sleep(0.05)
 
 
-async def node(client: Client, name: str, kubelet_port: int = 0) -> None:
+async def create_node(client: Client, name: str, kubelet_port: int = 0) -> None:
     """A node that nobody runs, or whose kubelet is at a port of this machine."""
     await client.create(Node, {"metadata": {"name": name}})
     if kubelet_port:
@@ -105,7 +105,7 @@ async def node(client: Client, name: str, kubelet_port: int = 0) -> None:
         await client.patch(Node, Key("", name), {"status": status}, subresource="status")
 
 
-async def running(client: Client, body: JSON) -> Pod:
+async def create_running_pod(client: Client, body: JSON) -> Pod:
     """A pod that says it runs."""
     made = await client.create(Pod, body)
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}

@@ -10,22 +10,22 @@ from gangline.api.core import Pod, Service, ServiceSpec
 from gangline.api.kubeflow.training import JobStatus
 from gangline.api.meta import ObjectMeta
 from gangline.jobs.framework import Framework
-from gangline.jobs.plan.actions import Action, Create, Delete, Plan
-from gangline.jobs.plan.observed import Children, Observed
-from gangline.jobs.plan.plan import plan
+from gangline.jobs.plan.actions import Create, Delete, JobAction, JobPlan
+from gangline.jobs.plan.observed import JobChildren, ObservedJob
+from gangline.jobs.plan.plan import reconcile_plan
 from gangline.jobs.pods.addressing import Site
-from gangline.jobs.pods.replicas import Gang, seat_name
+from gangline.jobs.pods.replicas import Gang, member_name
 
-NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+OBSERVED_AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
-def services_of(framework: Framework[Any], job: Any) -> tuple[Service, ...]:
+def job_services(framework: Framework[Any], job: Any) -> tuple[Service, ...]:
     """All the services a job should have."""
     gang = Gang.of(job.metadata.name, framework.replicas(framework.default(job)), ())
     return tuple(
         Service(
             metadata=ObjectMeta(
-                name=seat_name(job.metadata.name, seat), namespace="default", uid=f"svc-{seat}"
+                name=member_name(job.metadata.name, seat), namespace="default", uid=f"svc-{seat}"
             ),
             spec=ServiceSpec(),
         )
@@ -33,7 +33,7 @@ def services_of(framework: Framework[Any], job: Any) -> tuple[Service, ...]:
     )
 
 
-def seen(
+def observed_job(
     framework: Framework[Any],
     job: Any,
     *pods: Pod,
@@ -41,43 +41,45 @@ def seen(
     after: timedelta = timedelta(),
     site: Site = Site(),  # noqa: B008 - frozen
     **more: Any,
-) -> Observed[Any]:
+) -> ObservedJob[Any]:
     """A job with these pods, and by default all its services, so long after NOW."""
-    there = services_of(framework, job) if services is None else tuple(services)
-    children = Children(pods=pods, services=there, **more)
-    return Observed.of(framework, job, NOW + after, children, site)
+    there = job_services(framework, job) if services is None else tuple(services)
+    children = JobChildren(pods=pods, services=there, **more)
+    return ObservedJob.of(framework, job, OBSERVED_AT + after, children, site)
 
 
-def planned(framework: Framework[Any], job: Any, *pods: Pod, **more: Any) -> Plan:
-    return plan(framework, seen(framework, job, *pods, **more))
+def job_plan(framework: Framework[Any], job: Any, *pods: Pod, **more: Any) -> JobPlan:
+    return reconcile_plan(framework, observed_job(framework, job, *pods, **more))
 
 
-def having(job: Any, status: JobStatus, **metadata: Any) -> Any:
+def with_status(job: Any, status: JobStatus, **metadata: Any) -> Any:
     """The job with that status written down."""
     changed = msgspec.structs.replace(job.metadata, **metadata)
     return msgspec.structs.replace(job, status=status, metadata=changed)
 
 
-def actions(intent: Plan) -> list[Action]:
+def plan_actions(intent: JobPlan) -> list[JobAction]:
     return [action for stage in intent.stages for action in stage]
 
 
-def created(intent: Plan, resource: str = "pods") -> list[str]:
+def created_names(intent: JobPlan, resource: str = "pods") -> list[str]:
     """Names of what is made, in order."""
-    return [a.name for a in actions(intent) if isinstance(a, Create) and a.resource == resource]
+    return [a.name for a in plan_actions(intent) if isinstance(a, Create) and a.resource == resource]
 
 
-def deleted(intent: Plan, resource: str = "pods") -> list[str]:
+def deleted_names(intent: JobPlan, resource: str = "pods") -> list[str]:
     """Names of what is sent away, in order."""
-    return [a.name for a in actions(intent) if isinstance(a, Delete) and a.resource == resource]
+    return [a.name for a in plan_actions(intent) if isinstance(a, Delete) and a.resource == resource]
 
 
-def body(intent: Plan, name: str, resource: str = "pods") -> Any:
+def created_body(intent: JobPlan, name: str, resource: str = "pods") -> Any:
     """What is sent to make an object."""
     return next(
-        a.body for a in actions(intent) if isinstance(a, Create) and (a.resource, a.name) == (resource, name)
+        a.body
+        for a in plan_actions(intent)
+        if isinstance(a, Create) and (a.resource, a.name) == (resource, name)
     )
 
 
-def conditions(status: JobStatus) -> list[tuple[str, str]]:
+def condition_pairs(status: JobStatus) -> list[tuple[str, str]]:
     return [(found.type, found.status) for found in status.conditions]

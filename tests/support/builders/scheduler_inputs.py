@@ -8,19 +8,19 @@ import msgspec
 
 from gangline.api.meta import Key
 from gangline.api.scheduler_views import Node, Pod
-from gangline.api.scheduling import Topology
-from gangline.scheduler.cache.nodes import Cluster
-from gangline.scheduler.placement.whatif import Trial
+from gangline.api.scheduling import GangTopology
+from gangline.scheduler.cache.nodes import NodeCache
+from gangline.scheduler.placement.whatif import WhatIf
 from gangline.scheduler.pods.decode import shape_of
-from gangline.scheduler.pods.shape import Shape
-from gangline.scheduler.types.cycle import Ask, Need, Placement, Resident, Shortage
+from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.types.cycle import BoundPod, GangRequest, Placement, PodSet, Shortage
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-HOST = "kubernetes.io/hostname"
-GPU = "nvidia.com/gpu"
+GANG_CREATED_AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+GPU_RESOURCE = "nvidia.com/gpu"
 
 
-def make_node(
+def make_scheduler_node(
     name: str,
     *,
     labels: Mapping[str, str] | None = None,
@@ -32,17 +32,17 @@ def make_node(
 ) -> Node:
     """A node; what it offers in words that are names, `cpu=4, gpu=8, pods=110`, and otherwise as `offers`."""
     allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110"} | {
-        _resource(resource): str(amount) for resource, amount in (offered | dict(offers or {})).items()
+        _resource_name(resource): str(amount) for resource, amount in (offered | dict(offers or {})).items()
     }
     body = {
-        "metadata": {"name": name, "labels": {HOST: name, **(labels or {})}},
+        "metadata": {"name": name, "labels": {HOSTNAME_LABEL: name, **(labels or {})}},
         "spec": {"taints": list(taints), "unschedulable": cordoned},
         "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": ready}]},
     }
     return msgspec.convert(body, Node)
 
 
-def make_pod(
+def make_scheduler_pod(
     name: str = "p",
     *,
     namespace: str = "default",
@@ -54,7 +54,7 @@ def make_pod(
     **asked: str | int,
 ) -> Pod:
     """A pod of one container that asks for `cpu=1, gpu=1`; `spec` is added as it is on the wire."""
-    requests = {_resource(word): str(amount) for word, amount in (asked | dict(asks or {})).items()}
+    requests = {_resource_name(word): str(amount) for word, amount in (asked | dict(asks or {})).items()}
     metadata = {
         "name": name,
         "namespace": namespace,
@@ -71,43 +71,43 @@ def make_pod(
     return msgspec.convert(body, Pod)
 
 
-def make_shape(pod: Pod | None = None, **asked: Any) -> Shape:
-    return shape_of(pod if pod is not None else make_pod(**asked))
+def make_pod_shape(pod: Pod | None = None, **asked: Any) -> PodShape:
+    return shape_of(pod if pod is not None else make_scheduler_pod(**asked))
 
 
-def make_resident(uid: str, node: str, shape: Shape, **rest: Any) -> Resident:
-    return Resident(uid=uid, key=Key(shape.namespace or "default", uid), node=node, shape=shape, **rest)
+def make_bound_pod(uid: str, node: str, shape: PodShape, **rest: Any) -> BoundPod:
+    return BoundPod(uid=uid, key=Key(shape.namespace or "default", uid), node=node, shape=shape, **rest)
 
 
-def make_ask(
-    *needs: Need | tuple[str, Shape, int] | tuple[Shape, int],
+def make_gang_request(
+    *needs: PodSet | tuple[str, PodShape, int] | tuple[PodShape, int],
     least: int | None = None,
     name: str = "gang",
     priority: int = 0,
     roles: Mapping[str, int] | None = None,
-    topology: Topology | None = None,
+    topology: GangTopology | None = None,
     near: tuple[str, ...] = (),
-) -> Ask:
+) -> GangRequest:
     """A gang; all of it is needed unless `least` says otherwise."""
-    found = tuple(_need(each) for each in needs)
-    return Ask(
+    found = tuple(_pod_set(each) for each in needs)
+    return GangRequest(
         key=Key("default", name),
         uid=f"uid-{name}",
         queue="default",
         priority=priority,
-        created=NOON,
-        since=NOON,
-        broken=False,
-        needs=found,
-        least=sum(need.count for need in found) if least is None else least,
-        roles=roles or {},
+        created=GANG_CREATED_AT,
+        waiting_since=GANG_CREATED_AT,
+        recovering=False,
+        pod_sets=found,
+        min_members=sum(need.count for need in found) if least is None else least,
+        min_by_role=roles or {},
         topology=topology,
-        near=near,
+        current_nodes=near,
     )
 
 
-def make_cluster(*nodes: Node, residents: Iterable[Resident] = ()) -> Cluster:
-    cluster = Cluster()
+def make_node_cache(*nodes: Node, residents: Iterable[BoundPod] = ()) -> NodeCache:
+    cluster = NodeCache()
     for node in nodes:
         cluster.put_node(node)
     for resident in residents:
@@ -115,28 +115,28 @@ def make_cluster(*nodes: Node, residents: Iterable[Resident] = ()) -> Cluster:
     return cluster
 
 
-def places(trial: Trial, found: Placement | Shortage) -> list[list[str]]:
+def node_names(trial: WhatIf, found: Placement | Shortage) -> list[list[str]]:
     """The names of the nodes of every need, sorted. Fails with the reason if nothing was found."""
     assert isinstance(found, Placement), found
-    return [sorted(trial.names[number] for number in nodes) for nodes in found.nodes]
+    return [sorted(trial.node_names[number] for number in nodes) for nodes in found.nodes]
 
 
-def placed(cluster: Cluster, ask: Ask) -> list[list[str]]:
-    trial = cluster.trial()
-    return places(trial, trial.place(ask))
+def placed_nodes(cluster: NodeCache, ask: GangRequest) -> list[list[str]]:
+    trial = cluster.what_if()
+    return node_names(trial, trial.place(ask))
 
 
-def shortage(cluster: Cluster, ask: Ask) -> Shortage:
-    found = cluster.trial().place(ask)
+def placement_shortage(cluster: NodeCache, ask: GangRequest) -> Shortage:
+    found = cluster.what_if().place(ask)
     assert isinstance(found, Shortage), found
     return found
 
 
-def _need(each: Need | tuple[str, Shape, int] | tuple[Shape, int]) -> Need:
-    if isinstance(each, Need):
+def _pod_set(each: PodSet | tuple[str, PodShape, int] | tuple[PodShape, int]) -> PodSet:
+    if isinstance(each, PodSet):
         return each
-    return Need(*each) if len(each) == 3 else Need("worker", *each)
+    return PodSet(*each) if len(each) == 3 else PodSet("worker", *each)
 
 
-def _resource(word: str) -> str:
-    return {"gpu": GPU, "memory": "memory"}.get(word, word.replace("_", "-"))
+def _resource_name(word: str) -> str:
+    return {"gpu": GPU_RESOURCE, "memory": "memory"}.get(word, word.replace("_", "-"))

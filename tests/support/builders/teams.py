@@ -15,22 +15,22 @@ from gangline.api.core import (
 )
 from gangline.api.meta import JSON, ObjectMeta
 from gangline.jobs.framework import Address, Addresses, Framework, J, PodEdits
-from gangline.jobs.pods.replicas import Gang, Member, seat_name
+from gangline.jobs.pods.replicas import Gang, Member, member_name
 
 NAMESPACE = "ml"
 
 
-def template(container: str, **fields: Any) -> JSON:
+def trainer_template(container: str, **fields: Any) -> JSON:
     return {"spec": {"containers": [{"name": container, "image": "train:1", **fields}]}}
 
 
-def job_of(
+def make_framework_job(
     framework: Framework[J], replicas: Mapping[str, int | JSON | None], name: str = "job", **spec: Any
 ) -> J:
     """A job as somebody wrote it, with the defaults filled in. Replicas are a number, or the whole entry."""
     facts = framework.facts
     entries = {
-        kind: {"template": template(facts.container), **(entry if isinstance(entry, dict) else {})}
+        kind: {"template": trainer_template(facts.container), **(entry if isinstance(entry, dict) else {})}
         | ({"replicas": entry} if isinstance(entry, int) else {})
         for kind, entry in replicas.items()
     }
@@ -39,7 +39,7 @@ def job_of(
     return framework.default(job)
 
 
-def seats(framework: Framework[J], job: J) -> list[Member]:
+def job_members(framework: Framework[J], job: J) -> list[Member]:
     return [
         Member(kind, index)
         for kind, spec in framework.replicas(job).items()
@@ -47,56 +47,56 @@ def seats(framework: Framework[J], job: J) -> list[Member]:
     ]
 
 
-def in_cluster(
+def cluster_addresses(
     framework: Framework[J], job: J, *, domain: str = "", ports: Mapping[str, int] = {}
 ) -> Addresses:
     """Every member by its service's name, at the kind's port or that given for its type."""
     usual = framework.facts.port.number if framework.facts.port is not None else 0
     known = {}
-    for member in seats(framework, job):
-        name = seat_name(job.metadata.name, member)
+    for member in job_members(framework, job):
+        name = member_name(job.metadata.name, member)
         full = f"{name}.{job.metadata.namespace}.svc" + (f".{domain}" if domain else "")
         known[member] = Address(name, full, ports.get(member.type.lower(), usual))
     return Addresses(known)
 
 
-def on_one_machine(framework: Framework[J], job: J) -> Addresses:
+def local_addresses(framework: Framework[J], job: J) -> Addresses:
     """Every member at a port of its own: 7000, 7001 and so on."""
     known = {
         member: Address("127.0.0.1", "127.0.0.1", 7000 + number)
-        for number, member in enumerate(seats(framework, job))
+        for number, member in enumerate(job_members(framework, job))
     }
     return Addresses(known, shared_host=True)
 
 
-def wired(framework: Framework[J], job: J, kind: str, index: int = 0, **ports: int) -> PodEdits:
+def member_pod_edits(framework: Framework[J], job: J, kind: str, index: int = 0, **ports: int) -> PodEdits:
     """What a member's pod in a cluster is given."""
-    return framework.wiring(job, Member(kind, index), in_cluster(framework, job, ports=ports))
+    return framework.wiring(job, Member(kind, index), cluster_addresses(framework, job, ports=ports))
 
 
-def env(edits: PodEdits) -> list[tuple[str, Any]]:
+def env_pairs(edits: PodEdits) -> list[tuple[str, Any]]:
     """Names and values, in order; a source in place of a value; None for neither."""
     return [(each["name"], each.get("value", each.get("valueFrom"))) for each in edits.env]
 
 
-def words(edits: PodEdits) -> str:
+def env_text(edits: PodEdits) -> str:
     """`A=1 B=2`, in order."""
-    return " ".join(f"{name}={value}" for name, value in env(edits))
+    return " ".join(f"{name}={value}" for name, value in env_pairs(edits))
 
 
-def gang_of(framework: Framework[J], job: J, **phases: str) -> Gang:
+def make_gang(framework: Framework[J], job: J, **phases: str) -> Gang:
     """The team with pods in these phases: `worker_0="Running"`, `launcher="Failed"`; `-Running` is on its way out.
 
     Containers of ended pods tell exit code 0 or 1. `Succeeded:3` tells another, `Succeeded:` none.
     """
     pods = [
-        _pod(f"{job.metadata.name}-{seat.replace('_', '-')}", phase, framework.facts.container)
+        _make_member_pod(f"{job.metadata.name}-{seat.replace('_', '-')}", phase, framework.facts.container)
         for seat, phase in phases.items()
     ]
     return Gang.of(job.metadata.name, framework.replicas(job), pods)
 
 
-def _pod(name: str, phase: str, container: str) -> Pod:
+def _make_member_pod(name: str, phase: str, container: str) -> Pod:
     going, phase = phase.startswith("-"), phase.removeprefix("-")
     phase, told, written = phase.partition(":")
     code = int(written) if written else None if told else {"Succeeded": 0, "Failed": 1}.get(phase)

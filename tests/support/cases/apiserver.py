@@ -26,20 +26,20 @@ import yaml
 
 from gangline.base.clock import Clock
 
-AGENT = "python-httpx"  # part of the recorded answers: it names the field manager
-WATCH_SETTLES, POLL = timedelta(seconds=0.3), timedelta(seconds=0.1)
-EVENTS_COME, CHANGE_COMES = 15.0, 20.0  # seconds
-LONGEST_WAIT = (
+USER_AGENT = "python-httpx"  # part of the recorded answers: it names the field manager
+WATCH_SETTLE_TIME, POLL_INTERVAL = timedelta(seconds=0.3), timedelta(seconds=0.1)
+EVENT_TIMEOUT_SECONDS, CHANGE_TIMEOUT_SECONDS = 15.0, 20.0  # seconds
+MAX_WAIT_SECONDS = (
     2.0  # seconds; a whole cluster's controllers were given up to 40 to notice things, ours notice at once
 )
 
 
-class Oracle:
+class ApiOracle:
     """A folder with `cases`, `golden` and `runner.py`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.rules = _runner(folder / "runner.py")
+        self.rules = _load_runner(folder / "runner.py")
 
     def cases(self) -> Iterator[tuple[str, Any]]:
         """All cases, by `area/name`."""
@@ -57,18 +57,18 @@ class Oracle:
         ]
 
 
-def _runner(file: Path) -> ModuleType:
+def _load_runner(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location("oracle_runner", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with _pretending("httpx", SimpleNamespace(Client=lambda **_: None)):
+    with _stubbed_module("httpx", SimpleNamespace(Client=lambda **_: None)):
         spec.loader.exec_module(module)
     return module
 
 
 @contextmanager
-def _pretending(name: str, module: Any) -> Iterator[None]:
+def _stubbed_module(name: str, module: Any) -> Iterator[None]:
     """The runner imports an HTTP library for its own client, which we do not use."""
     before = sys.modules.get(name)
     sys.modules[name] = module
@@ -80,10 +80,10 @@ def _pretending(name: str, module: Any) -> Iterator[None]:
             sys.modules[name] = before
 
 
-class Player:
+class OraclePlayer:
     """Plays cases on one server."""
 
-    def __init__(self, oracle: Oracle, session: aiohttp.ClientSession, clock: Clock) -> None:
+    def __init__(self, oracle: ApiOracle, session: aiohttp.ClientSession, clock: Clock) -> None:
         self._oracle, self._session, self._clock = oracle, session, clock
         self._numbers = itertools.count(100000)
 
@@ -109,9 +109,9 @@ class Player:
         if own:
             await self._send("POST", "/api/v1/namespaces", body={"metadata": {"name": names["NS"]}})
         async with asyncio.TaskGroup() as group:
-            playing = _Playing(self._oracle.rules, self._session, self._clock, names, group)
+            playing = _CaseRun(self._oracle.rules, self._session, self._clock, names, group)
             for step in case["steps"]:
-                await playing.step(step)
+                await playing.run_step(step)
             playing.close()
         if own:
             await self._send("DELETE", f"/api/v1/namespaces/{names['NS']}")
@@ -122,7 +122,7 @@ class Player:
             assert response.status < 300 or response.status == 404, await response.text()
 
 
-class _Watch(msgspec.Struct):
+class _BackgroundWatch(msgspec.Struct):
     """A watch in the background, and what it has seen so far."""
 
     task: asyncio.Task[None] | None = None
@@ -130,7 +130,7 @@ class _Watch(msgspec.Struct):
     events: list[Any] = msgspec.field(default_factory=list)
 
 
-class _Playing:
+class _CaseRun:
     """One case on its way."""
 
     def __init__(
@@ -143,33 +143,35 @@ class _Playing:
     ) -> None:
         self._rules, self._session, self._clock, self._names = rules, session, clock, names
         self._group = group
-        self._watches: dict[str, _Watch] = {}
+        self._watches: dict[str, _BackgroundWatch] = {}
         self.shots: list[Any] = []
 
-    async def step(self, raw: Any) -> None:
+    async def run_step(self, raw: Any) -> None:
         step = self._rules.fill(copy.deepcopy(raw), self._names)
         if "wait" in step:
-            await self._clock.sleep(timedelta(seconds=min(step["wait"], LONGEST_WAIT)))
+            await self._clock.sleep(timedelta(seconds=min(step["wait"], MAX_WAIT_SECONDS)))
         elif "watch" in step:
-            watch = self._watches[step["save_as"]] = _Watch()
+            watch = self._watches[step["save_as"]] = _BackgroundWatch()
             watch.task = self._group.create_task(self._follow(watch, step))
-            ends = self._clock.monotonic() + EVENTS_COME
+            ends = self._clock.monotonic() + EVENT_TIMEOUT_SECONDS
             while watch.status is None and self._clock.monotonic() < ends:
-                await self._clock.sleep(POLL)
-            await self._clock.sleep(WATCH_SETTLES)
+                await self._clock.sleep(POLL_INTERVAL)
+            await self._clock.sleep(WATCH_SETTLE_TIME)
         elif "events" in step:
             self.shots.append(await self._events(step))
         else:
-            self.shots.append(await self._ask(raw, step))
+            self.shots.append(await self._send_until(raw, step))
 
     def close(self) -> None:
         for watch in self._watches.values():
             if watch.task is not None:
                 watch.task.cancel()
 
-    async def _follow(self, watch: _Watch, step: Any) -> None:
+    async def _follow(self, watch: _BackgroundWatch, step: Any) -> None:
         query = {**(step.get("query") or {}), "watch": "true"}
-        async with self._session.get(step["watch"], params=_text(query), headers=_headers(step)) as response:
+        async with self._session.get(
+            step["watch"], params=_query_text(query), headers=_headers(step)
+        ) as response:
             watch.status = response.status
             async for line in response.content:
                 if line.strip():
@@ -177,10 +179,10 @@ class _Playing:
 
     async def _events(self, step: Any) -> Any:
         watch = self._watches[step["events"]]
-        ends = self._clock.monotonic() + EVENTS_COME
-        while len(self._seen(watch, step)) < step["count"] and self._clock.monotonic() < ends:
-            await self._clock.sleep(POLL)
-        seen = self._seen(watch, step)
+        ends = self._clock.monotonic() + EVENT_TIMEOUT_SECONDS
+        while len(self._kept_events(watch, step)) < step["count"] and self._clock.monotonic() < ends:
+            await self._clock.sleep(POLL_INTERVAL)
+        seen = self._kept_events(watch, step)
         for name, path in (step.get("save") or {}).items():
             self._names[name] = str(self._rules.at(seen, path))
         shot = {"status": watch.status, "events": self._rules.normal(seen[: step["count"]], self._names)}
@@ -188,20 +190,20 @@ class _Playing:
             self._rules.drop(shot["events"], path.split("."))
         return shot
 
-    def _seen(self, watch: _Watch, step: Any) -> list[Any]:
+    def _kept_events(self, watch: _BackgroundWatch, step: Any) -> list[Any]:
         events = list(watch.events)
         if "keep" not in step:
             return events
         kept: list[Any] = self._rules.kept({"events": events}, {"at": "events", **step["keep"]})["events"]
         return kept
 
-    async def _ask(self, raw: Any, step: Any) -> Any:
-        ends, until = self._clock.monotonic() + CHANGE_COMES, step.get("until")
+    async def _send_until(self, raw: Any, step: Any) -> Any:
+        ends, until = self._clock.monotonic() + CHANGE_TIMEOUT_SECONDS, step.get("until")
         while True:
             status, headers, body = await self._send(step)
-            if not until or self._arrived(until, status, body) or self._clock.monotonic() > ends:
+            if not until or self._has_arrived(until, status, body) or self._clock.monotonic() > ends:
                 break
-            await self._clock.sleep(POLL)
+            await self._clock.sleep(POLL_INTERVAL)
         for name, path in (step.get("save") or {}).items():
             self._names[name] = str(self._rules.at(body, path))
         body = self._rules.normal(copy.deepcopy(body), self._names)
@@ -215,7 +217,7 @@ class _Playing:
             "body": body,
         }
 
-    def _arrived(self, until: Any, status: int, body: Any) -> bool:
+    def _has_arrived(self, until: Any, status: int, body: Any) -> bool:
         if "status" in until and status == until["status"]:
             return True
         return "at" in until and self._rules.at(body, until["at"]) == until["is"]
@@ -229,17 +231,17 @@ class _Playing:
         if content is not None:
             headers.setdefault("Content-Type", step.get("type", "application/json"))
         async with self._session.request(
-            step["method"], step["path"], params=_text(step.get("query")), data=content, headers=headers
+            step["method"], step["path"], params=_query_text(step.get("query")), data=content, headers=headers
         ) as response:
             text = await response.text()
-            body = _decoded(text, response.headers.get("Content-Type", ""))
-            return response.status, response.headers, self._kept(step, body)
+            body = _decode_body(text, response.headers.get("Content-Type", ""))
+            return response.status, response.headers, self._kept_fields(step, body)
 
-    def _kept(self, step: Any, body: Any) -> Any:
+    def _kept_fields(self, step: Any, body: Any) -> Any:
         return self._rules.kept(body, step["keep"]) if "keep" in step else body
 
 
-def _decoded(text: str, content_type: str) -> Any:
+def _decode_body(text: str, content_type: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
@@ -251,19 +253,19 @@ def _headers(step: Any) -> dict[str, str]:
     return {**(step.get("headers") or {}), **accept}
 
 
-def _text(query: Mapping[str, Any] | None) -> dict[str, str]:
+def _query_text(query: Mapping[str, Any] | None) -> dict[str, str]:
     shown = {True: "true", False: "false"}
     return {
         name: shown[value] if isinstance(value, bool) else str(value) for name, value in (query or {}).items()
     }
 
 
-def session_of(url: str, token: str, ca: Path) -> aiohttp.ClientSession:
+def oracle_session(url: str, token: str, ca: Path) -> aiohttp.ClientSession:
     """A session as the recording client's."""
     trust = ssl.create_default_context(cafile=str(ca))
     return aiohttp.ClientSession(
         url,
         connector=aiohttp.TCPConnector(ssl=trust, limit=0),
-        headers={"Authorization": f"Bearer {token}", "User-Agent": AGENT},
+        headers={"Authorization": f"Bearer {token}", "User-Agent": USER_AGENT},
         skip_auto_headers=("Content-Type",),
     )

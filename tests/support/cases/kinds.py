@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gangline.apiserver.registry.strategies import kind_of
-from gangline.schema.problems import Problem
+from gangline.apiserver.registry.strategies import strategy_for
+from gangline.schema.problems import FieldProblem
 
 JSON = dict[str, Any]
-CASES = Path(__file__).parent / "kinds.yaml"
-UPDATES = Path(__file__).parent / "kind_updates.yaml"
+CASES_FILE = Path(__file__).parent / "kinds.yaml"
+UPDATES_FILE = Path(__file__).parent / "kind_updates.yaml"
 
-NOW = "2024-01-01T00:00:00Z"
-UID = "11111111-2222-3333-4444-555555555555"
+CREATION_TIME = "2024-01-01T00:00:00Z"
+TEST_UID = "11111111-2222-3333-4444-555555555555"
 _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_SERVER_SET = ("uid", "creationTimestamp", "resourceVersion", "managedFields", "selfLink")
+_SERVER_SET_FIELDS = ("uid", "creationTimestamp", "resourceVersion", "managedFields", "selfLink")
 
 
-class Resource(NamedTuple):
+class KindResource(NamedTuple):
     group: str
     version: str
     kind: str
@@ -39,42 +39,42 @@ _RBAC = "rbac.authorization.k8s.io"
 RESOURCES = {
     resource.kind if resource.group != "events.k8s.io" else "EventsV1": resource
     for resource in (
-        Resource("", "v1", "Pod", "pods"),
-        Resource("", "v1", "Service", "services"),
-        Resource("", "v1", "ConfigMap", "configmaps"),
-        Resource("", "v1", "Secret", "secrets"),
-        Resource("", "v1", "ServiceAccount", "serviceaccounts"),
-        Resource("", "v1", "Node", "nodes", namespaced=False),
-        Resource("", "v1", "Namespace", "namespaces", namespaced=False),
-        Resource("", "v1", "Event", "events"),
-        Resource("events.k8s.io", "v1", "Event", "events"),
-        Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
-        Resource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False),
-        Resource("", "v1", "ResourceQuota", "resourcequotas"),
-        Resource("", "v1", "LimitRange", "limitranges"),
-        Resource("", "v1", "Endpoints", "endpoints"),
-        Resource("apps", "v1", "Deployment", "deployments"),
-        Resource("apps", "v1", "ReplicaSet", "replicasets"),
-        Resource("apps", "v1", "StatefulSet", "statefulsets"),
-        Resource("apps", "v1", "DaemonSet", "daemonsets"),
-        Resource("batch", "v1", "Job", "jobs"),
-        Resource("batch", "v1", "CronJob", "cronjobs"),
-        Resource("coordination.k8s.io", "v1", "Lease", "leases"),
-        Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
-        Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False),
-        Resource("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False),
-        Resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
-        Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
-        Resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
-        Resource(_RBAC, "v1", "Role", "roles"),
-        Resource(_RBAC, "v1", "RoleBinding", "rolebindings"),
-        Resource(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False),
-        Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
+        KindResource("", "v1", "Pod", "pods"),
+        KindResource("", "v1", "Service", "services"),
+        KindResource("", "v1", "ConfigMap", "configmaps"),
+        KindResource("", "v1", "Secret", "secrets"),
+        KindResource("", "v1", "ServiceAccount", "serviceaccounts"),
+        KindResource("", "v1", "Node", "nodes", namespaced=False),
+        KindResource("", "v1", "Namespace", "namespaces", namespaced=False),
+        KindResource("", "v1", "Event", "events"),
+        KindResource("events.k8s.io", "v1", "Event", "events"),
+        KindResource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+        KindResource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False),
+        KindResource("", "v1", "ResourceQuota", "resourcequotas"),
+        KindResource("", "v1", "LimitRange", "limitranges"),
+        KindResource("", "v1", "Endpoints", "endpoints"),
+        KindResource("apps", "v1", "Deployment", "deployments"),
+        KindResource("apps", "v1", "ReplicaSet", "replicasets"),
+        KindResource("apps", "v1", "StatefulSet", "statefulsets"),
+        KindResource("apps", "v1", "DaemonSet", "daemonsets"),
+        KindResource("batch", "v1", "Job", "jobs"),
+        KindResource("batch", "v1", "CronJob", "cronjobs"),
+        KindResource("coordination.k8s.io", "v1", "Lease", "leases"),
+        KindResource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        KindResource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False),
+        KindResource("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False),
+        KindResource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
+        KindResource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
+        KindResource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+        KindResource(_RBAC, "v1", "Role", "roles"),
+        KindResource(_RBAC, "v1", "RoleBinding", "rolebindings"),
+        KindResource(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False),
+        KindResource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
     )
 }
 
 
-class Outcome(NamedTuple):
+class CreateResult(NamedTuple):
     """What came of a request: the stored object or the problems, and the warnings."""
 
     stored: JSON | None
@@ -82,7 +82,7 @@ class Outcome(NamedTuple):
     warnings: list[str]
 
 
-def admitted(resource: Resource, body: JSON, namespace: str) -> JSON:
+def admitted_object(resource: KindResource, body: JSON, namespace: str) -> JSON:
     """What the registry does around our rules, up to `create`."""
     obj = copy.deepcopy(body)
     obj["apiVersion"] = f"{resource.group}/{resource.version}" if resource.group else resource.version
@@ -90,33 +90,35 @@ def admitted(resource: Resource, body: JSON, namespace: str) -> JSON:
     meta = obj.setdefault("metadata", {})
     if resource.namespaced:
         meta["namespace"] = namespace
-    rules = kind_of(resource.group, resource.kind)
-    rules.defaults(obj)
+    rules = strategy_for(resource.group, resource.kind)
+    rules.normalize(obj)
     if resource.kind == "Pod":
         obj["spec"].setdefault("priority", 0)
         obj["spec"].setdefault("preemptionPolicy", "PreemptLowerPriority")
     return obj
 
 
-def ours(resource: Resource, body: JSON, namespace: str) -> Outcome:
+def our_create_result(resource: KindResource, body: JSON, namespace: str) -> CreateResult:
     """What our rules make of creating an object."""
-    obj = admitted(resource, body, namespace)
-    rules = kind_of(resource.group, resource.kind)
-    obj["metadata"].update(uid=UID, creationTimestamp=NOW)
+    obj = admitted_object(resource, body, namespace)
+    rules = strategy_for(resource.group, resource.kind)
+    obj["metadata"].update(uid=TEST_UID, creationTimestamp=CREATION_TIME)
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
         obj["metadata"].pop(name, None)
-    rules.create(obj, NOW)
+    rules.prepare_for_create(obj, CREATION_TIME)
     problems = rules.validate(obj)
-    causes = [cause(problem) for problem in problems]
-    return Outcome(None if causes else normal(obj), causes, [] if causes else rules.warnings(obj, None))
+    causes = [status_cause(problem) for problem in problems]
+    return CreateResult(
+        None if causes else normalized_object(obj), causes, [] if causes else rules.warnings(obj, None)
+    )
 
 
-def ours_updated(
-    resource: Resource, body: JSON, old: JSON, namespace: str, *, status: bool = False
-) -> Outcome:
+def our_update_result(
+    resource: KindResource, body: JSON, old: JSON, namespace: str, *, status: bool = False
+) -> CreateResult:
     """What our rules make of replacing `old`, which is as the server answered it."""
-    obj = admitted(resource, body, namespace)
-    rules = kind_of(resource.group, resource.kind)
+    obj = admitted_object(resource, body, namespace)
+    rules = strategy_for(resource.group, resource.kind)
     meta, before = obj["metadata"], old["metadata"]
     for name in (
         "uid",
@@ -129,20 +131,22 @@ def ours_updated(
         meta.pop(name, None)
         if name in before:
             meta[name] = copy.deepcopy(before[name])
-    (rules.update_status if status else rules.update)(obj, copy.deepcopy(old))
+    (rules.prepare_for_status_update if status else rules.prepare_for_update)(obj, copy.deepcopy(old))
     check = rules.validate_status_update if status else rules.validate_update
-    causes = [cause(problem) for problem in check(obj, old)]
-    return Outcome(None if causes else normal(obj), causes, [] if causes else rules.warnings(obj, old))
+    causes = [status_cause(problem) for problem in check(obj, old)]
+    return CreateResult(
+        None if causes else normalized_object(obj), causes, [] if causes else rules.warnings(obj, old)
+    )
 
 
-def cause(problem: Problem) -> JSON:
+def status_cause(problem: FieldProblem) -> JSON:
     return {"reason": problem.kind.reason, "message": problem.message, "field": problem.field}
 
 
-def normal(obj: JSON) -> JSON:
+def normalized_object(obj: JSON) -> JSON:
     """An object without what no two servers agree on."""
     found: JSON = json.loads(_UUID.sub("<uid>", json.dumps(obj)))
-    for name in _SERVER_SET:
+    for name in _SERVER_SET_FIELDS:
         found["metadata"].pop(name, None)
     found.get("status", {}).pop("lastPhaseTransitionTime", None)
     for condition in found.get("status", {}).get("conditions", ()):
@@ -157,13 +161,13 @@ def normal(obj: JSON) -> JSON:
     return found
 
 
-def told(causes: list[JSON]) -> list[str]:
+def cause_lines(causes: list[JSON]) -> list[str]:
     """Causes to compare: sorted, for maps have no order. Left out are ids, differences of structs, which Go's own
     printer tells, and whether nothing is shown as `null` or as empty."""
-    return sorted(_line(one) for one in causes)
+    return sorted(_cause_line(one) for one in causes)
 
 
-def _line(one: JSON) -> str:
+def _cause_line(one: JSON) -> str:
     message = _UUID.sub("<uid>", one.get("message", "")).partition("\n")[0]
     message = re.sub(r":( ?)(\{\}|\[\])", r":\1null", message)
     if one["field"] == "spec.template":
@@ -173,26 +177,26 @@ def _line(one: JSON) -> str:
     return f"{one['field']} {one['reason']} {message}"
 
 
-def mutated(body: JSON, chance: random.Random) -> JSON:
+def mutated_body(body: JSON, chance: random.Random) -> JSON:
     """A copy of a body with one to three of its values replaced or removed."""
     copied = copy.deepcopy(body)
     for _ in range(chance.choice((1, 1, 2, 3))):
-        places = [path for path in _paths(copied, ()) if path and path[:2] != ("metadata", "name")]
+        places = [path for path in _value_paths(copied, ()) if path and path[:2] != ("metadata", "name")]
         if places:
-            _replace(copied, chance.choice(places), chance)
+            _replace_value(copied, chance.choice(places), chance)
     if not isinstance(copied.get("metadata"), dict):
         copied["metadata"] = {}
     return copied
 
 
-def _paths(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def _value_paths(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
-        yield from _paths(inner, (*path, key))
+        yield from _value_paths(inner, (*path, key))
 
 
-_OTHERS: dict[type, tuple[Any, ...]] = {
+_REPLACEMENTS: dict[type, tuple[Any, ...]] = {
     str: ("", "Bad Value", "a.b", "x" * 64, "-a", "../x", "/abs", None, "1", "a/b"),
     bool: (True, False, None),
     int: (0, -1, 1, 70000, None, 2**31 - 1),
@@ -201,37 +205,37 @@ _OTHERS: dict[type, tuple[Any, ...]] = {
 }
 
 
-def _replace(body: JSON, path: tuple[Any, ...], chance: random.Random) -> None:
+def _replace_value(body: JSON, path: tuple[Any, ...], chance: random.Random) -> None:
     *way, last = path
     parent: Any = body
     for key in way:
         parent = parent[key]
-    others = _OTHERS.get(type(parent[last]), ())
+    others = _REPLACEMENTS.get(type(parent[last]), ())
     if not others or chance.random() < 0.1:
         parent.pop(last)
     else:
         parent[last] = copy.deepcopy(chance.choice(others))
 
 
-def load() -> Iterator[tuple[str, JSON]]:
+def load_cases() -> Iterator[tuple[str, JSON]]:
     """(kind, body) of every object to create."""
-    for kind, bodies in msgspec.yaml.decode(CASES.read_bytes()).items():
+    for kind, bodies in msgspec.yaml.decode(CASES_FILE.read_bytes()).items():
         for body in bodies:
-            yield kind, named(body)
+            yield kind, with_name(body)
 
 
 def load_updates() -> Iterator[tuple[str, JSON, JSON, bool]]:
     """(kind, object, replacement, whether of the status) of every update."""
-    for kind, old, new, *of_status in msgspec.yaml.decode(UPDATES.read_bytes()):
+    for kind, old, new, *of_status in msgspec.yaml.decode(UPDATES_FILE.read_bytes()):
         yield kind, old, new, bool(of_status)
 
 
-def named(body: JSON, name: str = "x") -> JSON:
+def with_name(body: JSON, name: str = "x") -> JSON:
     """With a name, unless it has one."""
     return {**body, "metadata": {"name": name, **(body.get("metadata") or {})}}
 
 
-def placed(body: JSON, namespace: str) -> JSON:
+def with_namespace(body: JSON, namespace: str) -> JSON:
     """With `$NS` replaced."""
     found: JSON = json.loads(json.dumps(body).replace("$NS", namespace))
     return found

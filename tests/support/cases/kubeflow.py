@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 import yaml
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
-DATA = Path(__file__).parents[2] / "data" / "drop-in"
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
+DATA_FOLDER = Path(__file__).parents[2] / "data" / "drop-in"
 
 # For people: texts, which events there were, and a selector that the peer writes at random (contract.md, appendix).
-SOFT = re.compile(r"(\.message$|\.events|\.selector$)")
+IGNORED_PLACES = re.compile(r"(\.message$|\.events|\.selector$)")
 
 # The peer writes the ports of a service in random order (contract.md, 3.2).
-PORTS = re.compile(r"\.services/[^.]*\.spec\.ports$")
+PORT_LISTS = re.compile(r"\.services/[^.]*\.spec\.ports$")
 
 
 class Scenario(NamedTuple):
@@ -35,7 +35,7 @@ class Scenario(NamedTuple):
     steps: Sequence[Any]
 
     @property
-    def waits(self) -> float:
+    def wait_seconds(self) -> float:
         """For so many seconds it only waits."""
         return float(sum(step.get("wait", 0) for step in self.steps))
 
@@ -43,78 +43,80 @@ class Scenario(NamedTuple):
 class Difference(NamedTuple):
     """A place such as `tf-ttl[2].job.completed`, and what is there on either side."""
 
-    at: str
+    place: str
     theirs: Any
     ours: Any
 
     def __str__(self) -> str:
-        return f"{self.at}: {json.dumps(self.theirs)[:160]} != {json.dumps(self.ours)[:160]}"
+        return f"{self.place}: {json.dumps(self.theirs)[:160]} != {json.dumps(self.ours)[:160]}"
 
 
-class Known(NamedTuple):
+class ExpectedDifference(NamedTuple):
     """Differences below this place are meant."""
 
     prefix: str
-    why: str
+    reason: str
 
 
-def scenarios(folder: Path = DATA / "scenarios") -> list[Scenario]:
-    return [scenario(file) for file in sorted(folder.glob("*.yaml"))]
+def load_scenarios(folder: Path = DATA_FOLDER / "scenarios") -> list[Scenario]:
+    return [load_scenario(file) for file in sorted(folder.glob("*.yaml"))]
 
 
-def scenario(file: Path) -> Scenario:
-    content = yaml.load(file.read_text(), LOADER)
+def load_scenario(file: Path) -> Scenario:
+    content = yaml.load(file.read_text(), YAML_LOADER)
     return Scenario(file.stem, content["job"], content.get("steps") or [])
 
 
-def golden(name: str, folder: Path = DATA / "golden") -> list[Any]:
+def load_golden(name: str, folder: Path = DATA_FOLDER / "golden") -> list[Any]:
     """The recorded shots, one more than there are steps."""
     shots: list[Any] = json.loads(lzma.decompress((folder / f"{name}.json.xz").read_bytes()))
     return shots
 
 
-def save_golden(name: str, shots: list[Any], folder: Path = DATA / "golden") -> None:
+def save_golden(name: str, shots: list[Any], folder: Path = DATA_FOLDER / "golden") -> None:
     text = json.dumps(shots, indent=1, sort_keys=True)
     (folder / f"{name}.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
 
 
-def known(file: Path = DATA / "known.txt") -> list[Known]:
+def expected_differences(file: Path = DATA_FOLDER / "known.txt") -> list[ExpectedDifference]:
     lines = (line.partition("#") for line in file.read_text().splitlines())
-    return [Known(prefix.strip(), why.strip()) for prefix, _, why in lines if prefix.strip()]
+    return [ExpectedDifference(prefix.strip(), why.strip()) for prefix, _, why in lines if prefix.strip()]
 
 
 def differences(name: str, theirs: Any, ours: Any) -> list[Difference]:
     """Every place that counts, below the place `name`."""
-    places = (Difference(name + at, one, other) for at, one, other in _different(theirs, ours, ""))
-    return [place for place in places if not SOFT.search(place.at)]
+    places = (Difference(name + at, one, other) for at, one, other in _compare(theirs, ours, ""))
+    return [place for place in places if not IGNORED_PLACES.search(place.place)]
 
 
-def unknown(places: Iterable[Difference], meant: Iterable[Known]) -> list[Difference]:
+def unexpected_differences(
+    places: Iterable[Difference], meant: Iterable[ExpectedDifference]
+) -> list[Difference]:
     """Those that nobody meant."""
     prefixes = tuple(one.prefix for one in meant)
-    return [place for place in places if not place.at.startswith(prefixes)]
+    return [place for place in places if not place.place.startswith(prefixes)]
 
 
-def is_settled(at: str, places: Iterable[Difference], meant: Iterable[Known]) -> bool:
+def is_settled(at: str, places: Iterable[Difference], meant: Iterable[ExpectedDifference]) -> bool:
     """Whether the shot at that place, such as `tf-ttl[2]`, is all that it will be: what is meant to differ does, no more."""
     found = list(places)
     awaited = (one.prefix for one in meant if one.prefix.startswith(at))
-    there = all(any(place.at.startswith(prefix) for place in found) for prefix in awaited)
-    return there and not unknown(found, meant)
+    there = all(any(place.place.startswith(prefix) for place in found) for prefix in awaited)
+    return there and not unexpected_differences(found, meant)
 
 
-def _different(one: Any, other: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
+def _compare(one: Any, other: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted({*one, *other}):
             if key in one and key in other:
-                yield from _different(one[key], other[key], f"{at}.{key}")
+                yield from _compare(one[key], other[key], f"{at}.{key}")
             else:
                 yield f"{at}.{key}", one.get(key), other.get(key)
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        if PORTS.search(at):
+        if PORT_LISTS.search(at):
             one, other = (sorted(ports, key=lambda port: str(port.get("name"))) for ports in (one, other))
         for index, (left, right) in enumerate(zip(one, other, strict=True)):
-            yield from _different(left, right, f"{at}[{index}]")
+            yield from _compare(left, right, f"{at}[{index}]")
     elif one != other and not _same_json(one, other):
         yield at, one, other
 

@@ -27,12 +27,12 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from gangline.base.clock import Clock
-from support.cases.kubeflow import Known, Scenario, differences, is_settled
+from support.cases.kubeflow import ExpectedDifference, Scenario, differences, is_settled
 from support.servers.real import RealServer
 
-NODE = "fake-node"
-JOBS = ("tfjobs", "pytorchjobs", "xgboostjobs", "mpijobs", "paddlejobs", "jaxjobs")
-OWNED: Mapping[str, str] = MappingProxyType(
+NODE_NAME = "fake-node"
+JOB_PLURALS = ("tfjobs", "pytorchjobs", "xgboostjobs", "mpijobs", "paddlejobs", "jaxjobs")
+OWNED_PATHS: Mapping[str, str] = MappingProxyType(
     {
         "pods": "/api/v1",
         "services": "/api/v1",
@@ -43,77 +43,77 @@ OWNED: Mapping[str, str] = MappingProxyType(
         "horizontalpodautoscalers": "/apis/autoscaling/v2",
     }
 )
-PATHS: Mapping[str, str] = MappingProxyType(
+RESOURCE_PATHS: Mapping[str, str] = MappingProxyType(
     {
-        **OWNED,
-        **dict.fromkeys(JOBS, "/apis/kubeflow.org/v1"),
+        **OWNED_PATHS,
+        **dict.fromkeys(JOB_PLURALS, "/apis/kubeflow.org/v1"),
         "events": "/api/v1",
     }
 )
 # Every namespace has these.
-COMMON = ("configmaps/kube-root-ca.crt", "serviceaccounts/default")
-PER_SERVER = (
+NAMESPACE_DEFAULTS = ("configmaps/kube-root-ca.crt", "serviceaccounts/default")
+SERVER_SET_FIELDS = (
     *("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink", "namespace"),
     *("deletionTimestamp", "deletionGracePeriodSeconds"),
 )
-MERGE = "application/merge-patch+json"
-LONGEST_LINE = 2**22
-TERMINATION = timedelta(seconds=0.2)  # long enough for an operator to see it
-POLL = timedelta(seconds=0.05)
+MERGE_PATCH = "application/merge-patch+json"
+MAX_LINE_BYTES = 2**22
+TERMINATION_DELAY = timedelta(seconds=0.2)  # long enough for an operator to see it
+POLL_INTERVAL = timedelta(seconds=0.05)
 
 
-class Patience(NamedTuple):
+class SettleTimes(NamedTuple):
     """When the world has settled: nothing has changed for so many seconds."""
 
-    quiet: float = 0.6
-    different: float = 30.0  # as long as it is not what was expected: the machine may be busy
-    limit: float = 90.0  # an operator may never settle
+    quiet_seconds: float = 0.6
+    mismatch_seconds: float = 30.0  # as long as it is not what was expected: the machine may be busy
+    max_seconds: float = 90.0  # an operator may never settle
 
 
-CHECKING = Patience()
-RECORDING = Patience(quiet=1.5, different=1.5)
+CHECK_TIMES = SettleTimes()
+RECORD_TIMES = SettleTimes(quiet_seconds=1.5, mismatch_seconds=1.5)
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The server did not want what was asked of it. Carries its answer."""
 
 
-class World:
+class WatchedObjects:
     """Every object that matters on a server, as watches tell, by namespace and then by `resource/name`."""
 
     def __init__(self, session: aiohttp.ClientSession, clock: Clock, group: asyncio.TaskGroup) -> None:
         self._session, self._clock, self._group = session, clock, group
         self._objects: dict[str, dict[str, Any]] = defaultdict(dict)
-        self._changed: dict[str, float] = {}
-        self._leaving: set[str] = set()  # UIDs
+        self._changed_at: dict[str, float] = {}
+        self._terminating: set[str] = set()  # UIDs
 
     async def follow(self, resource: str) -> None:
         """List once and go on with watches; returns never."""
-        path = f"{PATHS[resource]}/{resource}"
+        path = f"{RESOURCE_PATHS[resource]}/{resource}"
         while True:
-            page = await ask(self._session, "GET", path)
+            page = await send_request(self._session, "GET", path)
             for item in page["items"]:
-                self._note(resource, "ADDED", item)
+                self._apply_event(resource, "ADDED", item)
             params = {"watch": "true", "resourceVersion": page["metadata"]["resourceVersion"]}
             async with self._session.get(path, params=params) as response:
                 async for line in response.content:
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         break
-                    self._note(resource, event["type"], event["object"])
+                    self._apply_event(resource, event["type"], event["object"])
 
     def objects(self, namespace: str) -> Mapping[str, Any]:
         return self._objects[namespace]
 
     def touch(self, namespace: str) -> None:
         """It starts to settle now."""
-        self._changed[namespace] = self._clock.monotonic()
+        self._changed_at[namespace] = self._clock.monotonic()
 
-    def changed(self, namespace: str) -> float:
+    def changed_at(self, namespace: str) -> float:
         """When something happened there last, by the clock's monotonic time."""
-        return self._changed[namespace]
+        return self._changed_at[namespace]
 
-    def _note(self, resource: str, what: str, item: Any) -> None:
+    def _apply_event(self, resource: str, what: str, item: Any) -> None:
         namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
         here = self._objects[namespace]
         if resource == "events":
@@ -129,24 +129,28 @@ class World:
             return
         here[f"{resource}/{name}"] = item
         uid = item["metadata"]["uid"]
-        if resource == "pods" and "deletionTimestamp" in item["metadata"] and uid not in self._leaving:
-            self._leaving.add(uid)
-            self._group.create_task(self._end(namespace, name, uid))
+        if resource == "pods" and "deletionTimestamp" in item["metadata"] and uid not in self._terminating:
+            self._terminating.add(uid)
+            self._group.create_task(self._finish_deletion(namespace, name, uid))
 
-    async def _end(self, namespace: str, name: str, uid: str) -> None:
+    async def _finish_deletion(self, namespace: str, name: str, uid: str) -> None:
         """The kubelet's part."""
-        await self._clock.sleep(TERMINATION)
+        await self._clock.sleep(TERMINATION_DELAY)
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
-        await ask(
+        await send_request(
             self._session, "DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", body, okay=(404, 409)
         )
 
 
-class Player:
-    """Plays scenarios on one server. Make it with `player_of`."""
+class ScenarioPlayer:
+    """Plays scenarios on one server. Make it with `scenario_player`."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, world: World, clock: Clock, known: Sequence[Known]
+        self,
+        session: aiohttp.ClientSession,
+        world: WatchedObjects,
+        clock: Clock,
+        known: Sequence[ExpectedDifference],
     ) -> None:
         self._session, self._world, self._clock, self._known = session, world, clock, known
         self._numbers = itertools.count(10000)
@@ -154,7 +158,7 @@ class Player:
     async def play_all(
         self,
         cases: Iterable[tuple[Scenario, list[Any] | None]],
-        patience: Patience = CHECKING,
+        patience: SettleTimes = CHECK_TIMES,
         at_once: int = 64,
     ) -> dict[str, list[Any]]:
         """The shots of each, by name. What was recorded before says what to wait for; None waits for quiet only.
@@ -169,20 +173,20 @@ class Player:
                 found[scenario.name] = await self.play(scenario, expected, patience)
 
         async with asyncio.TaskGroup() as group:
-            for scenario, expected in sorted(cases, key=lambda case: case[0].waits, reverse=True):
+            for scenario, expected in sorted(cases, key=lambda case: case[0].wait_seconds, reverse=True):
                 group.create_task(one(scenario, expected))
         return found
 
-    async def play(self, scenario: Scenario, expected: list[Any] | None, patience: Patience) -> list[Any]:
+    async def play(self, scenario: Scenario, expected: list[Any] | None, patience: SettleTimes) -> list[Any]:
         namespace = f"diff-{scenario.name}-{next(self._numbers)}"
-        await ask(self._session, "POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-        playing = _Playing(self._session, self._world, self._clock, namespace, scenario.job)
+        await send_request(self._session, "POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        playing = _ScenarioRun(self._session, self._world, self._clock, namespace, scenario.job)
         shots = []
         for number, step in enumerate(["create", *scenario.steps]):
             label = step if isinstance(step, str) else json.dumps(step)
             try:
                 await playing.act(step)
-            except Refused as refused:
+            except RequestRefused as refused:
                 shots.append({"step": label, "refused": str(refused)})
                 break
             self._world.touch(namespace)
@@ -195,15 +199,15 @@ class Player:
                 return is_settled(at, differences(at, wanted, {**shot, "step": None}), self._known)
 
             shots.append({"step": label, **await playing.settle(is_expected, patience)})
-        await ask(self._session, "DELETE", f"/api/v1/namespaces/{namespace}")
+        await send_request(self._session, "DELETE", f"/api/v1/namespaces/{namespace}")
         return shots
 
 
-class _Playing:
+class _ScenarioRun:
     """One scenario on its way."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, world: World, clock: Clock, namespace: str, job: Any
+        self, session: aiohttp.ClientSession, world: WatchedObjects, clock: Clock, namespace: str, job: Any
     ) -> None:
         self._session, self._world, self._clock, self._namespace = session, world, clock, namespace
         self._job, self._name = job, job["metadata"]["name"]
@@ -213,83 +217,87 @@ class _Playing:
 
     async def act(self, step: Any) -> None:
         if step == "create":
-            await ask(self._session, "POST", self._jobs, self._job)
+            await send_request(self._session, "POST", self._jobs, self._job)
             return
         ((verb, argument),) = step.items()
         path = f"{self._jobs}/{self._name}"
         match verb:
             case "pods":
                 for suffix, what in argument.items():
-                    await self._move(suffix, what)
+                    await self._move_pods(suffix, what)
             case "patch":
-                await ask(self._session, "PATCH", path, argument, MERGE)
+                await send_request(self._session, "PATCH", path, argument, MERGE_PATCH)
             case "scale":
-                await ask(self._session, "PATCH", f"{path}/scale", {"spec": {"replicas": argument}}, MERGE)
+                await send_request(
+                    self._session, "PATCH", f"{path}/scale", {"spec": {"replicas": argument}}, MERGE_PATCH
+                )
             case "remove":
                 for place in argument:
                     resource, name = place.split("/")
-                    await ask(
+                    await send_request(
                         self._session,
                         "DELETE",
-                        f"{OWNED[resource]}/namespaces/{self._namespace}/{resource}/{name}",
+                        f"{OWNED_PATHS[resource]}/namespaces/{self._namespace}/{resource}/{name}",
                     )
             case "delete":
-                await ask(self._session, "DELETE", path)
+                await send_request(self._session, "DELETE", path)
             case "wait":
                 await self._clock.sleep(timedelta(seconds=argument))
             case _:
                 raise ValueError(f"unknown step {verb!r}")
 
-    async def settle(self, is_expected: Callable[[Any], bool], patience: Patience) -> Any:
+    async def settle(self, is_expected: Callable[[Any], bool], patience: SettleTimes) -> Any:
         """What is there once nothing changes any more."""
-        ends = self._clock.monotonic() + patience.limit
+        ends = self._clock.monotonic() + patience.max_seconds
         looked = 0.0
         while self._clock.monotonic() < ends:
-            since = self._world.changed(self._namespace)
+            since = self._world.changed_at(self._namespace)
             quiet = self._clock.monotonic() - since
-            if quiet > patience.different:
+            if quiet > patience.mismatch_seconds:
                 break
-            if quiet > patience.quiet and since != looked:  # once after each change
+            if quiet > patience.quiet_seconds and since != looked:  # once after each change
                 looked = since
-                shot = self._shot()
+                shot = self._take_shot()
                 if is_expected(shot):
                     return shot
-            await self._clock.sleep(POLL)
-        return self._shot()
+            await self._clock.sleep(POLL_INTERVAL)
+        return self._take_shot()
 
-    def _shot(self) -> Any:
+    def _take_shot(self) -> Any:
         there = self._world.objects(self._namespace)
         shot = {
-            "objects": {key: _cleaned(key, item) for key, item in there.items() if _counts(key, item)},
-            "job": _summary(there.get(f"{self._plural}/{self._name}")),
+            "objects": {
+                key: _normalized(key, item) for key, item in there.items() if _is_compared(key, item)
+            },
+            "job": _job_summary(there.get(f"{self._plural}/{self._name}")),
             "events": sorted(key.partition("/")[2].split(" ") for key in there if key.startswith("events/")),
         }
         return json.loads(json.dumps(shot).replace(self._namespace, "NS"))
 
-    async def _move(self, suffix: str, what: Any) -> None:
-        for pod in (await ask(self._session, "GET", self._pods))["items"]:
+    async def _move_pods(self, suffix: str, what: Any) -> None:
+        for pod in (await send_request(self._session, "GET", self._pods))["items"]:
             name = pod["metadata"]["name"]
             leaving = "deletionTimestamp" in pod["metadata"]
             if leaving or suffix not in ("all", name.removeprefix(f"{self._name}-")):
                 continue
             if what == "delete":
-                await ask(self._session, "DELETE", f"{self._pods}/{name}", {"gracePeriodSeconds": 0})
+                await send_request(self._session, "DELETE", f"{self._pods}/{name}", {"gracePeriodSeconds": 0})
             else:
                 now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
                 status = {"status": pod_status(pod, what, now)}
-                await ask(self._session, "PATCH", f"{self._pods}/{name}/status", status, MERGE)
+                await send_request(self._session, "PATCH", f"{self._pods}/{name}/status", status, MERGE_PATCH)
 
 
-def _counts(key: str, item: Any) -> bool:
+def _is_compared(key: str, item: Any) -> bool:
     resource = key.partition("/")[0]
     leaving = resource == "pods" and "deletionTimestamp" in item["metadata"]
-    return resource in OWNED and key not in COMMON and not leaving
+    return resource in OWNED_PATHS and key not in NAMESPACE_DEFAULTS and not leaving
 
 
-def _cleaned(key: str, item: Any) -> Any:
+def _normalized(key: str, item: Any) -> Any:
     """Without what differs from server to server, and from one run to the next."""
     kept = {name: value for name, value in item.items() if name not in ("status", "apiVersion", "kind")}
-    meta = {name: value for name, value in item["metadata"].items() if name not in PER_SERVER}
+    meta = {name: value for name, value in item["metadata"].items() if name not in SERVER_SET_FIELDS}
     if "ownerReferences" in meta:
         meta["ownerReferences"] = [
             {name: value for name, value in one.items() if name != "uid"} for one in meta["ownerReferences"]
@@ -300,7 +308,7 @@ def _cleaned(key: str, item: Any) -> Any:
     return kept
 
 
-def _summary(job: Any) -> Any:
+def _job_summary(job: Any) -> Any:
     if job is None:
         return None
     status = job.get("status") or {}
@@ -325,8 +333,8 @@ def pod_status(pod: Any, what: Any, now: str) -> Any:
     if what == "evicted":
         gone: list[Any] = []  # nothing is known of its containers any more
         return {"phase": "Failed", "reason": "Evicted", "containerStatuses": gone, "conditions": gone}
-    phase = what if isinstance(what, str) else _phase(what)
-    containers = [_container(one, phase, what, now) for one in pod["spec"]["containers"]]
+    phase = what if isinstance(what, str) else _pod_phase(what)
+    containers = [_container_status(one, phase, what, now) for one in pod["spec"]["containers"]]
     ready = {
         "type": "Ready",
         "status": "True" if phase == "Running" else "False",
@@ -342,13 +350,13 @@ def pod_status(pod: Any, what: Any, now: str) -> Any:
     }
 
 
-def _phase(what: Mapping[str, Any]) -> str:
+def _pod_phase(what: Mapping[str, Any]) -> str:
     if "exit" in what:
         return "Failed"
     return "Pending" if "waiting" in what else "Running"
 
 
-def _container(spec: Any, phase: str, what: Any, now: str) -> Any:
+def _container_status(spec: Any, phase: str, what: Any, now: str) -> Any:
     told: Mapping[str, Any] = what if isinstance(what, dict) else {}
     if phase == "Running":
         state: Any = {"running": {"startedAt": now}}
@@ -368,7 +376,7 @@ def _container(spec: Any, phase: str, what: Any, now: str) -> Any:
     }
 
 
-async def ask(
+async def send_request(
     session: aiohttp.ClientSession,
     method: str,
     path: str,
@@ -381,12 +389,14 @@ async def ask(
     async with session.request(method, path, data=data, headers={"Content-Type": content_type}) as response:
         text = await response.text()
         if response.status >= 300 and response.status not in okay:
-            raise Refused(f"{method} {path}: {response.status} {text[:500]}")
+            raise RequestRefused(f"{method} {path}: {response.status} {text[:500]}")
         return json.loads(text)
 
 
 @asynccontextmanager
-async def player_of(server: RealServer, clock: Clock, known: Sequence[Known] = ()) -> AsyncIterator[Player]:
+async def scenario_player(
+    server: RealServer, clock: Clock, known: Sequence[ExpectedDifference] = ()
+) -> AsyncIterator[ScenarioPlayer]:
     """One who follows what happens on the server, and waits for what is known to be different to be so.
 
     Six kinds of jobs must be served there, and a controller manager run.
@@ -398,13 +408,13 @@ async def player_of(server: RealServer, clock: Clock, known: Sequence[Known] = (
             connector=aiohttp.TCPConnector(ssl=trust, limit=0),
             headers={"Authorization": f"Bearer {server.token}"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
-            read_bufsize=LONGEST_LINE,
+            read_bufsize=MAX_LINE_BYTES,
         ) as session,
         asyncio.TaskGroup() as group,
     ):
-        await ask(session, "POST", "/api/v1/nodes", {"metadata": {"name": NODE}}, okay=(409,))
-        world = World(session, clock, group)
-        followers = [group.create_task(world.follow(resource)) for resource in PATHS]
-        yield Player(session, world, clock, known)
+        await send_request(session, "POST", "/api/v1/nodes", {"metadata": {"name": NODE_NAME}}, okay=(409,))
+        world = WatchedObjects(session, clock, group)
+        followers = [group.create_task(world.follow(resource)) for resource in RESOURCE_PATHS]
+        yield ScenarioPlayer(session, world, clock, known)
         for follower in followers:
             follower.cancel()

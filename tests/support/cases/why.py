@@ -23,63 +23,78 @@ from gangline.api.core import (
 )
 from gangline.api.meta import Condition, ObjectMeta
 from gangline.api.quantity import parse_resources
-from gangline.why.model.case import Case, Claim, Gang, Job, Operator, Replica, Told, Volume
+from gangline.why.model.case import (
+    ClaimFact,
+    EventFact,
+    JobFacts,
+    JobSnapshot,
+    OperatorFacts,
+    PodGroupFacts,
+    ReplicaFacts,
+    VolumeFact,
+)
 
 NOW = datetime(2026, 1, 2, 15, 0, tzinfo=UTC)
-MINUTE = timedelta(minutes=1)
-TEMPLATE = "spec.pytorchReplicaSpecs.Worker.template.spec"
+ONE_MINUTE = timedelta(minutes=1)
+TEMPLATE_PATH = "spec.pytorchReplicaSpecs.Worker.template.spec"
 
 
-def ago(minutes: float) -> datetime:
-    return NOW - minutes * MINUTE
+def minutes_ago(minutes: float) -> datetime:
+    return NOW - minutes * ONE_MINUTE
 
 
-def job(state: str = "Running", *conditions: Condition, **more: Any) -> Job:
+def make_job_facts(state: str = "Running", *conditions: Condition, **more: Any) -> JobFacts:
     """A PyTorchJob that the Kubeflow operator runs, one hour old: its status has no firstFailure."""
     facts: dict[str, Any] = {
         "kind": "PyTorchJob",
         "namespace": "team-a",
         "name": "bert",
         "uid": "u",
-        "created": ago(60),
-        "wanted": {"Worker": 2},
-        "policies": {"Worker": "OnFailure"},
-        "templates": {"Worker": TEMPLATE},
+        "created_at": minutes_ago(60),
+        "desired_replicas": {"Worker": 2},
+        "restart_policies": {"Worker": "OnFailure"},
+        "template_paths": {"Worker": TEMPLATE_PATH},
         "limits_field": "spec.runPolicy",
         "suspend_field": "spec.runPolicy.suspend",
         "container": "pytorch",
     }
-    return Job(state=state, conditions=conditions, **{**facts, **more})
+    return JobFacts(state=state, conditions=conditions, **{**facts, **more})
 
 
-def condition(kind: str, reason: str = "", message: str = "", status: str = "True") -> Condition:
-    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=ago(1))
+def make_condition(kind: str, reason: str = "", message: str = "", status: str = "True") -> Condition:
+    return Condition(
+        type=kind, status=status, reason=reason, message=message, last_transition_time=minutes_ago(1)
+    )
 
 
-def failed(
+def failed_condition(
     reason: str = "PyTorchJobFailed",
     message: str = "PyTorchJob bert is failed because 1 Worker replica(s) failed.",
 ) -> Condition:
-    return condition("Failed", reason, message)
+    return make_condition("Failed", reason, message)
 
 
-def ended(code: int, *, at: float = 2, reason: str = "Error", message: str = "") -> ContainerState:
+def terminated_state(code: int, *, at: float = 2, reason: str = "Error", message: str = "") -> ContainerState:
     return ContainerState(
         terminated=ContainerStateTerminated(
-            exit_code=code, reason=reason, message=message, finished_at=ago(at), started_at=ago(at + 5)
+            exit_code=code,
+            reason=reason,
+            message=message,
+            finished_at=minutes_ago(at),
+            started_at=minutes_ago(at + 5),
         )
     )
 
 
-def running(since: float = 30) -> ContainerState:
-    return ContainerState(running=ContainerStateRunning(started_at=ago(since)))
+def running_state(since: float = 30) -> ContainerState:
+    return ContainerState(running=ContainerStateRunning(started_at=minutes_ago(since)))
 
 
-def waiting(reason: str, message: str = "") -> ContainerState:
+def waiting_state(reason: str, message: str = "") -> ContainerState:
     return ContainerState(waiting=ContainerStateWaiting(reason=reason, message=message))
 
 
-def replica(
+def make_replica_facts(
     index: int = 0,
     phase: str = "Running",
     state: ContainerState | None = None,
@@ -91,7 +106,7 @@ def replica(
     reason: str = "",
     message: str = "",
     conditions: tuple[Condition, ...] = (),
-    events: tuple[Told, ...] = (),
+    events: tuple[EventFact, ...] = (),
     leaving: datetime | None = None,
     requests: Mapping[str, str] | None = None,
     limits: Mapping[str, str] | None = None,
@@ -99,10 +114,13 @@ def replica(
     age: float = 30,
     spec: Mapping[str, Any] | None = None,
     **more: Any,
-) -> Replica:
+) -> ReplicaFacts:
     """A worker; by default it runs."""
     states = ContainerStatus(
-        name="pytorch", state=state or running(), last_state=last or ContainerState(), restart_count=restarts
+        name="pytorch",
+        state=state or running_state(),
+        last_state=last or ContainerState(),
+        restart_count=restarts,
     )
     container = Container(
         name="pytorch",
@@ -115,7 +133,7 @@ def replica(
             name=name,
             namespace="team-a",
             uid=f"u-{index}",
-            creation_timestamp=ago(age),
+            creation_timestamp=minutes_ago(age),
             deletion_timestamp=leaving,
         ),
         spec=PodSpec(node_name=node, containers=(container,), **(spec or {})),
@@ -125,16 +143,18 @@ def replica(
             message=message,
             conditions=conditions,
             pod_ip=f"10.0.0.{index + 1}",
-            start_time=ago(age),
+            start_time=minutes_ago(age),
             container_statuses=() if state is None and phase in ("Pending", "Failed") else (states,),
             init_container_statuses=init,
         ),
     )
     logs = {"pytorch": tuple(log)} if log else {}
-    return Replica(f"worker-{index}", "Worker", pod, template=TEMPLATE, logs=logs, events=events, **more)
+    return ReplicaFacts(
+        f"worker-{index}", "Worker", pod, template_path=TEMPLATE_PATH, logs=logs, events=events, **more
+    )
 
 
-def with_sidecar(one: Replica, state: ContainerState) -> Replica:
+def with_sidecar(one: ReplicaFacts, state: ContainerState) -> ReplicaFacts:
     """The same, with a second container."""
     spec, status = one.pod.spec, one.pod.status
     both = (*status.container_statuses, ContainerStatus(name="proxy", state=state))
@@ -146,7 +166,7 @@ def with_sidecar(one: Replica, state: ContainerState) -> Replica:
     return msgspec.structs.replace(one, pod=pod)
 
 
-def node(name: str = "node-1", ready: str = "True", **offers: str) -> Node:
+def make_node(name: str = "node-1", ready: str = "True", **offers: str) -> Node:
     told = Condition(
         type="Ready",
         status=ready,
@@ -161,168 +181,188 @@ def node(name: str = "node-1", ready: str = "True", **offers: str) -> Node:
     return Node(metadata=ObjectMeta(name=name), status=NodeStatus(allocatable=offered, conditions=(told,)))
 
 
-def warning(reason: str, message: str) -> Told:
-    return Told(reason, message, warning=True, at=ago(1))
+def warning_event(reason: str, message: str) -> EventFact:
+    return EventFact(reason, message, warning=True, time=minutes_ago(1))
 
 
-def unplaced(index: int, message: str, **more: Any) -> Replica:
+def unschedulable_replica(index: int, message: str, **more: Any) -> ReplicaFacts:
     said = Condition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
-    return replica(index, "Pending", node="", conditions=(said,), **more)
+    return make_replica_facts(index, "Pending", node="", conditions=(said,), **more)
 
 
-def case(found: Job, *replicas: Replica, **more: Any) -> Case:
-    return Case(job=found, now=NOW, replicas=replicas, **more)
+def make_snapshot(found: JobFacts, *replicas: ReplicaFacts, **more: Any) -> JobSnapshot:
+    return JobSnapshot(job=found, now=NOW, replicas=replicas, **more)
 
 
-def refused(message: str) -> Case:
+def refused_pods(message: str) -> JobSnapshot:
     """The operator's tries to make pods were refused, as its events tell."""
-    return case(job("Created"), events=(warning("FailedCreatePod", f"Error creating: {message}"),))
+    return make_snapshot(
+        make_job_facts("Created"), events=(warning_event("FailedCreatePod", f"Error creating: {message}"),)
+    )
 
 
-def fails(
+def failed_replica(
     index: int, code: int, *log: str, at: float = 2, reason: str = "Error", message: str = "", **more: Any
-) -> Replica:
+) -> ReplicaFacts:
     """A worker that has failed for good."""
-    return replica(index, "Failed", ended(code, at=at, reason=reason, message=message), log=log, **more)
+    return make_replica_facts(
+        index, "Failed", terminated_state(code, at=at, reason=reason, message=message), log=log, **more
+    )
 
 
-def pulls(reason: str, message: str, *events: str) -> Case:
-    told = tuple(warning("Failed", text) for text in events)
-    one = replica(0, "Pending", waiting(reason, message), events=told)
-    return case(job("Created", wanted={"Worker": 1}), one)
+def image_pull_snapshot(reason: str, message: str, *events: str) -> JobSnapshot:
+    told = tuple(warning_event("Failed", text) for text in events)
+    one = make_replica_facts(0, "Pending", waiting_state(reason, message), events=told)
+    return make_snapshot(make_job_facts("Created", desired_replicas={"Worker": 1}), one)
 
 
-BACK_OFF = 'Back-off pulling image "example.org/bert:1"'
-PULL = 'Failed to pull image "example.org/bert:1": rpc error: code = '
-FORBIDDEN = 'pods "bert-worker-0" is forbidden: '
-NCCL = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=42, OpType=ALLREDUCE) ran for 1800000 ms"
-RESET = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:41234"
-GONE = "one of its peers left: Connection reset by peer"
+BACK_OFF_MESSAGE = 'Back-off pulling image "example.org/bert:1"'
+PULL_MESSAGE = 'Failed to pull image "example.org/bert:1": rpc error: code = '
+FORBIDDEN_MESSAGE = 'pods "bert-worker-0" is forbidden: '
+NCCL_TIMEOUT_LINE = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=42, OpType=ALLREDUCE) ran for 1800000 ms"
+PEER_CLOSED_LINE = (
+    "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:41234"
+)
+PEER_LEFT_LINE = "one of its peers left: Connection reset by peer"
 
-RECORDED: dict[str, tuple[Case, str]] = {
+RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
     "operator-silent": (
-        case(
-            job("Pending", noticed=False),
-            operator=Operator(
+        make_snapshot(
+            make_job_facts("Pending", has_status=False),
+            operator=OperatorFacts(
                 ("pod kubeflow/training-operator-x runs",), log=('E reconcile "bert": cannot unmarshal',)
             ),
         ),
         "has not taken notice",
     ),
-    "queued": (case(job("Suspended", suspended=True, queue="gpu")), "queue gpu"),
+    "queued": (make_snapshot(make_job_facts("Suspended", suspended=True, queue="gpu")), "queue gpu"),
     "quota": (
-        refused(
-            f"{FORBIDDEN}exceeded quota: compute, requested: requests.nvidia.com/gpu=8, used: requests.nvidia.com/gpu=12, limited: requests.nvidia.com/gpu=16"
+        refused_pods(
+            f"{FORBIDDEN_MESSAGE}exceeded quota: compute, requested: requests.nvidia.com/gpu=8, used: requests.nvidia.com/gpu=12, limited: requests.nvidia.com/gpu=16"
         ),
         "requests.nvidia.com/gpu=8 asked, requests.nvidia.com/gpu=12 used, requests.nvidia.com/gpu=16 allowed",
     ),
     "quota-needs-requests": (
-        refused(f"{FORBIDDEN}failed quota: compute: must specify cpu for: pytorch; memory for: pytorch"),
+        refused_pods(
+            f"{FORBIDDEN_MESSAGE}failed quota: compute: must specify cpu for: pytorch; memory for: pytorch"
+        ),
         "memory for: pytorch",
     ),
     "pod-security": (
-        refused(
-            f'{FORBIDDEN}violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "pytorch" must set securityContext.allowPrivilegeEscalation=false)'
+        refused_pods(
+            f'{FORBIDDEN_MESSAGE}violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "pytorch" must set securityContext.allowPrivilegeEscalation=false)'
         ),
         '"restricted"',
     ),
     "limit-range": (
-        refused(f"{FORBIDDEN}maximum memory usage per Container is 16Gi, but limit is 32Gi"),
+        refused_pods(f"{FORBIDDEN_MESSAGE}maximum memory usage per Container is 16Gi, but limit is 32Gi"),
         "16Gi",
     ),
     "service-account-missing": (
-        refused(
-            f'{FORBIDDEN}error looking up service account team-a/trainer: serviceaccount "trainer" not found'
+        refused_pods(
+            f'{FORBIDDEN_MESSAGE}error looking up service account team-a/trainer: serviceaccount "trainer" not found'
         ),
         "trainer",
     ),
-    "priority-class-missing": (refused(f"{FORBIDDEN}no PriorityClass with name urgent was found"), "urgent"),
+    "priority-class-missing": (
+        refused_pods(f"{FORBIDDEN_MESSAGE}no PriorityClass with name urgent was found"),
+        "urgent",
+    ),
     "webhook-denied": (
-        refused('admission webhook "validate.kyverno.svc-fail" denied the request: images must be signed'),
+        refused_pods(
+            'admission webhook "validate.kyverno.svc-fail" denied the request: images must be signed'
+        ),
         "images must be signed",
     ),
     "create-forbidden": (
-        refused(
+        refused_pods(
             'pods is forbidden: User "system:serviceaccount:kubeflow:training-operator" cannot create resource "pods" in API group "" in the namespace "team-a"'
         ),
         "training-operator",
     ),
     "gang-scheduler-missing": (
-        case(job("Blocked", condition("Blocked", "GangSchedulerMissing", 'asks for "volcano"; write none'))),
+        make_snapshot(
+            make_job_facts(
+                "Blocked", make_condition("Blocked", "GangSchedulerMissing", 'asks for "volcano"; write none')
+            )
+        ),
         'operator makes nothing for it: asks for "volcano"; write none',
     ),
-    "pods-refused": (refused("Internal error occurred: no endpoints available"), "no endpoints available"),
+    "pods-refused": (
+        refused_pods("Internal error occurred: no endpoints available"),
+        "no endpoints available",
+    ),
     "gang-does-not-fit": (
-        case(
-            job("Created"),
+        make_snapshot(
+            make_job_facts("Created"),
             *(
-                replica(index, "Pending", node="", requests={"nvidia.com/gpu": "8"}, age=12)
+                make_replica_facts(index, "Pending", node="", requests={"nvidia.com/gpu": "8"}, age=12)
                 for index in range(2)
             ),
-            gang=Gang(
+            pod_group=PodGroupFacts(
                 "bert", "Inqueue", 2, message="2/2 tasks in gang unschedulable: pod group is not ready"
             ),
-            nodes=(node(**{"nvidia_com/gpu": "11"}),),
-            taken={},
+            nodes=(make_node(**{"nvidia_com/gpu": "11"}),),
+            allocated_by_node={},
         ),
         "needs 16 nvidia.com/gpu, 11 free",
     ),
     "no-queue": (
-        case(
+        make_snapshot(
             # Seconds old: nobody has said anything about it yet.
-            job("Created", created=ago(0.05)),
-            *(replica(index, "Pending", node="", age=0.05) for index in range(2)),
-            gang=Gang(
+            make_job_facts("Created", created_at=minutes_ago(0.05)),
+            *(make_replica_facts(index, "Pending", node="", age=0.05) for index in range(2)),
+            pod_group=PodGroupFacts(
                 "bert",
                 "Pending",
                 2,
                 message="0/2 members running",
                 queue="reserch",
                 resource="podgroups.scheduling.gangline.dev",
-                ours=True,
+                is_gangline=True,
             ),
             queues=("production", "research"),
         ),
         "no queue reserch, and nobody is placed before there is one. Queues that can be used: production, research",
     ),
     "gang-too-few": (
-        case(
+        make_snapshot(
             # Seconds old, and it will never be otherwise.
-            job("Created", created=ago(0.05)),
-            *(replica(index, "Pending", node="", age=0.05) for index in range(2)),
-            gang=Gang(
+            make_job_facts("Created", created_at=minutes_ago(0.05)),
+            *(make_replica_facts(index, "Pending", node="", age=0.05) for index in range(2)),
+            pod_group=PodGroupFacts(
                 "bert",
                 "Pending",
                 10,
                 message="0/10 members running, 2 of 10 exist",
                 resource="podgroups.scheduling.gangline.dev",
-                ours=True,
+                is_gangline=True,
                 reason="NotEnoughTasks",
             ),
         ),
         "needs 10 members at once, and the job has only 2 replicas",
     ),
     "gang-waits-its-turn": (
-        case(
-            job("Created"),
-            *(replica(index, "Pending", node="", age=12) for index in range(2)),
-            gang=Gang(
+        make_snapshot(
+            make_job_facts("Created"),
+            *(make_replica_facts(index, "Pending", node="", age=12) for index in range(2)),
+            pod_group=PodGroupFacts(
                 "bert",
                 "Pending",
                 2,
                 message="0/2 members running; queue research has its cap of cpu",
-                attempt="queue research has its cap of cpu",
+                attempt_message="queue research has its cap of cpu",
                 queue="research",
                 resource="podgroups.scheduling.gangline.dev",
-                ours=True,
+                is_gangline=True,
             ),
         ),
         "in queue research: queue research has its cap of cpu",
     ),
     "scheduling-gated": (
-        case(
-            job("Created", wanted={"Worker": 1}),
-            replica(
+        make_snapshot(
+            make_job_facts("Created", desired_replicas={"Worker": 1}),
+            make_replica_facts(
                 0,
                 "Pending",
                 node="",
@@ -332,80 +372,88 @@ RECORDED: dict[str, tuple[Case, str]] = {
         "kueue.x-k8s.io/topology",
     ),
     "no-scheduler": (
-        case(
-            job("Created", wanted={"Worker": 1}),
-            replica(0, "Pending", node="", spec={"scheduler_name": "volcano"}),
+        make_snapshot(
+            make_job_facts("Created", desired_replicas={"Worker": 1}),
+            make_replica_facts(0, "Pending", node="", spec={"scheduler_name": "volcano"}),
         ),
         "volcano",
     ),
     "claim-unbound": (
-        case(
-            job("Created", wanted={"Worker": 1}),
-            unplaced(
+        make_snapshot(
+            make_job_facts("Created", desired_replicas={"Worker": 1}),
+            unschedulable_replica(
                 0,
                 "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
-                volumes=(Volume("d", "persistentVolumeClaim", "data"),),
+                volumes=(VolumeFact("d", "persistentVolumeClaim", "data"),),
             ),
             claims={
-                "data": Claim(
+                "data": ClaimFact(
                     "data",
                     phase="Pending",
                     storage_class="fast",
-                    wants="1Ti",
-                    events=(warning("ProvisioningFailed", 'storageclass "fast" not found'),),
+                    requested_storage="1Ti",
+                    events=(warning_event("ProvisioningFailed", 'storageclass "fast" not found'),),
                 )
             },
         ),
         "1Ti of class fast",
     ),
     "image-policy": (
-        pulls(
+        image_pull_snapshot(
             "ErrImageNeverPull",
             'Container image "example.org/bert:1" is not present with pull policy of Never',
         ),
         "Never",
     ),
     "image-rate": (
-        pulls(
+        image_pull_snapshot(
             "ImagePullBackOff",
-            BACK_OFF,
-            f"{PULL}Unknown desc = toomanyrequests: You have reached your pull rate limit",
+            BACK_OFF_MESSAGE,
+            f"{PULL_MESSAGE}Unknown desc = toomanyrequests: You have reached your pull rate limit",
         ),
         "limit on pulls",
     ),
     "image-credentials": (
-        pulls("ImagePullBackOff", BACK_OFF, f"{PULL}Unknown desc = failed to authorize: 401 Unauthorized"),
+        image_pull_snapshot(
+            "ImagePullBackOff",
+            BACK_OFF_MESSAGE,
+            f"{PULL_MESSAGE}Unknown desc = failed to authorize: 401 Unauthorized",
+        ),
         "imagePullSecrets",
     ),
     "image-name": (
-        pulls(
+        image_pull_snapshot(
             "ErrImagePull",
-            f"{PULL}NotFound desc = failed to resolve reference: example.org/bert:1: not found",
+            f"{PULL_MESSAGE}NotFound desc = failed to resolve reference: example.org/bert:1: not found",
         ),
         "example.org/bert:1",
     ),
     "image-network": (
-        pulls("ErrImagePull", f"{PULL}Unknown desc = dial tcp: lookup example.org: no such host"),
+        image_pull_snapshot(
+            "ErrImagePull", f"{PULL_MESSAGE}Unknown desc = dial tcp: lookup example.org: no such host"
+        ),
         "cannot be reached",
     ),
     "mount-failed": (
-        case(
-            job("Created", wanted={"Worker": 1}),
-            replica(
+        make_snapshot(
+            make_job_facts("Created", desired_replicas={"Worker": 1}),
+            make_replica_facts(
                 0,
                 "Pending",
-                waiting("ContainerCreating"),
+                waiting_state("ContainerCreating"),
                 events=(
-                    warning("FailedAttachVolume", "Multi-Attach error for volume pvc-1: already used by pod"),
+                    warning_event(
+                        "FailedAttachVolume", "Multi-Attach error for volume pvc-1: already used by pod"
+                    ),
                 ),
             ),
         ),
         "Multi-Attach",
     ),
     "evicted": (
-        case(
-            job("Failed", failed()),
-            replica(
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            make_replica_facts(
                 0,
                 "Failed",
                 reason="Evicted",
@@ -415,20 +463,27 @@ RECORDED: dict[str, tuple[Case, str]] = {
         "for want of ephemeral-storage",
     ),
     "disrupted": (
-        case(
-            job("Failed", failed()),
-            fails(0, 143, conditions=(condition("DisruptionTarget", "PreemptionByScheduler", "preempted"),)),
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(
+                0, 143, conditions=(make_condition("DisruptionTarget", "PreemptionByScheduler", "preempted"),)
+            ),
         ),
         "higher priority",
     ),
     "node-lost": (
-        case(job(), replica(0), replica(1, node="node-2"), nodes=(node(), node("node-2", "Unknown"))),
+        make_snapshot(
+            make_job_facts(),
+            make_replica_facts(0),
+            make_replica_facts(1, node="node-2"),
+            nodes=(make_node(), make_node("node-2", "Unknown")),
+        ),
         "node-2",
     ),
     "pod-rejected": (
-        case(
-            job("Failed", failed()),
-            replica(
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            make_replica_facts(
                 0,
                 "Failed",
                 reason="UnexpectedAdmissionError",
@@ -438,9 +493,9 @@ RECORDED: dict[str, tuple[Case, str]] = {
         "node-1",
     ),
     "port-clash": (
-        case(
-            job("Restarting", wanted={"Worker": 1}),
-            replica(
+        make_snapshot(
+            make_job_facts("Restarting", desired_replicas={"Worker": 1}),
+            make_replica_facts(
                 0,
                 "Failed",
                 reason="PortClash",
@@ -450,40 +505,56 @@ RECORDED: dict[str, tuple[Case, str]] = {
         "23456 of worker-0",
     ),
     "backoff-limit": (
-        case(
-            job(
+        make_snapshot(
+            make_job_facts(
                 "Failed",
-                failed(message="Job bert has failed because it has reached the specified backoff limit"),
+                failed_condition(
+                    message="Job bert has failed because it has reached the specified backoff limit"
+                ),
                 backoff_limit=3,
             )
         ),
         "spec.runPolicy.backoffLimit",
     ),
     "pod-deadline": (
-        case(
-            job("Failed", failed()),
-            replica(
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            make_replica_facts(
                 0,
                 "Failed",
                 reason="DeadlineExceeded",
                 message="Pod was active on the node longer than the specified deadline",
             ),
         ),
-        f"{TEMPLATE}.activeDeadlineSeconds",
+        f"{TEMPLATE_PATH}.activeDeadlineSeconds",
     ),
-    "shared-memory": (case(job("Failed", failed()), fails(0, 135)), "/dev/shm"),
-    "pod-failed": (case(job("Failed", failed()), replica(0, "Failed", reason="Weird")), "Weird"),
-    "stuck-leaving": (case(job(), replica(0), replica(1, leaving=ago(20))), "20 min"),
+    "shared-memory": (
+        make_snapshot(make_job_facts("Failed", failed_condition()), failed_replica(0, 135)),
+        "/dev/shm",
+    ),
+    "pod-failed": (
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()), make_replica_facts(0, "Failed", reason="Weird")
+        ),
+        "Weird",
+    ),
+    "stuck-leaving": (
+        make_snapshot(
+            make_job_facts(), make_replica_facts(0), make_replica_facts(1, leaving=minutes_ago(20))
+        ),
+        "20 min",
+    ),
     "permission": (
-        case(
-            job("Failed", failed()), fails(0, 1, "PermissionError: [Errno 13] Permission denied: '/data/out'")
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(0, 1, "PermissionError: [Errno 13] Permission denied: '/data/out'"),
         ),
         "/data/out",
     ),
     "gpu-memory": (
-        case(
-            job("Failed", failed()),
-            fails(
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(
                 0,
                 1,
                 "Traceback (most recent call last):",
@@ -493,13 +564,16 @@ RECORDED: dict[str, tuple[Case, str]] = {
         "GPU memory",
     ),
     "gpu-missing": (
-        case(job("Failed", failed()), fails(0, 1, "RuntimeError: Found no NVIDIA driver on your system.")),
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(0, 1, "RuntimeError: Found no NVIDIA driver on your system."),
+        ),
         "nvidia.com/gpu",
     ),
     "shared-memory-log": (
-        case(
-            job("Failed", failed()),
-            fails(
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(
                 0,
                 1,
                 "RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.",
@@ -508,9 +582,11 @@ RECORDED: dict[str, tuple[Case, str]] = {
         "/dev/shm",
     ),
     "mpi-rank": (
-        case(
-            job("Failed", failed(), kind="MPIJob", wanted={"Launcher": 1, "Worker": 2}),
-            fails(
+        make_snapshot(
+            make_job_facts(
+                "Failed", failed_condition(), kind="MPIJob", desired_replicas={"Launcher": 1, "Worker": 2}
+            ),
+            failed_replica(
                 0,
                 137,
                 "mpirun noticed that process rank 1 with PID 0 on node bert-worker-1 exited on signal 9 (Killed).",
@@ -519,100 +595,144 @@ RECORDED: dict[str, tuple[Case, str]] = {
         "Rank 1 on bert-worker-1 exited on signal 9 (Killed); worker-0",
     ),
     "child-killed": (
-        case(
-            job("Failed", failed(), wanted={"Worker": 1}),
-            fails(0, 1, "  exitcode  : -9 (pid: 72)", "  traceback : Signal 9 (SIGKILL) received by PID 72"),
+        make_snapshot(
+            make_job_facts("Failed", failed_condition(), desired_replicas={"Worker": 1}),
+            failed_replica(
+                0, 1, "  exitcode  : -9 (pid: 72)", "  traceback : Signal 9 (SIGKILL) received by PID 72"
+            ),
         ),
         "most likely for its memory",
     ),
     "import-failed": (
-        case(
-            job("Failed", failed()),
-            fails(0, 1, "ImportError: cannot import name 'packaging' from 'pkg_resources'"),
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(0, 1, "ImportError: cannot import name 'packaging' from 'pkg_resources'"),
         ),
         "packaging",
     ),
     "rendezvous-timeout": (
-        case(job("Failed", failed()), fails(0, 134, NCCL), replica(1)),
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(0, 134, NCCL_TIMEOUT_LINE),
+            make_replica_facts(1),
+        ),
         "waited in vain",
     ),
-    "peer-lost": (case(job("Failed", failed()), fails(0, 1, RESET), replica(1)), "peer (worker-1)"),
+    "peer-lost": (
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(0, 1, PEER_CLOSED_LINE),
+            make_replica_facts(1),
+        ),
+        "peer (worker-1)",
+    ),
     "straggler": (
-        case(
-            job(wanted={"Worker": 3}),
-            *(replica(index, log=(f"step {step} loss 0.1",)) for index, step in enumerate((400, 390, 110))),
+        make_snapshot(
+            make_job_facts(desired_replicas={"Worker": 3}),
+            *(
+                make_replica_facts(index, log=(f"step {step} loss 0.1",))
+                for index, step in enumerate((400, 390, 110))
+            ),
         ),
         "step 110",
     ),
     "slow-start": (
-        case(
-            job("Created", wanted={"Worker": 1}), replica(0, "Pending", waiting("ContainerCreating"), age=12)
+        make_snapshot(
+            make_job_facts("Created", desired_replicas={"Worker": 1}),
+            make_replica_facts(0, "Pending", waiting_state("ContainerCreating"), age=12),
         ),
         "12 min",
     ),
-    "failed": (case(job("Failed", failed())), "nothing is left"),
+    "failed": (make_snapshot(make_job_facts("Failed", failed_condition())), "nothing is left"),
 }
 """By rule: the case, and words of the answer."""
 
-HEALTHY: dict[str, Case] = {
-    "running under the Kubeflow operator": case(job(), replica(0), replica(1), nodes=(node(),)),
-    "succeeded, though a worker failed on the way": case(
-        job("Succeeded"), fails(0, 1, "Traceback (most recent call last):", "ValueError: x")
+HEALTHY_SNAPSHOTS: dict[str, JobSnapshot] = {
+    "running under the Kubeflow operator": make_snapshot(
+        make_job_facts(), make_replica_facts(0), make_replica_facts(1), nodes=(make_node(),)
     ),
-    "created a moment ago": case(job("Pending", noticed=False, created=NOW - timedelta(seconds=3))),
-    "its containers are being made": case(
-        job("Created"),
-        *(replica(index, "Pending", waiting("ContainerCreating"), age=1) for index in range(2)),
+    "succeeded, though a worker failed on the way": make_snapshot(
+        make_job_facts("Succeeded"),
+        failed_replica(0, 1, "Traceback (most recent call last):", "ValueError: x"),
     ),
-    "suspended by a person": case(job("Suspended", condition("Suspended"), suspended=True)),
-    "restarted in place an hour ago": case(
-        job(restarts=2), replica(0, last=ended(137, at=55), restarts=2), replica(1)
+    "created a moment ago": make_snapshot(
+        make_job_facts("Pending", has_status=False, created_at=NOW - timedelta(seconds=3))
     ),
-    "restarted in place once just now": case(
-        job(restarts=1), replica(0, last=ended(1, at=1), restarts=1), replica(1)
-    ),
-    "waits for its first consumer": case(
-        job("Created", wanted={"Worker": 1}),
-        replica(
-            0,
-            "Pending",
-            waiting("ContainerCreating"),
-            age=1,
-            volumes=(Volume("d", "persistentVolumeClaim", "data"),),
-        ),
-        claims={
-            "data": Claim(
-                "data", phase="Pending", events=(Told("WaitForFirstConsumer", "waiting for first consumer"),)
-            )
-        },
-    ),
-    "silent for an hour, and busy": case(
-        job(),
+    "its containers are being made": make_snapshot(
+        make_job_facts("Created"),
         *(
-            replica(index, last_line=ago(58), cpu=parse_resources({"cpu": "1800m"})["cpu"])
+            make_replica_facts(index, "Pending", waiting_state("ContainerCreating"), age=1)
             for index in range(2)
         ),
     ),
-    "one worker joined late": case(
-        job(wanted={"Worker": 3}),
-        replica(0, log=("step 400",)),
-        replica(1, log=("step 400",)),
-        replica(2, state=running(5), log=("step 40",)),
+    "suspended by a person": make_snapshot(
+        make_job_facts("Suspended", make_condition("Suspended"), suspended=True)
     ),
-    "says 'connection refused' and goes on": case(
-        job(), replica(0, log=("connect failed: Connection refused, trying again",)), replica(1)
+    "restarted in place an hour ago": make_snapshot(
+        make_job_facts(restarts=2),
+        make_replica_facts(0, last=terminated_state(137, at=55), restarts=2),
+        make_replica_facts(1),
     ),
-    "tried again, and runs": case(job(wanted={"": 1}, kind="Job", training=False), fails(0, 1), replica(1)),
-    "a sidecar has ended": case(job(wanted={"Worker": 1}), with_sidecar(replica(0), ended(1))),
+    "restarted in place once just now": make_snapshot(
+        make_job_facts(restarts=1),
+        make_replica_facts(0, last=terminated_state(1, at=1), restarts=1),
+        make_replica_facts(1),
+    ),
+    "waits for its first consumer": make_snapshot(
+        make_job_facts("Created", desired_replicas={"Worker": 1}),
+        make_replica_facts(
+            0,
+            "Pending",
+            waiting_state("ContainerCreating"),
+            age=1,
+            volumes=(VolumeFact("d", "persistentVolumeClaim", "data"),),
+        ),
+        claims={
+            "data": ClaimFact(
+                "data",
+                phase="Pending",
+                events=(EventFact("WaitForFirstConsumer", "waiting for first consumer"),),
+            )
+        },
+    ),
+    "silent for an hour, and busy": make_snapshot(
+        make_job_facts(),
+        *(
+            make_replica_facts(
+                index, last_log_at=minutes_ago(58), cpu=parse_resources({"cpu": "1800m"})["cpu"]
+            )
+            for index in range(2)
+        ),
+    ),
+    "one worker joined late": make_snapshot(
+        make_job_facts(desired_replicas={"Worker": 3}),
+        make_replica_facts(0, log=("step 400",)),
+        make_replica_facts(1, log=("step 400",)),
+        make_replica_facts(2, state=running_state(5), log=("step 40",)),
+    ),
+    "says 'connection refused' and goes on": make_snapshot(
+        make_job_facts(),
+        make_replica_facts(0, log=("connect failed: Connection refused, trying again",)),
+        make_replica_facts(1),
+    ),
+    "tried again, and runs": make_snapshot(
+        make_job_facts(desired_replicas={"": 1}, kind="Job", is_training_job=False),
+        failed_replica(0, 1),
+        make_replica_facts(1),
+    ),
+    "a sidecar has ended": make_snapshot(
+        make_job_facts(desired_replicas={"Worker": 1}),
+        with_sidecar(make_replica_facts(0), terminated_state(1)),
+    ),
 }
 """By what is the matter with them, which is nothing."""
 
-EXAMPLE = case(
-    job("Restarting", wanted={"Worker": 4}),
-    fails(0, 1, RESET, at=58, restarts=1),
-    fails(1, 1, RESET, at=58, restarts=1),
-    fails(2, 1, RESET, at=58, restarts=1),
-    fails(
+DOCS_EXAMPLE = make_snapshot(
+    make_job_facts("Restarting", desired_replicas={"Worker": 4}),
+    failed_replica(0, 1, PEER_CLOSED_LINE, at=58, restarts=1),
+    failed_replica(1, 1, PEER_CLOSED_LINE, at=58, restarts=1),
+    failed_replica(2, 1, PEER_CLOSED_LINE, at=58, restarts=1),
+    failed_replica(
         3,
         137,
         "epoch 2 step 1100 batch 512",
@@ -622,7 +742,7 @@ EXAMPLE = case(
         restarts=1,
         node="gpu-7",
     ),
-    nodes=(node("gpu-7", memory="256Gi"),),
-    taken={"gpu-7": parse_resources({"memory": "46Gi"})},
+    nodes=(make_node("gpu-7", memory="256Gi"),),
+    allocated_by_node={"gpu-7": parse_resources({"memory": "46Gi"})},
 )
 """The one in docs/why.md."""

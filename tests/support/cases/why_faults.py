@@ -8,25 +8,25 @@ from contextlib import closing
 from functools import cache
 from typing import Any, NamedTuple
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.meta import JSON
-from gangline.why.model.case import Case
+from gangline.why.model.case import JobSnapshot
 
-KIND = {kind.kind: kind for kind in KINDS}
-PYTHON = sys.executable
-ANOTHER = "kueue.x-k8s.io/multikueue"
+KINDS_BY_NAME = {kind.kind: kind for kind in TRAINING_KINDS}
+PYTHON_PATH = sys.executable
+OTHER_MANAGER = "kueue.x-k8s.io/multikueue"
 
 
-class Fault(NamedTuple):
+class ProvokedFault(NamedTuple):
     """What to create, when to look, and what must be found: the rule, whom it names, words of the answer."""
 
     body: JSON
-    until: Callable[[Case], bool]
+    is_ready: Callable[[JobSnapshot], bool]
     rule: str
-    who: tuple[str, ...] = ("worker-0",)
-    says: tuple[str, ...] = ()
+    replicas: tuple[str, ...] = ("worker-0",)
+    expected_words: tuple[str, ...] = ()
     # Objects that must be there before.
-    before: tuple[JSON, ...] = ()
+    prerequisites: tuple[JSON, ...] = ()
 
     @property
     def name(self) -> str:
@@ -34,7 +34,7 @@ class Fault(NamedTuple):
         return name
 
 
-def job(
+def fault_job(
     name: str,
     *command: str,
     kind: str = "TFJob",
@@ -44,7 +44,7 @@ def job(
     container: Mapping[str, Any] | None = None,
     **replicas: int,
 ) -> JSON:
-    facts = KIND[kind]
+    facts = KINDS_BY_NAME[kind]
     inner = {"name": facts.container, "image": "train:1", "command": list(command), **(container or {})}
     if not command:
         del inner["command"]
@@ -61,28 +61,28 @@ def job(
     }
 
 
-def python(code: str) -> tuple[str, ...]:
+def python_command(code: str) -> tuple[str, ...]:
     # -S: no site packages, so that thirty of them start quickly.
-    return (PYTHON, "-S", "-c", code)
+    return (PYTHON_PATH, "-S", "-c", code)
 
 
 # When to look
 
 
-def failed(case: Case) -> bool:
+def has_failed(case: JobSnapshot) -> bool:
     return case.job.state == "Failed"
 
 
-def state(wanted: str) -> Callable[[Case], bool]:
+def in_state(wanted: str) -> Callable[[JobSnapshot], bool]:
     return lambda case: case.job.state == wanted
 
 
-def waits(reason: str) -> Callable[[Case], bool]:
+def waits_for_reason(reason: str) -> Callable[[JobSnapshot], bool]:
     """A container waits for that reason, an event tells it, or a condition does."""
 
-    def until(case: Case) -> bool:
+    def until(case: JobSnapshot) -> bool:
         for one in case.replicas:
-            told = [status.state.waiting.reason for status in one.statuses if status.state.waiting]
+            told = [status.state.waiting.reason for status in one.container_statuses if status.state.waiting]
             told += [event.reason for event in one.events]
             told += [found.reason for found in one.pod.status.conditions]
             if reason in told:
@@ -92,17 +92,17 @@ def waits(reason: str) -> Callable[[Case], bool]:
     return until
 
 
-def both(*parts: Callable[[Case], bool]) -> Callable[[Case], bool]:
+def all_hold(*parts: Callable[[JobSnapshot], bool]) -> Callable[[JobSnapshot], bool]:
     """A status and an event come by two ways: the one says nothing about the other."""
     return lambda case: all(part(case) for part in parts)
 
 
-def job_condition(kind: str) -> Callable[[Case], bool]:
-    return lambda case: case.job.condition(kind) is not None
+def has_condition(kind: str) -> Callable[[JobSnapshot], bool]:
+    return lambda case: case.job.true_condition(kind) is not None
 
 
 @cache
-def private_mounts() -> bool:
+def can_mount() -> bool:
     """Whether a process may have mounts of its own here."""
     done = subprocess.run(
         ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
@@ -110,12 +110,12 @@ def private_mounts() -> bool:
     return done.returncode == 0
 
 
-def mounted(options: str, then: str) -> tuple[str, ...]:
+def on_tmpfs(options: str, then: str) -> tuple[str, ...]:
     """A program on a small file system of its own at /mnt."""
     return ("unshare", "-rm", "sh", "-c", f"mount -t tmpfs -o {options} none /mnt && exec {then}")
 
 
-TEAM = """
+TEAM_PROGRAM = """
 import os, select, socket, sys, time
 port, rank = int(sys.argv[1]), os.environ["RANK"]
 if rank == "0":
@@ -142,13 +142,15 @@ raise ConnectionResetError("Connection closed by peer")
 """
 """Three ranks over real sockets. The last one is killed; the others lose their peer and end with code 1."""
 
-ALLOCATES = "import time\nkept = []\nwhile True:\n kept.append(bytearray(b'x') * 2**23)\n time.sleep(0.02)"
-FILLS = (
+ALLOCATING_PROGRAM = (
+    "import time\nkept = []\nwhile True:\n kept.append(bytearray(b'x') * 2**23)\n time.sleep(0.02)"
+)
+DISK_FILLING_PROGRAM = (
     "import os,time;open(os.environ['GANGLINE_VOLUME_SCRATCH']+'/x','wb').write(b'x'*500000);time.sleep(600)"
 )
 
 
-def faults(taken: socket.socket, team_port: int) -> list[Fault]:
+def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]:
     """Everything that goes wrong at the same time. `taken` is a port that this process has."""
     port = taken.getsockname()[1]
     bind = f"import socket; socket.socket().bind(('127.0.0.1', {port}))"
@@ -159,162 +161,203 @@ def faults(taken: socket.socket, team_port: int) -> list[Fault]:
     scratch = {"volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "100Ki"}}]}
     probe = {"livenessProbe": {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}}
     found = [
-        Fault(
-            job("oom", *python(ALLOCATES), container={"resources": {"limits": {"memory": "64Mi"}}}),
-            failed,
+        ProvokedFault(
+            fault_job(
+                "oom",
+                *python_command(ALLOCATING_PROGRAM),
+                container={"resources": {"limits": {"memory": "64Mi"}}},
+            ),
+            has_failed,
             "oom-killed",
-            says=(
+            expected_words=(
                 "limit 64Mi",
                 "try 96Mi",
                 "spec.tfReplicaSpecs.Worker.template.spec.containers[0].resources.limits.memory",
             ),
         ),
-        Fault(job("port", *python(bind)), failed, "port-in-use", says=("Address already in use",)),
-        Fault(
-            job(
+        ProvokedFault(
+            fault_job("port", *python_command(bind)),
+            has_failed,
+            "port-in-use",
+            expected_words=("Address already in use",),
+        ),
+        ProvokedFault(
+            fault_job(
                 "volume",
-                *python(FILLS),
+                *python_command(DISK_FILLING_PROGRAM),
                 pod=scratch,
                 container={"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]},
             ),
-            failed,
+            has_failed,
             "volume-full",
-            says=("volume scratch", "100Ki", "try 150Ki"),
+            expected_words=("volume scratch", "100Ki", "try 150Ki"),
         ),
-        Fault(
-            job("module", *python("import nowhere_to_be_found")),
-            failed,
+        ProvokedFault(
+            fault_job("module", *python_command("import nowhere_to_be_found")),
+            has_failed,
             "module-missing",
-            says=("nowhere_to_be_found",),
+            expected_words=("nowhere_to_be_found",),
         ),
-        Fault(
-            job("file", *python("open('/data/train.csv')")), failed, "file-missing", says=("/data/train.csv",)
+        ProvokedFault(
+            fault_job("file", *python_command("open('/data/train.csv')")),
+            has_failed,
+            "file-missing",
+            expected_words=("/data/train.csv",),
         ),
-        Fault(job("script", PYTHON, "-c", "open('lost.bin')"), failed, "file-missing", says=("lost.bin",)),
-        Fault(job("exits", "sh", "-c", "exit 3"), failed, "exit-code", says=("exit code 3",)),
-        Fault(
-            job("permanent", "sh", "-c", "exit 3", restart="ExitCode"),
-            failed,
+        ProvokedFault(
+            fault_job("script", PYTHON_PATH, "-c", "open('lost.bin')"),
+            has_failed,
+            "file-missing",
+            expected_words=("lost.bin",),
+        ),
+        ProvokedFault(
+            fault_job("exits", "sh", "-c", "exit 3"), has_failed, "exit-code", expected_words=("exit code 3",)
+        ),
+        ProvokedFault(
+            fault_job("permanent", "sh", "-c", "exit 3", restart="ExitCode"),
+            has_failed,
             "permanent-exit-code",
-            says=("restartPolicy",),
+            expected_words=("restartPolicy",),
         ),
-        Fault(job("killed", "sh", "-c", "kill -9 $$$$"), failed, "killed", says=("SIGKILL",)),
-        Fault(job("aborts", *python("import os; os.abort()")), failed, "exit-code", says=("SIGABRT",)),
-        Fault(
-            job("loops", *python("raise RuntimeError('no luck today')"), restart="OnFailure"),
-            waits("CrashLoopBackOff"),
+        ProvokedFault(
+            fault_job("killed", "sh", "-c", "kill -9 $$$$"), has_failed, "killed", expected_words=("SIGKILL",)
+        ),
+        ProvokedFault(
+            fault_job("aborts", *python_command("import os; os.abort()")),
+            has_failed,
+            "exit-code",
+            expected_words=("SIGABRT",),
+        ),
+        ProvokedFault(
+            fault_job("loops", *python_command("raise RuntimeError('no luck today')"), restart="OnFailure"),
+            waits_for_reason("CrashLoopBackOff"),
             "python-exception",
-            says=("RuntimeError: no luck today", "restart"),
+            expected_words=("RuntimeError: no luck today", "restart"),
         ),
-        Fault(
-            job("ends-again", "true", kind="PyTorchJob", restart="Always", Worker=1),
-            waits("CrashLoopBackOff"),
+        ProvokedFault(
+            fault_job("ends-again", "true", kind="PyTorchJob", restart="Always", Worker=1),
+            waits_for_reason("CrashLoopBackOff"),
             "completes-again",
-            says=("restartPolicy: OnFailure",),
+            expected_words=("restartPolicy: OnFailure",),
         ),
-        Fault(
-            job(
+        ProvokedFault(
+            fault_job(
                 "memory",
-                *python("import resource as r; r.setrlimit(r.RLIMIT_AS, (2**28, 2**28)); bytearray(2**30)"),
+                *python_command(
+                    "import resource as r; r.setrlimit(r.RLIMIT_AS, (2**28, 2**28)); bytearray(2**30)"
+                ),
             ),
-            failed,
+            has_failed,
             "memory-error",
         ),
-        Fault(
-            job("usage", *python("import argparse; argparse.ArgumentParser().parse_args(['--lr'])")),
-            failed,
+        ProvokedFault(
+            fault_job(
+                "usage", *python_command("import argparse; argparse.ArgumentParser().parse_args(['--lr'])")
+            ),
+            has_failed,
             "usage",
-            says=("--lr",),
+            expected_words=("--lr",),
         ),
-        Fault(
-            job("shape", PYTHON, "-c", "import numpy as n; n.dot(n.ones((2, 3)), n.ones((2, 3)))"),
-            failed,
+        ProvokedFault(
+            fault_job("shape", PYTHON_PATH, "-c", "import numpy as n; n.dot(n.ones((2, 3)), n.ones((2, 3)))"),
+            has_failed,
             "shape-mismatch",
-            says=("not aligned",),
+            expected_words=("not aligned",),
         ),
-        Fault(
-            job(
+        ProvokedFault(
+            fault_job(
                 "name",
-                *python("import socket; socket.create_connection(('name-worker-9.invalid', 2222))"),
+                *python_command("import socket; socket.create_connection(('name-worker-9.invalid', 2222))"),
                 Worker=2,
             ),
             lambda case: [one.pod.status.phase for one in case.replicas] == ["Failed"] * 2,
             "name-unknown",
-            who=("worker-0", "worker-1"),
+            replicas=("worker-0", "worker-1"),
         ),
-        Fault(
-            job("big", "true", container={"resources": {"requests": {"cpu": "500"}}}),
-            waits("Unschedulable"),
+        ProvokedFault(
+            fault_job("big", "true", container={"resources": {"requests": {"cpu": "500"}}}),
+            waits_for_reason("Unschedulable"),
             "unschedulable-resources",
-            says=("500 cpu", "in all"),
+            expected_words=("500 cpu", "in all"),
         ),
-        Fault(
-            job("choosy", "true", pod={"nodeSelector": {"zone": "moon"}}),
-            waits("Unschedulable"),
+        ProvokedFault(
+            fault_job("choosy", "true", pod={"nodeSelector": {"zone": "moon"}}),
+            waits_for_reason("Unschedulable"),
             "unschedulable-nodes",
-            says=("zone=moon",),
+            expected_words=("zone=moon",),
         ),
-        Fault(
-            job("config", "true", container=env),
-            waits("CreateContainerConfigError"),
+        ProvokedFault(
+            fault_job("config", "true", container=env),
+            waits_for_reason("CreateContainerConfigError"),
             "config-missing",
-            says=("ConfigMap nowhere",),
+            expected_words=("ConfigMap nowhere",),
         ),
-        Fault(
-            job("key", "true", container=key),
-            waits("CreateContainerConfigError"),
+        ProvokedFault(
+            fault_job("key", "true", container=key),
+            waits_for_reason("CreateContainerConfigError"),
             "config-key-missing",
-            says=("lacking", "ConfigMap some"),
-            before=(
+            expected_words=("lacking", "ConfigMap some"),
+            prerequisites=(
                 {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "some"}, "data": {"b": "1"}},
             ),
         ),
-        Fault(
-            job("secret", "true", pod=secret), waits("FailedMount"), "config-missing", says=("Secret hidden",)
+        ProvokedFault(
+            fault_job("secret", "true", pod=secret),
+            waits_for_reason("FailedMount"),
+            "config-missing",
+            expected_words=("Secret hidden",),
         ),
-        Fault(job("claim", "true", pod=claim), waits("FailedMount"), "claim-missing", says=("dataset",)),
-        Fault(
-            job("image", "/opt/trainer/run"), failed, "image-unmapped", says=("/opt/trainer/run", "images")
+        ProvokedFault(
+            fault_job("claim", "true", pod=claim),
+            waits_for_reason("FailedMount"),
+            "claim-missing",
+            expected_words=("dataset",),
         ),
-        Fault(job("silent"), failed, "no-command", says=("no command",)),
-        Fault(
-            job("command", "no-such-program-here"),
-            failed,
+        ProvokedFault(
+            fault_job("image", "/opt/trainer/run"),
+            has_failed,
+            "image-unmapped",
+            expected_words=("/opt/trainer/run", "images"),
+        ),
+        ProvokedFault(fault_job("silent"), has_failed, "no-command", expected_words=("no command",)),
+        ProvokedFault(
+            fault_job("command", "no-such-program-here"),
+            has_failed,
             "command-not-found",
-            says=("no-such-program-here",),
+            expected_words=("no-such-program-here",),
         ),
-        Fault(
-            job("deadline", "sleep", "600", run={"activeDeadlineSeconds": 1}),
-            failed,
+        ProvokedFault(
+            fault_job("deadline", "sleep", "600", run={"activeDeadlineSeconds": 1}),
+            has_failed,
             "deadline",
-            who=(),
-            says=("spec.runPolicy.activeDeadlineSeconds", "1 s"),
+            replicas=(),
+            expected_words=("spec.runPolicy.activeDeadlineSeconds", "1 s"),
         ),
-        Fault(
-            job("backoff", "sh", "-c", "kill -9 $$$$", restart="ExitCode", run={"backoffLimit": 1}),
-            failed,
+        ProvokedFault(
+            fault_job("backoff", "sh", "-c", "kill -9 $$$$", restart="ExitCode", run={"backoffLimit": 1}),
+            has_failed,
             "killed",
-            says=("SIGKILL", "backoff limit of 1"),
+            expected_words=("SIGKILL", "backoff limit of 1"),
         ),
-        Fault(
-            job("given-up", "false", restart="OnFailure", run={"backoffLimit": 1}),
-            failed,
+        ProvokedFault(
+            fault_job("given-up", "false", restart="OnFailure", run={"backoffLimit": 1}),
+            has_failed,
             "exit-code",
-            says=("exit code 1", "backoff limit of 1"),
+            expected_words=("exit code 1", "backoff limit of 1"),
         ),
-        Fault(
-            job("probe", "sleep", "600", restart="OnFailure", container=probe),
-            both(waits("CrashLoopBackOff"), waits("Unhealthy")),
+        ProvokedFault(
+            fault_job("probe", "sleep", "600", restart="OnFailure", container=probe),
+            all_hold(waits_for_reason("CrashLoopBackOff"), waits_for_reason("Unhealthy")),
             "probe-failed",
-            says=("livenessProbe",),
+            expected_words=("livenessProbe",),
         ),
-        Fault(
-            job("taken", "true"),
-            job_condition("Blocked"),
+        ProvokedFault(
+            fault_job("taken", "true"),
+            has_condition("Blocked"),
             "name-taken",
-            who=(),
-            says=("taken-worker-0",),
-            before=(
+            replicas=(),
+            expected_words=("taken-worker-0",),
+            prerequisites=(
                 {
                     "apiVersion": "v1",
                     "kind": "Pod",
@@ -323,67 +366,76 @@ def faults(taken: socket.socket, team_port: int) -> list[Fault]:
                 },
             ),
         ),
-        Fault(
-            job("elsewhere", "true", run={"managedBy": ANOTHER}),
+        ProvokedFault(
+            fault_job("elsewhere", "true", run={"managedBy": OTHER_MANAGER}),
             lambda case: True,
             "managed-elsewhere",
-            who=(),
-            says=(ANOTHER,),
+            replicas=(),
+            expected_words=(OTHER_MANAGER,),
         ),
-        Fault(
-            job("team", *python(TEAM), str(team_port), kind="PyTorchJob", Master=1, Worker=2),
-            lambda case: failed(case) and [one.pod.status.phase for one in case.replicas] == ["Failed"] * 3,
+        ProvokedFault(
+            fault_job(
+                "team", *python_command(TEAM_PROGRAM), str(team_port), kind="PyTorchJob", Master=1, Worker=2
+            ),
+            lambda case: (
+                has_failed(case) and [one.pod.status.phase for one in case.replicas] == ["Failed"] * 3
+            ),
             "killed",
-            who=("worker-1",),
-            says=("SIGKILL", "consequences, not causes", "Connection closed by peer", "loading the data"),
+            replicas=("worker-1",),
+            expected_words=(
+                "SIGKILL",
+                "consequences, not causes",
+                "Connection closed by peer",
+                "loading the data",
+            ),
         ),
     ]
-    if private_mounts():
+    if can_mount():
         found += [
-            Fault(
-                job("disk", *mounted("size=64k", "dd if=/dev/zero of=/mnt/model bs=1k count=100")),
-                failed,
+            ProvokedFault(
+                fault_job("disk", *on_tmpfs("size=64k", "dd if=/dev/zero of=/mnt/model bs=1k count=100")),
+                has_failed,
                 "disk-full",
-                says=("No space left",),
+                expected_words=("No space left",),
             ),
-            Fault(
-                job("fixed", *mounted("ro", "touch /mnt/model")),
-                failed,
+            ProvokedFault(
+                fault_job("fixed", *on_tmpfs("ro", "touch /mnt/model")),
+                has_failed,
                 "read-only",
-                says=("Read-only file system",),
+                expected_words=("Read-only file system",),
             ),
         ]
     return found
 
 
-def healthy() -> list[tuple[JSON, Callable[[Case], bool], str]]:
+def healthy_jobs() -> list[tuple[JSON, Callable[[JobSnapshot], bool], str]]:
     """Jobs with nothing wrong: what to create, when to look, and what is noted."""
     once = "test -e $0/restarted || { touch $0/restarted; kill -9 $$$$; }; exec sleep 600"
     return [
-        (job("runs", "sh", "-c", "echo step 1; exec sleep 600", Worker=2, PS=1), _all_up, ""),
-        (job("done", "true"), state("Succeeded"), ""),
-        (job("paused", "true", run={"suspend": True}), state("Suspended"), "suspended"),
+        (fault_job("runs", "sh", "-c", "echo step 1; exec sleep 600", Worker=2, PS=1), _all_running, ""),
+        (fault_job("done", "true"), in_state("Succeeded"), ""),
+        (fault_job("paused", "true", run={"suspend": True}), in_state("Suspended"), "suspended"),
         (
-            job("recovered", "sh", "-c", once, "{folder}", restart="ExitCode"),
-            lambda case: case.job.restarts == 1 and _all_up(case),
+            fault_job("recovered", "sh", "-c", once, "{folder}", restart="ExitCode"),
+            lambda case: case.job.restarts == 1 and _all_running(case),
             "restarted once",
         ),
-        (job("sidecar", "sleep", "600", kind="XGBoostJob", Master=1, Worker=1), _all_up, ""),
+        (fault_job("sidecar", "sleep", "600", kind="XGBoostJob", Master=1, Worker=1), _all_running, ""),
     ]
 
 
-def _all_up(case: Case) -> bool:
+def _all_running(case: JobSnapshot) -> bool:
     return (
         case.job.state == "Running"
-        and [one.pod.status.phase for one in case.replicas] == ["Running"] * case.job.asked
+        and [one.pod.status.phase for one in case.replicas] == ["Running"] * case.job.desired_total
     )
 
 
 with closing(socket.socket()) as _unbound:
     _unbound.bind(("127.0.0.1", 0))
-    FAULTS = {fault.name: fault for fault in faults(_unbound, 1)}
+    FAULTS_BY_NAME = {fault.name: fault for fault in provoked_faults(_unbound, 1)}
     """By name, for tests that only read what must be found."""
 
-ELSEWHERE = {"spec-invalid", "no-operator", "hung", "disk-full", "read-only"}
+RULES_TESTED_ELSEWHERE = {"spec-invalid", "no-operator", "hung", "disk-full", "read-only"}
 """Rules that tests/e2e/test_why.py provokes in other ways, or only where mounts are permitted."""
-FAULTS_BY_RULE = {fault.rule for fault in FAULTS.values()} | ELSEWHERE
+PROVOKED_RULES = {fault.rule for fault in FAULTS_BY_NAME.values()} | RULES_TESTED_ELSEWHERE

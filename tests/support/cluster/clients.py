@@ -14,17 +14,17 @@ import pytest
 
 from support.servers.real import cache_dir, find_assets
 
-CLIENTS = Path(__file__).parents[2] / "clients"
-Done = subprocess.CompletedProcess[str]
+CLIENTS_FOLDER = Path(__file__).parents[2] / "clients"
+CompletedCommand = subprocess.CompletedProcess[str]
 
 
-def gangline(*arguments: str | Path, timeout: float = 90.0) -> Done:
+def run_gangline(*arguments: str | Path, timeout: float = 90.0) -> CompletedCommand:
     """The command, to its end."""
     command = [sys.executable, "-m", "gangline", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
-def give_up(why: str) -> None:
+def skip_or_fail(why: str) -> None:
     """Skip what needs a client that is not on this machine. Where everything must be there, fail."""
     (pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip)(why)
 
@@ -33,55 +33,55 @@ def find_kubectl() -> Path:
     """The real one. Skips the test where there is none."""
     assets = find_assets()
     if assets is None or not os.access(assets / "kubectl", os.X_OK):
-        give_up("real kubectl not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
+        skip_or_fail("real kubectl not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
         raise AssertionError
     return assets / "kubectl"
 
 
-def find_clients() -> Path:
+def find_clients_python() -> Path:
     """The Python that has other people's clients. Skips the test where there is none."""
-    return _python(_made_from("clients", "requirements.txt"))
+    return _venv_python(_built_artifact("clients", "requirements.txt"))
 
 
-def find_kubeflow() -> Path:
+def find_kubeflow_python() -> Path:
     """The Python that has Kubeflow's SDK. Skips the test where there is none."""
-    return _python(_made_from("kubeflow", "kubeflow.txt"))
+    return _venv_python(_built_artifact("kubeflow", "kubeflow.txt"))
 
 
-def find_tfjob() -> Path:
+def find_tfjob_python() -> Path:
     """The Python that has the SDKs of TFJob and PyTorchJob of 2020. Skips the test where there is none."""
-    return _python(_made_from("tfjob", "tfjob.txt"))
+    return _venv_python(_built_artifact("tfjob", "tfjob.txt"))
 
 
-def beside_ours() -> str:
+def pythonpath_with_gangline() -> str:
     """PYTHONPATH with which the Python of another client finds gangline too, and what that needs."""
     import gangline
 
     return os.pathsep.join((str(Path(gangline.__file__).parents[1]), sysconfig.get_path("platlib")))
 
 
-def _python(found: Path) -> Path:
+def _venv_python(found: Path) -> Path:
     if not (found / "complete").is_file():
-        give_up("other clients not found: run hack/clients.sh")
+        skip_or_fail("other clients not found: run hack/clients.sh")
     return found / "bin" / "python"
 
 
 def find_controller() -> Path:
     """The controller in tests/clients/gocontroller. Skips the test where it was not built."""
     files = ("gocontroller/go.mod", "gocontroller/go.sum", "gocontroller/main.go")
-    found = _made_from("gocontroller", *files)
+    found = _built_artifact("gocontroller", *files)
     if not os.access(found, os.X_OK):
-        give_up("other clients not found: run hack/clients.sh")
+        skip_or_fail("other clients not found: run hack/clients.sh")
     return found
 
 
-def _made_from(name: str, *files: str) -> Path:
+def _built_artifact(name: str, *files: str) -> Path:
     # As hack/clients.sh has it.
-    text = b"".join((CLIENTS / file).read_bytes() for file in files)
+    text = b"".join((CLIENTS_FOLDER / file).read_bytes() for file in files)
     return cache_dir().parents[1] / f"{name}-{hashlib.sha256(text).hexdigest()[:12]}"
 
 
-class LocalPlane:
+class DetachedPlane:
     """`gangline up` in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
@@ -89,11 +89,11 @@ class LocalPlane:
         self.kubeconfig = folder / "kubeconfig"
 
     def up(self) -> None:
-        done = gangline("up", "--detach", "--dir", self.folder)
+        done = run_gangline("up", "--detach", "--dir", self.folder)
         assert done.returncode == 0, done.stderr
 
     def down(self) -> None:
-        done = gangline("down", "--dir", self.folder)
+        done = run_gangline("down", "--dir", self.folder)
         assert done.returncode == 0, done.stderr
 
     @property
@@ -109,7 +109,7 @@ class LocalPlane:
 class Kubectl:
     """kubectl in one namespace of a plane."""
 
-    def __init__(self, plane: LocalPlane, namespace: str = "default") -> None:
+    def __init__(self, plane: DetachedPlane, namespace: str = "default") -> None:
         self._plane, self._namespace = plane, namespace
         self._binary = find_kubectl()
 
@@ -119,13 +119,13 @@ class Kubectl:
         assert done.returncode == code, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def fails(self, *arguments: str, stdin: object = None) -> str:
+    def run_failing(self, *arguments: str, stdin: object = None) -> str:
         """Runs one command that must fail and gives what it complains about."""
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode != 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stderr
 
-    def run(self, *arguments: str, stdin: object = None, timeout: float = 60.0) -> Done:
+    def run(self, *arguments: str, stdin: object = None, timeout: float = 60.0) -> CompletedCommand:
         text = stdin if isinstance(stdin, str | None) else json.dumps(stdin)
         return subprocess.run(
             self.command(*arguments),

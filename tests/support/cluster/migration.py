@@ -20,67 +20,67 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gangline.api.kubeflow.training import JobKind
-from support.cases.kubeflow_play import OWNED, pod_status
-from support.cluster.operators import SHIPPED, Launch
-from support.servers.real import HOST, Process, RealServer, free_ports
+from support.cases.kubeflow_play import OWNED_PATHS, pod_status
+from support.cluster.operators import KUBEFLOW, OperatorLaunch
+from support.servers.real import HOST, LoggedProcess, RealServer, free_ports
 
 ROOT = Path(__file__).parents[3]
-TEAM = "team"
-APIS, PODS = "/apis/kubeflow.org/v1", f"/api/v1/namespaces/{TEAM}/pods"
-US, DEPLOYMENTS = "system:serviceaccount:gangline:gangline-operator", "/apis/apps/v1/namespaces"
-JOB_NAME = "training.kubeflow.org/job-name"
-MERGE = "application/merge-patch+json"
-PATIENCE = 60.0
+TEAM_NAMESPACE = "team"
+JOBS_PATH, PODS_PATH = "/apis/kubeflow.org/v1", f"/api/v1/namespaces/{TEAM_NAMESPACE}/pods"
+OUR_USER, DEPLOYMENTS_PATH = "system:serviceaccount:gangline:gangline-operator", "/apis/apps/v1/namespaces"
+JOB_NAME_LABEL = "training.kubeflow.org/job-name"
+MERGE_PATCH = "application/merge-patch+json"
+WAIT_SECONDS = 60.0
 
 
-class Job(NamedTuple):
+class MigratedJob(NamedTuple):
     """What somebody writes."""
 
     kind: JobKind
     name: str
-    team: Mapping[str, int]
-    restart: str = "Never"
-    policy: Mapping[str, Any] = {}
+    replicas: Mapping[str, int]
+    restart_policy: str = "Never"
+    run_policy: Mapping[str, Any] = {}
     spec: Mapping[str, Any] = {}
 
     @property
     def body(self) -> Any:
         template = {"spec": {"containers": [{"name": self.kind.container, "image": "train:1"}]}}
         replicas = {
-            replica: {"replicas": count, "restartPolicy": self.restart, "template": template}
-            for replica, count in self.team.items()
+            replica: {"replicas": count, "restartPolicy": self.restart_policy, "template": template}
+            for replica, count in self.replicas.items()
         }
         return {
             "apiVersion": "kubeflow.org/v1",
             "kind": self.kind.kind,
             "metadata": {"name": self.name},
-            "spec": {self.kind.replicas: replicas, "runPolicy": dict(self.policy), **self.spec},
+            "spec": {self.kind.replicas: replicas, "runPolicy": dict(self.run_policy), **self.spec},
         }
 
     @property
     def size(self) -> int:
-        return sum(self.team.values())
+        return sum(self.replicas.values())
 
     @property
-    def all_of_its_kind(self) -> str:
-        return f"{APIS}/namespaces/{TEAM}/{self.kind.plural}"
+    def collection_path(self) -> str:
+        return f"{JOBS_PATH}/namespaces/{TEAM_NAMESPACE}/{self.kind.plural}"
 
     @property
     def path(self) -> str:
-        return f"{self.all_of_its_kind}/{self.name}"
+        return f"{self.collection_path}/{self.name}"
 
 
-class Cluster:
+class MigrationCluster:
     """A server, what people and a kubelet do on it, and which pods came and went."""
 
     def __init__(self, server: RealServer, tools: Path, folder: Path) -> None:
         """`tools` is where kubectl is."""
         self.server, self.folder, self._tools = server, folder, tools
-        self._told: list[tuple[str, str]] = []
+        self._pod_events: list[tuple[str, str]] = []
 
     # People
 
-    def shell(self, command: str) -> str:
+    def run_shell(self, command: str) -> str:
         """What a command says that is typed in the root of a checkout. It must succeed."""
         path = os.pathsep.join([str(self._tools), str(Path(sys.executable).parent), os.environ["PATH"]])
         environ = {**os.environ, "KUBECONFIG": str(self.server.kubeconfig), "PATH": path}
@@ -90,7 +90,7 @@ class Cluster:
             env=environ,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=WAIT_SECONDS,
             check=False,
         )
         assert done.returncode == 0, f"{command}: {done.stderr}"
@@ -100,97 +100,101 @@ class Cluster:
         answer = self.server.call("POST", path, body)
         assert answer.status == 201, answer.body
 
-    def submit(self, *jobs: Job) -> None:
+    def submit(self, *jobs: MigratedJob) -> None:
         """Make them, and wait for the pods of those that are to have any."""
         for job in jobs:
-            self.create(job.all_of_its_kind, job.body)
+            self.create(job.collection_path, job.body)
         for job in jobs:
-            if not job.policy.get("suspend"):
-                self.until(partial(self._complete, job), f"{job.name} has no pods")
+            if not job.run_policy.get("suspend"):
+                self.wait_until(partial(self._has_all_pods, job), f"{job.name} has no pods")
 
-    def _complete(self, job: Job) -> bool:
+    def _has_all_pods(self, job: MigratedJob) -> bool:
         return len(self.pods(job)) == job.size
 
     # What there is
 
-    def gone(self, job: Job) -> bool:
+    def is_deleted(self, job: MigratedJob) -> bool:
         return self.server.call("GET", job.path).status == 404
 
-    def status(self, job: Job) -> Any:
+    def status(self, job: MigratedJob) -> Any:
         return self.server.call("GET", job.path).body.get("status") or {}
 
-    def conditions(self, job: Job) -> dict[str, str]:
+    def conditions(self, job: MigratedJob) -> dict[str, str]:
         return {found["type"]: found["status"] for found in self.status(job).get("conditions") or []}
 
-    def message(self, job: Job, condition: str) -> str:
+    def condition_message(self, job: MigratedJob, condition: str) -> str:
         found = {each["type"]: each["message"] for each in self.status(job).get("conditions") or []}
         return str(found.get(condition, ""))
 
-    def pods(self, job: Job) -> dict[str, Any]:
+    def pods(self, job: MigratedJob) -> dict[str, Any]:
         """By what comes after the job in their names."""
-        found = self.server.call("GET", f"{PODS}?labelSelector={JOB_NAME}%3D{job.name}").body["items"]
+        found = self.server.call("GET", f"{PODS_PATH}?labelSelector={JOB_NAME_LABEL}%3D{job.name}").body[
+            "items"
+        ]
         return {pod["metadata"]["name"].removeprefix(f"{job.name}-"): pod for pod in found}
 
-    def children(self) -> dict[str, str]:
+    def owned_uids(self) -> dict[str, str]:
         """The uids of all that jobs own, by resource and name."""
         return {
             f"{resource}/{item['metadata']['name']}": item["metadata"]["uid"]
-            for resource, root in OWNED.items()
-            for item in self.server.call("GET", f"{root}/namespaces/{TEAM}/{resource}").body["items"]
+            for resource, root in OWNED_PATHS.items()
+            for item in self.server.call("GET", f"{root}/namespaces/{TEAM_NAMESPACE}/{resource}").body[
+                "items"
+            ]
             if item["metadata"].get("ownerReferences")
         }
 
-    def seen(self, job: Job) -> bool:
+    def is_adopted(self, job: MigratedJob) -> bool:
         """Whether ours has looked at it."""
         return bool(self.status(job).get("phase"))
 
     # A kubelet
 
-    def let(self, job: Job, what: Any, *which: str) -> None:
+    def set_pods(self, job: MigratedJob, what: Any, *which: str) -> None:
         """All pods of a job, or some of them, come to that; see tests/support/cases/kubeflow_play.py."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         for name, pod in self.pods(job).items():
             if name in which or not which:
                 body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": pod_status(pod, what, now)}
-                path = f"{PODS}/{pod['metadata']['name']}/status"
-                answer = self.server.call("PATCH", path, body, content_type=MERGE)
+                path = f"{PODS_PATH}/{pod['metadata']['name']}/status"
+                answer = self.server.call("PATCH", path, body, content_type=MERGE_PATCH)
                 assert answer.status in (200, 404, 409), answer.body
 
-    def bring(self, job: Job, what: Any, condition: str, *which: str) -> None:
+    def set_pods_until(self, job: MigratedJob, what: Any, condition: str, *which: str) -> None:
         """The same, until the job has the condition."""
-        self.let(job, what, *which)
-        self.until(
+        self.set_pods(job, what, *which)
+        self.wait_until(
             lambda: self.conditions(job).get(condition) == "True", f"{job.name} did not become {condition}"
         )
 
     # What happened
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def recording_pods(self) -> Iterator[None]:
         """Meanwhile every pod that comes, is told to go, or goes is taken down."""
-        version = self.server.call("GET", PODS).body["metadata"]["resourceVersion"]
-        path = f"{PODS}?watch=true&resourceVersion={version}"
-        with self.server.open("GET", path, timeout=10 * PATIENCE) as response:
+        version = self.server.call("GET", PODS_PATH).body["metadata"]["resourceVersion"]
+        path = f"{PODS_PATH}?watch=true&resourceVersion={version}"
+        with self.server.open("GET", path, timeout=10 * WAIT_SECONDS) as response:
             watcher = threading.Thread(target=self._follow, args=(response,))
             watcher.start()
             try:
                 yield
             finally:
-                self._mark("end")
+                self._create_marker("end")
                 watcher.join()
 
-    def happened(self) -> list[str]:
+    def take_pod_events(self) -> list[str]:
         """What did since this was asked last: `ADDED team-worker-0`, say."""
         marker = f"marker-{time.monotonic_ns()}"
-        self._mark(marker)
-        self.until(lambda: ("ADDED", marker) in self._told, "the watch is late")
-        found = [f"{what} {name}" for what, name in self._told if not name.startswith("marker-")]
-        self._told.clear()
+        self._create_marker(marker)
+        self.wait_until(lambda: ("ADDED", marker) in self._pod_events, "the watch is late")
+        found = [f"{what} {name}" for what, name in self._pod_events if not name.startswith("marker-")]
+        self._pod_events.clear()
         return found
 
-    def _mark(self, name: str) -> None:
+    def _create_marker(self, name: str) -> None:
         spec = {"containers": [{"name": "none", "image": "none"}]}
-        self.create(PODS, {"metadata": {"name": name}, "spec": spec})
+        self.create(PODS_PATH, {"metadata": {"name": name}, "spec": spec})
 
     def _follow(self, response: HTTPResponse) -> None:
         for line in response:
@@ -199,10 +203,10 @@ class Cluster:
             if metadata["name"] == "end":
                 return
             if event["type"] != "MODIFIED" or "deletionTimestamp" in metadata:
-                self._told.append((event["type"], metadata["name"]))
+                self._pod_events.append((event["type"], metadata["name"]))
 
-    def until(self, holds: Callable[[], object], complaint: str) -> None:
-        end = time.monotonic() + PATIENCE
+    def wait_until(self, holds: Callable[[], object], complaint: str) -> None:
+        end = time.monotonic() + WAIT_SECONDS
         while not holds():
             assert time.monotonic() < end, complaint
             time.sleep(0.05)
@@ -210,57 +214,61 @@ class Cluster:
     # Operators. Both run beside the cluster; their Deployments have no pods.
 
     @contextmanager
-    def kubeflow(self) -> Iterator[None]:
+    def run_kubeflow(self) -> Iterator[None]:
         """The Kubeflow operator, until it is told to end, as a pod is when its Deployment is scaled down."""
-        launch = Launch(self.server, self.server.kubeconfig, self.folder, free_ports(1)[0], ())
-        with self._running(SHIPPED.start(launch), launch.probe):
+        launch = OperatorLaunch(self.server, self.server.kubeconfig, self.folder, free_ports(1)[0], ())
+        with self._until_terminated(KUBEFLOW.start(launch), launch.probe_port):
             yield
 
     @contextmanager
-    def gangline(self) -> Iterator[None]:
+    def run_gangline(self) -> Iterator[None]:
         """Ours, as its Deployment says, with the rights of its manifest."""
         probe = free_ports(1)[0]
-        process = self._gangline(self.arguments(), probe)
-        with self._running(process, probe):
+        process = self._start_gangline(self.operator_arguments(), probe)
+        with self._until_terminated(process, probe):
             yield
-        assert process.code == 0, process.tail()
+        assert process.exit_code == 0, process.log_tail()
 
-    def refused(self) -> str:
+    def refusal_line(self) -> str:
         """The one line with which ours ends instead of acting."""
-        process = self._gangline(self.arguments(), free_ports(1)[0])
+        process = self._start_gangline(self.operator_arguments(), free_ports(1)[0])
         try:
-            self.until(lambda: not process.running, "it does not end")
+            self.wait_until(lambda: not process.is_running, "it does not end")
         finally:
             process.kill()
-        assert process.code == 1, process.tail()
-        (line,) = [line for line in process.tail(1000).splitlines() if not line.startswith("{")]
+        assert process.exit_code == 1, process.log_tail()
+        (line,) = [line for line in process.log_tail(1000).splitlines() if not line.startswith("{")]
         return line
 
-    def arguments(self) -> Sequence[str]:
+    def operator_arguments(self) -> Sequence[str]:
         """Those of our Deployment; those of its manifest while there is none."""
-        found = self.server.call("GET", f"{DEPLOYMENTS}/gangline/deployments/gangline-operator")
+        found = self.server.call("GET", f"{DEPLOYMENTS_PATH}/gangline/deployments/gangline-operator")
         if found.status == 404:
             return ("--leader-elect", "--log-format=json")
         return list(found.body["spec"]["template"]["spec"]["containers"][0]["args"])
 
-    def _gangline(self, arguments: Sequence[str], probe: int) -> Process:
+    def _start_gangline(self, arguments: Sequence[str], probe: int) -> LoggedProcess:
         command = [sys.executable, "-m", "gangline", "operator", f"--kubeconfig={self.server.kubeconfig}"]
-        command += [f"--context={US}", "--leader-election-namespace=gangline", "--metrics-bind-address=0"]
+        command += [
+            f"--context={OUR_USER}",
+            "--leader-election-namespace=gangline",
+            "--metrics-bind-address=0",
+        ]
         command += [f"--health-probe-bind-address={HOST}:{probe}", *arguments]
-        return Process(command, self.folder / f"gangline-{probe}.log")
+        return LoggedProcess(command, self.folder / f"gangline-{probe}.log")
 
     @contextmanager
-    def _running(self, process: Process, probe: int) -> Iterator[None]:
+    def _until_terminated(self, process: LoggedProcess, probe: int) -> Iterator[None]:
         try:
-            process.wait_until(lambda: _ready(probe))
+            process.wait_until(lambda: _is_ready(probe))
             yield
             process.signal(signal.SIGTERM)
-            self.until(lambda: not process.running, "it does not end")
+            self.wait_until(lambda: not process.is_running, "it does not end")
         finally:
             process.kill()
 
 
-def _ready(port: int) -> bool:
+def _is_ready(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://{HOST}:{port}/readyz", timeout=5) as response:
             return bool(response.status == 200)

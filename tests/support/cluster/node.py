@@ -12,34 +12,36 @@ from gangline.api.core import Pod
 from gangline.api.meta import JSON
 from gangline.base.clock import Clock, SystemClock
 from gangline.kube.podstreams import LogOptions
-from gangline.node.context import Ports
-from gangline.node.kubelet import Node
-from gangline.node.logs import LogReader
+from gangline.node.context import PortAllocator
+from gangline.node.kubelet import LocalKubelet
+from gangline.node.logs import NodeLogReader
 from gangline.node.pods.plan import Backoff
 from gangline.node.settings import NodeSettings
 from gangline.runtime.informer import Informer
-from support.servers.node_api import NodeApi, key
+from support.servers.node_api import NodeApi, default_key
 
-QUICK = NodeSettings(
+FAST_SETTINGS = NodeSettings(
     backoff=Backoff().scaled(0.005),
-    retry=timedelta(milliseconds=50),
+    retry_interval=timedelta(milliseconds=50),
     memory_period=timedelta(milliseconds=50),
     size_period=timedelta(milliseconds=50),
 )
 
 
 @asynccontextmanager
-async def node(
+async def running_node(
     api: NodeApi,
     state: Path,
-    settings: NodeSettings = QUICK,
+    settings: NodeSettings = FAST_SETTINGS,
     clock: Clock | None = None,
-    ports: Ports | None = None,
-) -> AsyncIterator[Node]:
+    ports: PortAllocator | None = None,
+) -> AsyncIterator[LocalKubelet]:
     clock = clock or SystemClock()
     client = api.client(clock)
     pods = Informer(client, Pod, clock=clock)
-    running = Node(client, pods, folder=state, logs=state, clock=clock, settings=settings, ports=ports)
+    running = LocalKubelet(
+        client, pods, folder=state, logs=state, clock=clock, settings=settings, ports=ports
+    )
     with suppress(asyncio.CancelledError):
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(pods.run()), group.create_task(running.run())]
@@ -48,27 +50,27 @@ async def node(
                 task.cancel()
 
 
-async def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
+async def wait_until(holds: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for files and processes, which tell nobody when they change."""
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
-def written(file: Path) -> str:
+def file_text(file: Path) -> str:
     return file.read_text().strip() if file.exists() else ""
 
 
-def the_file(state: Path, pattern: str) -> Path:
+def single_file(state: Path, pattern: str) -> Path:
     (found,) = state.glob(pattern)
     return found
 
 
-def there(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     return path.exists()
 
 
-def living(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Not gone, and not dead and waiting for its parent's attention."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
@@ -76,12 +78,12 @@ def living(pid: int) -> bool:
         return False
 
 
-def main(status: JSON) -> JSON:
+def main_container_status(status: JSON) -> JSON:
     found: JSON = status["containerStatuses"][0]
     return found
 
 
-async def logs(state: Path, name: str, container: str = "main", *, previous: bool = False) -> str:
-    reader = LogReader(state, SystemClock())
-    parts = [part async for part in reader.read(key(name), container, LogOptions(previous=previous))]
+async def container_logs(state: Path, name: str, container: str = "main", *, previous: bool = False) -> str:
+    reader = NodeLogReader(state, SystemClock())
+    parts = [part async for part in reader.read(default_key(name), container, LogOptions(previous=previous))]
     return b"".join(parts).decode()

@@ -9,7 +9,7 @@ from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.transport.http import HttpTransport
-from gangline.node.kubelet import Node
+from gangline.node.kubelet import LocalKubelet
 from gangline.runtime.informer import Informer
 
 
@@ -19,7 +19,7 @@ async def main(address: str, state: Path) -> None:
         client = Client(transport, clock=clock)
         pods = Informer(client, Pod, clock=clock)
         group.create_task(pods.run())
-        group.create_task(Node(client, pods, folder=state, logs=state, clock=clock).run())
+        group.create_task(LocalKubelet(client, pods, folder=state, logs=state, clock=clock).run())
 
 
 if __name__ == "__main__":

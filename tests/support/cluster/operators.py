@@ -21,7 +21,7 @@ import yaml
 from support.servers.real import (
     HOST,
     START_TIMEOUT,
-    Process,
+    LoggedProcess,
     RealServer,
     RealServerError,
     cache_dir,
@@ -31,45 +31,45 @@ from support.servers.real import (
 PEER_VERSION = "1.9.0"  # as in hack/peer.sh
 PEER_SOURCE = Path(__file__).parents[3] / "bench" / "peer"
 PEER_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")  # it knows no other place
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-SERVER_SIDE = "application/apply-patch+yaml"
+CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+APPLY_PATCH = "application/apply-patch+yaml"
 
 
-class Launch(NamedTuple):
+class OperatorLaunch(NamedTuple):
     """What an operator is started with."""
 
     server: RealServer
     kubeconfig: Path
     folder: Path  # for its log and its files
-    probe: int  # the port its health probes must answer on
-    extra: Sequence[str]
+    probe_port: int  # the port its health probes must answer on
+    extra_flags: Sequence[str]
 
 
-class Operator(NamedTuple):
+class OperatorProgram(NamedTuple):
     """One that can be started. `missing` says what is not on this machine, or None."""
 
     name: str
     missing: Callable[[], str | None]
     crds: Callable[[], list[Any]]
-    start: Callable[[Launch], Process]
+    start: Callable[[OperatorLaunch], LoggedProcess]
 
 
 @contextmanager
-def running(
-    operator: Operator,
+def run_operator(
+    operator: OperatorProgram,
     server: RealServer,
     folder: Path,
     *,
     kubeconfig: Path | None = None,
     extra: Sequence[str] = (),
-) -> Iterator[Process]:
+) -> Iterator[LoggedProcess]:
     """Its CRDs are served and it is ready; it is killed at the end. Raises RealServerError with the end of its log."""
     folder.mkdir(parents=True, exist_ok=True)
     install_crds(server, operator.crds())
-    launch = Launch(server, kubeconfig or server.kubeconfig, folder, free_ports(1)[0], extra)
+    launch = OperatorLaunch(server, kubeconfig or server.kubeconfig, folder, free_ports(1)[0], extra)
     process = operator.start(launch)
     try:
-        process.wait_until(lambda: _is_ready(launch.probe))
+        process.wait_until(lambda: _is_ready(launch.probe_port))
         yield process
     finally:
         process.kill()
@@ -79,17 +79,17 @@ def install_crds(server: RealServer, documents: Sequence[Any]) -> None:
     """Apply them as the only owner and return when they are served."""
     for document in documents:
         name = document["metadata"]["name"]
-        path = f"{CRDS}/{name}?fieldManager=tests&force=true"
+        path = f"{CRDS_PATH}/{name}?fieldManager=tests&force=true"
         # Theirs are 0.6 MB each: too big for an annotation, fine for a patch.
-        answer = server.call("PATCH", path, document, content_type=SERVER_SIDE, timeout=30)
+        answer = server.call("PATCH", path, document, content_type=APPLY_PATCH, timeout=30)
         if answer.status not in (200, 201):
             raise RealServerError(f"{name}: {answer.status} {json.dumps(answer.body)[:2000]}")
     names = ", ".join(document["metadata"]["name"] for document in documents)
-    _wait(lambda: all(_is_served(server, one) for one in documents), f"not all are served: {names}")
+    _wait_until(lambda: all(_is_served(server, one) for one in documents), f"not all are served: {names}")
 
 
 def _is_served(server: RealServer, document: Any) -> bool:
-    found = server.call("GET", f"{CRDS}/{document['metadata']['name']}")
+    found = server.call("GET", f"{CRDS_PATH}/{document['metadata']['name']}")
     conditions = (found.body.get("status") or {}).get("conditions") or []
     if not any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
         return False
@@ -99,7 +99,7 @@ def _is_served(server: RealServer, document: Any) -> bool:
     return server.call("GET", path).status == 200
 
 
-def _wait(done: Callable[[], bool], complaint: str) -> None:
+def _wait_until(done: Callable[[], bool], complaint: str) -> None:
     deadline = time.monotonic() + START_TIMEOUT
     while not done():
         if time.monotonic() > deadline:
@@ -125,21 +125,21 @@ def _gangline_crds() -> list[Any]:
     return _documents(done.stdout)
 
 
-def _start_gangline(launch: Launch) -> Process:
-    command = [sys.executable, "-m", "gangline", "operator", *_flags(launch)]
-    return Process(command, launch.folder / "gangline.log")
+def _start_gangline(launch: OperatorLaunch) -> LoggedProcess:
+    command = [sys.executable, "-m", "gangline", "operator", *_common_flags(launch)]
+    return LoggedProcess(command, launch.folder / "gangline.log")
 
 
-def _start_few_services(launch: Launch) -> Process:
-    return _start_gangline(launch._replace(extra=[*launch.extra, "--services=per-job"]))
+def _start_few_services(launch: OperatorLaunch) -> LoggedProcess:
+    return _start_gangline(launch._replace(extra_flags=[*launch.extra_flags, "--services=per-job"]))
 
 
-def _flags(launch: Launch) -> list[str]:
+def _common_flags(launch: OperatorLaunch) -> list[str]:
     return [
         f"--kubeconfig={launch.kubeconfig}",
-        f"--health-probe-bind-address={HOST}:{launch.probe}",
+        f"--health-probe-bind-address={HOST}:{launch.probe_port}",
         "--metrics-bind-address=0",
-        *launch.extra,
+        *launch.extra_flags,
     ]
 
 
@@ -172,13 +172,13 @@ def _documents(text: bytes) -> list[Any]:
     return [document for document in yaml.load_all(text, loader) if document]
 
 
-def _start_lifted(launch: Launch) -> Process:
+def _start_lifted(launch: OperatorLaunch) -> LoggedProcess:
     command = [str(lifted_program()), f"--kubeconfig={launch.kubeconfig}"]
-    command += [f"--health-probe-bind-address={HOST}:{launch.probe}", *launch.extra]
-    return Process(command, launch.folder / "lifted.log")
+    command += [f"--health-probe-bind-address={HOST}:{launch.probe_port}", *launch.extra_flags]
+    return LoggedProcess(command, launch.folder / "lifted.log")
 
 
-def _start_shipped(launch: Launch) -> Process:
+def _start_shipped(launch: OperatorLaunch) -> LoggedProcess:
     """It serves webhooks, so it wants a certificate in a folder, and writes one into a secret and a configuration that
     must be there. No webhook is registered: nobody calls them, so any certificate does."""
     namespace = "kubeflow"
@@ -191,12 +191,14 @@ def _start_shipped(launch: Launch) -> Process:
     PEER_CERTIFICATES.mkdir(parents=True, exist_ok=True)
     for name in ("crt", "key"):
         shutil.copy(launch.server.directory / f"server.{name}", PEER_CERTIFICATES / f"tls.{name}")
-    command = [str(shipped_folder() / "training-operator"), *_flags(launch)]
+    command = [str(shipped_folder() / "training-operator"), *_common_flags(launch)]
     command.append(f"--webhook-server-port={free_ports(1)[0]}")
-    return Process(command, launch.folder / "shipped.log")
+    return LoggedProcess(command, launch.folder / "shipped.log")
 
 
-GANGLINE = Operator("gangline", lambda: None, _gangline_crds, _start_gangline)
-FEW_SERVICES = GANGLINE._replace(name="gangline, one service per job", start=_start_few_services)
-SHIPPED = Operator("peer", _peer_missing, peer_crds, _start_shipped)
-LIFTED = Operator("peer, lifted", _peer_missing, peer_crds, _start_lifted)
+GANGLINE_OPERATOR = OperatorProgram("gangline", lambda: None, _gangline_crds, _start_gangline)
+GANGLINE_PER_JOB_SERVICES = GANGLINE_OPERATOR._replace(
+    name="gangline, one service per job", start=_start_few_services
+)
+KUBEFLOW = OperatorProgram("peer", _peer_missing, peer_crds, _start_shipped)
+KUBEFLOW_LIFTED = OperatorProgram("peer, lifted", _peer_missing, peer_crds, _start_lifted)

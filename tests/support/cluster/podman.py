@@ -11,16 +11,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-STATE = Path(os.environ["STANDIN"])
+STATE_FOLDER = Path(os.environ["STANDIN"])
 
 
-def run(words: list[str]) -> int:
+def run_container(words: list[str]) -> int:
     given: dict[str, list[str]] = {}
     rest = list(words)
     while rest[0].startswith("--"):
         given.setdefault(rest.pop(0), []).append(rest.pop(0))
     image, *arguments = rest
-    folder = STATE / given["--name"][0]
+    folder = STATE_FOLDER / given["--name"][0]
     folder.mkdir()
     volumes = [text.split(":")[:2] for text in given["--volume"]]
     env = {"PATH": os.defpath, "IMAGE": image}
@@ -44,36 +44,36 @@ def run(words: list[str]) -> int:
     return 128 - code if code < 0 else code
 
 
-def execute(words: list[str]) -> int:
+def exec_in_container(words: list[str]) -> int:
     while words[0].startswith("--"):
         words = words[1:]
-    found = json.loads((STATE / words[0] / "run").read_text())
+    found = json.loads((STATE_FOLDER / words[0] / "run").read_text())
     return subprocess.run(words[1:], env=found["env"], check=False).returncode
 
 
 def main(words: list[str]) -> int:
     match words:
         case ["image", "inspect", image]:
-            return 0 if (STATE / "images" / image).exists() else 1
+            return 0 if (STATE_FOLDER / "images" / image).exists() else 1
         case ["pull", "--quiet", "missing"]:
             print("Error: unauthorized")
             return 125
         case ["pull", "--quiet", image]:
-            (STATE / "images").mkdir(exist_ok=True)
-            (STATE / "images" / image).touch()
+            (STATE_FOLDER / "images").mkdir(exist_ok=True)
+            (STATE_FOLDER / "images" / image).touch()
             return 0
         case ["run", *rest]:
-            return run(rest)
+            return run_container(rest)
         case ["exec", *rest]:
-            return execute(rest)
+            return exec_in_container(rest)
         case ["kill", name]:
-            os.killpg(int((STATE / name / "pid").read_text()), signal.SIGKILL)
+            os.killpg(int((STATE_FOLDER / name / "pid").read_text()), signal.SIGKILL)
             return 0
         case ["inspect", "--format", "{{.State.OOMKilled}}", name]:
-            print("true" if (STATE / name / "oom").exists() else "false")
+            print("true" if (STATE_FOLDER / name / "oom").exists() else "false")
             return 0
         case ["rm", "--force", name]:
-            (STATE / name / "removed").touch()
+            (STATE_FOLDER / name / "removed").touch()
             return 0
     raise SystemExit(f"stand-in: what is {words}?")
 

@@ -16,76 +16,76 @@ from gangline.api.core import Event, Namespace
 from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE
 from gangline.api.meta import JSON, Key, Object, Selector
 from gangline.api.scheduler_views import Node, Pod
-from gangline.api.scheduling import GATE, GROUP_NAME, PodGroup
+from gangline.api.scheduling import GANG_GATE, GROUP_NAME_ANNOTATION, PodGroup
 from gangline.base.clock import Clock, SystemClock
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import Conflict, Invalid, NotFound
-from gangline.kube.options import PatchForm
+from gangline.kube.options import PatchType
 from gangline.kube.transport.api import Request, Response
 from gangline.kube.transport.http import HttpTransport
-from gangline.operator.definitions import CRDS, Definitions, install
-from gangline.operator.scheduler_process import GANG_KINDS
-from gangline.runtime.events import Recorder
+from gangline.operator.definitions import CRDS, DefinitionWaiter, apply_crds
+from gangline.operator.scheduler_process import REQUIRED_RESOURCES
+from gangline.runtime.events import EventRecorder
 from gangline.runtime.informer import Delta, Informer
-from gangline.scheduler.scheduler import SCHEME, Prepare, Scheduler
-from gangline.scheduler.settings import Pace, SchedulerSettings
-from gangline.scheduler.types.cycle import Policy
+from gangline.scheduler.scheduler import SCHEME, PrepareConnections, Scheduler
+from gangline.scheduler.settings import Intervals, SchedulerSettings
+from gangline.scheduler.types.cycle import SchedulerPolicy
 
 T = TypeVar("T", bound=Object)
 
-PATIENCE = 60.0  # seconds; what is waited for takes milliseconds, but the machine may be busy
-TOWN = "gangtown"
-ALLOCATABLE = {"memory": "64Gi", "pods": "110"}
-QUICK = Pace(
+WAIT_SECONDS = 60.0  # seconds; what is waited for takes milliseconds, but the machine may be busy
+ENV_LABEL = "gangtown"
+DEFAULT_ALLOCATABLE = {"memory": "64Gi", "pods": "110"}
+FAST_INTERVALS = Intervals(
     debounce=timedelta(milliseconds=2),
-    longest=timedelta(milliseconds=50),
+    max_cycle_delay=timedelta(milliseconds=50),
     report=timedelta(milliseconds=2),
-    same=timedelta(),
-    why=timedelta(),
-    words=timedelta(seconds=60),
-    queues=timedelta(milliseconds=20),
+    status_write=timedelta(),
+    message_write=timedelta(),
+    condition_write=timedelta(seconds=60),
+    queue_write=timedelta(milliseconds=20),
 )
 
 
-class Town:
+class SchedulerEnv:
     """One test's part of a server."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         """The client needs `service.SCHEME`."""
         self.client, self.namespace = client, namespace
-        self.scheduler = f"gangline-{namespace}"
-        self._nodes: list[str] = []
+        self.scheduler_name = f"gangline-{namespace}"
+        self._node_names: list[str] = []
 
     def key(self, name: str) -> Key:
         return Key(self.namespace, name)
 
     # Making
 
-    async def node(self, name: str, *, labels: dict[str, str] | None = None, **offers: str) -> str:
+    async def create_node(self, name: str, *, labels: dict[str, str] | None = None, **offers: str) -> str:
         """A node that is ready and has so much: `node("a", cpu="4")`."""
         name = f"{self.namespace}-{name}"
-        marks = {TOWN: self.namespace, "kubernetes.io/hostname": name, **(labels or {})}
+        marks = {ENV_LABEL: self.namespace, "kubernetes.io/hostname": name, **(labels or {})}
         await self.client.create(Node, {"metadata": {"name": name, "labels": marks}})
-        self._nodes.append(name)
-        await self.offer(name, **offers)
+        self._node_names.append(name)
+        await self.set_allocatable(name, **offers)
         # A real server taints new nodes until a controller has seen them.
         await self.client.patch(Node, Key("", name), {"spec": {"taints": None}})
         return name
 
-    async def offer(self, name: str, **offers: str) -> None:
+    async def set_allocatable(self, name: str, **offers: str) -> None:
         """The node has so much from now on."""
         spelled = {key.replace("gpu", "nvidia.com/gpu"): value for key, value in offers.items()}
-        has = {**ALLOCATABLE, **spelled}
+        has = {**DEFAULT_ALLOCATABLE, **spelled}
         ready = {"type": "Ready", "status": "True"}
         status = {"capacity": has, "allocatable": has, "conditions": [ready]}
         await self.client.patch(Node, Key("", name), {"status": status}, subresource="status")
 
-    async def group(self, name: str, least: int, **spec: Any) -> PodGroup:
+    async def create_group(self, name: str, least: int, **spec: Any) -> PodGroup:
         body = {"metadata": {"name": name}, "spec": {"minMember": least, **spec}}
         return await self.client.create(PodGroup, body, namespace=self.namespace)
 
-    async def pod(
+    async def create_pod(
         self,
         name: str,
         group: str = "",
@@ -103,31 +103,31 @@ class Town:
             "metadata": {
                 "name": name,
                 "labels": labels,
-                "annotations": {GROUP_NAME: group} if group else {},
+                "annotations": {GROUP_NAME_ANNOTATION: group} if group else {},
             },
             "spec": {
-                "schedulerName": "default-scheduler" if gated else self.scheduler,
-                "nodeSelector": {TOWN: self.namespace},
+                "schedulerName": "default-scheduler" if gated else self.scheduler_name,
+                "nodeSelector": {ENV_LABEL: self.namespace},
                 "containers": [{"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}],
                 "automountServiceAccountToken": False,
                 "terminationGracePeriodSeconds": 1,
-                **({"schedulingGates": [{"name": GATE}]} if gated else {}),
+                **({"schedulingGates": [{"name": GANG_GATE}]} if gated else {}),
                 **spec,
             },
         }
         return await self.client.create(Pod, body, namespace=self.namespace)
 
-    async def gang(self, name: str, members: int, least: int | None = None, **pod: Any) -> list[str]:
+    async def create_gang(self, name: str, members: int, least: int | None = None, **pod: Any) -> list[str]:
         """A group and its pods, `name-0` and so on."""
-        await self.group(name, members if least is None else least)
+        await self.create_group(name, members if least is None else least)
         names = [f"{name}-{number}" for number in range(members)]
         for number, each in enumerate(names):
-            await self.pod(each, name, role="worker", index=number, **pod)
+            await self.create_pod(each, name, role="worker", index=number, **pod)
         return names
 
     # Being a kubelet
 
-    async def becomes(
+    async def set_phase(
         self,
         name: str,
         phase: str = "Running",
@@ -151,21 +151,21 @@ class Town:
                 }
             ]
         patch: JSON = {"status": status, **({"metadata": {"uid": uid}} if uid else {})}
-        await self.client.patch(Pod, self.key(name), patch, form=PatchForm.STRATEGIC, subresource="status")
+        await self.client.patch(Pod, self.key(name), patch, form=PatchType.STRATEGIC, subresource="status")
 
-    async def run_all(self, names: Sequence[str]) -> None:
+    async def run_when_bound(self, names: Sequence[str]) -> None:
         """Wait for them to be bound, and let them run."""
         for name in names:
-            await self.bound(name)
-            await self.becomes(name)
+            await self.wait_bound(name)
+            await self.set_phase(name)
 
-    async def kill(self, name: str) -> None:
+    async def delete_now(self, name: str) -> None:
         """A pod goes at once, as if its node had ended it."""
         with suppress(NotFound):
             await self.client.delete(Pod, self.key(name), grace=timedelta())
 
     @asynccontextmanager
-    async def kubelet(self, fails: Callable[[Pod], bool] = lambda pod: False) -> AsyncIterator[None]:
+    async def run_kubelet(self, fails: Callable[[Pod], bool] = lambda pod: False) -> AsyncIterator[None]:
         """Nodes that run what is bound to them, and let go what is to go. Those that `fails` is true of end badly."""
         clock = SystemClock()
         pods = Informer(self.client, Pod, Selector(namespace=self.namespace), clock=clock)
@@ -183,14 +183,16 @@ class Town:
                             Pod, pod.metadata.key, uid=pod.metadata.uid, grace=timedelta()
                         )
                     elif pod.spec.node_name and pod.status.phase == "Pending":
-                        await self.becomes(name, "Failed" if fails(pod) else "Running", uid=pod.metadata.uid)
+                        await self.set_phase(
+                            name, "Failed" if fails(pod) else "Running", uid=pod.metadata.uid
+                        )
 
         def told(delta: Delta[Pod]) -> None:
             if delta.after is not None:
                 todo.put_nowait(delta.after)
 
         async with asyncio.TaskGroup() as group:
-            with pods.subscribed(told):
+            with pods.subscribe(told):
                 tasks = [group.create_task(pods.run()), group.create_task(work())]
                 try:
                     yield
@@ -200,20 +202,20 @@ class Town:
 
     # Looking
 
-    async def pod_now(self, name: str) -> Pod:
+    async def get_pod(self, name: str) -> Pod:
         return await self.client.get(Pod, self.key(name))
 
-    async def group_now(self, name: str) -> PodGroup:
+    async def get_group(self, name: str) -> PodGroup:
         return await self.client.get(PodGroup, self.key(name))
 
-    async def until(
+    async def wait_for(
         self, kind: type[T], name: str, holds: Callable[[T], bool], *, namespaced: bool = True
     ) -> T:
         """The object, as soon as something is true of it."""
         key = self.key(name) if namespaced else Key("", name)
         found: T | None = None
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(WAIT_SECONDS):
                 while True:
                     with suppress(NotFound):
                         found = await self.client.get(kind, key)
@@ -224,56 +226,58 @@ class Town:
             shown = msgspec.json.encode(found).decode() if found is not None else "is not there"
             raise AssertionError(f"{name} did not come to that: {shown}") from None
 
-    async def bound(self, name: str) -> str:
+    async def wait_bound(self, name: str) -> str:
         """The node of a pod, as soon as it has one."""
-        return (await self.until(Pod, name, lambda pod: bool(pod.spec.node_name))).spec.node_name
+        return (await self.wait_for(Pod, name, lambda pod: bool(pod.spec.node_name))).spec.node_name
 
-    async def gone(self, name: str) -> None:
+    async def wait_deleted(self, name: str) -> None:
         """Return when a pod is on its way out, and let it go."""
-        await self.until(Pod, name, lambda pod: pod.metadata.deletion_timestamp is not None)
-        await self.kill(name)
+        await self.wait_for(Pod, name, lambda pod: pod.metadata.deletion_timestamp is not None)
+        await self.delete_now(name)
 
-    async def phase(self, name: str, phase: str, reason: str | None = None) -> PodGroup:
+    async def wait_phase(self, name: str, phase: str, reason: str | None = None) -> PodGroup:
         """The group, as soon as it is in a phase (for a reason)."""
 
         def there(group: PodGroup) -> bool:
             state = group.status.state
             return state.phase == phase and reason in (None, state.reason)
 
-        return await self.until(PodGroup, name, there)
+        return await self.wait_for(PodGroup, name, there)
 
-    async def unbound(self, names: Sequence[str]) -> bool:
+    async def all_unbound(self, names: Sequence[str]) -> bool:
         """Whether none of them has a node."""
-        return not any([(await self.pod_now(name)).spec.node_name for name in names])
+        return not any([(await self.get_pod(name)).spec.node_name for name in names])
 
-    async def events(self, reason: str) -> list[Event]:
+    async def list_events(self, reason: str) -> list[Event]:
         page = await self.client.list(Event, Selector(namespace=self.namespace))
         return [event for event in page.items if event.reason == reason]
 
-    async def told(self, reason: str, count: int = 1) -> list[Event]:
+    async def wait_events(self, reason: str, count: int = 1) -> list[Event]:
         """The Events for a reason, as soon as there are so many."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             while True:
-                if len(found := await self.events(reason)) >= count:
+                if len(found := await self.list_events(reason)) >= count:
                     return found
                 await asyncio.sleep(0.005)
 
     # The scheduler
 
     @asynccontextmanager
-    async def scheduling(
+    async def run_scheduler(
         self,
         client: Client | None = None,
         *,
         clock: Clock | None = None,
-        policy: Policy | None = None,
-        prepare: Prepare | None = None,
+        policy: SchedulerPolicy | None = None,
+        prepare: PrepareConnections | None = None,
         **settings: Any,
     ) -> AsyncIterator[Scheduler]:
         """A scheduler of this town's pods, until the block ends. It then ends as if it had been killed."""
         clock, client = clock or SystemClock(), client or self.client
-        recorder = Recorder(client, "gangline.dev/scheduler", "test", clock, scheme=client.scheme)
-        options = SchedulerSettings(name=self.scheduler, pace=QUICK, policy=policy or Policy(), **settings)
+        recorder = EventRecorder(client, "gangline.dev/scheduler", "test", clock, scheme=client.scheme)
+        options = SchedulerSettings(
+            name=self.scheduler_name, intervals=FAST_INTERVALS, policy=policy or SchedulerPolicy(), **settings
+        )
         scheduler = Scheduler(client, clock, recorder, options, prepare=prepare)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(scheduler.run()), group.create_task(recorder.run())]
@@ -288,32 +292,32 @@ class Town:
             for found in page.items:
                 with suppress(NotFound):
                     await self.client.delete(kind, found.metadata.key, grace=timedelta())
-        for name in self._nodes:
+        for name in self._node_names:
             with suppress(NotFound):
                 await self.client.delete(Node, Key("", name))
 
 
 @asynccontextmanager
-async def town_on(server: Connection) -> AsyncIterator[Town]:
+async def scheduler_env(server: Connection) -> AsyncIterator[SchedulerEnv]:
     """A town on a server that knows what a gang is; nothing of it is left, but what a gang is."""
     async with HttpTransport(server, warn=lambda text: None) as transport:
-        client = Client(transport, scheme=SCHEME.extended(CRDS))
-        await install(client, ())
-        await Definitions(client, GANG_KINDS, SystemClock()).served()
+        client = Client(transport, scheme=SCHEME.with_resources(CRDS))
+        await apply_crds(client, ())
+        await DefinitionWaiter(client, REQUIRED_RESOURCES, SystemClock()).wait_until_served()
         name = f"gangs-{uuid.uuid4().hex[:8]}"
         await client.create(Namespace, {"metadata": {"name": name}})
-        town = Town(client, name)
+        town = SchedulerEnv(client, name)
         yield town
         await town.clean_up()
 
 
-class Meddled(HttpTransport):
+class InterceptedTransport(HttpTransport):
     """A transport between which and the server somebody stands: `meddle` may answer in the server's place."""
 
-    meddle: Callable[[Request], Awaitable[Response | None]] | None = None
+    intercept: Callable[[Request], Awaitable[Response | None]] | None = None
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
-        answer = await self.meddle(request) if self.meddle is not None else None
+        answer = await self.intercept(request) if self.intercept is not None else None
         return answer if answer is not None else await super().send(request, timeout=timeout)
 
 
@@ -321,6 +325,6 @@ def is_binding(request: Request) -> bool:
     return request.method == "POST" and request.path.endswith("/binding")
 
 
-def refused(code: int = 500) -> Response:
+def error_response(code: int = 500) -> Response:
     body = {"kind": "Status", "status": "Failure", "code": code, "message": "somebody meddled"}
     return Response(code, msgspec.json.encode(body))

@@ -14,8 +14,8 @@ from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.framework import Framework
-from gangline.jobs.pods.addressing import Services, Site
-from gangline.testing.world.invariants import Rules
+from gangline.jobs.pods.addressing import ServiceMode, Site
+from gangline.testing.world.invariants import Invariants
 from gangline.testing.world.world import World
 
 FRAMEWORKS: dict[str, Framework[Any]] = {
@@ -26,7 +26,7 @@ FRAMEWORKS: dict[str, Framework[Any]] = {
     "PaddleJob": Paddle(),
     "JAXJob": Jax(),
 }
-TEAMS: dict[str, tuple[dict[str, int], ...]] = {
+REPLICA_COUNTS: dict[str, tuple[dict[str, int], ...]] = {
     "TFJob": (
         {"Worker": 2},
         {"PS": 1, "Worker": 2},
@@ -41,42 +41,42 @@ TEAMS: dict[str, tuple[dict[str, int], ...]] = {
 }
 SITES = {
     "cluster": Site(),
-    "one service per job": Site(services=Services.PER_JOB),
+    "one service per job": Site(services=ServiceMode.PER_JOB),
     "one machine": Site(shared_host=True),
 }
 
 
-def histories(usual: int) -> int:
+def example_count(usual: int) -> int:
     """How many to try: the usual number, times GANGLINE_JOB_HISTORIES where more time is at hand."""
     return usual * int(os.environ.get("GANGLINE_JOB_HISTORIES", "1"))
 
 
-class Team(NamedTuple):
+class GeneratedJob(NamedTuple):
     """A job, and where it runs."""
 
     kind: str
     replicas: dict[str, int]
-    restart: dict[str, str]
-    policy: JSON
+    restart_policies: dict[str, str]
+    run_policy: JSON
     spec: JSON = {}
     site: str = "cluster"
     # Pods that are deleted never go at once.
-    slow: bool = False
+    slow_deletion: bool = False
 
     def world(self) -> World:
         framework = FRAMEWORKS[self.kind]
         replicas = {
-            kind: {"replicas": count, "restartPolicy": self.restart[kind]}
+            kind: {"replicas": count, "restartPolicy": self.restart_policies[kind]}
             for kind, count in self.replicas.items()
         }
-        body = manifest(framework, replicas, self.policy, self.spec)
-        world = World(framework, body, SITES[self.site], Rules().judge)
-        world.server.finalizers = self.slow
+        body = job_manifest(framework, replicas, self.run_policy, self.spec)
+        world = World(framework, body, SITES[self.site], Invariants().judge)
+        world.server.hold_deleted_pods = self.slow_deletion
         return world
 
 
 @st.composite
-def policies(draw: Callable[[Any], Any]) -> JSON:
+def run_policies(draw: Callable[[Any], Any]) -> JSON:
     """A runPolicy as somebody writes it."""
     policy = {
         "backoffLimit": draw(st.sampled_from([None, 0, 1, 2, 3])),
@@ -90,12 +90,12 @@ def policies(draw: Callable[[Any], Any]) -> JSON:
 
 
 @st.composite
-def teams(draw: Callable[[Any], Any]) -> Team:
+def generated_jobs(draw: Callable[[Any], Any]) -> GeneratedJob:
     kind = draw(st.sampled_from(list(FRAMEWORKS)))
-    replicas = draw(st.sampled_from(TEAMS[kind]))
+    replicas = draw(st.sampled_from(REPLICA_COUNTS[kind]))
     restarts = st.sampled_from(["Never", "ExitCode", "OnFailure", "Always"])
     restart = {name: draw(restarts) for name in replicas}
-    policy = draw(policies())
+    policy = draw(run_policies())
     spec: JSON = {}
     if kind == "TFJob":
         spec = draw(st.sampled_from([{}, {}, {"successPolicy": "AllWorkers"}, {"enableDynamicWorker": True}]))
@@ -107,10 +107,10 @@ def teams(draw: Callable[[Any], Any]) -> Team:
             )
         )
     site = "cluster" if kind == "MPIJob" else draw(st.sampled_from(list(SITES)))
-    return Team(kind, replicas, restart, policy, spec, site, draw(st.booleans()))
+    return GeneratedJob(kind, replicas, restart, policy, spec, site, draw(st.booleans()))
 
 
-def manifest(
+def job_manifest(
     framework: Framework[Any], replicas: Mapping[str, JSON], policy: JSON, spec: JSON | None = None
 ) -> JSON:
     """A job as somebody writes it."""

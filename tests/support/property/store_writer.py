@@ -10,36 +10,36 @@ import random
 import sys
 from pathlib import Path
 
-from gangline.apiserver.store.records import Retention, Write
+from gangline.apiserver.store.records import HistoryRetention, StoreWrite
 from gangline.apiserver.store.sqlite import SqliteJournal
 from gangline.apiserver.store.store import Store
 
-WRITERS, OBJECTS = 8, 3
-KEEP = Retention(changes=100)
+WRITER_COUNT, OBJECTS_PER_WRITER = 8, 3
+RETENTION = HistoryRetention(max_changes=100)
 """Little, so that compaction is always under way."""
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
-async def write(store: Store, writer: int, chance: random.Random) -> None:
+async def write_forever(store: Store, writer: int, chance: random.Random) -> None:
     for number in range(sys.maxsize):
-        path = f"//things/default/{writer}-{chance.randrange(OBJECTS)}"
+        path = f"//things/default/{writer}-{chance.randrange(OBJECTS_PER_WRITER)}"
         there = store.get(path)
         body = {"metadata": {"name": path}, "number": number, "text": "x" * chance.randrange(6000)}
         delete = there is not None and chance.random() < 0.3
-        say(f"? {path} {-1 if delete else number}")
+        print_line(f"? {path} {-1 if delete else number}")
         expected = there.revision if there else 0
-        (record,) = await store.commit(Write(path, None if delete else body, expected))
-        say(f"! {path} {-1 if delete else number} {record.revision}")
+        (record,) = await store.commit(StoreWrite(path, None if delete else body, expected))
+        print_line(f"! {path} {-1 if delete else number} {record.revision}")
 
 
 async def main(folder: Path, seed: int) -> None:
-    async with Store(SqliteJournal(folder), KEEP) as store, asyncio.TaskGroup() as group:
-        say(f"= {store.revision}")
-        for writer in range(WRITERS):
-            group.create_task(write(store, writer, random.Random(f"{seed} {writer}")))
+    async with Store(SqliteJournal(folder), RETENTION) as store, asyncio.TaskGroup() as group:
+        print_line(f"= {store.revision}")
+        for writer in range(WRITER_COUNT):
+            group.create_task(write_forever(store, writer, random.Random(f"{seed} {writer}")))
 
 
 if __name__ == "__main__":

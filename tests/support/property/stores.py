@@ -8,80 +8,80 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.apiserver.store.errors import StoreFailed
-from gangline.apiserver.store.journal import Contents, Forget, Journal
-from gangline.apiserver.store.records import Event, Record, Write
+from gangline.apiserver.store.journal import Compaction, Journal, JournalContents
+from gangline.apiserver.store.records import StoreEvent, StoreRecord, StoreWrite
 from gangline.apiserver.store.store import Store
-from gangline.apiserver.store.watches import Watch
+from gangline.apiserver.store.watches import StoreWatch
 
 
-def body(number: int, **more: Any) -> JSON:
+def thing_body(number: int, **more: Any) -> JSON:
     return {"kind": "Thing", "metadata": {"name": "thing"}, "number": number, **more}
 
 
-def number(data: bytes) -> int:
+def thing_number(data: bytes) -> int:
     found = json.loads(data)["number"]
     assert isinstance(found, int)
     return found
 
 
-def version(data: bytes) -> int:
+def stored_version(data: bytes) -> int:
     return int(json.loads(data)["metadata"]["resourceVersion"])
 
 
-async def put(store: Store, path: str, value: int = 0) -> Record:
+async def put_thing(store: Store, path: str, value: int = 0) -> StoreRecord:
     """Create or replace, whatever is there."""
     there = store.get(path)
-    (record,) = await store.commit(Write(path, body(value), there.revision if there else 0))
+    (record,) = await store.commit(StoreWrite(path, thing_body(value), there.revision if there else 0))
     return record
 
 
-async def remove(store: Store, path: str) -> Record:
+async def remove_thing(store: Store, path: str) -> StoreRecord:
     there = store.get(path)
     assert there is not None
-    (record,) = await store.commit(Write(path, None, there.revision))
+    (record,) = await store.commit(StoreWrite(path, None, there.revision))
     return record
 
 
-async def take(watch: Watch, count: int) -> list[Event]:
+async def next_events(watch: StoreWatch, count: int) -> list[StoreEvent]:
     """The next so many events."""
-    found: list[Event] = []
+    found: list[StoreEvent] = []
     async with asyncio.timeout(60):
         while len(found) < count:
             found += await anext(watch)
     return found
 
 
-class TestableJournal:
+class GatedJournal:
     """Passes everything on to a journal, but holds writes while `gate` is closed and fails those it is told to."""
 
     __test__ = False
 
     def __init__(self, inner: Journal) -> None:
         self._inner = inner
-        self.gate = threading.Event()
-        self.gate.set()
-        self.failures: list[Exception] = []
+        self.write_gate = threading.Event()
+        self.write_gate.set()
+        self.write_failures: list[Exception] = []
         self.batches: list[list[str]] = []
         self.closed = False
         self._entered = threading.Semaphore(0)
 
-    def open(self) -> Contents:
+    def open(self) -> JournalContents:
         return self._inner.open()
 
-    def write(self, events: Sequence[Event], forget: Forget | None) -> None:
+    def write(self, events: Sequence[StoreEvent], forget: Compaction | None) -> None:
         self.batches.append([event.path for event in events])
         self._entered.release()
-        if not self.gate.wait(timeout=60):
+        if not self.write_gate.wait(timeout=60):
             raise StoreFailed("the test forgot to open the gate")
-        if self.failures:
-            raise self.failures.pop(0)
+        if self.write_failures:
+            raise self.write_failures.pop(0)
         self._inner.write(events, forget)
 
     def close(self) -> None:
         self.closed = True
         self._inner.close()
 
-    async def write_begins(self) -> None:
+    async def wait_for_write(self) -> None:
         """Wait until one more write is on its way."""
         async with asyncio.timeout(60):
             await asyncio.to_thread(self._entered.acquire)

@@ -1,4 +1,4 @@
-"""A `Reader` in memory that does to an informer what servers and networks do.
+"""A `ApiReader` in memory that does to an informer what servers and networks do.
 
 Bodies and lines are real bytes through the real decoders; only the wire is missing.
 """
@@ -16,21 +16,21 @@ from gangline.api.scheme import Resource
 from gangline.kube.client import Kind
 from gangline.kube.errors import Gone, KubeError, NotFound, Status, StreamBroken
 from gangline.kube.pages import Page, read_page
-from gangline.kube.watch import WatchEvent, changes
+from gangline.kube.watch import WatchEvent, watch_events
 
 T = TypeVar("T")
 
-GONE = Status(code=410, reason="Expired", message="too old resource version")
+EXPIRED_STATUS = Status(code=410, reason="Expired", message="too old resource version")
 
 
-class Thing(Object, frozen=True):
+class ModelThing(Object, frozen=True):
     """A kind small enough to read in a failing example."""
 
     value: int = 0
 
 
-THINGS = Resource("test.io", "v1", "Thing", "things", Thing)
-PLAIN = Resource("test.io", "v1", "Thing", "things", dict[str, Any])
+MODEL_THINGS = Resource("test.io", "v1", "Thing", "things", ModelThing)
+PLAIN_THINGS = Resource("test.io", "v1", "Thing", "things", dict[str, Any])
 
 
 class ModelServer:
@@ -39,21 +39,21 @@ class ModelServer:
     def __init__(self, page: int = 500) -> None:
         self.revision = 0
         self.objects: dict[Key, JSON] = {}
-        self.page = page
-        self.lists = 0
-        self.limits: list[int] = []
+        self.page_size = page
+        self.list_count = 0
+        self.list_limits: list[int] = []
         # Where each watch began.
-        self.watches: list[str] = []
-        self.timeouts: list[timedelta | None] = []
+        self.watch_starts: list[str] = []
+        self.watch_timeouts: list[timedelta | None] = []
         # The next list, after so many pages, or the next watch, before its first event, fails with this.
         self.list_failures: list[tuple[int, KubeError]] = []
         self.watch_failures: list[KubeError] = []
         # How far before the asked version the next watch begins.
-        self.rewind = 0
+        self.watch_rewind = 0
         self.closes_watches = False
         self._history: list[tuple[int, bytes]] = []
-        self._forgotten = 0
-        self._open: list[asyncio.Queue[bytes | KubeError | None]] = []
+        self._compacted_revision = 0
+        self._open_watches: list[asyncio.Queue[bytes | KubeError | None]] = []
         self._uids = itertools.count(1)
 
     # What happens
@@ -72,31 +72,33 @@ class ModelServer:
             self._record("DELETED", {**found, "metadata": dict(found["metadata"])})
 
     def bookmark(self) -> None:
-        self.say(line("BOOKMARK", {"kind": "Thing", "metadata": {"resourceVersion": str(self.revision)}}))
+        self.send_to_watches(
+            watch_line("BOOKMARK", {"kind": "Thing", "metadata": {"resourceVersion": str(self.revision)}})
+        )
 
-    def say(self, text: bytes) -> None:
+    def send_to_watches(self, text: bytes) -> None:
         """Send bytes to every open watch."""
-        for queue in self._open:
+        for queue in self._open_watches:
             queue.put_nowait(text)
 
-    def cut(self, error: KubeError | None = None) -> None:
+    def end_watches(self, error: KubeError | None = None) -> None:
         """End every open watch, in order or with an error."""
-        for queue in self._open:
+        for queue in self._open_watches:
             queue.put_nowait(error)
 
     def compact(self) -> None:
         """Forget the history: a watch from before now is told 410."""
-        self._forgotten = self.revision
+        self._compacted_revision = self.revision
         self._history.clear()
 
     @property
-    def watching(self) -> bool:
-        return bool(self._open)
+    def has_watches(self) -> bool:
+        return bool(self._open_watches)
 
-    def readable(self) -> dict[Key, Thing]:
+    def readable_objects(self) -> dict[Key, ModelThing]:
         """What a cache must hold in the end."""
         good = {key: body for key, body in self.objects.items() if isinstance(body["value"], int)}
-        return {key: msgspec.convert(body, Thing) for key, body in good.items()}
+        return {key: msgspec.convert(body, ModelThing) for key, body in good.items()}
 
     def _record(self, kind: str, body: JSON) -> None:
         self.revision += 1
@@ -106,9 +108,9 @@ class ModelServer:
             del self.objects[key]
         else:
             self.objects[key] = body
-        text = line(kind, body)
+        text = watch_line(kind, body)
         self._history.append((self.revision, text))
-        self.say(text)
+        self.send_to_watches(text)
 
     # Reader
 
@@ -123,11 +125,11 @@ class ModelServer:
         self, kind: Kind[T], where: Selector = EVERYTHING, *, limit: int = 500
     ) -> AsyncIterator[Page[T]]:
         assert isinstance(kind, Resource)
-        self.lists += 1
-        self.limits.append(limit)
+        self.list_count += 1
+        self.list_limits.append(limit)
         after, failure = self.list_failures.pop(0) if self.list_failures else (-1, None)
         version, items = self.revision, tuple(self.objects.values())
-        for number, part in enumerate(pieces(items, self.page)):
+        for number, part in enumerate(page_chunks(items, self.page_size)):
             if failure is not None and number == after:
                 raise failure
             yield read_page(
@@ -148,46 +150,46 @@ class ModelServer:
         idle: timedelta = timedelta(minutes=1),
     ) -> AsyncIterator[WatchEvent[T]]:
         assert isinstance(kind, Resource)
-        self.watches.append(since)
-        self.timeouts.append(timeout)
+        self.watch_starts.append(since)
+        self.watch_timeouts.append(timeout)
         await asyncio.sleep(0)
         if self.watch_failures:
             raise self.watch_failures.pop(0)
-        async for event in changes(self._stream(int(since)), kind.model):
+        async for event in watch_events(self._stream(int(since)), kind.model):
             yield event
 
     async def _stream(self, since: int) -> AsyncIterator[bytes]:
-        if since < self._forgotten:
-            yield line("ERROR", msgspec.to_builtins(GONE))
+        if since < self._compacted_revision:
+            yield watch_line("ERROR", msgspec.to_builtins(EXPIRED_STATUS))
             return
         if self.closes_watches:
             return
         queue: asyncio.Queue[bytes | KubeError | None] = asyncio.Queue()
         for revision, text in self._history:
-            if revision > since - self.rewind:
+            if revision > since - self.watch_rewind:
                 queue.put_nowait(text)
-        self.rewind = 0
-        self._open.append(queue)
+        self.watch_rewind = 0
+        self._open_watches.append(queue)
         try:
             while (said := await queue.get()) is not None:
                 if isinstance(said, KubeError):
                     raise said
                 yield said
         finally:
-            self._open.remove(queue)
+            self._open_watches.remove(queue)
 
 
-def line(kind: str, body: JSON) -> bytes:
+def watch_line(kind: str, body: JSON) -> bytes:
     return msgspec.json.encode({"type": kind, "object": body}) + b"\n"
 
 
-def gone() -> Gone:
-    return Gone(GONE)
+def gone_error() -> Gone:
+    return Gone(EXPIRED_STATUS)
 
 
-def broken() -> StreamBroken:
+def stream_broken() -> StreamBroken:
     return StreamBroken("cut off")
 
 
-def pieces(items: tuple[JSON, ...], size: int) -> Iterable[tuple[JSON, ...]]:
+def page_chunks(items: tuple[JSON, ...], size: int) -> Iterable[tuple[JSON, ...]]:
     return [items[at : at + size] for at in range(0, len(items), size)] or [()]

@@ -12,7 +12,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+async def http_server(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """A server with one handler for everything; gives its URL."""
     application = web.Application()
     application.router.add_route("*", "/{anything:.*}", handler)
@@ -28,7 +28,7 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncI
 
 
 @asynccontextmanager
-async def speaking(
+async def byte_server(
     talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[str]:
     """A server that speaks bytes, for what no web framework would do."""

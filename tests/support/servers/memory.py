@@ -9,14 +9,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from gangline.api.codec.codec import decode, encode
 from gangline.api.meta import JSON, Key
-from gangline.api.scheme import CORE
+from gangline.api.scheme import CORE_SCHEME
 from gangline.kube.client import Kind
-from gangline.kube.errors import ApiError, Status, api_error
+from gangline.kube.errors import ApiError, Status, error_from_status
 
 T = TypeVar("T")
 
 
-class Call(NamedTuple):
+class MemoryCall(NamedTuple):
     """One request: its verb, where it goes, and what carrying it out does."""
 
     verb: str
@@ -25,10 +25,10 @@ class Call(NamedTuple):
     perform: Callable[[], JSON]
 
 
-Wire = Callable[[Call], Awaitable[JSON]]
+CallHandler = Callable[[MemoryCall], Awaitable[JSON]]
 
 
-async def perfect(call: Call) -> JSON:
+async def perform_call(call: MemoryCall) -> JSON:
     """A wire on which nothing is lost or late."""
     return call.perform()
 
@@ -40,7 +40,7 @@ class MemoryServer:
         self.objects: dict[tuple[str, Key], JSON] = {}
         self.history: list[tuple[str, JSON]] = []
 
-    def client(self, wire: Wire = perfect) -> "MemoryClient":
+    def client(self, wire: CallHandler = perform_call) -> "MemoryClient":
         """A client whose requests go over a wire of the test's making."""
         return MemoryClient(self, wire)
 
@@ -48,19 +48,19 @@ class MemoryServer:
         try:
             return self.objects[plural, key]
         except KeyError:
-            raise failure(404, "NotFound") from None
+            raise api_failure(404, "NotFound") from None
 
     def create(self, plural: str, key: Key, body: JSON) -> JSON:
         if (plural, key) in self.objects:
-            raise failure(409, "AlreadyExists")
+            raise api_failure(409, "AlreadyExists")
         return self._store("create", plural, key, {**body, "metadata": {**body["metadata"], "uid": key.name}})
 
     def patch(self, plural: str, key: Key, patch: JSON) -> JSON:
         before = self.get(plural, key)
-        wanted = patch.get("metadata", {}).get("resourceVersion", version(before))
-        if wanted != version(before):
-            raise failure(409, "Conflict")
-        after = merged(before, patch)
+        wanted = patch.get("metadata", {}).get("resourceVersion", object_version(before))
+        if wanted != object_version(before):
+            raise api_failure(409, "Conflict")
+        after = apply_merge_patch(before, patch)
         return before if after == before else self._store("patch", plural, key, after)
 
     def delete(self, plural: str, key: Key) -> JSON:
@@ -78,7 +78,7 @@ class MemoryServer:
 
 
 class MemoryClient:
-    def __init__(self, server: MemoryServer, wire: Wire) -> None:
+    def __init__(self, server: MemoryServer, wire: CallHandler) -> None:
         self._server, self._wire = server, wire
 
     async def get(self, kind: Kind[T], key: Key) -> T:
@@ -90,25 +90,25 @@ class MemoryClient:
 
     async def patch(self, kind: Kind[T], key: Key, body: JSON, *, resource_version: str | None = None) -> T:
         guard = {} if resource_version is None else {"metadata": {"resourceVersion": resource_version}}
-        change = merged(body, guard)
+        change = apply_merge_patch(body, guard)
         return await self._call("patch", kind, key, lambda plural: self._server.patch(plural, key, change))
 
     async def _call(self, verb: str, kind: Kind[T], key: Key, perform: Callable[[str], JSON]) -> T:
-        resource = CORE.of(kind)
-        call = Call(verb, resource.plural, key, lambda: perform(resource.plural))
+        resource = CORE_SCHEME.of(kind)
+        call = MemoryCall(verb, resource.plural, key, lambda: perform(resource.plural))
         return decode(encode(await self._wire(call)), resource.model)
 
 
-def failure(code: int, reason: str) -> ApiError:
-    return api_error(Status(status="Failure", code=code, reason=reason, message=reason))
+def api_failure(code: int, reason: str) -> ApiError:
+    return error_from_status(Status(status="Failure", code=code, reason=reason, message=reason))
 
 
-def version(body: JSON) -> str:
+def object_version(body: JSON) -> str:
     found: str = body["metadata"]["resourceVersion"]
     return found
 
 
-def merged(value: Any, patch: Any) -> Any:
+def apply_merge_patch(value: Any, patch: Any) -> Any:
     """RFC 7396."""
     if not isinstance(patch, dict):
         return patch
@@ -117,5 +117,5 @@ def merged(value: Any, patch: Any) -> Any:
         if change is None:
             result.pop(name, None)
         else:
-            result[name] = merged(result.get(name), change)
+            result[name] = apply_merge_patch(result.get(name), change)
     return result

@@ -19,45 +19,47 @@ from gangline.api.meta import JSON, Key
 from gangline.base.clock import Clock, SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import Unreachable
-from gangline.kube.transport.api import Frames, Request, Response
+from gangline.kube.transport.api import Request, Response, WebSocket
 
-Slot = tuple[str, str, str]
-STAMP = "2026-01-01T00:00:00Z"
+ObjectSlot = tuple[str, str, str]
+FIXED_TIMESTAMP = "2026-01-01T00:00:00Z"
 
 
 class NodeApi:
     """Objects and their history."""
 
     def __init__(self) -> None:
-        self.objects: dict[Slot, JSON] = {}
-        self.log: list[tuple[int, Slot, str, JSON]] = []
+        self.objects: dict[ObjectSlot, JSON] = {}
+        self.history: list[tuple[int, ObjectSlot, str, JSON]] = []
         # Nobody gets an answer.
-        self.down = False
+        self.is_down = False
         # How many of the next pod status writes meet a Conflict, somebody having been faster.
-        self.races = 0
-        self._moved = asyncio.Event()
+        self.status_conflicts = 0
+        self._changed = asyncio.Event()
 
     def client(self, clock: Clock | None = None) -> Client:
         return Client(self, clock=clock or SystemClock())
 
     # For tests
 
-    def pod(self, name: str, namespace: str = "default") -> JSON:
+    def stored_pod(self, name: str, namespace: str = "default") -> JSON:
         return self.objects["pods", namespace, name]
 
-    def statuses(self, name: str) -> list[JSON]:
+    def status_history(self, name: str) -> list[JSON]:
         """Every status the pod ever had, oldest first."""
-        found = [body.get("status", {}) for _, slot, _, body in self.log if slot == ("pods", "default", name)]
+        found = [
+            body.get("status", {}) for _, slot, _, body in self.history if slot == ("pods", "default", name)
+        ]
         return [each for at, each in enumerate(found) if at == 0 or found[at - 1] != each]
 
-    async def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    async def wait_until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
         """Wait for the world to be as it should; looked at after every change."""
         async with asyncio.timeout(seconds):
             while not holds():
-                moved = self._moved
+                moved = self._changed
                 await moved.wait()
 
-    async def phase(self, name: str, *phases: str, seconds: float = 60.0) -> JSON:
+    async def wait_phase(self, name: str, *phases: str, seconds: float = 60.0) -> JSON:
         """Wait until a pod is in one of the phases; gives its status."""
 
         def reached() -> bool:
@@ -65,55 +67,57 @@ class NodeApi:
             return found.get("status", {}).get("phase") in phases
 
         try:
-            await self.until(reached, seconds)
+            await self.wait_until(reached, seconds)
         except TimeoutError:
             raise AssertionError(
                 f"{name}: {self.objects.get(('pods', 'default', name), {}).get('status')}"
             ) from None
-        status: JSON = self.pod(name)["status"]
+        status: JSON = self.stored_pod(name)["status"]
         return status
 
-    async def gone(self, name: str, seconds: float = 60.0) -> None:
-        await self.until(lambda: ("pods", "default", name) not in self.objects, seconds)
+    async def wait_deleted(self, name: str, seconds: float = 60.0) -> None:
+        await self.wait_until(lambda: ("pods", "default", name) not in self.objects, seconds)
 
     # Transport
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
-        if self.down:
+        if self.is_down:
             raise Unreachable("the API is down")
-        code, body = self._answer(request)
+        code, body = self._handle(request)
         return Response(code, msgspec.json.encode(body))
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator["_Watch"]:
-        if self.down:
+    async def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AsyncIterator["_NodeApiWatch"]:
+        if self.is_down:
             raise Unreachable("the API is down")
-        yield _Watch(self, request)
+        yield _NodeApiWatch(self, request)
 
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
         raise NotImplementedError
 
-    def _answer(self, request: Request) -> tuple[int, JSON]:
-        plural, namespace, name, sub = parsed(request.path)
+    def _handle(self, request: Request) -> tuple[int, JSON]:
+        plural, namespace, name, sub = parse_path(request.path)
         body = msgspec.json.decode(request.body) if request.body else {}
         slot = (plural, namespace, name)
         if request.method == "POST" and not name:
             return self._create((plural, namespace, body["metadata"]["name"]), body)
         if not name:
             items = [b for (p, n, _), b in self.objects.items() if p == plural and namespace in ("", n)]
-            return 200, {"metadata": {"resourceVersion": str(len(self.log))}, "items": items}
+            return 200, {"metadata": {"resourceVersion": str(len(self.history))}, "items": items}
         if slot not in self.objects:
-            return refused(404, "NotFound", f'{plural} "{name}" not found')
+            return error_status(404, "NotFound", f'{plural} "{name}" not found')
         if request.method == "GET":
             return 200, self.objects[slot]
         if request.method == "PATCH":
             return self._patch(slot, body, sub)
         return self._delete(slot, body)
 
-    def _create(self, slot: Slot, body: JSON) -> tuple[int, JSON]:
+    def _create(self, slot: ObjectSlot, body: JSON) -> tuple[int, JSON]:
         if slot in self.objects:
-            return refused(409, "AlreadyExists", "exists")
-        metadata = {"uid": str(uuid.uuid4()), "creationTimestamp": STAMP, **body["metadata"]}
+            return error_status(409, "AlreadyExists", "exists")
+        metadata = {"uid": str(uuid.uuid4()), "creationTimestamp": FIXED_TIMESTAMP, **body["metadata"]}
         if slot[1]:
             metadata["namespace"] = slot[1]
         made = {**body, "metadata": metadata}
@@ -121,75 +125,77 @@ class NodeApi:
             made.setdefault("status", {"phase": "Pending"})
         return 201, self._store(slot, "ADDED", made)
 
-    def _patch(self, slot: Slot, body: JSON, sub: str) -> tuple[int, JSON]:
+    def _patch(self, slot: ObjectSlot, body: JSON, sub: str) -> tuple[int, JSON]:
         before = self.objects[slot]
-        if sub == "status" and slot[0] == "pods" and self.races:
-            self.races -= 1
+        if sub == "status" and slot[0] == "pods" and self.status_conflicts:
+            self.status_conflicts -= 1
             before = self._store(
-                slot, "MODIFIED", merged(before, {"metadata": {"labels": {"race": str(self.races)}}})
+                slot,
+                "MODIFIED",
+                apply_merge_patch(before, {"metadata": {"labels": {"race": str(self.status_conflicts)}}}),
             )
         wanted = body.get("metadata", {}).get("resourceVersion")
         if wanted and wanted != before["metadata"]["resourceVersion"]:
-            return refused(409, "Conflict", "the object has been modified")
+            return error_status(409, "Conflict", "the object has been modified")
         body = (
             {"status": body["status"]}
             if sub == "status"
             else {k: v for k, v in body.items() if k != "status"}
         )
-        after = merged(before, body)
+        after = apply_merge_patch(before, body)
         return 200, before if after == before else self._store(slot, "MODIFIED", after)
 
-    def _delete(self, slot: Slot, options: JSON) -> tuple[int, JSON]:
+    def _delete(self, slot: ObjectSlot, options: JSON) -> tuple[int, JSON]:
         found = self.objects[slot]
         uid = options.get("preconditions", {}).get("uid")
         if uid and uid != found["metadata"]["uid"]:
-            return refused(409, "Conflict", "another uid")
+            return error_status(409, "Conflict", "another uid")
         grace = options.get("gracePeriodSeconds")
         if slot[0] == "pods" and grace != 0 and found["spec"].get("nodeName"):
             default = found["spec"].get("terminationGracePeriodSeconds", 30)
             mark = {
-                "deletionTimestamp": STAMP,
+                "deletionTimestamp": FIXED_TIMESTAMP,
                 "deletionGracePeriodSeconds": default if grace is None else grace,
             }
-            return 200, self._store(slot, "MODIFIED", merged(found, {"metadata": mark}))
+            return 200, self._store(slot, "MODIFIED", apply_merge_patch(found, {"metadata": mark}))
         del self.objects[slot]
-        return 200, self._note(slot, "DELETED", found)
+        return 200, self._record(slot, "DELETED", found)
 
-    def _store(self, slot: Slot, what: str, body: JSON) -> JSON:
-        noted = self._note(slot, what, body)
+    def _store(self, slot: ObjectSlot, what: str, body: JSON) -> JSON:
+        noted = self._record(slot, what, body)
         self.objects[slot] = noted
         return noted
 
-    def _note(self, slot: Slot, what: str, body: JSON) -> JSON:
-        version = len(self.log) + 1
+    def _record(self, slot: ObjectSlot, what: str, body: JSON) -> JSON:
+        version = len(self.history) + 1
         noted = {**deepcopy(body), "metadata": {**body["metadata"], "resourceVersion": str(version)}}
-        self.log.append((version, slot, what, noted))
-        self._moved.set()
-        self._moved = asyncio.Event()
+        self.history.append((version, slot, what, noted))
+        self._changed.set()
+        self._changed = asyncio.Event()
         return noted
 
     async def changes(self, plural: str, since: int) -> AsyncIterator[bytes]:
         at = since
         while True:
-            while at >= len(self.log):
-                await self._moved.wait()
-            version, slot, what, body = self.log[at]
+            while at >= len(self.history):
+                await self._changed.wait()
+            version, slot, what, body = self.history[at]
             at = version
             if slot[0] == plural:
                 yield msgspec.json.encode({"type": what, "object": body}) + b"\n"
 
 
-class _Watch:
+class _NodeApiWatch:
     def __init__(self, api: NodeApi, request: Request) -> None:
         self.response = Response(200)
-        self._api, self._plural = api, parsed(request.path)[0]
+        self._api, self._plural = api, parse_path(request.path)[0]
         self._since = int(dict(request.query)["resourceVersion"])
 
     def chunks(self) -> AsyncIterator[bytes]:
         return self._api.changes(self._plural, self._since)
 
 
-def parsed(path: str) -> tuple[str, str, str, str]:
+def parse_path(path: str) -> tuple[str, str, str, str]:
     """Plural, namespace, name, subresource."""
     parts = path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
@@ -200,11 +206,11 @@ def parsed(path: str) -> tuple[str, str, str, str]:
     return plural, namespace, name, sub
 
 
-def refused(code: int, reason: str, message: str) -> tuple[int, JSON]:
+def error_status(code: int, reason: str, message: str) -> tuple[int, JSON]:
     return code, {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
 
 
-def merged(value: Any, patch: Any) -> Any:
+def apply_merge_patch(value: Any, patch: Any) -> Any:
     """RFC 7396."""
     if not isinstance(patch, dict):
         return patch
@@ -213,12 +219,12 @@ def merged(value: Any, patch: Any) -> Any:
         if change is None:
             result.pop(name, None)
         else:
-            result[name] = merged(result.get(name), change)
+            result[name] = apply_merge_patch(result.get(name), change)
     return result
 
 
 @asynccontextmanager
-async def over_http(api: NodeApi) -> AsyncIterator[str]:
+async def serve_http(api: NodeApi) -> AsyncIterator[str]:
     """The same objects for clients in other processes. Gives the address."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -245,11 +251,11 @@ async def over_http(api: NodeApi) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def key(name: str) -> Key:
+def default_key(name: str) -> Key:
     return Key("default", name)
 
 
-def pod_body(
+def command_pod(
     name: str,
     *command: str,
     node: str = "local",
@@ -265,5 +271,5 @@ def pod_body(
     }
 
 
-def sh(script: str) -> tuple[str, str, str]:
+def shell_command(script: str) -> tuple[str, str, str]:
     return "sh", "-c", script

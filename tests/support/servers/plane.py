@@ -10,17 +10,17 @@ import aiohttp
 
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.registry.builtin import builtin_catalog
-from gangline.apiserver.registry.catalog import Entry
-from gangline.apiserver.registry.registry import Call, Outcome, Registry
+from gangline.apiserver.registry.catalog import ServedKind
+from gangline.apiserver.registry.registry import Registry, WriteContext, WriteResult
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock, SystemClock
-from gangline.local.plane import PlaneSettings, api_plane
+from gangline.local.plane import PlaneSettings, control_plane
 
-CLIENT = Call(manager="tester")
-PATIENCE = 60.0  # seconds
+TEST_CALL = WriteContext(field_manager="tester")
+WAIT_SECONDS = 60.0  # seconds
 
 
-class Answer(NamedTuple):
+class PlaneAnswer(NamedTuple):
     """What the server said."""
 
     status: int
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
     warnings: list[str]
 
 
-class Plane:
+class PlaneClient:
     """A running server, and how to ask it."""
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
@@ -36,7 +36,7 @@ class Plane:
 
     async def call(
         self, method: str, path: str, body: Any = None, *, media: str = "application/json", **query: str
-    ) -> Answer:
+    ) -> PlaneAnswer:
         content = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content-Type": media} if content is not None else {}
         async with self.session.request(
@@ -45,51 +45,53 @@ class Plane:
             text = await response.text()
             warnings = response.headers.getall("Warning", [])
             is_json = response.content_type == "application/json"
-            return Answer(response.status, json.loads(text) if is_json and text else text, warnings)
+            return PlaneAnswer(response.status, json.loads(text) if is_json and text else text, warnings)
 
-    async def eventually(self, path: str, holds: Callable[[Answer], bool]) -> Answer:
+    async def poll_until(self, path: str, holds: Callable[[PlaneAnswer], bool]) -> PlaneAnswer:
         """Ask until the answer is as wanted: controllers work in the background, in no time that a test could know."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             while not holds(answer := await self.call("GET", path)):
                 pass
         return answer
 
-    async def until(self, path: str, status: int) -> Answer:
-        return await self.eventually(path, lambda answer: answer.status == status)
+    async def poll_status(self, path: str, status: int) -> PlaneAnswer:
+        return await self.poll_until(path, lambda answer: answer.status == status)
 
 
 @asynccontextmanager
-async def running_plane(*, tells_inert: bool = False) -> AsyncIterator[Plane]:
+async def running_plane(*, tells_inert: bool = False) -> AsyncIterator[PlaneClient]:
     """A whole plane in memory, asked as its administrator."""
-    settings = PlaneSettings(token="t", tells_inert=tells_inert)
-    async with Store() as store, api_plane(store, settings, SystemClock()) as plane:
+    settings = PlaneSettings(token="t", warn_on_inert_kinds=tells_inert)
+    async with Store() as store, control_plane(store, settings, SystemClock()) as plane:
         headers = {"Authorization": f"Bearer {plane.token}", "User-Agent": "tester/1"}
         async with aiohttp.ClientSession(
             plane.url, headers=headers, skip_auto_headers=("Content-Type",)
         ) as session:
-            yield Plane(plane.url, session)
+            yield PlaneClient(plane.url, session)
 
 
-class Desk:
+class RegistryHarness:
     """A registry with one namespace, `ns`, and short ways to use it."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         self.registry = Registry(store, builtin_catalog(), clock)
 
-    def entry(self, plural: str, group: str = "") -> Entry:
-        found = self.registry.catalog.stored(group, plural)
+    def entry(self, plural: str, group: str = "") -> ServedKind:
+        found = self.registry.catalog.storage_kind(group, plural)
         assert found is not None
         return found
 
-    async def create(self, plural: str, body: JSON, group: str = "", call: Call = CLIENT) -> JSON:
+    async def create(self, plural: str, body: JSON, group: str = "", call: WriteContext = TEST_CALL) -> JSON:
         entry = self.entry(plural, group)
-        namespace = "ns" if entry.served.namespaced else ""
-        return read(await self.registry.create(call, entry, namespace, body))
+        namespace = "ns" if entry.resource.namespaced else ""
+        return stored_object(await self.registry.create(call, entry, namespace, body))
 
-    async def put(self, plural: str, body: JSON, group: str = "", call: Call = CLIENT) -> JSON:
+    async def put(self, plural: str, body: JSON, group: str = "", call: WriteContext = TEST_CALL) -> JSON:
         key = Key("ns", body["metadata"]["name"])
-        return read(await self.registry.change(call, self.entry(plural, group), key, lambda old: body))
+        return stored_object(
+            await self.registry.update(call, self.entry(plural, group), key, lambda old: body)
+        )
 
     def get(self, plural: str, name: str, group: str = "") -> JSON:
         record = self.registry.get(self.entry(plural, group), Key("ns", name))
@@ -98,23 +100,23 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(clock: Clock) -> AsyncIterator[Desk]:
+async def registry_harness(clock: Clock) -> AsyncIterator[RegistryHarness]:
     async with Store() as store:
-        made = Desk(store, clock)
+        made = RegistryHarness(store, clock)
         await made.create("namespaces", {"metadata": {"name": "ns"}})
         yield made
 
 
-def read(outcome: Outcome) -> JSON:
+def stored_object(outcome: WriteResult) -> JSON:
     found: JSON = json.loads(outcome.data)
     return found
 
 
-def pod(name: str = "p", **spec: Any) -> JSON:
+def pod_manifest(name: str = "p", **spec: Any) -> JSON:
     return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
 
 
-def crd(group: str = "example.com", **version: Any) -> JSON:
+def widget_crd(group: str = "example.com", **version: Any) -> JSON:
     """The CRD of `widgets`."""
     schema = {
         "type": "object",

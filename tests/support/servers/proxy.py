@@ -16,27 +16,27 @@ from urllib.parse import urlsplit
 HOST = "127.0.0.1"
 
 
-class Connection:
+class ProxiedConnection:
     """One client's connection, and the one to the server that belongs to it."""
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.client, self.server = client, server
-        self.watches = False
-        self.flows = asyncio.Event()
-        self.flows.set()
+        self.is_watch = False
+        self.flow_gate = asyncio.Event()
+        self.flow_gate.set()
 
     async def to_server(self, source: asyncio.StreamReader) -> None:
         while data := await source.read(65536):
-            await self.flows.wait()
+            await self.flow_gate.wait()
             # One request per connection at a time, and ours are short: the first line is in the first piece.
             if data.startswith(b"GET "):
-                self.watches = b"watch=true" in data.split(b"\r\n", 1)[0]
+                self.is_watch = b"watch=true" in data.split(b"\r\n", 1)[0]
             self.server.write(data)
             await self.server.drain()
 
     async def to_client(self, source: asyncio.StreamReader) -> None:
         while data := await source.read(65536):
-            await self.flows.wait()
+            await self.flow_gate.wait()
             self.client.write(data)
             await self.client.drain()
 
@@ -53,8 +53,8 @@ class FaultyProxy:
         assert to.hostname is not None
         self._host, self._port = to.hostname, to.port
         self._context = ssl.create_default_context(cafile=ca)
-        self._connections: set[Connection] = set()
-        self._serving: set[asyncio.Task[object]] = set()
+        self._connections: set[ProxiedConnection] = set()
+        self._serve_tasks: set[asyncio.Task[object]] = set()
 
     async def __aenter__(self) -> Self:
         self._listener = await asyncio.start_server(self._serve, HOST, 0)
@@ -65,61 +65,61 @@ class FaultyProxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._listener.close()
-        for task in self._serving:
+        for task in self._serve_tasks:
             task.cancel()
-        if self._serving:
-            await asyncio.wait(self._serving)
+        if self._serve_tasks:
+            await asyncio.wait(self._serve_tasks)
 
-    def freeze(self) -> None:
+    def stall_connections(self) -> None:
         """Pass nothing on any more, on the connections of now, and close none: half-open for both ends."""
         for connection in self._connections:
-            connection.flows.clear()
+            connection.flow_gate.clear()
 
-    def cut(self) -> None:
+    def reset_connections(self) -> None:
         """Reset the connections of now."""
         for connection in self._connections:
             connection.abort()
 
-    def inject(self, text: bytes) -> None:
+    def inject_into_watches(self, text: bytes) -> None:
         """Slip some body into every watch that is idle, as if the server had sent it."""
-        for connection in self._watches():
+        for connection in self._watch_connections():
             connection.client.write(b"%x\r\n%b\r\n" % (len(text), text))
 
-    def inject_and_cut(self, text: bytes) -> None:
+    def inject_and_close_watches(self, text: bytes) -> None:
         """The same, but the connection ends within it."""
-        for connection in self._watches():
+        for connection in self._watch_connections():
             connection.client.write(b"%x\r\n%b" % (2 * len(text), text))
             connection.client.close()
 
-    def _watches(self) -> list[Connection]:
-        found = [connection for connection in self._connections if connection.watches]
+    def _watch_connections(self) -> list[ProxiedConnection]:
+        found = [connection for connection in self._connections if connection.is_watch]
         assert found, "no watch goes through the proxy"
         return found
 
     async def _serve(self, client_reads: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._serving.add(task)
+        self._serve_tasks.add(task)
         try:
-            await self._pass_on(client_reads, client)
+            await self._relay(client_reads, client)
         except asyncio.CancelledError:
             pass  # by __aexit__, which waits for us; asyncio would report it as an error of the callback
         finally:
             client.transport.abort()
-            self._serving.discard(task)
+            self._serve_tasks.discard(task)
 
-    async def _pass_on(self, client_reads: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+    async def _relay(self, client_reads: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         try:
             server_reads, server = await asyncio.open_connection(self._host, self._port, ssl=self._context)
         except OSError:
             return
-        connection = Connection(client, server)
+        connection = ProxiedConnection(client, server)
         self._connections.add(connection)
         try:
             async with asyncio.TaskGroup() as group:
                 pumps = [
-                    group.create_task(_until_lost(connection.to_server(client_reads))),
-                    group.create_task(_until_lost(connection.to_client(server_reads))),
+                    group.create_task(_until_disconnected(connection.to_server(client_reads))),
+                    group.create_task(_until_disconnected(connection.to_client(server_reads))),
                 ]
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
                 for pump in pumps:
@@ -129,6 +129,6 @@ class FaultyProxy:
             connection.abort()
 
 
-async def _until_lost(pump: Coroutine[Any, Any, None]) -> None:
+async def _until_disconnected(pump: Coroutine[Any, Any, None]) -> None:
     with suppress(OSError):  # a connection that is lost is what this module is about
         await pump

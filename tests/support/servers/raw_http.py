@@ -8,29 +8,29 @@ from typing import Any
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.credentials import Anonymous
 from gangline.kube.transport.api import Transport
-from gangline.kube.transport.raw.pool import Express, express
-from gangline.kube.transport.warnings import Warn, logged
+from gangline.kube.transport.raw.pool import RawPool, raw_pool
+from gangline.kube.transport.warnings import WarningHandler, log_warning
 from gangline.testing.clock import settle
-from support.servers.http import speaking
-from support.servers.scripted import Scripted, answer
+from support.servers.http import byte_server
+from support.servers.scripted import ScriptedTransport, json_response
 
-Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-OTHER = Scripted(lambda request: answer())
+ByteHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+FALLBACK_TRANSPORT = ScriptedTransport(lambda request: json_response())
 
 
-async def asked(reader: asyncio.StreamReader) -> tuple[str, dict[str, str], bytes]:
+async def read_request(reader: asyncio.StreamReader) -> tuple[str, dict[str, str], bytes]:
     """A request: its first line, headers and body."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     headers = dict(line.split(": ", 1) for line in head[1:] if line)
     return head[0], headers, await reader.readexactly(int(headers["Content-Length"]))
 
 
-def saying(*texts: bytes, closes: bool = False) -> Talk:
+def responder(*texts: bytes, closes: bool = False) -> ByteHandler:
     """Answers every request with these pieces, one after the other."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
-            await asked(reader)
+            await read_request(reader)
             for text in texts:
                 writer.write(text)
                 await writer.drain()
@@ -42,9 +42,14 @@ def saying(*texts: bytes, closes: bool = False) -> Talk:
 
 
 @asynccontextmanager
-async def quick_to(
-    talk: Talk, other: Transport = OTHER, *, base: str = "", warn: Warn = logged, **how: Any
-) -> AsyncIterator[Express]:
+async def raw_pool_to(
+    talk: ByteHandler,
+    other: Transport = FALLBACK_TRANSPORT,
+    *,
+    base: str = "",
+    warn: WarningHandler = log_warning,
+    **how: Any,
+) -> AsyncIterator[RawPool]:
     """A quick transport to a server that talks like this. At the end all its connections are closed, on both sides."""
     talks: set[asyncio.Event] = set()
 
@@ -56,10 +61,10 @@ async def quick_to(
         finally:
             over.set()
 
-    async with speaking(noted) as url:
+    async with byte_server(noted) as url:
         connection = Connection(server=f"{url}{base}", **how)
         try:
-            async with express(other, connection, agent="test", warn=warn) as quick:
+            async with raw_pool(other, connection, agent="test", warn=warn) as quick:
                 yield quick
         finally:
             async with asyncio.timeout(60):
@@ -68,11 +73,11 @@ async def quick_to(
                 await settle()
 
 
-class Renewable(Anonymous):
+class RenewableCredentials(Anonymous):
     """Credentials that can be renewed, once."""
 
-    renewed = False
+    was_renewed = False
 
-    def rejected(self, sent: object = None) -> bool:
-        self.renewed = True
+    def invalidate(self, sent: object = None) -> bool:
+        self.was_renewed = True
         return True

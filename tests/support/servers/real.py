@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 KUBERNETES_VERSION = "1.34.4"  # as in hack/kubernetes.sh
-REQUIRED = ("kube-apiserver", "etcd")
+REQUIRED_BINARIES = ("kube-apiserver", "etcd")
 HOST = "127.0.0.1"
 START_TIMEOUT = 90.0  # seconds; three or four are usual, busy cores may need many more
 
@@ -56,7 +56,7 @@ class RealServerError(Exception):
     """The server did not come up. Carries the end of the log that should say why."""
 
 
-class Answer(NamedTuple):
+class RealAnswer(NamedTuple):
     """Status code and decoded body; the body stays text where it is not JSON."""
 
     status: int
@@ -77,7 +77,7 @@ def find_assets() -> Path | None:
     chosen = os.environ.get("KUBEBUILDER_ASSETS")
     places = [Path(chosen).absolute()] if chosen else []
     for place in [*places, cache_dir()]:
-        if all((place / name).is_file() and os.access(place / name, os.X_OK) for name in REQUIRED):
+        if all((place / name).is_file() and os.access(place / name, os.X_OK) for name in REQUIRED_BINARIES):
             return place
     return None
 
@@ -91,7 +91,7 @@ def free_ports(count: int) -> list[int]:
     """
     found: list[int] = []
     while len(found) < count:
-        port = next(_NUMBERS)
+        port = next(_PORTS)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -102,17 +102,19 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def _numbers() -> Iterator[int]:
-    among = _SHARES[int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % len(_SHARES)]
+def _port_cycle() -> Iterator[int]:
+    among = _PORT_SHARES[
+        int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % len(_PORT_SHARES)
+    ]
     began = random.randrange(len(among))
     return itertools.cycle((*among[began:], *among[:began]))
 
 
-_SHARES = [range(first, first + 500) for first in range(30000, 32500, 500)]
-_NUMBERS = _numbers()
+_PORT_SHARES = [range(first, first + 500) for first in range(30000, 32500, 500)]
+_PORTS = _port_cycle()
 
 
-class Process:
+class LoggedProcess:
     """One program in a process group of its own, its output in a log file."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
@@ -135,11 +137,11 @@ class Process:
         return self._child.pid
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return self._child.poll() is None
 
     @property
-    def code(self) -> int:
+    def exit_code(self) -> int:
         """The exit code of a program that has ended; negative, the signal that ended it."""
         assert self._child.returncode is not None
         return self._child.returncode
@@ -149,7 +151,7 @@ class Process:
 
     def kill(self) -> None:
         """End it at once, stopped or not. Does nothing when it has ended before."""
-        if self.running:
+        if self.is_running:
             self.signal(signal.SIGKILL)
             self._child.wait()
 
@@ -157,13 +159,15 @@ class Process:
         """Poll until ready. Raises RealServerError with the log's tail when the program ends or is too slow."""
         deadline = time.monotonic() + START_TIMEOUT
         while not ready():
-            if not self.running:
-                raise RealServerError(f"{self.name} ended with {self._child.returncode}:\n{self.tail()}")
+            if not self.is_running:
+                raise RealServerError(f"{self.name} ended with {self._child.returncode}:\n{self.log_tail()}")
             if time.monotonic() > deadline:
-                raise RealServerError(f"{self.name} is not ready after {START_TIMEOUT:.0f} s:\n{self.tail()}")
+                raise RealServerError(
+                    f"{self.name} is not ready after {START_TIMEOUT:.0f} s:\n{self.log_tail()}"
+                )
             time.sleep(0.02)
 
-    def tail(self, lines: int = 20) -> str:
+    def log_tail(self, lines: int = 20) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
 
 
@@ -202,7 +206,7 @@ class RealServer:
         self._flags, self._users, self._durable = tuple(flags), dict(users), durable
         self.has_controller_manager = controller_manager and (found / "kube-controller-manager").exists()
         self._port, self._etcd_port, self._peer_port, self._manager_port = free_ports(4)
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, LoggedProcess] = {}
         self.startup_seconds = 0.0  # from the start of etcd until the API server is ready
         self.url = f"https://{HOST}:{self._port}"
         self.token = "admin-token"
@@ -276,7 +280,7 @@ class RealServer:
     def revive(self) -> None:
         """Undo what a failed test left behind: resume or start the API server. Quick when it is well."""
         apiserver = self._processes["kube-apiserver"]
-        if apiserver.running:
+        if apiserver.is_running:
             self.resume()
             apiserver.wait_until(self._apiserver_ready)
         else:
@@ -293,7 +297,7 @@ class RealServer:
         self._etcd("/v3/kv/compaction", {"revision": revision, "physical": True})
         return revision
 
-    def forget(self) -> int:
+    def expire_watches(self) -> int:
         """Compact and restart the API server. A watch from any older resourceVersion then ends with 410 Gone."""
         self.kill_apiserver()
         revision = self.compact()
@@ -309,16 +313,16 @@ class RealServer:
         token: str | None = None,
         content_type: str = "application/json",
         timeout: float = 30.0,
-    ) -> Answer:
+    ) -> RealAnswer:
         """One request, whatever its status. Raises OSError (TimeoutError, ConnectionRefusedError) when there is no answer."""
         try:
             with self.open(
                 method, path, body, token=token, content_type=content_type, timeout=timeout
             ) as response:
-                return Answer(response.status, _decoded(response.read()))
+                return RealAnswer(response.status, _decode_body(response.read()))
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(error.code, _decoded(error.read()))
+                return RealAnswer(error.code, _decode_body(error.read()))
 
     def open(
         self,
@@ -342,10 +346,12 @@ class RealServer:
     def _start_apiserver(self) -> None:
         self._run("kube-apiserver", self._apiserver_command()).wait_until(self._apiserver_ready)
 
-    def _run(self, name: str, arguments: Sequence[str]) -> Process:
+    def _run(self, name: str, arguments: Sequence[str]) -> LoggedProcess:
         # Memory is cheaper here than the time to collect garbage: a sixth of it all, unless it was asked for otherwise.
         collect = {} if self._durable else {"GOGC": os.environ.get("GOGC", "400")}
-        process = Process([str(self._assets / name), *arguments], self.directory / f"{name}.log", collect)
+        process = LoggedProcess(
+            [str(self._assets / name), *arguments], self.directory / f"{name}.log", collect
+        )
         self._processes[name] = process
         return process
 
@@ -401,7 +407,7 @@ class RealServer:
         ]
 
     def _etcd_ready(self) -> bool:
-        return _answers(f"http://{HOST}:{self._etcd_port}/readyz")
+        return _responds(f"http://{HOST}:{self._etcd_port}/readyz")
 
     def _apiserver_ready(self) -> bool:
         try:
@@ -414,7 +420,7 @@ class RealServer:
 
     def _manager_ready(self) -> bool:
         context = ssl.create_default_context(cafile=self.ca)
-        return _answers(f"https://{HOST}:{self._manager_port}/healthz", context)
+        return _responds(f"https://{HOST}:{self._manager_port}/healthz", context)
 
     def _etcd(self, path: str, body: object) -> Any:
         url = f"http://{HOST}:{self._etcd_port}{path}"
@@ -484,7 +490,7 @@ def _open(
     return response
 
 
-def _answers(url: str, context: ssl.SSLContext | None = None) -> bool:
+def _responds(url: str, context: ssl.SSLContext | None = None) -> bool:
     try:
         with _open(urllib.request.Request(url), 5.0, context) as response:
             return response.status == 200
@@ -495,7 +501,7 @@ def _answers(url: str, context: ssl.SSLContext | None = None) -> bool:
         return False
 
 
-def _decoded(content: bytes) -> Any:
+def _decode_body(content: bytes) -> Any:
     try:
         return json.loads(content)
     except ValueError:

@@ -7,46 +7,46 @@ from typing import Any
 
 import msgspec
 
-from gangline.kube.transport.api import Frames, Request, Response, Stream, Transport
+from gangline.kube.transport.api import Request, Response, ResponseStream, Transport, WebSocket
 
-Answer = Callable[[Request], "Response | Awaitable[Response]"]
+AnswerFunction = Callable[[Request], "Response | Awaitable[Response]"]
 
 
-def answer(body: Any = None, status: int = 200) -> Response:
+def json_response(body: Any = None, status: int = 200) -> Response:
     return Response(status, msgspec.json.encode(body if body is not None else {}))
 
 
-def refusal(status: int, message: str = "no", reason: str = "") -> Response:
-    return answer({"kind": "Status", "code": status, "message": message, "reason": reason}, status)
+def refusal_response(status: int, message: str = "no", reason: str = "") -> Response:
+    return json_response({"kind": "Status", "code": status, "message": message, "reason": reason}, status)
 
 
-class Scripted:
+class ScriptedTransport:
     """Fits `Transport`; only whole answers. An exception that `say` raises is the answer, too."""
 
-    def __init__(self, say: Answer) -> None:
-        self.say = say
+    def __init__(self, say: AnswerFunction) -> None:
+        self.respond = say
         self.requests: list[Request] = []
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
         self.requests.append(request)
-        said = self.say(request)
+        said = self.respond(request)
         return said if isinstance(said, Response) else await said
 
     def stream(
         self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[Stream]:
+    ) -> AbstractAsyncContextManager[ResponseStream]:
         raise NotImplementedError
 
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
         raise NotImplementedError
 
     @property
-    def bodies(self) -> list[Any]:
+    def sent_bodies(self) -> list[Any]:
         """What was sent."""
         return [msgspec.json.decode(request.body) for request in self.requests if request.body]
 
 
-class Passing:
+class ForwardingTransport:
     """A transport before another one: what it does not do by itself goes through."""
 
     def __init__(self, transport: Transport) -> None:
@@ -57,8 +57,8 @@ class Passing:
 
     def stream(
         self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[Stream]:
+    ) -> AbstractAsyncContextManager[ResponseStream]:
         return self._transport.stream(request, idle=idle)
 
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
         return self._transport.frames(request, protocols)

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gangline.api.durations import human, since
+from gangline.api.durations import human_age, human_duration
 
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
 
@@ -38,14 +38,14 @@ MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
     ],
 )
 def test_duration_has_two_digits_that_matter(seconds: float, expected: str) -> None:
-    assert human(timedelta(seconds=seconds)) == expected
+    assert human_duration(timedelta(seconds=seconds)) == expected
 
 
 def test_moment_on_the_wire_is_told_as_time_since() -> None:
     now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    assert since("2026-01-02T03:04:00Z", now) == "5s"
-    assert since("2026-01-02T03:04:00.500000Z", now) == "4s"
-    assert since(None, now) == "<unknown>"
-    assert since("", now) == "<unknown>"
-    assert since("soon", now) == "<invalid>"
-    assert since("2026-01-02", now) == "<invalid>"
+    assert human_age("2026-01-02T03:04:00Z", now) == "5s"
+    assert human_age("2026-01-02T03:04:00.500000Z", now) == "4s"
+    assert human_age(None, now) == "<unknown>"
+    assert human_age("", now) == "<unknown>"
+    assert human_age("soon", now) == "<invalid>"
+    assert human_age("2026-01-02", now) == "<invalid>"

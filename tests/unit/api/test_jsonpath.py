@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gangline.api.jsonpath import JSONPath, JSONPathError, relaxed, text_of
+from gangline.api.jsonpath import JSONPath, JSONPathError, braced_path, printed_value
 
 LIST: dict[str, Any] = {
     "kind": "List",
@@ -149,21 +149,21 @@ def test_missing_field_is_an_error_only_when_strict() -> None:
 
 
 def test_first_value_is_none_where_nothing_fits() -> None:
-    assert JSONPath("{.items[*].metadata.name}").first(LIST) == "127.0.0.1"
-    assert JSONPath("{.nothing}").first(LIST) is None
-    assert JSONPath("{.numbers[7]}").first(LIST) is None
+    assert JSONPath("{.items[*].metadata.name}").first_value(LIST) == "127.0.0.1"
+    assert JSONPath("{.nothing}").first_value(LIST) is None
+    assert JSONPath("{.numbers[7]}").first_value(LIST) is None
 
 
 @pytest.mark.parametrize("path", ["a.b", ".a.b", "{a.b}", "{.a.b}"])
 def test_relaxed_forms_mean_the_same(path: str) -> None:
-    assert relaxed(path) == "{.a.b}"
-    assert JSONPath.of_field(path).first({"a": {"b": 1}}) == 1
+    assert braced_path(path) == "{.a.b}"
+    assert JSONPath.of_field(path).first_value({"a": {"b": 1}}) == 1
 
 
 def test_braces_in_the_middle_are_no_path() -> None:
     with pytest.raises(JSONPathError, match="unexpected path string"):
-        relaxed("a{b}")
+        braced_path("a{b}")
 
 
 def test_json_has_sorted_keys_and_escapes_markup() -> None:
-    assert text_of({"b": 1.0, "a": "<&>"}) == '{"a":"\\u003c\\u0026\\u003e","b":1}'
+    assert printed_value({"b": 1.0, "a": "<&>"}) == '{"a":"\\u003c\\u0026\\u003e","b":1}'

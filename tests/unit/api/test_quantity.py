@@ -251,7 +251,7 @@ def test_a_quantity_does_not_change_but_can_be_copied() -> None:
 def test_resource_lists_add_name_by_name() -> None:
     a = parse_resources({"cpu": "500m", "memory": "1Gi"})
     b = parse_resources({"cpu": 1, "nvidia.com/gpu": "2"})
-    total = {name: str(amount) for name, amount in quantity.add(a, b).items()}
+    total = {name: str(amount) for name, amount in quantity.add_resources(a, b).items()}
     assert total == {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "2"}
 
 

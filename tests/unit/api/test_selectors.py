@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.api.selectable_fields import custom, selectable
+from gangline.api.selectable_fields import custom_selectable_fields, selectable_fields
 from gangline.api.selectors import FieldSelector, LabelSelector, SelectorError
 
 NAME_RULE = (
@@ -175,7 +175,7 @@ def test_bad_expression_is_told(expression: dict[str, object], message: str) -> 
 
 def test_exact_tells_the_only_possible_value() -> None:
     selector = LabelSelector.parse("a=1,b in (2),c in (3,4),d!=5")
-    assert [selector.exact(key) for key in "abcde"] == ["1", "2", None, None, None]
+    assert [selector.exact_value(key) for key in "abcde"] == ["1", "2", None, None, None]
 
 
 POD = {
@@ -201,7 +201,7 @@ POD = {
     ],
 )
 def test_fields_match_as_kubernetes_says(text: str, expected: bool) -> None:
-    assert FieldSelector.parse(text, selectable("v1", "Pod")).matches(POD) is expected
+    assert FieldSelector.parse(text, selectable_fields("v1", "Pod")).matches(POD) is expected
 
 
 @pytest.mark.parametrize(
@@ -234,33 +234,33 @@ def test_fields_match_as_kubernetes_says(text: str, expected: bool) -> None:
 )
 def test_bad_field_selector_is_told(text: str, api_version: str, kind: str, message: str) -> None:
     with pytest.raises(SelectorError) as caught:
-        FieldSelector.parse(text, selectable(api_version, kind))
+        FieldSelector.parse(text, selectable_fields(api_version, kind))
     assert str(caught.value) == message
 
 
 def test_escaped_value_is_read_and_written_back() -> None:
-    selector = FieldSelector.parse(r"type=a\,b\=c\\d,metadata.name!=x", selectable("v1", "Secret"))
+    selector = FieldSelector.parse(r"type=a\,b\=c\\d,metadata.name!=x", selectable_fields("v1", "Secret"))
     assert selector.matches({"metadata": {"name": "s"}, "type": r"a,b=c\d"})
     assert str(selector) == r"metadata.name!=x,type=a\,b\=c\\d"
-    assert selector.exact("type") == r"a,b=c\d"
-    assert selector.exact("metadata.name") is None
+    assert selector.exact_value("type") == r"a,b=c\d"
+    assert selector.exact_value("metadata.name") is None
 
 
 def test_event_is_found_through_both_apis() -> None:
     event = {"involvedObject": {"kind": "Pod", "name": "p"}, "source": {"component": "kubelet"}}
-    old = FieldSelector.parse("involvedObject.name=p,source=kubelet", selectable("v1", "Event"))
-    new = FieldSelector.parse("regarding.kind=Pod", selectable("events.k8s.io/v1", "Event"))
+    old = FieldSelector.parse("involvedObject.name=p,source=kubelet", selectable_fields("v1", "Event"))
+    new = FieldSelector.parse("regarding.kind=Pod", selectable_fields("events.k8s.io/v1", "Event"))
     assert old.matches(event)
     assert new.matches(event)
     assert new.matches({"regarding": {"kind": "Pod"}})
 
 
 def test_custom_resource_is_selected_by_its_declared_fields() -> None:
-    fields = custom([".spec.color", ".spec.size", ".spec.on"])
+    fields = custom_selectable_fields([".spec.color", ".spec.size", ".spec.on"])
     selector = FieldSelector.parse("spec.color!=red,spec.size=3,spec.on=true", fields)
     assert selector.matches({"spec": {"size": 3, "on": True}})
     assert not selector.matches({"spec": {"color": "red", "size": 3, "on": True}})
     with pytest.raises(SelectorError, match=r"^field label not supported: spec.other$"):
         FieldSelector.parse("spec.other=1", fields)
     with pytest.raises(SelectorError, match=r"^field label not supported: metadata.namespace$"):
-        FieldSelector.parse("metadata.namespace=x", custom(namespaced=False))
+        FieldSelector.parse("metadata.namespace=x", custom_selectable_fields(namespaced=False))

@@ -6,44 +6,44 @@ from pathlib import Path
 
 from cryptography import x509
 
-from gangline.base.certs import RENEW, VALID, authority
-from gangline.base.files import private
+from gangline.base.certs import CERTIFICATE_LIFETIME, RENEW_BEFORE, ensure_certificates
+from gangline.base.files import write_private
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_certificates_are_made_once_and_kept(tmp_path: Path) -> None:
-    first = authority(tmp_path, ("127.0.0.1",), NOW)
+    first = ensure_certificates(tmp_path, ("127.0.0.1",), NOW)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert authority(tmp_path, ("127.0.0.1",), NOW + timedelta(days=1)) == first
+    assert ensure_certificates(tmp_path, ("127.0.0.1",), NOW + timedelta(days=1)) == first
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_only_their_owner_can_read_them(tmp_path: Path) -> None:
-    authority(tmp_path, ("127.0.0.1",), NOW)
+    ensure_certificates(tmp_path, ("127.0.0.1",), NOW)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
 def test_another_host_gets_another_certificate_of_the_same_authority(tmp_path: Path) -> None:
-    first = authority(tmp_path, ("127.0.0.1",), NOW)
+    first = ensure_certificates(tmp_path, ("127.0.0.1",), NOW)
     ca, server = first.ca.read_bytes(), first.server.certificate.read_bytes()
-    authority(tmp_path, ("127.0.0.1", "laptop.local"), NOW)
+    ensure_certificates(tmp_path, ("127.0.0.1", "laptop.local"), NOW)
     assert first.ca.read_bytes() == ca
     assert first.server.certificate.read_bytes() != server
 
 
 def test_everything_is_renewed_before_it_expires(tmp_path: Path) -> None:
-    first = authority(tmp_path, ("127.0.0.1",), NOW)
+    first = ensure_certificates(tmp_path, ("127.0.0.1",), NOW)
     ca = first.ca.read_bytes()
-    later = NOW + VALID - RENEW + timedelta(days=1)
-    authority(tmp_path, ("127.0.0.1",), later)
+    later = NOW + CERTIFICATE_LIFETIME - RENEW_BEFORE + timedelta(days=1)
+    ensure_certificates(tmp_path, ("127.0.0.1",), later)
     assert first.ca.read_bytes() != ca
     certificate = x509.load_pem_x509_certificate(first.server.certificate.read_bytes())
-    assert certificate.not_valid_after_utc > later + RENEW
+    assert certificate.not_valid_after_utc > later + RENEW_BEFORE
 
 
 def test_the_pairs_fit_and_the_administrator_is_a_master(tmp_path: Path) -> None:
-    issued = authority(tmp_path, ("127.0.0.1",), NOW)
+    issued = ensure_certificates(tmp_path, ("127.0.0.1",), NOW)
     for pair in (issued.server, issued.admin):
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(pair.certificate, pair.key)
     admin = x509.load_pem_x509_certificate(issued.admin.certificate.read_bytes())
@@ -54,6 +54,6 @@ def test_a_private_file_replaces_one_that_all_could_read(tmp_path: Path) -> None
     file = tmp_path / "token"
     file.write_text("old")
     file.chmod(0o644)
-    private(file, b"new")
+    write_private(file, b"new")
     assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"new", 0o600)
     assert list(tmp_path.iterdir()) == [file]

@@ -10,7 +10,7 @@ import pytest
 import gangline
 import gangline.operator
 import gangline.testing
-from gangline.base.lazy_exports import looked_up
+from gangline.base.lazy_exports import lazy_exports
 
 NAMES = {"json": ("dumps", "loads"), "fractions": ("Fraction",)}
 GOING = {"Fraction": ("decimal.Decimal", "0.2.0", "0.4.0"), "parse": ("loads", "0.3.0", "0.5.0")}
@@ -20,7 +20,7 @@ GOING = {"Fraction": ("decimal.Decimal", "0.2.0", "0.4.0"), "parse": ("loads", "
 def package() -> Iterator[ModuleType]:
     """A package as ours are made, with names of the standard library in it."""
     made = ModuleType("trying_deprecations")
-    names, find = looked_up("trying_deprecations", NAMES, GOING)
+    names, find = lazy_exports("trying_deprecations", NAMES, GOING)
     made.__dict__.update(__all__=names, __getattr__=find)
     sys.modules[made.__name__] = made
     yield made

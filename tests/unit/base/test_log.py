@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from gangline.base.log import LogFormat, bound, configure
+from gangline.base.log import LogFormat, configure_logging, log_context
 
 log = logging.getLogger("test.log")
 
@@ -26,8 +26,8 @@ def stream() -> Iterator[io.StringIO]:
 
 
 def test_json_line_has_event_bound_fields_and_own_fields(stream: io.StringIO) -> None:
-    configure(form=LogFormat.JSON, stream=stream)
-    with bound(controller="tfjob", namespace="research"), bound(name="mnist", reconcileID="r1"):
+    configure_logging(form=LogFormat.JSON, stream=stream)
+    with log_context(controller="tfjob", namespace="research"), log_context(name="mnist", reconcileID="r1"):
         log.info("pod created", extra={"pod": "mnist-worker-0", "after": timedelta(seconds=1.5), "try": 2})
     log.debug("not shown")
     (line,) = stream.getvalue().splitlines()
@@ -48,15 +48,15 @@ def test_json_line_has_event_bound_fields_and_own_fields(stream: io.StringIO) ->
 
 
 def test_fields_are_gone_after_the_block(stream: io.StringIO) -> None:
-    configure(form=LogFormat.JSON, stream=stream)
-    with bound(name="mnist"):
+    configure_logging(form=LogFormat.JSON, stream=stream)
+    with log_context(name="mnist"):
         pass
     log.info("done")
     assert "name" not in json.loads(stream.getvalue())
 
 
 def test_whole_objects_and_long_values_are_not_shown(stream: io.StringIO) -> None:
-    configure(form=LogFormat.JSON, stream=stream)
+    configure_logging(form=LogFormat.JSON, stream=stream)
     extra = {"body": {"data": "c2VjcmV0"}, "object": Secretive("hunter2"), "error": "x" * 5000}
     log.warning("refused", extra=extra)
     found = json.loads(stream.getvalue())
@@ -66,7 +66,7 @@ def test_whole_objects_and_long_values_are_not_shown(stream: io.StringIO) -> Non
 
 
 def test_error_comes_with_its_stack(stream: io.StringIO) -> None:
-    configure(form=LogFormat.JSON, stream=stream)
+    configure_logging(form=LogFormat.JSON, stream=stream)
     try:
         raise ZeroDivisionError("oops")
     except ZeroDivisionError as error:
@@ -75,8 +75,8 @@ def test_error_comes_with_its_stack(stream: io.StringIO) -> None:
 
 
 def test_text_line_is_for_people(stream: io.StringIO) -> None:
-    configure(logging.DEBUG, LogFormat.TEXT, stream)
-    with bound(controller="tfjob"):
+    configure_logging(logging.DEBUG, LogFormat.TEXT, stream)
+    with log_context(controller="tfjob"):
         log.debug("looked", extra={"error": "not found: a b", "empty": ""})
     line = stream.getvalue()
     assert line[8:] == ' DEBUG   looked controller=tfjob error="not found: a b" empty=""\n'
@@ -89,12 +89,12 @@ def test_format_follows_the_stream(stream: io.StringIO, terminal: bool) -> None:
             return terminal
 
     target = Stream()
-    configure(stream=target)
+    configure_logging(stream=target)
     log.info("hello")
     assert target.getvalue().startswith("{") == (not terminal)
 
 
 def test_standard_error_is_the_default(stream: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
-    configure()
+    configure_logging()
     log.info("hello")
     assert "hello" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gangline.base.tasks import for_each, run_all, slow_start, time_limit, unwrapped
+from gangline.base.tasks import for_each, run_all, slow_start, time_limit, unwrap_exception_group
 from gangline.testing.clock import FakeClock, settle
 
 SECOND = timedelta(seconds=1)
@@ -65,7 +65,7 @@ async def test_cancelling_is_not_a_timeout() -> None:
 
 
 def raise_group(*errors: Exception) -> None:
-    with unwrapped():
+    with unwrap_exception_group():
         raise ExceptionGroup("outer", [ExceptionGroup("inner", errors)])
 
 

@@ -24,12 +24,12 @@ PLAIN = (
 
 @pytest.mark.parametrize("arguments", PLAIN, ids=" ".join)
 def test_a_plain_command_line_means_what_click_takes_it_for(arguments: tuple[str, ...]) -> None:
-    found = fastpath.understood(arguments)
+    found = fastpath.plain_command_line(arguments)
     assert found is not None
     params = get.make_context("get", list(arguments)).params
     assert found.words == (params.pop("words") or ("jobs",))
     given = {name: value for name, value in params.items() if value not in (None, False, "", (), 0)}
-    assert found.given == given
+    assert found.options == given
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_plain_command_line_means_what_click_takes_it_for(arguments: tuple[str
     ids=" ".join,
 )
 def test_whatever_is_not_plain_is_left_to_click(arguments: tuple[str, ...]) -> None:
-    assert fastpath.understood(arguments) is None
+    assert fastpath.plain_command_line(arguments) is None
 
 
 def test_a_plain_get_imports_neither_click_nor_an_event_loop() -> None:

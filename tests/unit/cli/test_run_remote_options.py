@@ -8,8 +8,8 @@ import pytest
 
 from gangline.cli.flags.server_options import ServerOptions
 from gangline.cli.main import run
-from gangline.cli.manifests.from_command import scripted
-from gangline.cli.run.remote import where
+from gangline.cli.manifests.from_command import job_from_command
+from gangline.cli.run.remote import server_flags
 
 HERE = ("run", "--nproc", "1")
 THERE = ("run", "--context", "c", "--image", "i", "--nproc", "1")
@@ -89,7 +89,9 @@ def test_a_server_that_does_not_answer_is_told_and_which_it_is() -> None:
 
 
 def test_each_member_of_a_script_may_take_what_was_said() -> None:
-    facts, body = scripted("PyTorchJob", ["true"], 2, image="img", limits=("nvidia.com/gpu=1", "memory=2Gi"))
+    facts, body = job_from_command(
+        "PyTorchJob", ["true"], 2, image="img", limits=("nvidia.com/gpu=1", "memory=2Gi")
+    )
     for replica in body["spec"][facts.replicas].values():
         (container,) = replica["template"]["spec"]["containers"]
         assert container["image"] == "img"
@@ -97,8 +99,8 @@ def test_each_member_of_a_script_may_take_what_was_said() -> None:
 
 
 def test_commands_that_are_suggested_lead_to_the_same_server() -> None:
-    assert where(ServerOptions(context="prod")) == "--context prod"
+    assert server_flags(ServerOptions(context="prod")) == "--context prod"
     assert (
-        where(ServerOptions(context="a b", kubeconfig="f", namespace="n"))
+        server_flags(ServerOptions(context="a b", kubeconfig="f", namespace="n"))
         == "--kubeconfig f --context 'a b' -n n"
     )

@@ -1,7 +1,7 @@
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.frameworks.init_container import InitContainers, rendered
+from gangline.frameworks.init_container import InitContainers, rendered_template
 
 
 @pytest.mark.parametrize(
@@ -19,19 +19,20 @@ from gangline.frameworks.init_container import InitContainers, rendered
     ],
 )
 def test_variables_are_filled_in_and_dashes_trim(template: str, text: str) -> None:
-    assert rendered(template, {".X": "1"}) == text
+    assert rendered_template(template, {".X": "1"}) == text
 
 
 def test_values_are_escaped_as_go_does() -> None:
     assert (
-        rendered("{{.X}}", {".X": """a<b>&'c'+"d"\0"""}) == "a&lt;b&gt;&amp;&#39;c&#39;&#43;&#34;d&#34;\ufffd"
+        rendered_template("{{.X}}", {".X": """a<b>&'c'+"d"\0"""})
+        == "a&lt;b&gt;&amp;&#39;c&#39;&#43;&#34;d&#34;\ufffd"
     )
 
 
 @pytest.mark.parametrize("action", [".Other", "if .X", "-.X", ""])
 def test_other_actions_are_refused_with_those_that_are_known(action: str) -> None:
     with pytest.raises(InputError, match=r"is not known; write one of \{\{\.X\}\}, \{\{\.Y\}\}"):
-        rendered(f"{{{{{action}}}}}", {".X": "1", ".Y": "2"})
+        rendered_template(f"{{{{{action}}}}}", {".X": "1", ".Y": "2"})
 
 
 def test_a_template_makes_containers() -> None:

@@ -10,16 +10,16 @@ from gangline.frameworks.mpi import Mpi
 from gangline.jobs.defaults import problems
 from gangline.jobs.framework import (
     Addresses,
-    ClearsCounters,
     Companion,
+    ConditionText,
+    EnvTarget,
     Framework,
-    Into,
     NeedsCompanions,
     PodEdits,
-    Told,
+    ResetsReplicaCounts,
 )
 from gangline.jobs.pods.replicas import Member
-from support.builders.teams import env, gang_of, job_of, template
+from support.builders.teams import env_pairs, make_framework_job, make_gang, trainer_template
 
 CLUSTER, LOCAL = Mpi(), Mpi(agent="python -m agent")
 MPI: Framework[MPIJob] = CLUSTER
@@ -29,11 +29,11 @@ CONFIG = {"name": "mpi-job-config", "mountPath": "/etc/mpi"}
 
 
 def pi(replicas: Mapping[str, int | JSON | None] = PI, **spec: Any) -> MPIJob:
-    return job_of(MPI, replicas, "pi", **{"slotsPerWorker": 2, **spec})
+    return make_framework_job(MPI, replicas, "pi", **{"slotsPerWorker": 2, **spec})
 
 
 def gpus(name: str = "nvidia.com/gpu") -> JSON:
-    return {"template": template("mpi", resources={"limits": {name: 1}})}
+    return {"template": trainer_template("mpi", resources={"limits": {name: 1}})}
 
 
 def wired(job: MPIJob, kind: str, index: int = 0, framework: Mpi = CLUSTER) -> PodEdits:
@@ -42,7 +42,7 @@ def wired(job: MPIJob, kind: str, index: int = 0, framework: Mpi = CLUSTER) -> P
 
 
 def companions(job: MPIJob, framework: Mpi = CLUSTER, **phases: str) -> dict[str, Companion]:
-    return {found.resource: found for found in framework.companions(job, gang_of(MPI, job, **phases))}
+    return {found.resource: found for found in framework.companions(job, make_gang(MPI, job, **phases))}
 
 
 def files(job: MPIJob, framework: Mpi = CLUSTER, **phases: str) -> dict[str, str]:
@@ -55,7 +55,7 @@ def files(job: MPIJob, framework: Mpi = CLUSTER, **phases: str) -> dict[str, str
 
 def test_the_launcher_is_told_its_hosts_and_how_to_reach_them() -> None:
     edits = wired(pi(), "Launcher")
-    assert env(edits) == [
+    assert env_pairs(edits) == [
         ("OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh"),
         ("OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"),
         ("NVIDIA_VISIBLE_DEVICES", None),
@@ -63,7 +63,7 @@ def test_the_launcher_is_told_its_hosts_and_how_to_reach_them() -> None:
         ("I_MPI_HYDRA_BOOTSTRAP", "rsh"),
         ("I_MPI_HYDRA_BOOTSTRAP_EXEC", "/etc/mpi/kubexec.sh"),
     ]
-    assert edits.into is Into.FIRST
+    assert edits.into is EnvTarget.FIRST
     assert edits.labels == {JOB_ROLE: "master"}
     assert edits.service_account == "pi-launcher"
     assert edits.command == ()
@@ -132,8 +132,8 @@ def test_a_worker_sleeps_until_it_is_asked() -> None:
 )
 def test_what_the_user_says_to_intel_mpi_stays(given: list[str], added: list[str]) -> None:
     variables = [{"name": name, "value": "mine"} for name in given]
-    job = pi({"Launcher": {"template": template("mpi", env=variables)}, "Worker": 2})
-    assert [name for name, _ in env(wired(job, "Launcher")) if name.startswith("I_MPI")] == added
+    job = pi({"Launcher": {"template": trainer_template("mpi", env=variables)}, "Worker": 2})
+    assert [name for name, _ in env_pairs(wired(job, "Launcher")) if name.startswith("I_MPI")] == added
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_what_the_user_says_to_intel_mpi_stays(given: list[str], added: list[str
 )
 def test_a_launcher_with_gpus_computes_too(resource: str, works: bool) -> None:
     job = pi({"Launcher": gpus(resource), "Worker": 2})
-    hidden = "NVIDIA_VISIBLE_DEVICES" in dict(env(wired(job, "Launcher")))
+    hidden = "NVIDIA_VISIBLE_DEVICES" in dict(env_pairs(wired(job, "Launcher")))
     assert hidden is not works
     found = files(job, worker_0="Running")
     if works:
@@ -208,7 +208,7 @@ def test_a_launcher_without_workers_may_run_commands_nowhere() -> None:
 
 
 def test_the_users_own_service_account_is_bound() -> None:
-    own = template("mpi")
+    own = trainer_template("mpi")
     own["spec"]["serviceAccountName"] = "mine"
     found = companions(pi({"Launcher": {"template": own}, "Worker": 1}))
     assert found["serviceaccounts"].name == "mine"
@@ -216,7 +216,7 @@ def test_the_users_own_service_account_is_bound() -> None:
 
 
 def test_hosts_are_those_that_will_be_and_discovery_those_that_are() -> None:
-    job = job_of(MPI, {"Launcher": 1, "Worker": 12}, "m")
+    job = make_framework_job(MPI, {"Launcher": 1, "Worker": 12}, "m")
     at_first = files(job)
     assert at_first["hostfile"].startswith("m-worker-0 slots=1\nm-worker-1 slots=1\n")
     assert at_first["discover_hosts.sh"] == "#!/bin/sh"
@@ -254,8 +254,8 @@ def test_with_an_agent_no_kubectl_is_brought() -> None:
 
 
 def test_with_an_agent_open_mpi_5_and_mpich_are_told_too() -> None:
-    told = env(wired(pi(), "Launcher", framework=LOCAL))
-    assert told[:6] == env(wired(pi(), "Launcher"))
+    told = env_pairs(wired(pi(), "Launcher", framework=LOCAL))
+    assert told[:6] == env_pairs(wired(pi(), "Launcher"))
     assert told[6:] == [
         ("PRTE_MCA_plm_ssh_agent", "/etc/mpi/kubexec.sh"),
         ("PRTE_MCA_prte_default_hostfile", "/etc/mpi/hostfile"),
@@ -271,9 +271,9 @@ def test_with_an_agent_workers_are_as_they_are_in_a_cluster() -> None:
 
 
 def test_with_an_agent_the_users_own_settings_stay() -> None:
-    own = template("mpi", env=[{"name": "HYDRA_LAUNCHER_EXEC", "value": "mine"}])
+    own = trainer_template("mpi", env=[{"name": "HYDRA_LAUNCHER_EXEC", "value": "mine"}])
     job = pi({"Launcher": {"template": own}, "Worker": 2})
-    assert "HYDRA_LAUNCHER_EXEC" not in dict(env(wired(job, "Launcher", framework=LOCAL)))
+    assert "HYDRA_LAUNCHER_EXEC" not in dict(env_pairs(wired(job, "Launcher", framework=LOCAL)))
 
 
 # Verdict
@@ -292,30 +292,30 @@ def test_with_an_agent_the_users_own_settings_stay() -> None:
 )
 def test_the_launcher_decides(phases: dict[str, str], told: str) -> None:
     job = pi()
-    assert MPI.verdict(job, gang_of(MPI, job, **phases)).message == told
+    assert MPI.verdict(job, make_gang(MPI, job, **phases)).message == told
 
 
 def test_failure_has_the_reason_that_clients_know() -> None:
     message = "MPIJob pi is failed because 1 Launcher replica(s) failed."
-    assert MPI.failure(pi(), "Launcher", 1) == Told("MPIJobMPIJobFailed", message)
+    assert MPI.failure(pi(), "Launcher", 1) == ConditionText("MPIJobMPIJobFailed", message)
     assert not MPI.tolerates(pi(), "Worker")
 
 
 def test_the_workers_of_an_ended_launcher_are_counted_no_more() -> None:
-    assert isinstance(CLUSTER, ClearsCounters)
-    assert tuple(CLUSTER.cleared(pi(), gang_of(MPI, pi(), launcher="Succeeded"))) == ("Worker",)
-    assert tuple(CLUSTER.cleared(pi(), gang_of(MPI, pi(), launcher="Running", worker_0="Failed"))) == ()
+    assert isinstance(CLUSTER, ResetsReplicaCounts)
+    assert tuple(CLUSTER.reset_types(pi(), make_gang(MPI, pi(), launcher="Succeeded"))) == ("Worker",)
+    assert tuple(CLUSTER.reset_types(pi(), make_gang(MPI, pi(), launcher="Running", worker_0="Failed"))) == ()
 
 
 def test_what_an_ended_launcher_saw_last_is_left_to_be_read() -> None:
-    assert CLUSTER.companions(pi(), gang_of(MPI, pi(), launcher="Failed")) == ()
+    assert CLUSTER.companions(pi(), make_gang(MPI, pi(), launcher="Failed")) == ()
 
 
 # Defaults and what cannot run
 
 
 def test_one_launcher_no_worker_and_one_slot_unless_the_job_says_otherwise() -> None:
-    job = job_of(MPI, {"Launcher": None, "Worker": None})
+    job = make_framework_job(MPI, {"Launcher": None, "Worker": None})
     filled = {kind: (spec.replicas, spec.restart_policy) for kind, spec in MPI.replicas(job).items()}
     assert filled == {"Launcher": (1, "Never"), "Worker": (0, "Never")}
     assert job.spec.slots_per_worker == 1

@@ -49,5 +49,5 @@ def test_a_script_without_arguments_ends(agent: str, tmp_path: Path) -> None:
 
 
 def test_hosts_are_printed_by_the_discovery_script(tmp_path: Path) -> None:
-    script = mpi_hosts.discovery("pi-launcher", ["pi-worker-1", "pi-worker-0"], 2)
+    script = mpi_hosts.discovery_script("pi-launcher", ["pi-worker-1", "pi-worker-0"], 2)
     assert run(script, tmp_path) == ["pi-launcher:2", "pi-worker-0:2", "pi-worker-1:2"]

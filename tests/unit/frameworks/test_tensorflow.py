@@ -4,16 +4,23 @@ from gangline.api.kubeflow.tfjob import TFJob
 from gangline.api.kubeflow.training import JOB_ROLE
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.jobs.defaults import problems
-from gangline.jobs.framework import Framework, Into, PodEdits, Told
+from gangline.jobs.framework import ConditionText, EnvTarget, Framework, PodEdits
 from gangline.jobs.pods.replicas import Member
-from support.builders.teams import env, gang_of, in_cluster, job_of, on_one_machine, wired
+from support.builders.teams import (
+    cluster_addresses,
+    env_pairs,
+    local_addresses,
+    make_framework_job,
+    make_gang,
+    member_pod_edits,
+)
 
 TF: Framework[TFJob] = TensorFlow()
 
 
 def config(edits: PodEdits) -> str:
     """TF_CONFIG, which is the only variable."""
-    ((name, value),) = env(edits)
+    ((name, value),) = env_pairs(edits)
     assert name == "TF_CONFIG"
     return str(value)
 
@@ -22,8 +29,8 @@ def config(edits: PodEdits) -> str:
 
 
 def test_everyone_is_told_of_everyone() -> None:
-    job = job_of(TF, {"PS": 1, "Worker": 2}, "mnist")
-    assert config(wired(TF, job, "Worker", 1)) == (
+    job = make_framework_job(TF, {"PS": 1, "Worker": 2}, "mnist")
+    assert config(member_pod_edits(TF, job, "Worker", 1)) == (
         '{"cluster":{"ps":["mnist-ps-0.ml.svc:2222"],'
         '"worker":["mnist-worker-0.ml.svc:2222","mnist-worker-1.ml.svc:2222"]},'
         '"task":{"type":"worker","index":1},"environment":"cloud"}'
@@ -31,8 +38,8 @@ def test_everyone_is_told_of_everyone() -> None:
 
 
 def test_an_evaluator_is_in_the_cluster_it_sees() -> None:
-    job = job_of(TF, {"Worker": 2, "Evaluator": 1, "Chief": 1}, "mnist")
-    assert config(wired(TF, job, "Evaluator")) == (
+    job = make_framework_job(TF, {"Worker": 2, "Evaluator": 1, "Chief": 1}, "mnist")
+    assert config(member_pod_edits(TF, job, "Evaluator")) == (
         '{"cluster":{"chief":["mnist-chief-0.ml.svc:2222"],"evaluator":["mnist-evaluator-0.ml.svc:2222"],'
         '"worker":["mnist-worker-0.ml.svc:2222","mnist-worker-1.ml.svc:2222"]},'
         '"task":{"type":"evaluator","index":0},"environment":"cloud"}'
@@ -40,16 +47,16 @@ def test_an_evaluator_is_in_the_cluster_it_sees() -> None:
 
 
 def test_a_chief_and_a_worker_are_distributed() -> None:
-    job = job_of(TF, {"Chief": 1, "Worker": 1})
-    assert config(wired(TF, job, "Chief")) == (
+    job = make_framework_job(TF, {"Chief": 1, "Worker": 1})
+    assert config(member_pod_edits(TF, job, "Chief")) == (
         '{"cluster":{"chief":["job-chief-0.ml.svc:2222"],"worker":["job-worker-0.ml.svc:2222"]},'
         '"task":{"type":"chief","index":0},"environment":"cloud"}'
     )
 
 
 def test_addresses_carry_the_custom_domain() -> None:
-    job = job_of(TF, {"PS": 1, "Worker": 1})
-    edits = TF.wiring(job, Member("PS", 0), in_cluster(TF, job, domain="cluster.test"))
+    job = make_framework_job(TF, {"PS": 1, "Worker": 1})
+    edits = TF.wiring(job, Member("PS", 0), cluster_addresses(TF, job, domain="cluster.test"))
     assert config(edits) == (
         '{"cluster":{"ps":["job-ps-0.ml.svc.cluster.test:2222"],'
         '"worker":["job-worker-0.ml.svc.cluster.test:2222"]},'
@@ -58,16 +65,16 @@ def test_addresses_carry_the_custom_domain() -> None:
 
 
 def test_each_type_is_reached_at_its_own_port() -> None:
-    job = job_of(TF, {"PS": 1, "Worker": 1})
-    assert config(wired(TF, job, "Worker", ps=3333)) == (
+    job = make_framework_job(TF, {"PS": 1, "Worker": 1})
+    assert config(member_pod_edits(TF, job, "Worker", ps=3333)) == (
         '{"cluster":{"ps":["job-ps-0.ml.svc:3333"],"worker":["job-worker-0.ml.svc:2222"]},'
         '"task":{"type":"worker","index":0},"environment":"cloud"}'
     )
 
 
 def test_on_one_machine_every_member_has_its_own_port() -> None:
-    job = job_of(TF, {"PS": 1, "Worker": 2})
-    edits = TF.wiring(job, Member("Worker", 0), on_one_machine(TF, job))
+    job = make_framework_job(TF, {"PS": 1, "Worker": 2})
+    edits = TF.wiring(job, Member("Worker", 0), local_addresses(TF, job))
     assert config(edits) == (
         '{"cluster":{"ps":["127.0.0.1:7000"],"worker":["127.0.0.1:7001","127.0.0.1:7002"]},'
         '"task":{"type":"worker","index":0},"environment":"cloud"}'
@@ -76,8 +83,8 @@ def test_on_one_machine_every_member_has_its_own_port() -> None:
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_who_is_alone_is_told_of_no_cluster(dynamic: bool) -> None:
-    job = job_of(TF, {"Worker": 1}, enableDynamicWorker=dynamic)
-    assert env(wired(TF, job, "Worker")) == []
+    job = make_framework_job(TF, {"Worker": 1}, enableDynamicWorker=dynamic)
+    assert env_pairs(member_pod_edits(TF, job, "Worker")) == []
 
 
 @pytest.mark.parametrize(
@@ -91,18 +98,18 @@ def test_who_is_alone_is_told_of_no_cluster(dynamic: bool) -> None:
 )
 def test_with_dynamic_workers_each_knows_only_what_stays_true(kind: str, index: int, cluster: str) -> None:
     replicas = {"PS": 1, "Worker": 2, "Chief": 1, "Evaluator": 1}
-    job = job_of(TF, replicas, "mnist", enableDynamicWorker=True)
+    job = make_framework_job(TF, replicas, "mnist", enableDynamicWorker=True)
     task = f'{{"type":"{kind.lower()}","index":{index}}}'
-    assert config(wired(TF, job, kind, index)) == f'{{"cluster":{cluster},"task":{task}}}'
+    assert config(member_pod_edits(TF, job, kind, index)) == f'{{"cluster":{cluster},"task":{task}}}'
 
 
 def test_a_server_knows_only_itself_among_many() -> None:
-    job = job_of(TF, {"PS": 2, "Worker": 1}, enableDynamicWorker=True)
-    assert '"ps":["job-ps-1.ml.svc:2222"]}' in config(wired(TF, job, "PS", 1))
+    job = make_framework_job(TF, {"PS": 2, "Worker": 1}, enableDynamicWorker=True)
+    assert '"ps":["job-ps-1.ml.svc:2222"]}' in config(member_pod_edits(TF, job, "PS", 1))
 
 
 def test_variables_go_into_the_training_container_alone() -> None:
-    assert wired(TF, job_of(TF, {"Worker": 2}), "Worker").into is Into.DEFAULT
+    assert member_pod_edits(TF, make_framework_job(TF, {"Worker": 2}), "Worker").into is EnvTarget.DEFAULT
 
 
 # Who leads
@@ -120,8 +127,8 @@ def test_variables_go_into_the_training_container_alone() -> None:
     ],
 )
 def test_one_pod_has_the_master_role(replicas: dict[str, int], leader: Member | None) -> None:
-    job = job_of(TF, replicas)
-    known = in_cluster(TF, job)
+    job = make_framework_job(TF, replicas)
+    known = cluster_addresses(TF, job)
     marked = [seat for seat in known.known if TF.wiring(job, seat, known).labels == {JOB_ROLE: "master"}]
     assert marked == ([leader] if leader else [])
 
@@ -156,8 +163,8 @@ FOUR = {"Worker": 4, "PS": 1}
     ],
 )
 def test_the_chief_or_worker_0_decides(replicas: dict[str, int], phases: dict[str, str], told: str) -> None:
-    job = job_of(TF, replicas)
-    assert TF.verdict(job, gang_of(TF, job, **phases)).message == told
+    job = make_framework_job(TF, replicas)
+    assert TF.verdict(job, make_gang(TF, job, **phases)).message == told
 
 
 @pytest.mark.parametrize(
@@ -169,20 +176,20 @@ def test_the_chief_or_worker_0_decides(replicas: dict[str, int], phases: dict[st
     ],
 )
 def test_all_workers_decide_if_the_job_says_so(phases: dict[str, str], told: str) -> None:
-    job = job_of(TF, {"Worker": 2}, successPolicy="AllWorkers")
-    assert TF.verdict(job, gang_of(TF, job, **phases)).message == told
+    job = make_framework_job(TF, {"Worker": 2}, successPolicy="AllWorkers")
+    assert TF.verdict(job, make_gang(TF, job, **phases)).message == told
 
 
 def test_worker_0_that_does_not_tell_its_exit_code_is_not_enough() -> None:
-    job = job_of(TF, {"Worker": 2})
-    gang = gang_of(TF, job, worker_0="Succeeded:", worker_1="Running")
+    job = make_framework_job(TF, {"Worker": 2})
+    gang = make_gang(TF, job, worker_0="Succeeded:", worker_1="Running")
     assert TF.verdict(job, gang).message == RUNNING
 
 
 def test_failure_is_told_with_the_namespace() -> None:
-    job = job_of(TF, {"Worker": 2})
+    job = make_framework_job(TF, {"Worker": 2})
     message = "TFJob ml/job has failed because 2 Worker replica(s) failed."
-    assert TF.failure(job, "Worker", 2) == Told("TFJobFailed", message)
+    assert TF.failure(job, "Worker", 2) == ConditionText("TFJobFailed", message)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +197,7 @@ def test_failure_is_told_with_the_namespace() -> None:
     [(True, "Worker", True), (True, "PS", False), (False, "Worker", False)],
 )
 def test_only_dynamic_workers_may_fail(dynamic: bool, kind: str, tolerated: bool) -> None:
-    job = job_of(TF, {"Worker": 2, "PS": 1}, enableDynamicWorker=dynamic)
+    job = make_framework_job(TF, {"Worker": 2, "PS": 1}, enableDynamicWorker=dynamic)
     assert TF.tolerates(job, kind) is tolerated
 
 
@@ -198,14 +205,14 @@ def test_only_dynamic_workers_may_fail(dynamic: bool, kind: str, tolerated: bool
 
 
 def test_types_are_folded_and_defaults_filled_in() -> None:
-    job = job_of(TF, {"WORKER": None, "ps": {"restartPolicy": "Always", "replicas": 3}})
+    job = make_framework_job(TF, {"WORKER": None, "ps": {"restartPolicy": "Always", "replicas": 3}})
     filled = {kind: (spec.replicas, spec.restart_policy) for kind, spec in TF.replicas(job).items()}
     assert filled == {"PS": (3, "Always"), "Worker": (1, "Never")}
     assert TF.run_policy(job).clean_pod_policy == "None"
 
 
 def test_a_custom_clean_policy_is_kept() -> None:
-    job = job_of(TF, {"Worker": 1}, runPolicy={"cleanPodPolicy": "All"})
+    job = make_framework_job(TF, {"Worker": 1}, runPolicy={"cleanPodPolicy": "All"})
     assert TF.run_policy(job).clean_pod_policy == "All"
 
 
@@ -224,4 +231,4 @@ def test_a_custom_clean_policy_is_kept() -> None:
     ],
 )
 def test_there_is_one_chief(replicas: dict[str, int], told: list[str]) -> None:
-    assert [str(problem) for problem in problems(TF, job_of(TF, replicas))] == told
+    assert [str(problem) for problem in problems(TF, make_framework_job(TF, replicas))] == told

@@ -4,36 +4,36 @@ from gangline.api.kubeflow.training import JOB_ROLE
 from gangline.api.kubeflow.xgboostjob import XGBoostJob
 from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.defaults import problems
-from gangline.jobs.framework import Framework, Into, Told
+from gangline.jobs.framework import ConditionText, EnvTarget, Framework
 from gangline.jobs.pods.replicas import Member
-from support.builders.teams import gang_of, job_of, on_one_machine, wired, words
+from support.builders.teams import env_text, local_addresses, make_framework_job, make_gang, member_pod_edits
 
 XGB: Framework[XGBoostJob] = XGBoost()
 
 
 @pytest.mark.parametrize(("kind", "index", "rank"), [("Master", 0, 0), ("Worker", 0, 1), ("Worker", 1, 2)])
 def test_everyone_knows_the_master_and_the_workers(kind: str, index: int, rank: int) -> None:
-    job = job_of(XGB, {"Master": 1, "Worker": 2}, "iris")
-    edits = wired(XGB, job, kind, index)
-    assert words(edits) == (
+    job = make_framework_job(XGB, {"Master": 1, "Worker": 2}, "iris")
+    edits = member_pod_edits(XGB, job, kind, index)
+    assert env_text(edits) == (
         f"MASTER_PORT=9999 MASTER_ADDR=iris-master-0 WORLD_SIZE=3 RANK={rank} PYTHONUNBUFFERED=1 "
         "WORKER_PORT=9999 WORKER_ADDRS=iris-worker-0,iris-worker-1"
     )
-    assert edits.into is Into.EVERY
+    assert edits.into is EnvTarget.EVERY
     assert edits.labels == ({JOB_ROLE: "master"} if kind == "Master" else {})
 
 
 @pytest.mark.parametrize("replicas", [{"Master": 1}, {"Master": 1, "Worker": 0}])
 def test_a_master_alone_is_told_of_no_workers(replicas: dict[str, int]) -> None:
-    job = job_of(XGB, replicas, "iris")
-    assert words(wired(XGB, job, "Master")) == (
+    job = make_framework_job(XGB, replicas, "iris")
+    assert env_text(member_pod_edits(XGB, job, "Master")) == (
         "MASTER_PORT=9999 MASTER_ADDR=iris-master-0 WORLD_SIZE=1 RANK=0 PYTHONUNBUFFERED=1"
     )
 
 
 def test_master_and_workers_have_their_own_ports() -> None:
-    job = job_of(XGB, {"Master": 1, "Worker": 1})
-    told = words(wired(XGB, job, "Worker", master=1111, worker=2222))
+    job = make_framework_job(XGB, {"Master": 1, "Worker": 1})
+    told = env_text(member_pod_edits(XGB, job, "Worker", master=1111, worker=2222))
     assert told.startswith("MASTER_PORT=1111 ")
     assert " WORKER_PORT=2222 " in told
 
@@ -42,8 +42,8 @@ def test_master_and_workers_have_their_own_ports() -> None:
     ("kind", "index", "port"), [("Master", 0, 7001), ("Worker", 0, 7001), ("Worker", 1, 7002)]
 )
 def test_on_one_machine_a_worker_is_told_the_port_to_listen_on(kind: str, index: int, port: int) -> None:
-    job = job_of(XGB, {"Master": 1, "Worker": 2})
-    told = words(XGB.wiring(job, Member(kind, index), on_one_machine(XGB, job)))
+    job = make_framework_job(XGB, {"Master": 1, "Worker": 2})
+    told = env_text(XGB.wiring(job, Member(kind, index), local_addresses(XGB, job)))
     assert told.startswith("MASTER_PORT=7000 MASTER_ADDR=127.0.0.1 ")
     assert f" WORKER_PORT={port} " in told
 
@@ -60,13 +60,13 @@ def test_on_one_machine_a_worker_is_told_the_port_to_listen_on(kind: str, index:
     ],
 )
 def test_the_master_decides(phases: dict[str, str], told: str) -> None:
-    job = job_of(XGB, {"Master": 1, "Worker": 2})
-    assert XGB.verdict(job, gang_of(XGB, job, **phases)).message == told
+    job = make_framework_job(XGB, {"Master": 1, "Worker": 2})
+    assert XGB.verdict(job, make_gang(XGB, job, **phases)).message == told
 
 
 def test_failure_and_defaults() -> None:
-    job = job_of(XGB, {"Master": None, "Worker": None})
-    assert XGB.failure(job, "Worker", 2) == Told(
+    job = make_framework_job(XGB, {"Master": None, "Worker": None})
+    assert XGB.failure(job, "Worker", 2) == ConditionText(
         "XGBoostJobFailed", "XGBoostJob job is failed because 2 Worker replica(s) failed."
     )
     filled = {kind: (spec.replicas, spec.restart_policy) for kind, spec in XGB.replicas(job).items()}
@@ -85,4 +85,4 @@ def test_failure_and_defaults() -> None:
     ],
 )
 def test_there_is_one_master(replicas: dict[str, int | None], told: list[str]) -> None:
-    assert [str(problem) for problem in problems(XGB, job_of(XGB, replicas))] == told
+    assert [str(problem) for problem in problems(XGB, make_framework_job(XGB, replicas))] == told

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import Container
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.mpijob import MPIJOB
 from gangline.api.kubeflow.paddlejob import PADDLEJOB
 from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
@@ -21,19 +21,19 @@ from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.framework import Framework
-from gangline.jobs.plan.actions import Note, Refusal
-from gangline.jobs.plan.finish import refused
+from gangline.jobs.plan.actions import JobEvent, Rejection
+from gangline.jobs.plan.finish import rejected_status
 from gangline.testing.builders import make_job, make_member
 from support.builders.observed_jobs import (
-    NOW,
-    actions,
-    body,
-    conditions,
-    created,
-    deleted,
-    having,
-    planned,
-    seen,
+    OBSERVED_AT,
+    condition_pairs,
+    created_body,
+    created_names,
+    deleted_names,
+    job_plan,
+    observed_job,
+    plan_actions,
+    with_status,
 )
 
 BY_KIND: dict[str, Framework[Any]] = {
@@ -45,7 +45,7 @@ BY_KIND: dict[str, Framework[Any]] = {
     "JAXJob": Jax(),
 }
 LEADERS = {"TFJob": "Worker", "MPIJob": "Launcher", "JAXJob": "Worker"}
-every_kind = pytest.mark.parametrize("of", KINDS, ids=lambda kind: kind.kind)
+every_kind = pytest.mark.parametrize("of", TRAINING_KINDS, ids=lambda kind: kind.kind)
 
 
 def leader(of: JobKind) -> str:
@@ -65,12 +65,12 @@ def team(of: JobKind, *instead: Any) -> list[Any]:
 
 
 def failed(of: JobKind, code: int, kind: str = "Worker", index: int = 1) -> Any:
-    return make_member(kind, index, of=of, phase="Failed", exit_code=code, finished_at=NOW)
+    return make_member(kind, index, of=of, phase="Failed", exit_code=code, finished_at=OBSERVED_AT)
 
 
 @pytest.mark.parametrize("of", [PADDLEJOB, PYTORCHJOB], ids=lambda kind: kind.kind)
 def test_d1_an_elastic_policy_without_workers_fails_one_job_and_not_the_operator(of: JobKind) -> None:
-    status = planned(BY_KIND[of.kind], make_job(of, master=1, spec={"elasticPolicy": {}})).status
+    status = job_plan(BY_KIND[of.kind], make_job(of, master=1, spec={"elasticPolicy": {}})).status
     assert status.holds(ConditionType.FAILED)
     told = status.condition(ConditionType.FAILED)
     assert told is not None
@@ -88,25 +88,25 @@ def test_d2_seats_beyond_the_replicas_are_never_filled(of: JobKind) -> None:
         make_member("Worker", 0, of=of),
         make_member("Worker", 2, of=of),
     ]
-    intent = planned(framework, wanted, *{pod.metadata.name: pod for pod in pods}.values())
-    assert deleted(intent) == ["job-worker-2"]
-    assert created(intent) == []
+    intent = job_plan(framework, wanted, *{pod.metadata.name: pod for pod in pods}.values())
+    assert deleted_names(intent) == ["job-worker-2"]
+    assert created_names(intent) == []
 
 
 def test_d2_no_replicas_means_no_pods() -> None:
     wanted = make_job(PYTORCHJOB, master=1, worker=0)
-    assert created(planned(PyTorch(), wanted)) == ["job-master-0"]
+    assert created_names(job_plan(PyTorch(), wanted)) == ["job-master-0"]
 
 
 @every_kind
 def test_d3_a_deadline_wakes_the_operator_by_itself(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of, policy={"activeDeadlineSeconds": 60})
-    running = planned(framework, wanted, *team(of))
-    assert running.wake_after == timedelta(seconds=60)
-    late = planned(framework, having(wanted, running.status), *team(of), after=timedelta(seconds=60))
+    running = job_plan(framework, wanted, *team(of))
+    assert running.requeue_after == timedelta(seconds=60)
+    late = job_plan(framework, with_status(wanted, running.status), *team(of), after=timedelta(seconds=60))
     assert late.status.holds(ConditionType.FAILED)
-    assert len(deleted(late)) == len(team(of))
+    assert len(deleted_names(late)) == len(team(of))
 
 
 @every_kind
@@ -117,7 +117,7 @@ def test_d3_replaced_pods_count_against_the_limit(of: JobKind) -> None:
     for attempt in range(3):
         assert not status.finished
         pod = make_member("Worker", 1, of=of, phase="Failed", exit_code=137, uid=f"attempt-{attempt}")
-        status = planned(framework, having(wanted, status), *team(of, pod)).status
+        status = job_plan(framework, with_status(wanted, status), *team(of, pod)).status
     told = status.condition(ConditionType.FAILED)
     assert told is not None
     assert told.message.endswith("it has reached the specified backoff limit")
@@ -127,41 +127,41 @@ def test_d3_replaced_pods_count_against_the_limit(of: JobKind) -> None:
 def test_d4_a_permanent_exit_code_ends_the_job_properly(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of, restart="ExitCode", policy={"ttlSecondsAfterFinished": 10})
-    intent = planned(framework, wanted, *team(of, failed(of, 1)))
+    intent = job_plan(framework, wanted, *team(of, failed(of, 1)))
     assert intent.status.holds(ConditionType.FAILED)
-    assert intent.status.completion_time == NOW
-    assert intent.wake_after == timedelta(seconds=10)
-    assert [note.reason for note in intent.notes] == [f"{of.kind}Failed", "ExitedWithCode"]
+    assert intent.status.completion_time == OBSERVED_AT
+    assert intent.requeue_after == timedelta(seconds=10)
+    assert [note.reason for note in intent.events] == [f"{of.kind}Failed", "ExitedWithCode"]
     assert not intent.status.condition(ConditionType.RESTARTING)
 
 
 @every_kind
 def test_d5_created_is_there_whoever_touched_the_job_first(of: JobKind) -> None:
     touched = one_of_each(of, annotations={"kueue.x-k8s.io/queue": "x"}, generation=3)
-    assert conditions(planned(BY_KIND[of.kind], touched).status)[0] == ("Created", "True")
+    assert condition_pairs(job_plan(BY_KIND[of.kind], touched).status)[0] == ("Created", "True")
 
 
 @pytest.mark.parametrize("policy", ["OnFailure", "Always"])
 def test_d6_an_xgboost_replica_that_may_restart_does_not_fail_the_job(policy: str) -> None:
     wanted = one_of_each(XGBOOSTJOB, restart=policy)
-    intent = planned(XGBoost(), wanted, *team(XGBOOSTJOB, failed(XGBOOSTJOB, 1)))
+    intent = job_plan(XGBoost(), wanted, *team(XGBOOSTJOB, failed(XGBOOSTJOB, 1)))
     assert not intent.status.finished
-    assert deleted(intent) == ["job-worker-1"]
+    assert deleted_names(intent) == ["job-worker-1"]
 
 
 @pytest.mark.parametrize(("kind", "name"), [("Worker", "job-worker-1"), ("Launcher", "job-launcher")])
 def test_d7_mpi_replicas_restart_under_exit_code(kind: str, name: str) -> None:
     wanted = one_of_each(MPIJOB, restart="ExitCode")
-    intent = planned(Mpi(), wanted, *team(MPIJOB, failed(MPIJOB, 137, kind)))
-    assert deleted(intent) == [name]
+    intent = job_plan(Mpi(), wanted, *team(MPIJOB, failed(MPIJOB, 137, kind)))
+    assert deleted_names(intent) == [name]
     assert not intent.status.finished
-    assert planned(Mpi(), wanted, *team(MPIJOB, failed(MPIJOB, 1, kind))).status.holds(ConditionType.FAILED)
+    assert job_plan(Mpi(), wanted, *team(MPIJOB, failed(MPIJOB, 1, kind))).status.holds(ConditionType.FAILED)
 
 
 def test_d7_an_evicted_launcher_is_made_anew() -> None:
     evicted = make_member("Launcher", of=MPIJOB, phase="Failed", reason="Evicted")
-    intent = planned(Mpi(), one_of_each(MPIJOB, restart="OnFailure"), *team(MPIJOB, evicted))
-    assert deleted(intent) == ["job-launcher"]
+    intent = job_plan(Mpi(), one_of_each(MPIJOB, restart="OnFailure"), *team(MPIJOB, evicted))
+    assert deleted_names(intent) == ["job-launcher"]
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(1, ConditionType.FAILED), (137, ConditionType.RESTARTING)])
@@ -170,11 +170,11 @@ def test_d7_an_exit_code_counts_whatever_an_mpi_job_calls_its_container(
 ) -> None:
     of = MPIJOB
     pod = make_member(
-        "Launcher", of=of, phase="Failed", exit_code=code, finished_at=NOW, container="mpi-launcher"
+        "Launcher", of=of, phase="Failed", exit_code=code, finished_at=OBSERVED_AT, container="mpi-launcher"
     )
     containers = (Container(name="mpi-launcher"), Container(name="proxy"))
     pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
-    intent = planned(Mpi(), one_of_each(of, restart="ExitCode"), *team(of, pod))
+    intent = job_plan(Mpi(), one_of_each(of, restart="ExitCode"), *team(of, pod))
     assert intent.status.holds(verdict)
     assert intent.status.first_failure is not None
     assert intent.status.first_failure.exit_code == code
@@ -183,14 +183,14 @@ def test_d7_an_exit_code_counts_whatever_an_mpi_job_calls_its_container(
 @every_kind
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
 def test_d8_a_pod_on_its_way_out_is_not_a_failed_one(of: JobKind, policy: str) -> None:
-    drained = make_member("Worker", 1, of=of, leaving=NOW)
-    status = planned(BY_KIND[of.kind], one_of_each(of, restart=policy), *team(of, drained)).status
+    drained = make_member("Worker", 1, of=of, leaving=OBSERVED_AT)
+    status = job_plan(BY_KIND[of.kind], one_of_each(of, restart=policy), *team(of, drained)).status
     assert not status.finished
     assert not status.condition(ConditionType.RESTARTING)
     assert status.replica_statuses["Worker"].failed == 0
 
 
-@pytest.mark.parametrize("of", [kind for kind in KINDS if kind.port], ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("of", [kind for kind in TRAINING_KINDS if kind.port], ids=lambda kind: kind.kind)
 def test_d9_an_unnamed_port_gets_a_name_in_the_service(of: JobKind) -> None:
     wanted = one_of_each(of)
     specs = getattr(wanted.spec, of.attribute)
@@ -198,7 +198,7 @@ def test_d9_an_unnamed_port_gets_a_name_in_the_service(of: JobKind) -> None:
         {"containerPort": 8080},
         {"containerPort": 9090},
     ]
-    made = body(planned(BY_KIND[of.kind], wanted, services=()), "job-worker-1", "services")
+    made = created_body(job_plan(BY_KIND[of.kind], wanted, services=()), "job-worker-1", "services")
     assert of.port is not None
     assert made["spec"]["ports"] == [
         {"name": "port-8080", "port": 8080},
@@ -211,31 +211,31 @@ def test_d9_an_unnamed_port_gets_a_name_in_the_service(of: JobKind) -> None:
 def test_d10_a_bad_restart_policy_fails_the_job_once(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of, restart="Sometimes")
-    intent = planned(framework, wanted, services=())
+    intent = job_plan(framework, wanted, services=())
     told = intent.status.condition(ConditionType.FAILED)
     assert told is not None
     assert told.reason == f"{of.kind}FailedValidation"
     assert 'restartPolicy: is "Sometimes"; write one of Always, OnFailure, Never, ExitCode' in told.message
-    assert not created(intent)
-    again = planned(framework, having(wanted, intent.status), services=())
+    assert not created_names(intent)
+    again = job_plan(framework, with_status(wanted, intent.status), services=())
     assert again.status == intent.status
-    assert not actions(again)
+    assert not plan_actions(again)
 
 
 @every_kind
 def test_d10_what_quota_refuses_is_a_condition_and_is_tried_again(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of)
-    view = seen(framework, wanted)
-    status = planned(framework, wanted).status
-    blocked = refused(
-        framework, view, having(wanted, status), [Refusal("Pod", "pod job-worker-0: exceeded quota")]
+    view = observed_job(framework, wanted)
+    status = job_plan(framework, wanted).status
+    blocked = rejected_status(
+        framework, view, with_status(wanted, status), [Rejection("Pod", "pod job-worker-0: exceeded quota")]
     )
-    assert conditions(blocked) == [("Created", "True"), ("Blocked", "True")]
-    retried = planned(framework, having(wanted, blocked))
-    assert "job-worker-1" in created(retried)
-    allowed = planned(framework, having(wanted, blocked), *team(of))
-    if not any(True for _ in actions(allowed)):
+    assert condition_pairs(blocked) == [("Created", "True"), ("Blocked", "True")]
+    retried = job_plan(framework, with_status(wanted, blocked))
+    assert "job-worker-1" in created_names(retried)
+    allowed = job_plan(framework, with_status(wanted, blocked), *team(of))
+    if not any(True for _ in plan_actions(allowed)):
         assert not allowed.status.condition(ConditionType.BLOCKED)
 
 
@@ -243,29 +243,31 @@ def test_d10_what_quota_refuses_is_a_condition_and_is_tried_again(of: JobKind) -
 def test_d10_what_can_never_be_made_fails_the_job(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of)
-    view = seen(framework, wanted)
-    status = refused(framework, view, wanted, [Refusal("Pod", "spec.x: Invalid value", permanent=True)])
+    view = observed_job(framework, wanted)
+    status = rejected_status(
+        framework, view, wanted, [Rejection("Pod", "spec.x: Invalid value", permanent=True)]
+    )
     assert status.holds(ConditionType.FAILED)
-    assert status.completion_time == NOW
-    left = planned(framework, having(wanted, status), make_member("Worker", 0, of=of))
-    assert deleted(left) == ["job-worker-0"]
+    assert status.completion_time == OBSERVED_AT
+    left = job_plan(framework, with_status(wanted, status), make_member("Worker", 0, of=of))
+    assert deleted_names(left) == ["job-worker-0"]
 
 
 @every_kind
 def test_d14_services_are_made_before_pods_and_types_in_a_fixed_order(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
-    plans = [planned(framework, one_of_each(of), services=()) for _ in range(3)]
+    plans = [job_plan(framework, one_of_each(of), services=()) for _ in range(3)]
     assert len({msgspec.json.encode(intent) for intent in plans}) == 1
     if of.port is not None:
-        assert created(plans[0], "services") == created(plans[0])
+        assert created_names(plans[0], "services") == created_names(plans[0])
 
 
 @every_kind
 def test_d18_a_job_managed_by_another_is_left_alone_by_every_kind(of: JobKind) -> None:
     wanted = one_of_each(of, policy={"managedBy": "kueue.x-k8s.io/multikueue"})
-    intent = planned(BY_KIND[of.kind], wanted, services=())
+    intent = job_plan(BY_KIND[of.kind], wanted, services=())
     assert intent.status == JobStatus()
-    assert not actions(intent)
+    assert not plan_actions(intent)
 
 
 @pytest.mark.parametrize("of", [PYTORCHJOB, XGBOOSTJOB], ids=lambda kind: kind.kind)
@@ -273,53 +275,56 @@ def test_d19_a_master_without_replicas_is_one_master(of: JobKind) -> None:
     wanted = one_of_each(of)
     specs = getattr(wanted.spec, of.attribute)
     specs["Master"] = msgspec.structs.replace(specs["Master"], replicas=None)
-    assert "job-master-0" in created(planned(BY_KIND[of.kind], wanted))
+    assert "job-master-0" in created_names(job_plan(BY_KIND[of.kind], wanted))
 
 
 def test_d20_an_unknown_replica_type_is_told_not_ignored() -> None:
     wanted = make_job(TFJOB, worker=1, Boss=1)
-    told = planned(TensorFlow(), wanted).status.condition(ConditionType.FAILED)
+    told = job_plan(TensorFlow(), wanted).status.condition(ConditionType.FAILED)
     assert told is not None
     assert "spec.tfReplicaSpecs.Boss: is no replica type of a TFJob" in told.message
 
 
 def test_d11_pods_that_hold_their_resources_after_success_are_told() -> None:
     done = [make_member("Worker", 0, phase="Succeeded"), make_member("PS", 0)]
-    intent = planned(TensorFlow(), make_job(TFJOB, ps=1, worker=1), *done)
-    assert [note.reason for note in intent.notes] == ["PodsLeftRunning", "TFJobSucceeded"]
+    intent = job_plan(TensorFlow(), make_job(TFJOB, ps=1, worker=1), *done)
+    assert [note.reason for note in intent.events] == ["PodsLeftRunning", "TFJobSucceeded"]
     tidy = make_job(TFJOB, ps=1, worker=1, policy={"cleanPodPolicy": "Running"})
-    assert [note.reason for note in planned(TensorFlow(), tidy, *done).notes] == ["TFJobSucceeded"]
+    assert [note.reason for note in job_plan(TensorFlow(), tidy, *done).events] == ["TFJobSucceeded"]
 
 
 def test_d20_fields_without_effect_are_told_once() -> None:
     wanted = make_job(PADDLEJOB, worker=1, spec={"elasticPolicy": {"minReplicas": 1}})
     wanted.spec.paddle_replica_specs["Worker"].template["metadata"] = {"name": "mine"}
-    first = planned(Paddle(), wanted)
-    told = [note.message for note in first.notes if note.reason == "FieldIgnored"]
+    first = job_plan(Paddle(), wanted)
+    told = [note.message for note in first.events if note.reason == "FieldIgnored"]
     assert [text.partition(":")[0] for text in told] == [
         "spec.paddleReplicaSpecs.Worker.template.metadata.name",
         "spec.elasticPolicy",
     ]
-    assert not planned(Paddle(), having(wanted, first.status)).notes
+    assert not job_plan(Paddle(), with_status(wanted, first.status)).events
 
 
 def test_d20_types_in_another_case_are_meant() -> None:
-    assert created(planned(TensorFlow(), make_job(TFJOB, WORKER=1, ps=1))) == ["job-ps-0", "job-worker-0"]
+    assert created_names(job_plan(TensorFlow(), make_job(TFJOB, WORKER=1, ps=1))) == [
+        "job-ps-0",
+        "job-worker-0",
+    ]
 
 
 @every_kind
 def test_d22_suspending_is_told_once(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of, policy={"suspend": True})
-    first = planned(framework, wanted, services=())
-    assert [note.reason for note in first.notes] == [f"{of.kind}Suspended"]
-    assert planned(framework, having(wanted, first.status), services=()).notes == ()
+    first = job_plan(framework, wanted, services=())
+    assert [note.reason for note in first.events] == [f"{of.kind}Suspended"]
+    assert job_plan(framework, with_status(wanted, first.status), services=()).events == ()
 
 
 @every_kind
 def test_d22_a_failure_is_told_as_a_warning(of: JobKind) -> None:
-    intent = planned(BY_KIND[of.kind], one_of_each(of, restart="Never"), *team(of, failed(of, 1)))
-    assert [(note.reason, note.warning) for note in intent.notes] == [
+    intent = job_plan(BY_KIND[of.kind], one_of_each(of, restart="Never"), *team(of, failed(of, 1)))
+    assert [(note.reason, note.warning) for note in intent.events] == [
         (f"{of.kind}Failed", True),
         ("ExitedWithCode", False),
     ]
@@ -330,11 +335,11 @@ def test_d22_a_failure_is_told_as_a_warning(of: JobKind) -> None:
 def test_d22_the_exit_code_of_a_failure_is_told_once(of: JobKind, policy: dict[str, int]) -> None:
     framework, wanted = BY_KIND[of.kind], one_of_each(of, restart="Never", policy=policy)
     pods = team(of, failed(of, 3))
-    first = planned(framework, wanted, *pods)
+    first = job_plan(framework, wanted, *pods)
     name = next(pod.metadata.name for pod in pods if pod.status.phase == "Failed")
-    told = Note("ExitedWithCode", f"Pod: default.{name} exited with code 3")
-    assert [note for note in first.notes if note.reason == "ExitedWithCode"] == [told]
-    assert planned(framework, having(wanted, first.status), *pods).notes == ()
+    told = JobEvent("ExitedWithCode", f"Pod: default.{name} exited with code 3")
+    assert [note for note in first.events if note.reason == "ExitedWithCode"] == [told]
+    assert job_plan(framework, with_status(wanted, first.status), *pods).events == ()
 
 
 @pytest.mark.parametrize("suspended", [False, True])
@@ -348,12 +353,14 @@ def test_d25_the_autoscaler_goes_with_the_work(suspended: bool) -> None:
         policy={"suspend": suspended},
     )
     autoscaler = {"metadata": {"name": "job", "uid": "hpa", "ownerReferences": [{"uid": "uid-job"}]}}
-    from gangline.jobs.plan.observed import Children, Observed
-    from gangline.jobs.plan.plan import plan
+    from gangline.jobs.plan.observed import JobChildren, ObservedJob
+    from gangline.jobs.plan.plan import reconcile_plan
 
     pods = () if suspended else (make_member("Worker", 0, of=PYTORCHJOB, phase="Succeeded"),)
-    view = Observed.of(torch, wanted, NOW, Children(pods=pods), find=lambda resource, name: autoscaler)
-    assert deleted(plan(torch, view), "horizontalpodautoscalers.autoscaling") == ["job"]
+    view = ObservedJob.of(
+        torch, wanted, OBSERVED_AT, JobChildren(pods=pods), find=lambda resource, name: autoscaler
+    )
+    assert deleted_names(reconcile_plan(torch, view), "horizontalpodautoscalers.autoscaling") == ["job"]
 
 
 @every_kind
@@ -366,9 +373,9 @@ def test_d28_a_job_never_both_succeeded_and_failed(of: JobKind) -> None:
         failed(of, 1),
     ]
     pods = {pod.metadata.name: pod for pod in done}.values()
-    status = planned(framework, wanted, *pods).status
+    status = job_plan(framework, wanted, *pods).status
     assert status.holds(ConditionType.SUCCEEDED) != status.holds(ConditionType.FAILED)
-    later = planned(framework, having(wanted, status), *pods).status
+    later = job_plan(framework, with_status(wanted, status), *pods).status
     assert later == status
 
 
@@ -376,13 +383,15 @@ def test_d28_a_job_never_both_succeeded_and_failed(of: JobKind) -> None:
 def test_d28_restarting_does_not_survive_the_end(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of, restart="OnFailure")
-    restarting = planned(framework, wanted, failed(of, 1)).status
+    restarting = job_plan(framework, wanted, failed(of, 1)).status
     assert restarting.holds(ConditionType.RESTARTING)
     pods = [
         make_member(leader(of), 0, of=of, phase="Succeeded"),
         *(make_member("Worker", n, of=of, phase="Succeeded") for n in range(2)),
     ]
-    done = planned(framework, having(wanted, restarting), *{p.metadata.name: p for p in pods}.values()).status
+    done = job_plan(
+        framework, with_status(wanted, restarting), *{p.metadata.name: p for p in pods}.values()
+    ).status
     assert [found.type for found in done.conditions if found.status == "True"] == ["Created", "Succeeded"]
 
 
@@ -390,27 +399,27 @@ def test_d28_restarting_does_not_survive_the_end(of: JobKind) -> None:
 def test_d28_running_says_when_it_ended(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of, restart="Never")
-    running = planned(framework, wanted, *team(of)).status
+    running = job_plan(framework, wanted, *team(of)).status
     later = timedelta(minutes=5)
-    over = planned(framework, having(wanted, running), *team(of, failed(of, 1)), after=later).status
+    over = job_plan(framework, with_status(wanted, running), *team(of, failed(of, 1)), after=later).status
     told = over.condition(ConditionType.RUNNING)
     assert told is not None
-    assert (told.status, told.last_transition_time) == ("False", NOW + later)
+    assert (told.status, told.last_transition_time) == ("False", OBSERVED_AT + later)
 
 
 @every_kind
 def test_d29_nothing_counts_as_active_once_a_limit_ended_the_job(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of, policy={"activeDeadlineSeconds": 1})
-    running = planned(framework, wanted, *team(of)).status
-    over = planned(framework, having(wanted, running), *team(of), after=timedelta(seconds=1)).status
+    running = job_plan(framework, wanted, *team(of)).status
+    over = job_plan(framework, with_status(wanted, running), *team(of), after=timedelta(seconds=1)).status
     assert all(found.active == 0 for found in over.replica_statuses.values())
 
 
-@pytest.mark.parametrize("of", [kind for kind in KINDS if kind.port], ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("of", [kind for kind in TRAINING_KINDS if kind.port], ids=lambda kind: kind.kind)
 def test_d30_a_name_too_long_for_its_services_is_told(of: JobKind) -> None:
     wanted = one_of_each(of, name="x" * 60)
-    told = planned(BY_KIND[of.kind], wanted).status.condition(ConditionType.FAILED)
+    told = job_plan(BY_KIND[of.kind], wanted).status.condition(ConditionType.FAILED)
     assert told is not None
     assert "metadata.name" in told.message
     assert "shorter by" in told.message

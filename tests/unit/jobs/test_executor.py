@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangline.api.kubeflow.kinds import JOBS
+from gangline.api.kubeflow.kinds import JOB_SCHEME
 from gangline.api.kubeflow.tfjob import TFJob
 from gangline.api.kubeflow.training import JobStatus, ReplicaStatus, TrainingJob
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
-from gangline.jobs.executor import AT_FIRST, Executor, Refused
-from gangline.jobs.plan.actions import Adopt, Change, Create, Delete, DeleteJob, Note, Plan
+from gangline.jobs.executor import INITIAL_CREATES, CreateRejected, Executor
+from gangline.jobs.plan.actions import Adopt, Create, Delete, DeleteJob, JobEvent, JobPlan, Patch
 from gangline.jobs.pods.render import owner_reference
-from gangline.kube.errors import ApiError, Conflict, Status, api_error
+from gangline.kube.errors import ApiError, Conflict, Status, error_from_status
 from gangline.runtime.expectations import Expectations
 from gangline.testing.builders import make_tfjob
 from gangline.testing.clock import FakeClock
@@ -24,22 +24,22 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def failure(code: int, reason: str) -> ApiError:
-    return api_error(Status(status="Failure", code=code, reason=reason, message=reason))
+    return error_from_status(Status(status="Failure", code=code, reason=reason, message=reason))
 
 
 class World:
     """A server with a few objects, that notes calls and refuses what it is told to."""
 
     def __init__(self, *there: JSON) -> None:
-        self.scheme = JOBS
+        self.scheme = JOB_SCHEME
         self.objects = {found["metadata"]["name"]: found for found in there}
         self.calls: list[tuple[str, str]] = []
         self.patches: list[JSON] = []
         self.refuses: dict[str, ApiError] = {}
         self.job = make_tfjob(worker=2)
-        self.told: list[Note] = []
+        self.told: list[JobEvent] = []
 
-    def plain(self, kind: Any) -> Resource[JSON]:
+    def unstructured(self, kind: Any) -> Resource[JSON]:
         return Resource(kind.group, kind.version, kind.kind, kind.plural, dict, kind.namespaced)
 
     def _note(self, verb: str, name: str) -> None:
@@ -78,12 +78,12 @@ class World:
     async def apply(self, *_: Any, **__: Any) -> Any:
         raise AssertionError
 
-    def tell(self, job: TrainingJob, note: Note) -> None:
+    def emit(self, job: TrainingJob, note: JobEvent) -> None:
         self.told.append(note)
 
     async def act(self, *actions: Any) -> Expectations:
         expectations = Expectations(FakeClock())
-        await Executor(self, expectations, self).act(self.job, Plan(self.job.status, (actions,)))
+        await Executor(self, expectations, self).run_stages(self.job, JobPlan(self.job.status, (actions,)))
         return expectations
 
 
@@ -98,7 +98,7 @@ def job(**counts: Any) -> TFJob:
 
 async def patched(before: TFJob, after: JobStatus) -> list[JSON]:
     world = World()
-    await Executor(world, Expectations(FakeClock()), world).write(before, after)
+    await Executor(world, Expectations(FakeClock()), world).write_status(before, after)
     return world.patches
 
 
@@ -118,7 +118,7 @@ async def test_the_same_status_is_not_written() -> None:
 
 async def test_what_was_made_is_awaited_until_the_cache_shows_it() -> None:
     expectations = await World().act(Create("pods", pod("a")), Create("services", pod("b")))
-    assert expectations.unseen("uid-job")[0] == {("pods", "a"), ("services", "b")}
+    assert expectations.pending("uid-job")[0] == {("pods", "a"), ("services", "b")}
 
 
 async def test_many_pods_are_told_in_one_note() -> None:
@@ -152,7 +152,7 @@ async def test_our_own_pod_that_the_cache_does_not_show_is_no_error() -> None:
     world = World()
     world.objects["a"] = pod("a", ownerReferences=[owner_reference(world.job)])
     expectations = await world.act(Create("pods", pod("a")))
-    assert expectations.satisfied("uid-job")
+    assert expectations.is_satisfied("uid-job")
 
 
 async def test_our_own_pod_whose_labels_hide_it_from_the_cache_gets_them_back() -> None:
@@ -164,9 +164,9 @@ async def test_our_own_pod_whose_labels_hide_it_from_the_cache_gets_them_back() 
 
 async def test_a_strangers_object_is_told_and_never_touched() -> None:
     world = World(pod("a", ownerReferences=[{"uid": "other"}]))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CreateRejected) as caught:
         await world.act(Create("pods", pod("a")))
-    assert caught.value.refusal.stranger
+    assert caught.value.rejection.name_conflict
     assert [note.reason for note in world.told] == ["ErrResourceExists"]
     assert world.patches == []
 
@@ -175,25 +175,25 @@ async def test_a_strangers_object_is_told_and_never_touched() -> None:
 async def test_what_the_server_refuses_is_told_and_raised(code: int, reason: str, permanent: bool) -> None:
     world = World()
     world.refuses["a"] = failure(code, reason)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CreateRejected) as caught:
         await world.act(Create("pods", pod("a")))
-    assert caught.value.refusal.permanent is permanent
+    assert caught.value.rejection.permanent is permanent
     assert [(note.reason, note.warning) for note in world.told] == [("FailedCreatePod", True)]
 
 
 async def test_after_a_refusal_no_more_are_tried() -> None:
     world = World()
     world.refuses["p-0"] = failure(403, "Forbidden")
-    with pytest.raises(Refused):
+    with pytest.raises(CreateRejected):
         await world.act(*(Create("pods", pod(f"p-{n}")) for n in range(100)))
-    assert len(world.calls) == AT_FIRST
+    assert len(world.calls) == INITIAL_CREATES
 
 
 async def test_only_the_very_object_is_deleted() -> None:
     world = World(pod("a"), pod("b"))
     expectations = await world.act(Delete("pods", "a", "uid-a"), Delete("pods", "c", "x"))
     assert list(world.objects) == ["b"]
-    assert expectations.unseen("uid-job")[1] == {"uid-a"}
+    assert expectations.pending("uid-job")[1] == {"uid-a"}
     # Contention or another one of that name: looked at again.
     with pytest.raises(Conflict):
         await world.act(Delete("pods", "b", "older"))
@@ -210,7 +210,7 @@ async def test_a_deletion_that_fails_is_awaited_no_more() -> None:
 
 async def test_a_change_is_guarded_by_uid() -> None:
     world = World(pod("a"))
-    await world.act(Change("pods", "a", {"metadata": {"labels": {"x": "y"}}}, "uid-a"))
+    await world.act(Patch("pods", "a", {"metadata": {"labels": {"x": "y"}}}, "uid-a"))
     assert world.patches == [{"metadata": {"labels": {"x": "y"}, "uid": "uid-a"}}]
 
 
@@ -240,5 +240,5 @@ async def test_a_stale_view_does_nothing_at_all() -> None:
     world.refuses["job"] = failure(409, "Conflict")
     executor = Executor(world, Expectations(FakeClock()), world)
     with pytest.raises(Conflict):
-        await executor.write(world.job, JobStatus(start_time=NOW))
+        await executor.write_status(world.job, JobStatus(start_time=NOW))
     assert world.calls == [("patch", "job")]

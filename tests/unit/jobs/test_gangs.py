@@ -6,15 +6,22 @@ import pytest
 
 from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.gangs.podgroup import GangScheduler, groups_of
+from gangline.jobs.gangs.podgroup import GangScheduler, pod_group_resource
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.plan.actions import Change, Create, Delete, Plan
-from gangline.jobs.plan.observed import Children, Observed
-from gangline.jobs.plan.plan import plan
+from gangline.jobs.plan.actions import Create, Delete, JobPlan, Patch
+from gangline.jobs.plan.observed import JobChildren, ObservedJob
+from gangline.jobs.plan.plan import reconcile_plan
 from gangline.jobs.pods.addressing import Site
 from gangline.testing.builders import make_job, make_member
-from support.builders.observed_jobs import NOW, actions, body, conditions, created, having
+from support.builders.observed_jobs import (
+    OBSERVED_AT,
+    condition_pairs,
+    created_body,
+    created_names,
+    plan_actions,
+    with_status,
+)
 
 TORCH = PyTorch()
 VOLCANO, PLUGINS = Volcano(), SchedulerPlugins("scheduler-plugins-scheduler")
@@ -32,12 +39,14 @@ def job(policy: dict[str, Any] | None = None, **run_policy: Any) -> Any:
     return made
 
 
-def planned(gangs: GangScheduler, wanted: Any, found: Any = None, *pods: Any) -> Plan:
+def planned(gangs: GangScheduler, wanted: Any, found: Any = None, *pods: Any) -> JobPlan:
     def find(resource: str, name: str) -> Any:
-        return found if (resource, name) == (groups_of(gangs), "job") else None
+        return found if (resource, name) == (pod_group_resource(gangs), "job") else None
 
-    view = Observed.of(TORCH, wanted, NOW, Children(pods=pods), Site(gangs=gangs), find)
-    return plan(TORCH, view)
+    view = ObservedJob.of(
+        TORCH, wanted, OBSERVED_AT, JobChildren(pods=pods), Site(gang_scheduler=gangs), find
+    )
+    return reconcile_plan(TORCH, view)
 
 
 def group(spec: Any, phase: str = "Inqueue") -> Any:
@@ -49,7 +58,7 @@ def group(spec: Any, phase: str = "Inqueue") -> Any:
 
 
 def test_k47_volcano_gets_a_group_with_queue_and_priority() -> None:
-    made = body(planned(VOLCANO, job(POLICY)), "job", groups_of(VOLCANO))
+    made = created_body(planned(VOLCANO, job(POLICY)), "job", pod_group_resource(VOLCANO))
     assert made["spec"] == {
         "minMember": 2,
         "minResources": {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "1"},
@@ -60,7 +69,7 @@ def test_k47_volcano_gets_a_group_with_queue_and_priority() -> None:
 
 
 def test_k48_scheduler_plugins_get_a_group_with_a_timeout() -> None:
-    made = body(planned(PLUGINS, job(POLICY)), "job", groups_of(PLUGINS))
+    made = created_body(planned(PLUGINS, job(POLICY)), "job", pod_group_resource(PLUGINS))
     assert made["spec"] == {
         "minMember": 2,
         "minResources": {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "1"},
@@ -70,60 +79,62 @@ def test_k48_scheduler_plugins_get_a_group_with_a_timeout() -> None:
 
 @both
 def test_by_default_all_must_fit(gangs: GangScheduler) -> None:
-    spec = body(planned(gangs, job()), "job", groups_of(gangs))["spec"]
+    spec = created_body(planned(gangs, job()), "job", pod_group_resource(gangs))["spec"]
     assert spec["minMember"] == 3
     assert spec["minResources"] == {"cpu": "5", "memory": "1Gi", "nvidia.com/gpu": "2"}
 
 
 @both
 def test_d12_a_group_that_is_right_is_left_alone(gangs: GangScheduler) -> None:
-    spec = body(planned(gangs, job(POLICY)), "job", groups_of(gangs))["spec"]
+    spec = created_body(planned(gangs, job(POLICY)), "job", pod_group_resource(gangs))["spec"]
     # Somebody else's field is somebody else's.
     settled = planned(gangs, job(POLICY), group({**spec, "minTaskMember": {"worker": 1}}))
     touching = [
-        a for a in actions(settled) if isinstance(a, (Change, Create)) and a.resource == groups_of(gangs)
+        a
+        for a in plan_actions(settled)
+        if isinstance(a, (Patch, Create)) and a.resource == pod_group_resource(gangs)
     ]
     assert touching == []
 
 
 @both
 def test_d12_only_a_change_of_the_job_changes_the_group(gangs: GangScheduler) -> None:
-    spec = body(planned(gangs, job(POLICY)), "job", groups_of(gangs))["spec"]
+    spec = created_body(planned(gangs, job(POLICY)), "job", pod_group_resource(gangs))["spec"]
     (change,) = [
         a
-        for a in actions(planned(gangs, job({**POLICY, "minAvailable": 3}), group(spec)))
-        if isinstance(a, Change)
+        for a in plan_actions(planned(gangs, job({**POLICY, "minAvailable": 3}), group(spec)))
+        if isinstance(a, Patch)
     ]
     assert change.body["spec"]["minMember"] == 3
 
 
 def test_a_group_moved_to_another_queue_stays_there() -> None:
-    spec = body(planned(VOLCANO, job(POLICY)), "job", groups_of(VOLCANO))["spec"]
+    spec = created_body(planned(VOLCANO, job(POLICY)), "job", pod_group_resource(VOLCANO))["spec"]
     moved = planned(VOLCANO, job(POLICY), group({**spec, "queue": "q2"}))
-    assert not [a for a in actions(moved) if isinstance(a, Change)]
+    assert not [a for a in plan_actions(moved) if isinstance(a, Patch)]
 
 
 @pytest.mark.parametrize("phase", ["", "Pending"])
 def test_k47_volcano_is_asked_before_pods_are_made(phase: str) -> None:
     waiting = planned(VOLCANO, job(), group({}, phase))
-    assert created(waiting) == created(waiting, "services") == []
-    assert conditions(waiting.status) == [("Created", "True")]
+    assert created_names(waiting) == created_names(waiting, "services") == []
+    assert condition_pairs(waiting.status) == [("Created", "True")]
     assert (waiting.status.start_time, waiting.status.replica_statuses, waiting.status.phase) == (
         None,
         {},
         "",
     )
-    let_in = planned(VOLCANO, having(job(), waiting.status), group({}, "Inqueue"))
-    assert created(let_in) == ["job-master-0", "job-worker-0", "job-worker-1"]
-    assert let_in.status.start_time == NOW
+    let_in = planned(VOLCANO, with_status(job(), waiting.status), group({}, "Inqueue"))
+    assert created_names(let_in) == ["job-master-0", "job-worker-0", "job-worker-1"]
+    assert let_in.status.start_time == OBSERVED_AT
 
 
 def test_k48_scheduler_plugins_see_pods_at_once() -> None:
-    assert len(created(planned(PLUGINS, job()))) == 3
+    assert len(created_names(planned(PLUGINS, job()))) == 3
 
 
 def test_volcano_knows_pods_by_annotations() -> None:
-    made = body(planned(VOLCANO, job(), group({})), "job-worker-0")
+    made = created_body(planned(VOLCANO, job(), group({})), "job-worker-0")
     assert made["spec"]["schedulerName"] == "volcano"
     assert made["metadata"]["annotations"] == {
         "scheduling.k8s.io/group-name": "job",
@@ -132,7 +143,7 @@ def test_volcano_knows_pods_by_annotations() -> None:
 
 
 def test_k48_scheduler_plugins_know_pods_by_a_label() -> None:
-    made = body(planned(PLUGINS, job()), "job-worker-0")
+    made = created_body(planned(PLUGINS, job()), "job-worker-0")
     assert made["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
     assert made["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "job"
 
@@ -141,8 +152,8 @@ def test_a_templates_own_scheduler_is_respected_and_told() -> None:
     wanted = job()
     wanted.spec.pytorch_replica_specs["Worker"].template["spec"]["schedulerName"] = "mine"
     intent = planned(PLUGINS, wanted)
-    assert body(intent, "job-worker-0")["spec"]["schedulerName"] == "mine"
-    assert [note.reason for note in intent.notes if note.warning] == ["SetPodTemplateSchedulerName"]
+    assert created_body(intent, "job-worker-0")["spec"]["schedulerName"] == "mine"
+    assert [note.reason for note in intent.events if note.warning] == ["SetPodTemplateSchedulerName"]
 
 
 @both
@@ -151,4 +162,4 @@ def test_the_group_goes_with_the_work(gangs: GangScheduler, ends: str) -> None:
     wanted = job(suspend=ends == "suspended")
     pods = () if ends == "suspended" else (make_member("Master", of=PYTORCHJOB, phase="Succeeded"),)
     intent = planned(gangs, wanted, group({}), *pods)
-    assert Delete(groups_of(gangs), "job", "g") in actions(intent)
+    assert Delete(pod_group_resource(gangs), "job", "g") in plan_actions(intent)

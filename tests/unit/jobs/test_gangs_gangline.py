@@ -9,27 +9,42 @@ import pytest
 from gangline.api.kubeflow.mpijob import MPIJOB
 from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.api.kubeflow.tfjob import TFJOB
-from gangline.api.kubeflow.training import RESTART_SCOPE
+from gangline.api.kubeflow.training import RESTART_SCOPE_ANNOTATION
 from gangline.api.meta import JSON, Condition
-from gangline.api.scheduling import COMMIT, GANG_SCHEDULER, GATE, ON_TIMEOUT, PODGROUPS, PodGroupState
+from gangline.api.scheduling import (
+    COMMIT_ANNOTATION,
+    GANG_GATE,
+    GANG_SCHEDULER_ANNOTATION,
+    ON_TIMEOUT_ANNOTATION,
+    PODGROUPS,
+    PodGroupState,
+)
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.jobs.framework import Framework
-from gangline.jobs.gangs.autoscalers import STAYS
-from gangline.jobs.gangs.gangline import Gangline
+from gangline.jobs.gangs.autoscalers import NO_EVICTION_ANNOTATIONS
+from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.plan.actions import Change, Create, Delete, Plan
-from gangline.jobs.plan.observed import Children, Observed
-from gangline.jobs.plan.plan import plan
+from gangline.jobs.plan.actions import Create, Delete, JobPlan, Patch
+from gangline.jobs.plan.observed import JobChildren, ObservedJob
+from gangline.jobs.plan.plan import reconcile_plan
 from gangline.jobs.pods.addressing import Site
 from gangline.testing.builders import make_job, make_member
-from support.builders.observed_jobs import NOW, actions, body, conditions, created, having, services_of
+from support.builders.observed_jobs import (
+    OBSERVED_AT,
+    condition_pairs,
+    created_body,
+    created_names,
+    job_services,
+    plan_actions,
+    with_status,
+)
 
 TORCH, MPI, TF = PyTorch(), Mpi(), TensorFlow()
 GROUPS = PODGROUPS.name
-SITE = Site(gangs=Gangline())
+SITE = Site(gang_scheduler=GanglineScheduler())
 ELASTIC = {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 6}}
 
 
@@ -40,17 +55,21 @@ def look(
     group: JSON | None = None,
     site: Site = SITE,
     after: timedelta = timedelta(),
-) -> Plan:
+) -> JobPlan:
     def find(resource: str, name: str) -> JSON | None:
         return group if (resource, name) == (GROUPS, "job") else None
 
-    children = Children(pods=pods, services=services_of(framework, job))
-    return plan(framework, Observed.of(framework, job, NOW + after, children, site, find))
+    children = JobChildren(pods=pods, services=job_services(framework, job))
+    return reconcile_plan(
+        framework, ObservedJob.of(framework, job, OBSERVED_AT + after, children, site, find)
+    )
 
 
 def group(phase: str = "", spec: JSON | None = None, message: str = "", running: int = 0) -> JSON:
     """The group of a job, that has been in its phase since NOW."""
-    state = PodGroupState(phase=phase, message=message, last_probe_time=NOW, last_transition_time=NOW)
+    state = PodGroupState(
+        phase=phase, message=message, last_probe_time=OBSERVED_AT, last_transition_time=OBSERVED_AT
+    )
     return {
         "metadata": {"name": "job", "uid": "g", "ownerReferences": [{"uid": "uid-job"}]},
         "spec": spec or {"minMember": 1},
@@ -62,7 +81,7 @@ def group(phase: str = "", spec: JSON | None = None, message: str = "", running:
 
 
 def spec_of(framework: Framework[Any], job: Any, **more: Any) -> JSON:
-    found: JSON = body(look(framework, job, **more), "job", GROUPS)["spec"]
+    found: JSON = created_body(look(framework, job, **more), "job", GROUPS)["spec"]
     return found
 
 
@@ -137,21 +156,21 @@ def test_a_topology_is_an_annotation(written: dict[str, str], topology: JSON) ->
 
 
 def test_the_group_has_the_jobs_labels_and_what_it_says_of_scheduling() -> None:
-    about = {COMMIT: "pin", "kubectl.kubernetes.io/last-applied-configuration": "{}"}
-    metadata = body(look(TORCH, torch(annotations=about)), "job", GROUPS)["metadata"]
-    assert metadata["annotations"] == {COMMIT: "pin"}
+    about = {COMMIT_ANNOTATION: "pin", "kubectl.kubernetes.io/last-applied-configuration": "{}"}
+    metadata = created_body(look(TORCH, torch(annotations=about)), "job", GROUPS)["metadata"]
+    assert metadata["annotations"] == {COMMIT_ANNOTATION: "pin"}
     assert metadata["labels"]["training.kubeflow.org/job-name"] == "job"
     assert metadata["ownerReferences"][0]["uid"] == "uid-job"
 
 
 def test_a_group_that_is_right_is_left_alone() -> None:
     settled = look(TORCH, torch({"queue": "a"}), group=group(spec={"minMember": 4, "queue": "a"}))
-    assert not [each for each in actions(settled) if isinstance(each, Change)]
+    assert not [each for each in plan_actions(settled) if isinstance(each, Patch)]
 
 
 def test_a_group_moved_to_another_queue_stays_there() -> None:
     moved = look(TORCH, torch({"queue": "a"}), group=group(spec={"minMember": 4, "queue": "b"}))
-    assert not [each for each in actions(moved) if isinstance(each, Change)]
+    assert not [each for each in plan_actions(moved) if isinstance(each, Patch)]
 
 
 # --- the pods
@@ -164,7 +183,7 @@ def test_all_pods_are_made_at_once_after_their_group() -> None:
 
 
 def test_pods_name_their_group_and_its_scheduler() -> None:
-    made = body(look(TORCH, torch()), "job-worker-2")
+    made = created_body(look(TORCH, torch()), "job-worker-2")
     assert made["spec"]["schedulerName"] == "gangline"
     assert "schedulingGates" not in made["spec"]
     assert made["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "job"
@@ -172,33 +191,33 @@ def test_pods_name_their_group_and_its_scheduler() -> None:
 
 
 def test_pods_that_are_pinned_wait_at_a_gate_for_kube_scheduler() -> None:
-    job = torch(annotations={COMMIT: "pin"})
+    job = torch(annotations={COMMIT_ANNOTATION: "pin"})
     job.spec.pytorch_replica_specs["Worker"].template["spec"]["schedulingGates"] = [{"name": "mine"}]
-    made = body(look(TORCH, job), "job-worker-0")
-    assert made["spec"]["schedulingGates"] == [{"name": "mine"}, {"name": GATE}]
+    made = created_body(look(TORCH, job), "job-worker-0")
+    assert made["spec"]["schedulingGates"] == [{"name": "mine"}, {"name": GANG_GATE}]
     assert "schedulerName" not in made["spec"]
 
 
 @pytest.mark.parametrize(("commit", "warned"), [("bind", True), ("pin", False)])
 def test_a_templates_own_scheduler_is_kept(commit: str, warned: bool) -> None:
-    job = torch(annotations={COMMIT: commit})
+    job = torch(annotations={COMMIT_ANNOTATION: commit})
     job.spec.pytorch_replica_specs["Worker"].template["spec"]["schedulerName"] = "mine"
     intent = look(TORCH, job)
-    assert body(intent, "job-worker-0")["spec"]["schedulerName"] == "mine"
+    assert created_body(intent, "job-worker-0")["spec"]["schedulerName"] == "mine"
     # At a gate, whoever is behind it is told where.
-    told = [note.reason for note in intent.notes if note.warning]
+    told = [note.reason for note in intent.events if note.warning]
     assert told == (["SetPodTemplateSchedulerName"] if warned else [])
 
 
 def test_autoscalers_are_asked_to_leave_members_where_they_are() -> None:
-    made = body(look(TORCH, torch()), "job-worker-0")
-    assert STAYS.items() <= made["metadata"]["annotations"].items()
+    made = created_body(look(TORCH, torch()), "job-worker-0")
+    assert NO_EVICTION_ANNOTATIONS.items() <= made["metadata"]["annotations"].items()
 
 
 def test_what_the_user_says_of_evictions_stands() -> None:
     job, mine = torch(), {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
     job.spec.pytorch_replica_specs["Worker"].template["metadata"] = {"annotations": mine}
-    made = body(look(TORCH, job), "job-worker-0")["metadata"]["annotations"]
+    made = created_body(look(TORCH, job), "job-worker-0")["metadata"]["annotations"]
     assert mine.items() <= made.items()
     assert made["karpenter.sh/do-not-disrupt"] == "true"
 
@@ -206,43 +225,48 @@ def test_what_the_user_says_of_evictions_stands() -> None:
 def test_elastic_members_above_the_minimum_may_be_evicted() -> None:
     intent = look(TORCH, make_job(PYTORCHJOB, worker=4, spec=ELASTIC))
     stays = [
-        STAYS.keys() <= body(intent, f"job-worker-{index}")["metadata"]["annotations"].keys()
+        NO_EVICTION_ANNOTATIONS.keys()
+        <= created_body(intent, f"job-worker-{index}")["metadata"]["annotations"].keys()
         for index in range(4)
     ]
     assert stays == [True, True, False, False]
 
 
 def test_the_protection_can_be_switched_off() -> None:
-    made = body(look(TORCH, torch(), site=Site(gangs=Gangline(protect=False))), "job-worker-0")
-    assert not STAYS.keys() & made["metadata"]["annotations"].keys()
+    made = created_body(
+        look(TORCH, torch(), site=Site(gang_scheduler=GanglineScheduler(protect=False))), "job-worker-0"
+    )
+    assert not NO_EVICTION_ANNOTATIONS.keys() & made["metadata"]["annotations"].keys()
 
 
 # --- who gets one
 
 
 def test_on_request_only_jobs_with_a_policy_get_a_group() -> None:
-    site = Site(gangs=Gangline(), gangs_on_request=True)
-    assert created(look(TORCH, torch(), site=site), GROUPS) == []
-    assert created(look(TORCH, torch({}), site=site), GROUPS) == ["job"]
-    asked = torch(annotations={GANG_SCHEDULER: "Gangline"})
-    assert created(look(TORCH, asked, site=site), GROUPS) == ["job"]
+    site = Site(gang_scheduler=GanglineScheduler(), gangs_on_request=True)
+    assert created_names(look(TORCH, torch(), site=site), GROUPS) == []
+    assert created_names(look(TORCH, torch({}), site=site), GROUPS) == ["job"]
+    asked = torch(annotations={GANG_SCHEDULER_ANNOTATION: "Gangline"})
+    assert created_names(look(TORCH, asked, site=site), GROUPS) == ["job"]
 
 
 def test_a_job_may_ask_for_nobody_or_for_another() -> None:
-    site = Site(gangs=Gangline(), more_gangs=(SchedulerPlugins("batch"), Volcano()))
-    nobody = look(TORCH, torch({}, annotations={GANG_SCHEDULER: "none"}), site=site)
-    assert created(nobody, GROUPS) == []
-    assert "schedulerName" not in body(nobody, "job-worker-0")["spec"]
-    other = look(TORCH, torch(annotations={GANG_SCHEDULER: "batch"}), site=site)
-    assert created(other, "podgroups.scheduling.x-k8s.io") == ["job"]
-    assert body(other, "job-worker-0")["spec"]["schedulerName"] == "batch"
+    site = Site(
+        gang_scheduler=GanglineScheduler(), other_gang_schedulers=(SchedulerPlugins("batch"), Volcano())
+    )
+    nobody = look(TORCH, torch({}, annotations={GANG_SCHEDULER_ANNOTATION: "none"}), site=site)
+    assert created_names(nobody, GROUPS) == []
+    assert "schedulerName" not in created_body(nobody, "job-worker-0")["spec"]
+    other = look(TORCH, torch(annotations={GANG_SCHEDULER_ANNOTATION: "batch"}), site=site)
+    assert created_names(other, "podgroups.scheduling.x-k8s.io") == ["job"]
+    assert created_body(other, "job-worker-0")["spec"]["schedulerName"] == "batch"
 
 
 def test_a_job_that_asks_for_one_who_is_not_there_is_told_what_to_install() -> None:
-    intent = look(TORCH, torch(annotations={GANG_SCHEDULER: "volcano"}))
-    assert created(intent) == created(intent, GROUPS) == []
-    assert conditions(intent.status) == [("Created", "True"), ("Blocked", "True")]
-    (note,) = intent.notes
+    intent = look(TORCH, torch(annotations={GANG_SCHEDULER_ANNOTATION: "volcano"}))
+    assert created_names(intent) == created_names(intent, GROUPS) == []
+    assert condition_pairs(intent.status) == [("Created", "True"), ("Blocked", "True")]
+    (note,) = intent.events
     assert note == type(note)(
         "GangSchedulerMissing",
         'annotation scheduling.gangline.dev/gang-scheduler asks for "volcano", which this operator does not use; '
@@ -253,9 +277,9 @@ def test_a_job_that_asks_for_one_who_is_not_there_is_told_what_to_install() -> N
 
 
 def test_a_job_that_asked_for_one_who_is_not_there_is_finished_all_the_same() -> None:
-    job = torch(annotations={GANG_SCHEDULER: "volcano"})
+    job = torch(annotations={GANG_SCHEDULER_ANNOTATION: "volcano"})
     done = make_member("Master", of=PYTORCHJOB, phase="Succeeded")
-    assert conditions(look(TORCH, job, done).status)[-1] == ("Succeeded", "True")
+    assert condition_pairs(look(TORCH, job, done).status)[-1] == ("Succeeded", "True")
 
 
 @pytest.mark.parametrize(
@@ -267,14 +291,19 @@ def test_a_job_that_asked_for_one_who_is_not_there_is_finished_all_the_same() ->
     ],
 )
 def test_an_annotation_without_effect_is_told(name: str, value: str, told: str) -> None:
-    (note,) = look(TORCH, torch(annotations={f"scheduling.gangline.dev/{name}": value})).notes
+    (note,) = look(TORCH, torch(annotations={f"scheduling.gangline.dev/{name}": value})).events
     assert note.reason == "FieldIgnored"
     assert note.message.startswith(f"metadata.annotations[scheduling.gangline.dev/{name}]: {told}")
 
 
 def test_annotations_with_an_effect_are_not_told() -> None:
-    about = {COMMIT: "Pin", ON_TIMEOUT: "fail", GANG_SCHEDULER: "gangline", "other.example.com/x": "y"}
-    assert not look(TORCH, torch(annotations=about)).notes
+    about = {
+        COMMIT_ANNOTATION: "Pin",
+        ON_TIMEOUT_ANNOTATION: "fail",
+        GANG_SCHEDULER_ANNOTATION: "gangline",
+        "other.example.com/x": "y",
+    }
+    assert not look(TORCH, torch(annotations=about)).events
 
 
 # --- K39
@@ -284,7 +313,7 @@ def test_annotations_with_an_effect_are_not_told() -> None:
 def test_k39_the_group_goes_with_the_work(ends: str) -> None:
     job = torch(run_policy={"suspend": ends == "suspended"})
     pods = () if ends == "suspended" else (make_member("Master", of=PYTORCHJOB, phase="Succeeded"),)
-    assert Delete(GROUPS, "job", "g") in actions(look(TORCH, job, *pods, group=group("Running")))
+    assert Delete(GROUPS, "job", "g") in plan_actions(look(TORCH, job, *pods, group=group("Running")))
 
 
 # --- A6: Unschedulable
@@ -309,7 +338,9 @@ NO_ROOM = "3/4 members running; 0/12 nodes: 8 lack nvidia.com/gpu, 4 tainted"
 def test_k35_an_mpi_job_without_room_for_all_starts_anew() -> None:
     stuck = group("Unschedulable", message=NO_ROOM)
     intent = look(MPI, mpi(), *mpi_team(), group=stuck)
-    gone = {each.name for each in actions(intent) if isinstance(each, Delete) and each.resource == "pods"}
+    gone = {
+        each.name for each in plan_actions(intent) if isinstance(each, Delete) and each.resource == "pods"
+    }
     assert gone == {"job-launcher", "job-worker-0", "job-worker-1", "job-worker-2"}
     assert intent.status.ledger.round == 1
     # Nobody failed: it is no restart of the job's own, and costs nothing of its budget.
@@ -322,11 +353,11 @@ def test_k35_an_mpi_job_without_room_for_all_starts_anew() -> None:
 def test_k35_once_for_each_time_it_comes_to_that() -> None:
     stuck = group("Unschedulable", message=NO_ROOM)
     first = look(MPI, mpi(), *mpi_team(), group=stuck)
-    job = having(mpi(), first.status)
+    job = with_status(mpi(), first.status)
     # The scheduler has not seen them all go; the new ones wait.
     second = look(MPI, job, *mpi_team(number=1, waiting=True), group=stuck)
     assert second.status.ledger.round == 1
-    assert not [each for each in actions(second) if isinstance(each, Delete)]
+    assert not [each for each in plan_actions(second) if isinstance(each, Delete)]
     later = group("Unschedulable")
     later["status"]["state"]["lastTransitionTime"] = "2026-01-01T13:00:00Z"
     third = look(MPI, job, *mpi_team(number=1), group=later)
@@ -341,11 +372,11 @@ def test_k35_a_budget_of_none_does_not_end_it() -> None:
 
 
 def test_a_team_that_starts_anew_for_room_waits_longer_every_time() -> None:
-    job = having(mpi(), look(MPI, mpi(), *mpi_team(), group=group("Unschedulable")).status)
+    job = with_status(mpi(), look(MPI, mpi(), *mpi_team(), group=group("Unschedulable")).status)
     again = group("Unschedulable")
     again["status"]["state"]["lastTransitionTime"] = "2026-01-01T12:00:05Z"
     second = look(MPI, job, *mpi_team(number=1), group=again, after=timedelta(seconds=5))
-    assert second.status.ledger.not_before == NOW + timedelta(seconds=15)
+    assert second.status.ledger.not_before == OBSERVED_AT + timedelta(seconds=15)
 
 
 @pytest.mark.parametrize("phase", ["", "Pending", "Running", "Recovering"])
@@ -365,8 +396,8 @@ def test_whoever_asks_starts_anew_and_others_wait() -> None:
 
     assert rounds() == 0
     assert rounds(policy={"restartScope": "Job"}) == 1
-    assert rounds(annotations={RESTART_SCOPE: "Job"}) == 1
-    asked = mpi(annotations={RESTART_SCOPE: "Replica"})
+    assert rounds(annotations={RESTART_SCOPE_ANNOTATION: "Job"}) == 1
+    asked = mpi(annotations={RESTART_SCOPE_ANNOTATION: "Replica"})
     assert look(MPI, asked, *mpi_team(), group=group("Unschedulable")).status.ledger.round == 0
 
 
@@ -387,7 +418,7 @@ def elastic(running: int, minimum: int, phase: str, asked: int = 5) -> int | Non
         make_member("Worker", index, of=PYTORCHJOB, phase="Running" if index < running else "Pending")
         for index in range(6)
     ]
-    changes = [each for each in actions(look(TORCH, job, *pods, group=there)) if isinstance(each, Change)]
+    changes = [each for each in plan_actions(look(TORCH, job, *pods, group=there)) if isinstance(each, Patch)]
     return changes[0].body["spec"]["minMember"] if changes else None
 
 
@@ -412,7 +443,7 @@ def test_a_team_that_shrank_and_starts_again_wants_all_it_asked_for() -> None:
 # --- K40
 
 
-def waiting(job: Any, seconds: int, **more: Any) -> Plan:
+def waiting(job: Any, seconds: int, **more: Any) -> JobPlan:
     pods = [make_member("Worker", index, of=PYTORCHJOB, phase="Pending") for index in range(2)]
     there = group("Pending", {"minMember": 2}, "0/2 members running; 0/3 nodes: 3 lack cpu")
     return look(TORCH, job, *pods, group=there, after=timedelta(seconds=seconds), **more)
@@ -425,22 +456,22 @@ def patient(**more: Any) -> Any:
 
 def test_k40_a_gang_that_finds_no_place_in_time_is_told_once() -> None:
     before = waiting(patient(), 29)
-    assert not before.notes
-    assert before.wake_after == timedelta(seconds=1)
+    assert not before.events
+    assert before.requeue_after == timedelta(seconds=1)
     after = waiting(patient(), 30)
-    (note,) = [note for note in after.notes if note.warning]
+    (note,) = [note for note in after.events if note.warning]
     assert note.reason == "GangTimeout"
     assert note.message == (
         "its gang found no place within 30 s: 0/2 members running; 0/3 nodes: 3 lack cpu; it goes on waiting"
     )
     assert not after.status.finished
-    again = waiting(having(patient(), after.status), 31)
-    assert not again.notes
-    assert again.wake_after is None
+    again = waiting(with_status(patient(), after.status), 31)
+    assert not again.events
+    assert again.requeue_after is None
 
 
 def test_k40_the_job_fails_if_it_says_so() -> None:
-    job = patient(annotations={ON_TIMEOUT: "Fail"})
+    job = patient(annotations={ON_TIMEOUT_ANNOTATION: "Fail"})
     assert not waiting(job, 29).status.finished
     failed = waiting(job, 30)
     told = failed.status.conditions[-1]
@@ -448,13 +479,13 @@ def test_k40_the_job_fails_if_it_says_so() -> None:
         "Failed",
         "Job job has failed because its gang found no place within 30 s",
     )
-    assert {each.resource for each in actions(failed) if isinstance(each, Delete)} >= {"pods", GROUPS}
+    assert {each.resource for each in plan_actions(failed) if isinstance(each, Delete)} >= {"pods", GROUPS}
 
 
 def test_k40_without_a_time_it_is_a_minute() -> None:
     job = make_job(PYTORCHJOB, worker=2)
-    assert not waiting(job, 59).notes
-    assert waiting(job, 60).notes
+    assert not waiting(job, 59).events
+    assert waiting(job, 60).events
 
 
 def test_why_a_gang_waits_is_not_told_for_each_of_its_pods() -> None:
@@ -465,12 +496,12 @@ def test_why_a_gang_waits_is_not_told_for_each_of_its_pods() -> None:
         for pod in pods
     ]
     job = make_job(PYTORCHJOB, worker=2)
-    assert not look(TORCH, job, *pods, group=group("Pending")).notes
-    assert len(look(TORCH, job, *pods, site=Site()).notes) == 2
+    assert not look(TORCH, job, *pods, group=group("Pending")).events
+    assert len(look(TORCH, job, *pods, site=Site()).events) == 2
 
 
 def test_a_gang_that_runs_is_not_late() -> None:
-    job = patient(annotations={ON_TIMEOUT: "Fail"})
+    job = patient(annotations={ON_TIMEOUT_ANNOTATION: "Fail"})
     pods = [make_member("Worker", index, of=PYTORCHJOB) for index in range(2)]
     intent = look(TORCH, job, *pods, group=group("Running"), after=timedelta(hours=1))
     assert not intent.status.finished

@@ -9,25 +9,32 @@ from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.api.meta import JSON
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.gangs.autoscalers import STAYS
-from gangline.jobs.gangs.kubernetes import VERSIONS, Kubernetes
-from gangline.jobs.plan.actions import Change, Create, Delete, Plan
-from gangline.jobs.plan.observed import Children, Observed
-from gangline.jobs.plan.plan import plan
+from gangline.jobs.gangs.autoscalers import NO_EVICTION_ANNOTATIONS
+from gangline.jobs.gangs.kubernetes import KNOWN_VERSIONS, KubernetesWorkloads
+from gangline.jobs.plan.actions import Create, Delete, JobPlan, Patch
+from gangline.jobs.plan.observed import JobChildren, ObservedJob
+from gangline.jobs.plan.plan import reconcile_plan
 from gangline.jobs.pods.addressing import Site
 from gangline.testing.builders import make_job, make_member
-from support.builders.observed_jobs import NOW, actions, body, created, services_of
+from support.builders.observed_jobs import (
+    OBSERVED_AT,
+    created_body,
+    created_names,
+    job_services,
+    plan_actions,
+)
 
 TORCH = PyTorch()
 WORKLOADS, GROUPS = "workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io"
 Objects = dict[str, JSON]
 
 
-def look(job: Any, *pods: Any, found: Objects | None = None, version: str = "v1beta1") -> Plan:
-    site = Site(gangs=Kubernetes(version))
-    children = Children(pods=pods, services=services_of(TORCH, job))
-    return plan(
-        TORCH, Observed.of(TORCH, job, NOW, children, site, lambda kind, name: (found or {}).get(kind))
+def look(job: Any, *pods: Any, found: Objects | None = None, version: str = "v1beta1") -> JobPlan:
+    site = Site(gang_scheduler=KubernetesWorkloads(version))
+    children = JobChildren(pods=pods, services=job_services(TORCH, job))
+    return reconcile_plan(
+        TORCH,
+        ObservedJob.of(TORCH, job, OBSERVED_AT, children, site, lambda kind, name: (found or {}).get(kind)),
     )
 
 
@@ -42,13 +49,13 @@ def with_class(made: Any, **classes: str) -> Any:
     return made
 
 
-def there(intent: Plan, **metadata: Any) -> Objects:
+def there(intent: JobPlan, **metadata: Any) -> Objects:
     """What the intent makes, made."""
     owner = {"uid": "u", "ownerReferences": [{"uid": "uid-job"}], **metadata}
     return {
         kind: {**made, "metadata": {**made["metadata"], **owner}}
         for kind in (WORKLOADS, GROUPS)
-        for made in [body(intent, "job", kind)]
+        for made in [created_body(intent, "job", kind)]
     }
 
 
@@ -56,7 +63,7 @@ def test_k49_the_workload_comes_first_then_the_group_then_the_pods() -> None:
     intent = look(job())
     stages = [[each.resource for each in stage if isinstance(each, Create)] for stage in intent.stages]
     assert stages == [[WORKLOADS], [GROUPS], ["pods"] * 4]
-    assert body(intent, "job-worker-0")["spec"]["schedulingGroup"] == {"podGroupName": "job"}
+    assert created_body(intent, "job-worker-0")["spec"]["schedulingGroup"] == {"podGroupName": "job"}
 
 
 def test_k49_both_say_the_same_policy() -> None:
@@ -94,7 +101,7 @@ def test_what_cannot_be_changed_is_not_tried_to_be() -> None:
     # As a server has it: with its own defaults, and the class looked up.
     settled[GROUPS]["spec"] |= {"disruptionMode": {"single": {}}, "priority": 0}
     intent = look(job(schedulingPolicy={"priorityClass": "high"}), found=settled)
-    (change,) = [each for each in actions(intent) if isinstance(each, Change)]
+    (change,) = [each for each in plan_actions(intent) if isinstance(each, Patch)]
     assert change.body["spec"] == {
         **settled[GROUPS]["spec"],
         "schedulingPolicy": {"gang": {"minCount": 4}},
@@ -114,15 +121,15 @@ def test_a_class_that_all_templates_name_is_that_of_the_group() -> None:
 def test_pods_without_a_class_get_that_of_the_group_and_others_keep_theirs() -> None:
     asked = job(schedulingPolicy={"priorityClass": "high"})
     intent = look(with_class(asked, Master="own"))
-    assert body(intent, "job-worker-0")["spec"]["priorityClassName"] == "high"
-    assert body(intent, "job-master-0")["spec"]["priorityClassName"] == "own"
+    assert created_body(intent, "job-worker-0")["spec"]["priorityClassName"] == "high"
+    assert created_body(intent, "job-master-0")["spec"]["priorityClassName"] == "own"
 
 
 @pytest.mark.parametrize(("version", "name"), [("v1beta1", "low"), ("v1alpha2", "high")])
 def test_from_1_37_on_the_class_of_the_group_that_is_there_counts(version: str, name: str) -> None:
     settled = there(look(job(schedulingPolicy={"priorityClass": "low"}), version=version))
     intent = look(job(schedulingPolicy={"priorityClass": "high"}), found=settled, version=version)
-    assert body(intent, "job-worker-0")["spec"]["priorityClassName"] == name
+    assert created_body(intent, "job-worker-0")["spec"]["priorityClassName"] == name
 
 
 def short() -> tuple[Any, ...]:
@@ -135,59 +142,64 @@ def short() -> tuple[Any, ...]:
 def test_those_who_have_ended_are_not_waited_for() -> None:
     settled = there(look(job()))
     intent = look(job(), *short(), found=settled)
-    (change,) = [each for each in actions(intent) if isinstance(each, Change)]
+    (change,) = [each for each in plan_actions(intent) if isinstance(each, Patch)]
     assert change.body["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
     assert change.body["spec"]["disruptionMode"] == {"all": {}}
-    assert body(intent, "job-worker-2")["spec"]["schedulingGroup"] == {"podGroupName": "job"}
+    assert created_body(intent, "job-worker-2")["spec"]["schedulingGroup"] == {"podGroupName": "job"}
 
 
 def test_in_1_36_where_its_group_would_wait_for_those_a_pod_is_placed_alone() -> None:
     settled = there(look(job(), version="v1alpha2"))
     intent = look(job(), *short(), found=settled, version="v1alpha2")
-    assert not [each for each in actions(intent) if isinstance(each, Change)]
-    assert "schedulingGroup" not in body(intent, "job-worker-2")["spec"]
+    assert not [each for each in plan_actions(intent) if isinstance(each, Patch)]
+    assert "schedulingGroup" not in created_body(intent, "job-worker-2")["spec"]
     enough = job(schedulingPolicy={"minAvailable": 3})
     settled = there(look(enough, version="v1alpha2"))
     intent = look(enough, *short(), found=settled, version="v1alpha2")
-    assert body(intent, "job-worker-2")["spec"]["schedulingGroup"] == {"podGroupName": "job"}
+    assert created_body(intent, "job-worker-2")["spec"]["schedulingGroup"] == {"podGroupName": "job"}
 
 
 def test_in_1_36_a_pod_of_a_team_that_was_made_smaller_is_placed_alone_and_others_are_not() -> None:
     settled = there(look(job(), version="v1alpha2"))
     smaller = make_job(PYTORCHJOB, master=1, worker=2)
     intent = look(smaller, found=settled, version="v1alpha2")
-    assert "schedulingGroup" not in body(intent, "job-worker-1")["spec"]
+    assert "schedulingGroup" not in created_body(intent, "job-worker-1")["spec"]
     # There are enough for the group as it is; that the job needs fewer now holds when it is resumed.
     fewer = look(job(schedulingPolicy={"minAvailable": 2}), found=settled, version="v1alpha2")
-    assert body(fewer, "job-worker-1")["spec"]["schedulingGroup"] == {"podGroupName": "job"}
+    assert created_body(fewer, "job-worker-1")["spec"]["schedulingGroup"] == {"podGroupName": "job"}
     # More than there are were asked for from the first: that is not ours to put right.
     more = job(schedulingPolicy={"minAvailable": 5})
     waits = look(more, found=there(look(more, version="v1alpha2")), version="v1alpha2")
-    assert body(waits, "job-worker-1")["spec"]["schedulingGroup"] == {"podGroupName": "job"}
+    assert created_body(waits, "job-worker-1")["spec"]["schedulingGroup"] == {"podGroupName": "job"}
 
 
 def test_a_group_is_not_written_for_every_member_that_ends() -> None:
     all_placed = (*short(), make_member("Worker", 2, of=PYTORCHJOB, node="n"))
     intent = look(job(), *all_placed, found=there(look(job())))
-    assert not [each for each in actions(intent) if isinstance(each, Change)]
+    assert not [each for each in plan_actions(intent) if isinstance(each, Patch)]
 
 
 def test_an_mpi_job_counts_its_launcher() -> None:
-    children = Children()
+    children = JobChildren()
     made = make_job(MPIJOB, launcher=1, worker=2)
-    seen = Observed.of(Mpi(), made, NOW, children, Site(gangs=Kubernetes()))
-    assert body(plan(Mpi(), seen), "job", GROUPS)["spec"]["schedulingPolicy"]["gang"]["minCount"] == 3
+    seen = ObservedJob.of(Mpi(), made, OBSERVED_AT, children, Site(gang_scheduler=KubernetesWorkloads()))
+    assert (
+        created_body(reconcile_plan(Mpi(), seen), "job", GROUPS)["spec"]["schedulingPolicy"]["gang"][
+            "minCount"
+        ]
+        == 3
+    )
 
 
 @pytest.mark.parametrize(("version", "changes"), [("v1beta1", 1), ("v1alpha3", 1), ("v1alpha2", 0)])
 def test_only_the_count_can_be_changed_and_from_1_37_on(version: str, changes: int) -> None:
-    assert version in VERSIONS
+    assert version in KNOWN_VERSIONS
     settled = there(look(job(), version=version))
     assert not [
-        each for each in actions(look(job(), found=settled, version=version)) if isinstance(each, Change)
+        each for each in plan_actions(look(job(), found=settled, version=version)) if isinstance(each, Patch)
     ]
     intent = look(job(schedulingPolicy={"minAvailable": 2}), found=settled, version=version)
-    found = [each for each in actions(intent) if isinstance(each, Change)]
+    found = [each for each in plan_actions(intent) if isinstance(each, Patch)]
     assert [each.resource for each in found] == [GROUPS] * changes
 
 
@@ -195,23 +207,25 @@ def test_a_group_on_its_way_out_gets_no_new_pods() -> None:
     # A finalizer holds it until its last pod has ended.
     leaving = there(look(job()), deletionTimestamp="2026-01-01T12:00:00Z")
     held = look(job(), found=leaving)
-    assert created(held) == []
+    assert created_names(held) == []
     del leaving[GROUPS]
-    assert len(created(look(job(), found=leaving))) == 4
+    assert len(created_names(look(job(), found=leaving))) == 4
 
 
 def test_both_go_with_the_work_and_once() -> None:
     master = make_member("Master", of=PYTORCHJOB, phase="Succeeded")
     gone = [
-        each for each in actions(look(job(), master, found=there(look(job())))) if isinstance(each, Delete)
+        each
+        for each in plan_actions(look(job(), master, found=there(look(job()))))
+        if isinstance(each, Delete)
     ]
     assert {each.resource for each in gone} >= {WORKLOADS, GROUPS}
     leaving = there(look(job()), deletionTimestamp="2026-01-01T12:00:00Z")
-    again = [each for each in actions(look(job(), master, found=leaving)) if isinstance(each, Delete)]
+    again = [each for each in plan_actions(look(job(), master, found=leaving)) if isinstance(each, Delete)]
     assert not {each.resource for each in again} & {WORKLOADS, GROUPS}
 
 
 def test_pods_keep_their_scheduler_and_autoscalers_keep_off() -> None:
-    made = body(look(job()), "job-worker-0")
+    made = created_body(look(job()), "job-worker-0")
     assert "schedulerName" not in made["spec"]
-    assert STAYS.items() <= made["metadata"]["annotations"].items()
+    assert NO_EVICTION_ANNOTATIONS.items() <= made["metadata"]["annotations"].items()

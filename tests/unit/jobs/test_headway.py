@@ -9,12 +9,12 @@ import pytest
 from gangline.api.core import Pod
 from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.api.kubeflow.tfjob import TFJOB
-from gangline.api.kubeflow.training import PROGRESS, JobProgress, JobStatus, ReplicaSpec
+from gangline.api.kubeflow.training import PROGRESS_ANNOTATION, JobProgress, JobStatus, ReplicaSpec
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.plan.status import headway
+from gangline.jobs.plan.status import training_progress
 from gangline.jobs.pods.replicas import Gang
 from gangline.testing.builders import make_job, make_member
-from support.builders.observed_jobs import having, planned
+from support.builders.observed_jobs import job_plan, with_status
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
@@ -22,7 +22,7 @@ TORCH = PyTorch()
 
 
 def reporting(pod: Pod, line: str) -> Pod:
-    notes = {**pod.metadata.annotations, PROGRESS: line}
+    notes = {**pod.metadata.annotations, PROGRESS_ANNOTATION: line}
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
 
 
@@ -40,12 +40,12 @@ def member(kind: str, index: int = 0, text: str = "") -> Pod:
 
 
 def test_nobody_who_reports_is_nothing() -> None:
-    assert headway(team(member("Worker"), Worker=1), None, NOW) is None
+    assert training_progress(team(member("Worker"), Worker=1), None, NOW) is None
 
 
 def test_a_report_is_written_down_with_who_and_when() -> None:
     gang = team(member("Worker", text=line(120, total=500, loss=0.12)), Worker=1)
-    assert headway(gang, None, NOW) == JobProgress(
+    assert training_progress(gang, None, NOW) == JobProgress(
         step=120, total=500, metrics={"loss": 0.12}, replica="worker-0", updated=NOW
     )
 
@@ -60,14 +60,14 @@ def test_a_report_is_written_down_with_who_and_when() -> None:
 )
 def test_the_lead_speaks_for_the_team(who: list[str], replica: str) -> None:
     pods = [member(kind, text=line(1)) for kind in who]
-    found = headway(team(*pods, PS=1, Worker=1, Evaluator=1, Chief=1), None, NOW)
+    found = training_progress(team(*pods, PS=1, Worker=1, Evaluator=1, Chief=1), None, NOW)
     assert found is not None
     assert found.replica == replica
 
 
 def test_where_the_first_is_silent_the_next_one_speaks() -> None:
     gang = team(member("Worker", 0), member("Worker", 1, line(7)), member("Worker", 2, line(9)), Worker=3)
-    found = headway(gang, None, NOW)
+    found = training_progress(gang, None, NOW)
     assert found is not None
     assert (found.replica, found.step) == ("worker-1", 7)
 
@@ -77,38 +77,40 @@ def test_where_the_first_is_silent_the_next_one_speaks() -> None:
 )
 def test_what_is_no_report_is_passed_over(text: str) -> None:
     gang = team(member("Worker", 0, text or " "), member("Worker", 1, line(2)), Worker=2)
-    found = headway(gang, None, NOW)
+    found = training_progress(gang, None, NOW)
     assert found is not None
     assert found.replica == "worker-1"
-    assert headway(team(member("Worker", 0, text or " "), Worker=1), None, NOW) is None
+    assert training_progress(team(member("Worker", 0, text or " "), Worker=1), None, NOW) is None
 
 
 def test_the_same_report_stays_as_it_was_and_a_new_one_is_dated() -> None:
     gang = team(member("Worker", text=line(5)), Worker=1)
-    before = headway(gang, None, NOW)
-    assert headway(gang, before, LATER) is not None
-    assert headway(gang, before, LATER) == before
-    after = headway(team(member("Worker", text=line(6)), Worker=1), before, LATER)
+    before = training_progress(gang, None, NOW)
+    assert training_progress(gang, before, LATER) is not None
+    assert training_progress(gang, before, LATER) == before
+    after = training_progress(team(member("Worker", text=line(6)), Worker=1), before, LATER)
     assert after == JobProgress(step=6, replica="worker-0", updated=LATER)
 
 
 def test_when_pods_are_gone_the_last_report_stays() -> None:
     before = JobProgress(step=5, replica="worker-0", updated=NOW)
-    assert headway(team(Worker=1), before, LATER) == before
+    assert training_progress(team(Worker=1), before, LATER) == before
 
 
 def test_reports_are_kept_small() -> None:
     many = {f"m{number:03}": number for number in range(100)} | {"n" * 64: 1}
-    found = headway(team(member("Worker", text=line(2**60, **many)), Worker=1), None, NOW)
+    found = training_progress(team(member("Worker", text=line(2**60, **many)), Worker=1), None, NOW)
     assert found is not None
     assert list(found.metrics) == [f"m{number:03}" for number in range(16)]
     assert isinstance(found.step, float)
 
 
 def test_the_verdict_comes_with_the_last_report() -> None:
-    job = having(make_job(PYTORCHJOB, master=1), JobStatus(progress=JobProgress(step=1, replica="master-0")))
+    job = with_status(
+        make_job(PYTORCHJOB, master=1), JobStatus(progress=JobProgress(step=1, replica="master-0"))
+    )
     done = reporting(make_member("Master", of=PYTORCHJOB, phase="Succeeded"), line(500, total=500))
-    status = planned(TORCH, job, done).status
+    status = job_plan(TORCH, job, done).status
     assert status.finished
     assert status.progress is not None
     assert status.progress.step == 500
@@ -116,5 +118,5 @@ def test_the_verdict_comes_with_the_last_report() -> None:
 
 def test_a_job_without_reports_has_nothing_more_in_its_status() -> None:
     pod = make_member("Master", of=PYTORCHJOB)
-    status = planned(TORCH, make_job(PYTORCHJOB, master=1), pod).status
+    status = job_plan(TORCH, make_job(PYTORCHJOB, master=1), pod).status
     assert b"progress" not in msgspec.json.encode(status)

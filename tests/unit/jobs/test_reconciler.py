@@ -7,19 +7,19 @@ import msgspec
 
 from gangline.api.core import Pod, Service
 from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
-from gangline.api.kubeflow.training import PROGRESS, JobStatus
+from gangline.api.kubeflow.training import PROGRESS_ANNOTATION, JobStatus
 from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.executor import Shares
-from gangline.jobs.observer import ORPHANS, OWNER_UID, Caches, Observe
-from gangline.jobs.plan.actions import Note, Plan
+from gangline.jobs.executor import CreateSlots
+from gangline.jobs.observer import ORPHAN_INDEX, OWNER_INDEX, JobCaches, Observer
+from gangline.jobs.plan.actions import JobEvent, JobPlan
 from gangline.jobs.pods.addressing import Site
-from gangline.jobs.reconciler import PACE, QUIET, JobPass
+from gangline.jobs.reconciler import COUNTER_INTERVAL, PROGRESS_INTERVAL, CachedJobReconciler
 from gangline.runtime.cache import Cache
 from gangline.runtime.expectations import Expectations
 from gangline.testing.builders import make_job, make_member
 from gangline.testing.clock import FakeClock
-from support.builders.observed_jobs import having, services_of
+from support.builders.observed_jobs import job_services, with_status
 
 TORCH = PyTorch()
 
@@ -31,35 +31,40 @@ class Desk:
         self.clock = FakeClock()
         self.job = make_job(PYTORCHJOB, master=1, worker=3)
         self.jobs: Cache[Any] = Cache()
-        self.pods: Cache[Pod] = Cache({OWNER_UID: lambda pod: ("uid-job",), ORPHANS: lambda found: ()})
+        self.pods: Cache[Pod] = Cache({OWNER_INDEX: lambda pod: ("uid-job",), ORPHAN_INDEX: lambda found: ()})
         self.services: Cache[Service] = Cache(
-            {OWNER_UID: lambda found: ("uid-job",), ORPHANS: lambda found: ()}
+            {OWNER_INDEX: lambda found: ("uid-job",), ORPHAN_INDEX: lambda found: ()}
         )
         self.writes: list[JobStatus] = []
         self.jobs.put(self.job)
-        for found in services_of(TORCH, self.job):
+        for found in job_services(TORCH, self.job):
             self.services.put(found)
-        caches: Caches[Any] = Caches(
+        caches: JobCaches[Any] = JobCaches(
             self.jobs, self.pods, self.services, {"horizontalpodautoscalers.autoscaling": Cache()}
         )
-        observe = Observe(TORCH, caches, Expectations(self.clock), Site(), self.clock)
-        self.reconciler: JobPass[Any] = JobPass(TORCH, observe, self, clock=self.clock)  # type: ignore[arg-type]
+        observe = Observer(TORCH, caches, Expectations(self.clock), Site(), self.clock)
+        self.reconciler: CachedJobReconciler[Any] = CachedJobReconciler(
+            TORCH,
+            observe,
+            self,  # type: ignore[arg-type]
+            clock=self.clock,
+        )
 
-    async def write(self, job: Any, status: JobStatus) -> Any:
+    async def write_status(self, job: Any, status: JobStatus) -> Any:
         if status == job.status:
             return job
         self.writes.append(status)
-        self.job = having(job, status, resource_version=str(len(self.writes) + 1))
+        self.job = with_status(job, status, resource_version=str(len(self.writes) + 1))
         self.jobs.put(self.job)
         return self.job
 
-    async def act(self, job: Any, intent: Plan) -> None:
+    async def run_stages(self, job: Any, intent: JobPlan) -> None:
         pass
 
-    def owed(self, job: Any) -> timedelta | None:
+    def recheck_after(self, job: Any) -> timedelta | None:
         return None
 
-    def tell(self, job: Any, note: Note) -> None:
+    def emit(self, job: Any, note: JobEvent) -> None:
         pass
 
     def run(self, *members: Any) -> None:
@@ -81,9 +86,9 @@ async def test_counters_alone_wait_a_moment_for_more_of_them() -> None:
     await desk.look()
     written = len(desk.writes)
     desk.run(pods[1])
-    assert await desk.look() == QUIET
+    assert await desk.look() == COUNTER_INTERVAL
     desk.run(pods[2], pods[3])
-    await desk.clock.advance(QUIET)
+    await desk.clock.advance(COUNTER_INTERVAL)
     await desk.look()
     assert len(desk.writes) == written + 1
     assert desk.job.status.replica_statuses["Worker"].active == 3
@@ -102,21 +107,21 @@ async def test_a_condition_never_waits() -> None:
 
 
 def test_a_job_has_all_the_room_until_others_need_some() -> None:
-    shares = Shares(24)
+    shares = CreateSlots(24)
     idle = shares.busy
-    with shares.one() as part:
+    with shares.reserve() as part:
         assert part() == 24
         assert (idle, shares.busy) == (False, True)
-        with shares.one() as other:
+        with shares.reserve() as other:
             assert part() == other() == 12
-            with shares.one(), shares.one():
+            with shares.reserve(), shares.reserve():
                 assert part() == 6
         assert part() == 24
 
 
 def reporting(step: int) -> Pod:
     made = make_member("Master", of=PYTORCHJOB)
-    notes = {PROGRESS: f'{{"progress": {{"step": {step}}}}}'}
+    notes = {PROGRESS_ANNOTATION: f'{{"progress": {{"step": {step}}}}}'}
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=notes))
 
 
@@ -134,10 +139,10 @@ async def test_progress_alone_is_written_every_five_seconds_however_often_it_com
     for step in range(2, 52):
         desk.run(reporting(step))
         wait = await desk.look()
-        assert wait is None or wait <= PACE
+        assert wait is None or wait <= PROGRESS_INTERVAL
         await desk.clock.advance(timedelta(milliseconds=500))
     assert len(desk.writes) - written == 4
-    await desk.clock.advance(PACE)
+    await desk.clock.advance(PROGRESS_INTERVAL)
     await desk.look()
     assert at(desk) == 51
 
@@ -147,8 +152,8 @@ async def test_progress_goes_with_whatever_else_is_written() -> None:
     desk.run(reporting(1), *(make_member("Worker", n, of=PYTORCHJOB, phase="Pending") for n in range(3)))
     await desk.look()
     desk.run(reporting(2), make_member("Worker", 0, of=PYTORCHJOB))
-    assert await desk.look() == QUIET
-    await desk.clock.advance(QUIET)
+    assert await desk.look() == COUNTER_INTERVAL
+    await desk.clock.advance(COUNTER_INTERVAL)
     await desk.look()
     assert (at(desk), desk.job.status.replica_statuses["Worker"].active) == (2, 1)
 

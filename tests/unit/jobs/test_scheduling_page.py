@@ -12,33 +12,33 @@ from gangline.api.codec.codec import decode
 from gangline.api.kubeflow.pytorchjob import PyTorchJob
 from gangline.api.meta import JSON
 from gangline.api.scheduling import (
-    COMMIT,
-    GANG_SCHEDULER,
-    GATE,
-    GROUP_NAME,
-    ON_TIMEOUT,
+    COMMIT_ANNOTATION,
+    DEFAULT_SCHEDULE_TIMEOUT,
+    GANG_GATE,
+    GANG_SCHEDULER_ANNOTATION,
+    GROUP_NAME_ANNOTATION,
+    ON_TIMEOUT_ANNOTATION,
     PODGROUPS,
-    PREFERRED_TOPOLOGY,
+    PREFERRED_TOPOLOGY_ANNOTATION,
     QUEUES,
-    REQUIRED_TOPOLOGY,
-    SCHEDULE_TIMEOUT,
-    GroupPhase,
-    GroupReason,
+    REQUIRED_TOPOLOGY_ANNOTATION,
+    PodGroupPhase,
+    PodGroupReason,
 )
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.gangs.autoscalers import STAYS
-from gangline.jobs.gangs.gangline import Gangline
-from gangline.jobs.gangs.kubernetes import Kubernetes
-from gangline.jobs.gangs.podgroup import groups_of
+from gangline.jobs.gangs.autoscalers import NO_EVICTION_ANNOTATIONS
+from gangline.jobs.gangs.gangline import GanglineScheduler
+from gangline.jobs.gangs.kubernetes import KubernetesWorkloads
+from gangline.jobs.gangs.podgroup import pod_group_resource
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.plan.observed import Observed
-from gangline.jobs.plan.plan import plan
+from gangline.jobs.plan.observed import ObservedJob
+from gangline.jobs.plan.plan import reconcile_plan
 from gangline.jobs.pods.addressing import Site
 from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_schema
-from gangline.schema.structural.nodes import Node
+from gangline.schema.structural.nodes import SchemaNode
 from gangline.schema.structural.validation import validate
-from support.builders.observed_jobs import NOW, body
+from support.builders.observed_jobs import OBSERVED_AT, created_body
 
 PAGE = (Path(__file__).parents[3] / "docs" / "scheduling.md").read_text()
 WRITTEN: dict[str, Any] = {
@@ -56,8 +56,12 @@ def rows(heading: str) -> list[str]:
 def test_the_group_on_the_page_is_the_one_that_is_made_of_the_job_on_the_page() -> None:
     job = decode(msgspec.json.encode(WRITTEN["PyTorchJob"]), PyTorchJob)
     torch = PyTorch()
-    made = body(
-        plan(torch, Observed.of(torch, job, NOW, site=Site(gangs=Gangline()))), "bert", PODGROUPS.name
+    made = created_body(
+        reconcile_plan(
+            torch, ObservedJob.of(torch, job, OBSERVED_AT, site=Site(gang_scheduler=GanglineScheduler()))
+        ),
+        "bert",
+        PODGROUPS.name,
     )
     assert made["spec"] == WRITTEN["PodGroup"]["spec"]
 
@@ -66,35 +70,35 @@ def test_the_group_on_the_page_is_the_one_that_is_made_of_the_job_on_the_page() 
 def test_manifests_on_the_page_are_taken(resource: Any) -> None:
     found: JSON = WRITTEN[resource.kind]
     assert found["apiVersion"] == resource.api_version
-    assert validate(found, Node(gang_schema(resource))) == []
+    assert validate(found, SchemaNode(gang_schema(resource))) == []
 
 
 def test_every_phase_and_reason_is_told() -> None:
-    assert rows("phase | meaning") == [phase.value for phase in GroupPhase]
+    assert rows("phase | meaning") == [phase.value for phase in PodGroupPhase]
     assert rows("reason | when") == [
-        GroupReason.POD_FAILED,
-        GroupReason.POD_DELETED,
-        GroupReason.NOT_ENOUGH_TASKS,
-        GroupReason.NOT_ENOUGH_RESOURCES,
+        PodGroupReason.POD_FAILED,
+        PodGroupReason.POD_DELETED,
+        PodGroupReason.NOT_ENOUGH_TASKS,
+        PodGroupReason.NOT_ENOUGH_RESOURCES,
     ]
 
 
 def test_every_annotation_and_gate_is_told() -> None:
     names = [
-        GROUP_NAME,
-        COMMIT,
-        ON_TIMEOUT,
-        GANG_SCHEDULER,
-        GATE,
-        REQUIRED_TOPOLOGY,
-        PREFERRED_TOPOLOGY,
-        *STAYS,
+        GROUP_NAME_ANNOTATION,
+        COMMIT_ANNOTATION,
+        ON_TIMEOUT_ANNOTATION,
+        GANG_SCHEDULER_ANNOTATION,
+        GANG_GATE,
+        REQUIRED_TOPOLOGY_ANNOTATION,
+        PREFERRED_TOPOLOGY_ANNOTATION,
+        *NO_EVICTION_ANNOTATIONS,
     ]
     assert not [name for name in names if name not in PAGE and name.rpartition("/")[2] not in PAGE]
 
 
 def test_every_scheduler_is_told_with_its_groups() -> None:
-    for gangs in (Gangline(), Volcano(), Kubernetes(), SchedulerPlugins("any")):
-        assert groups_of(gangs) in PAGE
+    for gangs in (GanglineScheduler(), Volcano(), KubernetesWorkloads(), SchedulerPlugins("any")):
+        assert pod_group_resource(gangs) in PAGE
     assert QUEUES.kind in WRITTEN
-    assert f"| the same | {SCHEDULE_TIMEOUT} |" in PAGE
+    assert f"| the same | {DEFAULT_SCHEDULE_TIMEOUT} |" in PAGE

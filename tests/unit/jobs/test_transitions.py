@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.jobs.plan.status import newest
+from gangline.jobs.plan.status import current_condition
 from gangline.testing.happenings import AllStart, AllSucceed, Happening, Kubelets, Troubles, Users
-from gangline.testing.world.invariants import Rules
+from gangline.testing.world.invariants import Invariants
 from gangline.testing.world.kubelet import Kubelet
-from gangline.testing.world.server import Write
+from gangline.testing.world.server import WorldWrite
 from gangline.testing.world.world import World
-from support.property.job_histories import FRAMEWORKS, SITES, manifest
+from support.property.job_histories import FRAMEWORKS, SITES, job_manifest
 
 PAGE = Path(__file__).parents[3] / "docs" / "jobs.md"
 BEGIN, END = "<!-- transitions: tests/unit/jobs/test_transitions.py -->", "<!-- end of transitions -->"
@@ -213,17 +213,17 @@ async def play(row: Row, kind: str) -> tuple[World, Played]:
         each: {"replicas": count, "restartPolicy": row.restart} for each, count in TEAMS[kind].items()
     }
     told: list[tuple[str, str]] = []
-    deeds: list[Write] = []
-    rules = Rules()
+    deeds: list[WorldWrite] = []
+    rules = Invariants()
 
-    def judge(world: World, write: Write) -> None:
+    def judge(world: World, write: WorldWrite) -> None:
         rules.judge(world, write)
         if write.verb == "status":
             told.append(said(world))
         elif write.resource in ("pods", "services", world.plural):
             deeds.append(write)
 
-    world = World(framework, manifest(framework, replicas, row.policy, row.spec), SITES[row.site], judge)
+    world = World(framework, job_manifest(framework, replicas, row.policy, row.spec), SITES[row.site], judge)
     if not row.first:
         await world.settle()
     for happening in row.way:
@@ -247,7 +247,7 @@ def said(world: World) -> tuple[str, str]:
     if world.body is None:
         return "", ""
     status = world.job.status
-    kind = newest(status)
+    kind = current_condition(status)
     found = next((each for each in status.conditions if each.type == kind), None)
     return (kind, found.reason) if found is not None else ("none", "")
 
@@ -256,7 +256,7 @@ def phase(world: World) -> str:
     return world.job.status.phase if world.body is not None else "gone"
 
 
-def counted(deeds: Sequence[Write]) -> tuple[tuple[str, str, int], ...]:
+def counted(deeds: Sequence[WorldWrite]) -> tuple[tuple[str, str, int], ...]:
     pairs = [(deed.verb, deed.resource) for deed in deeds]
     return tuple((verb, resource, pairs.count((verb, resource))) for verb, resource in dict.fromkeys(pairs))
 

@@ -11,19 +11,24 @@ from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.api.kubeflow.training import ConditionType, JobStatus, TrainingJob
 from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.executor import Refused
-from gangline.jobs.observer import ORPHANS, OWNER_UID, Caches, Observe, orphaned, owner_uid
-from gangline.jobs.plan.actions import Create, Note, Plan, Refusal
-from gangline.jobs.plan.conditions import said
+from gangline.jobs.executor import CreateRejected
+from gangline.jobs.observer import ORPHAN_INDEX, OWNER_INDEX, JobCaches, Observer, orphan_keys, owner_uid
+from gangline.jobs.plan.actions import Create, JobEvent, JobPlan, Rejection
+from gangline.jobs.plan.conditions import status_with_condition
 from gangline.jobs.pods.addressing import Site
 from gangline.jobs.pods.render import owner_reference
-from gangline.jobs.reconciler import FEW, LOOK_AGAIN, Blocked, JobPass
+from gangline.jobs.reconciler import (
+    MAX_CREATES_BEFORE_STATUS,
+    STALE_CACHE_RETRY,
+    CachedJobReconciler,
+    JobBlocked,
+)
 from gangline.kube.errors import Conflict, Status
 from gangline.runtime.cache import Cache
 from gangline.runtime.expectations import Expectations
 from gangline.testing.builders import make_job
 from gangline.testing.clock import FakeClock
-from support.builders.observed_jobs import having
+from support.builders.observed_jobs import with_status
 
 TORCH = PyTorch()
 
@@ -37,15 +42,20 @@ class World:
         self.jobs: Cache[Any] = Cache()
         self.done: list[str] = []
         self.trouble: Exception | None = None
-        self.pods: Cache[Pod] = Cache({OWNER_UID: owner_uid, ORPHANS: orphaned})
-        self.services: Cache[Service] = Cache({OWNER_UID: owner_uid, ORPHANS: orphaned})
+        self.pods: Cache[Pod] = Cache({OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys})
+        self.services: Cache[Service] = Cache({OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys})
         scalers: Cache[Any] = Cache()
-        caches: Caches[Any] = Caches(
+        caches: JobCaches[Any] = JobCaches(
             self.jobs, self.pods, self.services, {"horizontalpodautoscalers.autoscaling": scalers}
         )
         self.expectations = Expectations(self.clock)
-        observe = Observe(TORCH, caches, self.expectations, Site(), self.clock)
-        self.reconciler: JobPass[Any] = JobPass(TORCH, observe, self, clock=self.clock)  # type: ignore[arg-type]
+        observe = Observer(TORCH, caches, self.expectations, Site(), self.clock)
+        self.reconciler: CachedJobReconciler[Any] = CachedJobReconciler(
+            TORCH,
+            observe,
+            self,  # type: ignore[arg-type]
+            clock=self.clock,
+        )
 
     def submit(self, name: str, workers: int = 1) -> None:
         made = make_job(PYTORCHJOB, name, master=1, worker=workers)
@@ -63,7 +73,7 @@ class World:
 
     # What an executor does
 
-    async def write(self, job: Any, status: JobStatus) -> Any:
+    async def write_status(self, job: Any, status: JobStatus) -> Any:
         if status == job.status:
             return job
         name = job.metadata.name
@@ -71,10 +81,10 @@ class World:
             raise Conflict(Status(code=409, message="changed"))
         self.done.append(f"{name}: {status.conditions[-1].type}")
         version = f"{job.metadata.resource_version}1"
-        self.stored[name] = having(self.stored[name], status, resource_version=version)
-        return having(job, status, resource_version=version)
+        self.stored[name] = with_status(self.stored[name], status, resource_version=version)
+        return with_status(job, status, resource_version=version)
 
-    async def act(self, job: Any, intent: Plan) -> None:
+    async def run_stages(self, job: Any, intent: JobPlan) -> None:
         creates = [action for stage in intent.stages for action in stage if isinstance(action, Create)]
         if creates:
             self.done.append(f"{job.metadata.name}: made {len(creates)}")
@@ -83,10 +93,10 @@ class World:
         made = [(action.resource, action.name) for action in creates]
         self.expectations.expect_created(job.metadata.uid, made)
 
-    def owed(self, job: Any) -> timedelta | None:
+    def recheck_after(self, job: Any) -> timedelta | None:
         return None
 
-    def tell(self, job: Any, note: Note) -> None:
+    def emit(self, job: Any, note: JobEvent) -> None:
         pass
 
 
@@ -114,9 +124,9 @@ async def test_a_cache_that_has_not_shown_our_first_write_may_be_old() -> None:
     world.submit("first")
     world.submit("over")
     # Who led before us has ended it, and the cache does not know.
-    world.stored["over"] = having(world.stored["over"], JobStatus(), resource_version="9")
+    world.stored["over"] = with_status(world.stored["over"], JobStatus(), resource_version="9")
     await world.look("first")
-    assert await world.look("first") == LOOK_AGAIN
+    assert await world.look("first") == STALE_CACHE_RETRY
     with pytest.raises(Conflict):
         await world.look("over")
     assert world.done == ["first: Created", "first: made 4"]
@@ -131,7 +141,7 @@ async def test_a_new_job_has_its_objects_and_then_at_once_its_status(world: Worl
 
 
 async def test_of_a_large_job_it_is_told_first_that_it_was_seen(world: World) -> None:
-    world.submit("large", workers=FEW)
+    world.submit("large", workers=MAX_CREATES_BEFORE_STATUS)
     await world.look("large")
     assert world.done[0] == "large: Created"
 
@@ -148,11 +158,11 @@ async def test_when_it_went_wrong_the_status_comes_first(world: World) -> None:
 @pytest.mark.parametrize("permanent", [False, True])
 async def test_a_refusal_is_told_with_everything_else_in_one_write(world: World, *, permanent: bool) -> None:
     world.submit("refused")
-    world.trouble = Refused(Refusal("Pod", "no room in the quota", permanent=permanent))
+    world.trouble = CreateRejected(Rejection("Pod", "no room in the quota", permanent=permanent))
     if permanent:
         await world.look("refused")
     else:
-        with pytest.raises(Blocked):
+        with pytest.raises(JobBlocked):
             await world.look("refused")
     status = world.stored["refused"].status
     assert [found.type for found in status.conditions] == ["Created", "Failed" if permanent else "Blocked"]
@@ -163,10 +173,10 @@ async def test_a_refusal_is_told_with_everything_else_in_one_write(world: World,
 async def test_a_job_that_was_touched_has_its_status_first(world: World) -> None:
     """It was suspended: that it goes on is written before it does."""
     world.submit("old")
-    was = said(
+    was = status_with_condition(
         world.stored["first"].status, ConditionType.SUSPENDED, "PyTorchJobSuspended", "", world.clock.now()
     )
-    world.stored["old"] = having(world.stored["old"], was, resource_version="7")
+    world.stored["old"] = with_status(world.stored["old"], was, resource_version="7")
     world.show("old")
     await world.look("old")
     assert world.done == ["old: Suspended", "old: made 4"]

@@ -14,21 +14,21 @@ from gangline.api.core import ConfigMap, Namespace, Node, Pod
 from gangline.api.meta import Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
-from gangline.kube.client import LONGEST_WAIT, TRIES, Client
+from gangline.kube.client import MAX_ATTEMPTS, MAX_THROTTLE_WAIT, Client
 from gangline.kube.errors import (
     ApiError,
-    BadAnswer,
     Conflict,
     Gone,
     Invalid,
+    MalformedResponse,
     NotFound,
     ServerError,
     ServerTimeout,
     TooManyRequests,
     Unreachable,
 )
-from gangline.kube.options import FieldValidation, PatchForm, Propagation, WriteOptions
-from gangline.kube.transport.api import Frames, Request, Response, Stream
+from gangline.kube.options import DeletionPropagation, FieldValidation, PatchType, WriteOptions
+from gangline.kube.transport.api import Request, Response, ResponseStream, WebSocket
 from gangline.testing.clock import FakeClock, settle
 
 WIDGETS = Resource("example.com", "v1", "Widget", "widgets", dict[str, Any])
@@ -50,11 +50,13 @@ class Scripted:
         return self._next(request)
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
+    async def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AsyncIterator[ResponseStream]:
         yield Arrived(self._next(request))
 
     @asynccontextmanager
-    async def frames(self, request: Request, protocols: tuple[str, ...]) -> AsyncIterator[Frames]:
+    async def frames(self, request: Request, protocols: tuple[str, ...]) -> AsyncIterator[WebSocket]:
         self._next(request)
         yield Silent()
 
@@ -197,7 +199,7 @@ async def test_create_says_kind_and_goes_where_body_or_caller_says() -> None:
 async def test_write_options_reach_every_write() -> None:
     wire = Scripted(*(ok() for _ in range(6)))
     options = WriteOptions("me", dry_run=True, field_validation=FieldValidation.STRICT)
-    client = Client(wire).writing(options)
+    client = Client(wire).with_options(options)
     body = {"metadata": {"name": "one", "namespace": "team"}}
     await client.create(WIDGETS, body)
     await client.patch(WIDGETS, KEY, {})
@@ -215,11 +217,11 @@ async def test_write_options_reach_every_write() -> None:
 async def test_patches_say_their_form_and_part() -> None:
     wire = Scripted(ok(), ok(), ok())
     client = Client(wire)
-    for form in PatchForm:
+    for form in PatchType:
         await client.patch(
-            WIDGETS, KEY, [] if form is PatchForm.JSON else {}, form=form, subresource="status"
+            WIDGETS, KEY, [] if form is PatchType.JSON else {}, form=form, subresource="status"
         )
-    assert [request.content_type for request in wire.requests] == [form.value for form in PatchForm]
+    assert [request.content_type for request in wire.requests] == [form.value for form in PatchType]
     assert {request.path.rpartition("/")[2] for request in wire.requests} == {"status"}
 
 
@@ -229,7 +231,7 @@ async def test_guarded_patch_carries_the_version_it_was_made_for() -> None:
     await client.patch(WIDGETS, KEY, {"metadata": {"labels": {"a": "b"}}}, resource_version="7")
     assert wire.body == {"metadata": {"labels": {"a": "b"}, "resourceVersion": "7"}}
     await client.patch(
-        WIDGETS, KEY, [{"op": "remove", "path": "/spec"}], form=PatchForm.JSON, resource_version="7"
+        WIDGETS, KEY, [{"op": "remove", "path": "/spec"}], form=PatchType.JSON, resource_version="7"
     )
     assert wire.body[0] == {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
 
@@ -238,7 +240,7 @@ async def test_delete_carries_preconditions_propagation_and_grace() -> None:
     wire = Scripted(ok(), ok())
     client = Client(wire)
     await client.delete(
-        Pod, KEY, uid="u", resource_version="7", propagation=Propagation.ORPHAN, grace=timedelta()
+        Pod, KEY, uid="u", resource_version="7", propagation=DeletionPropagation.ORPHAN, grace=timedelta()
     )
     assert wire.body == {
         "apiVersion": "v1",
@@ -257,13 +259,13 @@ async def test_delete_carries_preconditions_propagation_and_grace() -> None:
 async def test_plain_kind_gives_the_whole_object() -> None:
     whole = {"metadata": {"name": "one"}, "spec": {"volumes": [{"name": "x"}]}}
     client = Client(Scripted(ok(whole), ok({"metadata": {}, "items": [whole]})))
-    assert await client.get(client.plain(Pod), KEY) == whole
-    assert (await client.list(client.plain(Pod))).items == (whole,)
+    assert await client.get(client.unstructured(Pod), KEY) == whole
+    assert (await client.list(client.unstructured(Pod))).items == (whole,)
 
 
 async def test_pages_follow_the_tokens_to_the_end() -> None:
     wire = Scripted(page("a", "b", token="x"), page("c", token="y"), page("d"))
-    names = [found.metadata.name async for found in Client(wire).each(Pod, Selector("team"), limit=2)]
+    names = [found.metadata.name async for found in Client(wire).iterate(Pod, Selector("team"), limit=2)]
     assert names == ["a", "b", "c", "d"]
     assert [text.partition("?")[2] for text in wire.seen] == [
         "limit=2",
@@ -274,7 +276,7 @@ async def test_pages_follow_the_tokens_to_the_end() -> None:
 
 async def test_token_that_expires_midway_raises_gone_after_what_came_before() -> None:
     client = Client(Scripted(page("a", token="x"), refused(410, "Expired")))
-    found = client.each(Pod)
+    found = client.iterate(Pod)
     assert (await anext(found)).metadata.name == "a"
     with pytest.raises(Gone):
         await anext(found)
@@ -283,9 +285,9 @@ async def test_token_that_expires_midway_raises_gone_after_what_came_before() ->
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"metadata": 3}', b"\xff"])
 async def test_answer_that_cannot_be_read_is_the_servers_fault(body: bytes) -> None:
     client = Client(Scripted(*(Response(200, body) for _ in range(2))))
-    with pytest.raises(BadAnswer, match="GET /api/v1/namespaces/team/pods/one: the server's answer"):
+    with pytest.raises(MalformedResponse, match="GET /api/v1/namespaces/team/pods/one: the server's answer"):
         await client.get(Pod, KEY)
-    with pytest.raises(BadAnswer):
+    with pytest.raises(MalformedResponse):
         await client.list(Pod)
 
 
@@ -339,12 +341,12 @@ async def test_throttled_request_is_sent_again_when_the_server_said() -> None:
 
 async def test_throttling_without_end_is_raised_after_a_bound() -> None:
     clock = FakeClock()
-    wire = Scripted(*(refused(429, after="1") for _ in range(TRIES)))
+    wire = Scripted(*(refused(429, after="1") for _ in range(MAX_ATTEMPTS)))
     async with asyncio.TaskGroup() as group:
         getting = group.create_task(outcome(Client(wire, clock=clock).get(Pod, KEY)))
-        await clock.advance(TRIES * SECOND)
+        await clock.advance(MAX_ATTEMPTS * SECOND)
     assert isinstance(getting.result(), TooManyRequests)
-    assert len(wire.requests) == TRIES
+    assert len(wire.requests) == MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize(
@@ -353,7 +355,7 @@ async def test_throttling_without_end_is_raised_after_a_bound() -> None:
         refused(429),
         refused(429, after="Wed, 21 Oct 2026 07:28:00 GMT"),
         refused(429, after="-1"),
-        refused(429, after=str(int(LONGEST_WAIT.total_seconds()) + 1)),
+        refused(429, after=str(int(MAX_THROTTLE_WAIT.total_seconds()) + 1)),
         refused(503),
         # A budget that is used up is an answer.
         refused(429, "TooManyRequests", after="10", causes=("DisruptionBudget",)),
@@ -374,7 +376,7 @@ async def test_server_error_that_may_come_after_the_deed_is_not_repeated_for_wha
     with pytest.raises(ServerTimeout):
         await client.create(WIDGETS, {}, namespace="team")
     with pytest.raises(ServerTimeout):
-        await client.patch(WIDGETS, KEY, [], form=PatchForm.JSON)
+        await client.patch(WIDGETS, KEY, [], form=PatchType.JSON)
     wire = Scripted(late, ok())
     async with asyncio.TaskGroup() as group:
         group.create_task(Client(wire, clock=clock).patch(WIDGETS, KEY, {}))
@@ -436,7 +438,7 @@ async def test_rate_limit_is_asked_before_each_attempt() -> None:
     limit = Counting()
     client = Client(Scripted(refused(429, after="0"), ok(), ok()), limit=limit)
     await client.get(Pod, KEY)
-    await client.writing(WriteOptions()).get(Pod, KEY)
+    await client.with_options(WriteOptions()).get(Pod, KEY)
     assert limit.asked == 3
 
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from gangline.kube.config.connection import in_cluster, load
+from gangline.kube.config.connection import in_cluster_connection, load_connection
 from gangline.kube.errors import ConfigError
-from support.builders.kubeconfigs import connect, document, write
+from support.builders.kubeconfigs import connection_from, kubeconfig_document, write_kubeconfig
 
 del yaml  # imported here so that a test without rights need not read the package
 
 
 def line(home: Path, **flags: Any) -> str:
     with pytest.raises(ConfigError) as caught:
-        load(environ=flags.pop("environ", {}), home=home, **flags)
+        load_connection(environ=flags.pop("environ", {}), home=home, **flags)
     return str(caught.value).replace(str(home), "HOME")
 
 
@@ -67,7 +67,7 @@ CLUSTERS = [
 
 @pytest.mark.parametrize(("cluster", "expected"), CLUSTERS)
 def test_cluster_that_cannot_be_used(tmp_path: Path, cluster: dict[str, Any], expected: str) -> None:
-    write(tmp_path, document(cluster))
+    write_kubeconfig(tmp_path, kubeconfig_document(cluster))
     assert line(tmp_path) == f"~/.kube/config: clusters[0].cluster.{expected}"
 
 
@@ -126,8 +126,8 @@ USERS = [
 
 @pytest.mark.parametrize(("user", "expected"), USERS)
 def test_user_that_cannot_be_used(tmp_path: Path, user: dict[str, Any], expected: str) -> None:
-    write(tmp_path, document({}, user))
-    write(tmp_path, "\n", ".kube/empty")
+    write_kubeconfig(tmp_path, kubeconfig_document({}, user))
+    write_kubeconfig(tmp_path, "\n", ".kube/empty")
     assert line(tmp_path) == f"~/.kube/config: users[0].user.{expected}"
 
 
@@ -154,7 +154,7 @@ FILES = [
 
 @pytest.mark.parametrize(("content", "expected"), FILES)
 def test_file_that_is_no_kubeconfig(tmp_path: Path, content: str, expected: str) -> None:
-    write(tmp_path, content)
+    write_kubeconfig(tmp_path, content)
     assert line(tmp_path) == f"~/.kube/config: {expected}"
 
 
@@ -196,7 +196,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("top", "expected"), NAMES)
 def test_name_that_leads_nowhere(tmp_path: Path, top: dict[str, Any], expected: str) -> None:
-    write(tmp_path, document(**top))
+    write_kubeconfig(tmp_path, kubeconfig_document(**top))
     assert line(tmp_path) == f"~/.kube/config: {expected}"
 
 
@@ -205,13 +205,15 @@ def test_name_that_leads_nowhere(tmp_path: Path, top: dict[str, Any], expected: 
     [("context", "contexts", "dev"), ("cluster", "clusters", "kind"), ("user", "users", "me")],
 )
 def test_flag_that_leads_nowhere(tmp_path: Path, flag: str, listed_in: str, best: str) -> None:
-    write(tmp_path, document())
+    write_kubeconfig(tmp_path, kubeconfig_document())
     expected = f'~/.kube/config: --{flag}: names "nope", which is not in {listed_in}; known: {best}'
     assert line(tmp_path, **{flag: "nope"}) == expected
 
 
 def test_long_lists_are_cut_after_the_nearest(tmp_path: Path) -> None:
-    write(tmp_path, document(contexts=contexts(*((f"cluster-{n}", "kind", "") for n in range(30)))))
+    write_kubeconfig(
+        tmp_path, kubeconfig_document(contexts=contexts(*((f"cluster-{n}", "kind", "") for n in range(30))))
+    )
     found = line(tmp_path, context="cluster-29x")
     assert "known: cluster-29, " in found
     assert found.endswith(" and 20 more")
@@ -248,7 +250,7 @@ def nobody() -> Iterator[None]:
 
 
 def test_unreadable_file_is_named_not_taken_for_missing(tmp_path: Path) -> None:
-    path = write(tmp_path, document())
+    path = write_kubeconfig(tmp_path, kubeconfig_document())
     path.chmod(0)
     with nobody():
         found = line(tmp_path)
@@ -258,7 +260,7 @@ def test_unreadable_file_is_named_not_taken_for_missing(tmp_path: Path) -> None:
 def test_pod_without_a_token_says_why(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     with pytest.raises(ConfigError) as caught:
-        in_cluster(environ=environ, root=tmp_path)
+        in_cluster_connection(environ=environ, root=tmp_path)
     assert str(caught.value) == (
         "service account (does the pod set automountServiceAccountToken: false?): "
         f"{tmp_path}/token: no such file; correct the path or create it"
@@ -267,4 +269,4 @@ def test_pod_without_a_token_says_why(tmp_path: Path) -> None:
 
 def test_bad_proxy_of_the_environment_names_the_variable(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^HTTPS_PROXY: SOCKS proxies are not supported"):
-        connect(tmp_path, environ={"HTTPS_PROXY": "socks5://me:pw@proxy:1"})
+        connection_from(tmp_path, environ={"HTTPS_PROXY": "socks5://me:pw@proxy:1"})

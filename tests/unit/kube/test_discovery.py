@@ -10,10 +10,10 @@ from aiohttp import web
 from gangline.api.scheme import Resource
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
-from gangline.kube.discovery import Found, resources, served, version
+from gangline.kube.discovery import DiscoveredResource, is_served, server_resources, server_version
 from gangline.kube.errors import NotFound, ServerError
 from gangline.kube.transport.http import HttpTransport
-from support.servers.http import serving
+from support.servers.http import http_server
 
 JOBS = Resource("example.com", "v1", "Job", "jobs", dict)
 
@@ -26,7 +26,7 @@ async def answering(answers: Mapping[str, object]) -> AsyncIterator[Client]:
         found = answers.get(request.path, 404)
         return web.Response(status=found) if isinstance(found, int) else web.json_response(found)
 
-    async with serving(answer) as url, HttpTransport(Connection(server=url)) as transport:
+    async with http_server(answer) as url, HttpTransport(Connection(server=url)) as transport:
         yield Client(transport)
 
 
@@ -74,7 +74,7 @@ GROUPS = {
 }
 
 
-def named(found: list[Found]) -> dict[str, Found]:
+def named(found: list[DiscoveredResource]) -> dict[str, DiscoveredResource]:
     return {f"{kind.resource.api_version} {kind.resource.kind}": kind for kind in found}
 
 
@@ -88,7 +88,7 @@ async def test_aggregated_answer_gives_everything_in_two_requests() -> None:
         "/apis": {"kind": "APIGroupDiscoveryList", "items": [stale, jobs]},
     }
     async with answering(answers) as client:
-        found = named(await resources(client))
+        found = named(await server_resources(client))
     assert list(found) == ["v1 Pod", "v1 Node", "example.com/v1 Job"]
     pod = found["v1 Pod"]
     assert pod.resource.namespaced
@@ -111,7 +111,7 @@ async def test_older_server_is_asked_group_by_group_and_a_broken_group_is_left_o
     }
     with caplog.at_level(logging.WARNING):
         async with answering(answers) as client:
-            found = named(await resources(client))
+            found = named(await server_resources(client))
     assert list(found) == ["v1 Node", "v1 Pod", "example.com/v1 Job"]
     pod = found["v1 Pod"]
     assert (pod.verbs, pod.short_names, pod.categories) == (("get", "list"), ("po",), ("all",))
@@ -128,29 +128,29 @@ async def test_found_kind_can_be_read_as_plain_json() -> None:
         "/api/v1/nodes": {"metadata": {}, "items": [whole]},
     }
     async with answering(answers) as client:
-        nodes = named(await resources(client))["v1 Node"]
+        nodes = named(await server_resources(client))["v1 Node"]
         assert (await client.list(nodes.resource)).items == (whole,)
 
 
 async def test_kind_is_served_or_not() -> None:
     async with answering({"/apis/example.com/v1": LEGACY_JOBS}) as client:
-        assert await served(client, JOBS)
-        assert not await served(client, Resource("example.com", "v1", "Other", "others", dict))
-        assert not await served(client, Resource("example.com", "v2", "Job", "jobs", dict))
+        assert await is_served(client, JOBS)
+        assert not await is_served(client, Resource("example.com", "v1", "Other", "others", dict))
+        assert not await is_served(client, Resource("example.com", "v2", "Job", "jobs", dict))
 
 
 async def test_group_whose_server_is_down_is_not_told_to_be_missing() -> None:
     async with answering({"/apis/example.com/v1": 503}) as client:
         with pytest.raises(ServerError):
-            await served(client, JOBS)
+            await is_served(client, JOBS)
 
 
 async def test_version_is_what_the_server_says() -> None:
     async with answering({"/version": {"major": "1", "gitVersion": "v1.34.4"}}) as client:
-        assert await version(client) == "v1.34.4"
+        assert await server_version(client) == "v1.34.4"
 
 
 async def test_server_without_discovery_raises() -> None:
     async with answering({}) as client:
         with pytest.raises(NotFound):
-            await resources(client)
+            await server_resources(client)

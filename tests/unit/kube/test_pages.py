@@ -6,7 +6,7 @@ import pytest
 from gangline.api.codec.codec import DecodeError
 from gangline.api.core import Pod
 from gangline.api.meta import JSON, Key
-from gangline.kube.pages import read_page, version_of
+from gangline.kube.pages import read_page, resource_version_of
 
 
 def pod(name: str, **spec: object) -> JSON:
@@ -65,6 +65,6 @@ def test_what_is_no_list_is_refused(answer: bytes) -> None:
 
 
 def test_version_is_found_in_structs_and_json() -> None:
-    assert version_of(msgspec.convert(pod("a"), Pod)) == "3"
-    assert version_of(pod("a")) == "3"
-    assert version_of({}) == ""
+    assert resource_version_of(msgspec.convert(pod("a"), Pod)) == "3"
+    assert resource_version_of(pod("a")) == "3"
+    assert resource_version_of({}) == ""

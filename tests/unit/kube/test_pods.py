@@ -15,10 +15,10 @@ from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import KubeError, NotFound, ServerError, StreamBroken, TooManyRequests
 from gangline.kube.options import WriteOptions
-from gangline.kube.pods import Pods
-from gangline.kube.streams import Channel, Completed, ExecSession
+from gangline.kube.pods import PodSubresources
+from gangline.kube.streams import Channel, ExecResult, ExecSession
 from gangline.kube.transport.http import HttpTransport
-from support.servers.http import Handler, serving
+from support.servers.http import Handler, http_server
 
 KEY = Key("team", "one")
 SUCCESS = {"metadata": {}, "status": "Success"}
@@ -26,10 +26,10 @@ V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
 
 
 @asynccontextmanager
-async def pods(handler: Handler, options: WriteOptions | None = None) -> AsyncIterator[Pods]:
-    async with serving(handler) as url, HttpTransport(Connection(server=url)) as transport:
+async def pods(handler: Handler, options: WriteOptions | None = None) -> AsyncIterator[PodSubresources]:
+    async with http_server(handler) as url, HttpTransport(Connection(server=url)) as transport:
         client = Client(transport)
-        yield Pods(client.writing(options) if options else client)
+        yield PodSubresources(client.with_options(options) if options else client)
 
 
 def ended(code: int) -> dict[str, object]:
@@ -158,12 +158,12 @@ async def test_input_is_written_and_closed_while_output_is_read() -> None:
 
     sent = b"abc" * 100_000
     async with pods(upper) as api:
-        assert await api.run(KEY, ["upper"], stdin=sent) == Completed(0, sent.upper())
+        assert await api.run(KEY, ["upper"], stdin=sent) == ExecResult(0, sent.upper())
 
 
 async def test_command_that_ends_before_it_read_its_input_has_ended_well() -> None:
     async with pods(speaking(b"\1done", status=SUCCESS)) as api:
-        assert await api.run(KEY, ["true"], stdin=b"x" * 100_000) == Completed(0, b"done")
+        assert await api.run(KEY, ["true"], stdin=b"x" * 100_000) == ExecResult(0, b"done")
 
 
 async def test_old_server_cannot_close_input() -> None:

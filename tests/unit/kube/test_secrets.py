@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.kube.config.connection import load
+from gangline.kube.config.connection import load_connection
 from gangline.kube.config.tls import ssl_context
 from gangline.testing.clock import FakeClock
-from support.builders.kubeconfigs import document, encoded, write
+from support.builders.kubeconfigs import base64_text, kubeconfig_document, write_kubeconfig
 
 SECRET = "s3cr3tMARKER"
-BASE64 = encoded(SECRET.encode())
+BASE64 = base64_text(SECRET.encode())
 
 EXEC = {
     "apiVersion": "client.authentication.k8s.io/v1",
@@ -103,25 +103,27 @@ BROKEN = [
 
 def cases() -> Iterator[Any]:
     for user in USERS:
-        yield pytest.param(document({}, user), plugin(""), id=f"user {list(user)}")
+        yield pytest.param(kubeconfig_document({}, user), plugin(""), id=f"user {list(user)}")
     for cluster in CLUSTERS:
-        yield pytest.param(document(cluster), plugin(""), id=f"cluster {list(cluster)}")
+        yield pytest.param(kubeconfig_document(cluster), plugin(""), id=f"cluster {list(cluster)}")
     for index, script in enumerate(PLUGINS):
-        yield pytest.param(document({}, {"exec": EXEC}), script, id=f"plugin {index}")
+        yield pytest.param(kubeconfig_document({}, {"exec": EXEC}), script, id=f"plugin {index}")
     for index, broken in enumerate(BROKEN):
         yield pytest.param(broken, plugin(""), id=f"broken {index}")
 
 
 def prepare(home: Path, content: Any, script: str) -> None:
-    write(home, content)
-    write(home, SECRET, ".kube/token")
-    write(home, f"{SECRET} {SECRET}", ".kube/bad-token")
-    write(home, script, ".kube/login").chmod(0o755)
+    write_kubeconfig(home, content)
+    write_kubeconfig(home, SECRET, ".kube/token")
+    write_kubeconfig(home, f"{SECRET} {SECRET}", ".kube/bad-token")
+    write_kubeconfig(home, script, ".kube/login").chmod(0o755)
 
 
 async def use(home: Path) -> None:
     """All that a transport does with a connection before its first request."""
-    connection = load(environ={"PATH": "/usr/bin:/bin"}, home=home, interactive=False, clock=FakeClock())
+    connection = load_connection(
+        environ={"PATH": "/usr/bin:/bin"}, home=home, interactive=False, clock=FakeClock()
+    )
     await connection.credentials.headers()
     certificate = await connection.credentials.client_certificate()
     if connection.tls is not None:
@@ -153,8 +155,8 @@ async def test_errors_never_show_a_secret(
 async def test_reprs_never_show_a_secret(
     tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any]
 ) -> None:
-    prepare(tmp_path, document(cluster, user), plugin({**ANSWER, "status": {"token": SECRET}}))
-    connection = load(environ={"PATH": "/usr/bin:/bin"}, home=tmp_path, interactive=False)
+    prepare(tmp_path, kubeconfig_document(cluster, user), plugin({**ANSWER, "status": {"token": SECRET}}))
+    connection = load_connection(environ={"PATH": "/usr/bin:/bin"}, home=tmp_path, interactive=False)
     await connection.credentials.headers()
     assert not leaks(repr(connection))
     assert not leaks(str(connection))

@@ -7,8 +7,8 @@ import pytest
 from gangline.api.core import Pod
 from gangline.api.meta import JSON, Key, Object
 from gangline.kube.errors import ApiError, Forbidden, Gone, StreamBroken
-from gangline.kube.pages import Unreadable
-from gangline.kube.watch import Bookmark, Change, ChangeType, WatchEvent, changes
+from gangline.kube.pages import UnreadableObject
+from gangline.kube.watch import Bookmark, ChangeType, ObjectChange, WatchEvent, watch_events
 
 POD: JSON = {
     "apiVersion": "v1",
@@ -34,13 +34,13 @@ async def chunked(*chunks: bytes) -> AsyncIterator[bytes]:
 
 
 async def read(model: type[Any], *chunks: bytes) -> list[WatchEvent[Any]]:
-    return [event async for event in changes(chunked(*chunks), model)]
+    return [event async for event in watch_events(chunked(*chunks), model)]
 
 
 @pytest.mark.parametrize("kind", list(ChangeType))
 async def test_change_is_decoded_to_its_type(kind: ChangeType) -> None:
     (change,) = await read(Pod, line(kind, POD))
-    assert isinstance(change, Change)
+    assert isinstance(change, ObjectChange)
     assert change.type is kind
     assert change.object == msgspec.convert(POD, Pod)
     assert change.resource_version == "7"
@@ -49,7 +49,7 @@ async def test_change_is_decoded_to_its_type(kind: ChangeType) -> None:
 async def test_model_may_be_plain_json() -> None:
     for model in (dict, dict[str, Any]):
         (change,) = await read(model, line("ADDED", POD))
-        assert isinstance(change, Change)
+        assert isinstance(change, ObjectChange)
         assert change.object == POD
         assert change.resource_version == "7"
 
@@ -100,8 +100,8 @@ async def test_error_event_is_raised_as_what_it_says(status: JSON, expected: typ
     ],
 )
 async def test_garbage_breaks_the_stream_and_is_not_shown(garbage: bytes) -> None:
-    stream = changes(chunked(line("ADDED", POD), garbage), Pod)
-    assert isinstance(await anext(stream), Change)
+    stream = watch_events(chunked(line("ADDED", POD), garbage), Pod)
+    assert isinstance(await anext(stream), ObjectChange)
     with pytest.raises(StreamBroken) as caught:
         await anext(stream)
     assert "secret" not in str(caught.value)
@@ -112,13 +112,13 @@ async def test_object_that_does_not_decode_is_named_and_the_watch_goes_on() -> N
     good = {"metadata": {"name": "good"}, "spec": {"a": 1}}
     events = await read(Strict, line("MODIFIED", bad) + line("ADDED", good) + line("DELETED", bad))
     first, second, third = events
-    assert isinstance(first, Unreadable)
+    assert isinstance(first, UnreadableObject)
     assert first.key == Key("n", "bad")
     assert first.resource_version == "8"
     assert "spec" in first.problem
     assert not first.deleted
-    assert isinstance(second, Change)
-    assert isinstance(third, Unreadable)
+    assert isinstance(second, ObjectChange)
+    assert isinstance(third, UnreadableObject)
     assert third.deleted
 
 

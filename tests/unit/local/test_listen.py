@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.local.listen import Binding, authority_of, binding
+from gangline.local.listen import ListenAddress, host_port, parse_listen_address
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,13 @@ from gangline.local.listen import Binding, authority_of, binding
 def test_an_address_is_open_or_not_and_reachable_from_here(
     address: str, reachable: str, is_open: bool
 ) -> None:
-    found = binding(address)
-    assert (found.reachable, found.is_open) == (reachable, is_open)
+    found = parse_listen_address(address)
+    assert (found.reachable_host, found.is_open) == (reachable, is_open)
 
 
 def test_a_certificate_names_the_address_and_of_all_addresses_every_one() -> None:
-    assert Binding("192.0.2.10").names() == ("192.0.2.10",)
-    everywhere = Binding("0.0.0.0").names()
+    assert ListenAddress("192.0.2.10").certificate_hosts() == ("192.0.2.10",)
+    everywhere = ListenAddress("0.0.0.0").certificate_hosts()
     assert everywhere[0] == "127.0.0.1"
     assert "0.0.0.0" not in everywhere
     assert len(set(everywhere)) == len(everywhere)
@@ -35,9 +35,9 @@ def test_a_certificate_names_the_address_and_of_all_addresses_every_one() -> Non
 @pytest.mark.parametrize("text", ["localhost", "example.org", "1.2.3", ""])
 def test_what_is_no_address_is_told(text: str) -> None:
     with pytest.raises(InputError, match=f"--bind {text}: is not an IP address"):
-        binding(text)
+        parse_listen_address(text)
 
 
 def test_addresses_of_version_6_stand_in_brackets() -> None:
-    assert authority_of("127.0.0.1", 80) == "127.0.0.1:80"
-    assert authority_of("::1", 80) == "[::1]:80"
+    assert host_port("127.0.0.1", 80) == "127.0.0.1:80"
+    assert host_port("::1", 80) == "[::1]:80"

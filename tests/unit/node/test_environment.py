@@ -8,8 +8,15 @@ import pytest
 from gangline.api.core import ConfigMap, Secret
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity
-from gangline.node.environment import ConfigMissing, Configuration, Wanted, declared, expand, wanted
-from gangline.node.runtime.paths import Paths, variable
+from gangline.node.environment import (
+    ConfigMissing,
+    ConfigRefs,
+    Configuration,
+    container_env,
+    environment_refs,
+    expand,
+)
+from gangline.node.runtime.paths import PathMapping, volume_variable
 from gangline.node.types import RunContainer, RunPod
 
 GIVEN = Configuration(
@@ -28,7 +35,7 @@ POD = msgspec.convert(
 
 def env(*variables: JSON, sources: list[JSON] | None = None, **more: object) -> dict[str, str]:
     body = {"name": "main", "env": list(variables), "envFrom": sources or [], **more}
-    return declared(msgspec.convert(body, RunContainer), POD, GIVEN)
+    return container_env(msgspec.convert(body, RunContainer), POD, GIVEN)
 
 
 def of(name: str, **source: JSON) -> JSON:
@@ -120,7 +127,9 @@ def test_wanted_names_what_must_be_read() -> None:
         ],
         "envFrom": [{"configMapRef": {"name": "c"}}, {"secretRef": {"name": "d"}}],
     }
-    assert wanted(msgspec.convert(body, RunContainer)) == Wanted(frozenset("ac"), frozenset("bd"))
+    assert environment_refs(msgspec.convert(body, RunContainer)) == ConfigRefs(
+        frozenset("ac"), frozenset("bd")
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,13 +147,13 @@ def test_wanted_names_what_must_be_read() -> None:
     ],
 )
 def test_paths_are_replaced_as_whole_names(text: str, expected: str) -> None:
-    paths = Paths({"/data/": Path("/real"), "/data/deep": Path("/deeper"), "/": Path("/never")})
-    assert paths.mapped(text) == expected
+    paths = PathMapping({"/data/": Path("/real"), "/data/deep": Path("/deeper"), "/": Path("/never")})
+    assert paths.translate(text) == expected
 
 
 def test_no_prefixes_change_nothing() -> None:
-    assert Paths({}).mapped("/a /b") == "/a /b"
+    assert PathMapping({}).translate("/a /b") == "/a /b"
 
 
 def test_volumes_have_variables() -> None:
-    assert variable("my-data.1") == "GANGLINE_VOLUME_MY_DATA_1"
+    assert volume_variable("my-data.1") == "GANGLINE_VOLUME_MY_DATA_1"

@@ -11,9 +11,16 @@ import pytest
 from gangline.api.meta import Key
 from gangline.base.errors import InputError
 from gangline.kube.podstreams import LogOptions, NoLogs
-from gangline.node.checkpoint import Record, RunFiles, StateFolder
-from gangline.node.logs import PIECE, Follower, Line, LogReader, Tail, tail_text
-from gangline.node.server import LogServer, log_options, serving_logs
+from gangline.node.checkpoint import RunFiles, RunRecord, StateFolder
+from gangline.node.logs import (
+    CHUNK_BYTES,
+    LogFollower,
+    NamespaceLogTail,
+    NodeLogReader,
+    PodLogLine,
+    tail_text,
+)
+from gangline.node.server import LogServer, log_options, serve_logs
 from gangline.testing.clock import FakeClock, settle
 
 KEY = Key("default", "p")
@@ -24,20 +31,20 @@ def line(text: str, *, second: int = 0, mark: str = "F") -> str:
 
 
 def run(state: Path, attempt: int = 0, container: str = "main") -> RunFiles:
-    files = StateFolder(state).pod(KEY, "u").of(container, attempt)
-    files.begin(Record("id", attempt))
+    files = StateFolder(state).pod(KEY, "u").run_files(container, attempt)
+    files.begin(RunRecord("id", attempt))
     return files
 
 
 async def read(state: Path, **options: object) -> str:
-    reader = LogReader(state, FakeClock())
+    reader = NodeLogReader(state, FakeClock())
     parts = [part async for part in reader.read(KEY, "main", LogOptions(**options))]  # type: ignore[arg-type]
     return b"".join(parts).decode()
 
 
 @pytest.fixture
 def three(tmp_path: Path) -> Path:
-    run(tmp_path).log.write_text("".join(line(f"l{number}", second=number) for number in range(3)))
+    run(tmp_path).log_file.write_text("".join(line(f"l{number}", second=number) for number in range(3)))
     return tmp_path
 
 
@@ -64,7 +71,7 @@ async def test_no_more_bytes_than_asked(three: Path) -> None:
 
 
 async def test_parts_of_a_long_line_are_one_line(tmp_path: Path) -> None:
-    run(tmp_path).log.write_text(
+    run(tmp_path).log_file.write_text(
         line("a") + line("b", mark="P") + line("c", mark="P") + line("d") + line("e")
     )
     assert await read(tmp_path) == "a\nbcd\ne\n"
@@ -72,20 +79,20 @@ async def test_parts_of_a_long_line_are_one_line(tmp_path: Path) -> None:
 
 
 async def test_a_long_log_is_read_in_pieces_and_comes_whole(tmp_path: Path) -> None:
-    texts = [f"{number:05d} {'x' * 100}" for number in range(3 * PIECE // 100)]
-    run(tmp_path).log.write_text("".join(map(line, texts)))
+    texts = [f"{number:05d} {'x' * 100}" for number in range(3 * CHUNK_BYTES // 100)]
+    run(tmp_path).log_file.write_text("".join(map(line, texts)))
     assert (await read(tmp_path)).splitlines() == texts
     assert (await read(tmp_path, tail=4000)).splitlines() == texts[-4000:]
     assert (await read(tmp_path, tail=1)).splitlines() == texts[-1:]
-    assert len(await read(tmp_path, limit_bytes=PIECE)) == PIECE
+    assert len(await read(tmp_path, limit_bytes=CHUNK_BYTES)) == CHUNK_BYTES
 
 
 async def test_a_run_is_found_by_its_identity(tmp_path: Path) -> None:
     for attempt, name in enumerate(("first", "second")):
         files = run(tmp_path, attempt)
-        files.begin(Record(name, attempt))
-        files.log.write_text(line(f"the {name}"))
-    reader = LogReader(tmp_path, FakeClock())
+        files.begin(RunRecord(name, attempt))
+        files.log_file.write_text(line(f"the {name}"))
+    reader = NodeLogReader(tmp_path, FakeClock())
     found = reader.read_run(KEY, "u", "main", "first", LogOptions())
     assert [part async for part in found] == [b"the first\n"]
     with pytest.raises(NoLogs, match="unable to retrieve container logs for process://third"):
@@ -95,7 +102,7 @@ async def test_a_run_is_found_by_its_identity(tmp_path: Path) -> None:
 async def test_the_previous_run(three: Path) -> None:
     with pytest.raises(NoLogs, match="previous terminated container"):
         await read(three, previous=True)
-    run(three, 1).log.write_text(line("again"))
+    run(three, 1).log_file.write_text(line("again"))
     assert await read(three) == "again\n"
     assert await read(three, previous=True) == "l0\nl1\nl2\n"
 
@@ -106,7 +113,7 @@ async def test_an_unknown_container_has_no_logs(tmp_path: Path) -> None:
 
 
 async def test_rotated_files_are_read_in_order(tmp_path: Path) -> None:
-    log = run(tmp_path).log
+    log = run(tmp_path).log_file
     for name, text in (("0.log.2", "a"), ("0.log.1", "b"), ("0.log", "c")):
         (log.parent / name).write_text(line(text))
     assert await read(tmp_path) == "a\nb\nc\n"
@@ -114,23 +121,23 @@ async def test_rotated_files_are_read_in_order(tmp_path: Path) -> None:
 
 async def test_following_ends_with_the_run(tmp_path: Path) -> None:
     files, clock = run(tmp_path), FakeClock()
-    lock = files.lock()
-    files.log.write_text(line("first"))
+    lock = files.acquire_lock()
+    files.log_file.write_text(line("first"))
     found: list[bytes] = []
 
     async def follow() -> None:
-        async for part in LogReader(tmp_path, clock).read(KEY, "main", LogOptions(follow=True)):
+        async for part in NodeLogReader(tmp_path, clock).read(KEY, "main", LogOptions(follow=True)):
             found.append(part)  # noqa: PERF401 - as they come
 
     async with asyncio.TaskGroup() as group:
         group.create_task(follow())
         await settle()
         assert found == [b"first\n"]
-        with files.log.open("a") as log:
+        with files.log_file.open("a") as log:
             log.write(line("second"))
         await clock.advance(timedelta(seconds=1))
         assert found == [b"first\n", b"second\n"]
-        with files.log.open("a") as log:
+        with files.log_file.open("a") as log:
             log.write(line("last"))
         os.close(lock)
         await clock.advance(timedelta(seconds=1))
@@ -140,7 +147,7 @@ async def test_following_ends_with_the_run(tmp_path: Path) -> None:
 def test_a_follower_crosses_a_rotation(tmp_path: Path) -> None:
     log = tmp_path / "0.log"
     log.write_text(line("a"))
-    follower = Follower(log)
+    follower = LogFollower(log)
     assert [entry.text for entry in follower.read()] == [b"a"]
     with log.open("a") as file:
         file.write(line("b"))
@@ -153,12 +160,12 @@ def test_a_follower_crosses_a_rotation(tmp_path: Path) -> None:
 
 def test_tail_gives_whole_lines_once(tmp_path: Path) -> None:
     files = run(tmp_path)
-    tail = Tail(tmp_path)
-    files.log.write_text(line("a") + line("half", mark="P"))
-    assert list(tail.lines("default")) == [Line("p", "main", "a")]
-    with files.log.open("a") as log:
+    tail = NamespaceLogTail(tmp_path)
+    files.log_file.write_text(line("a") + line("half", mark="P"))
+    assert list(tail.lines("default")) == [PodLogLine("p", "main", "a")]
+    with files.log_file.open("a") as log:
         log.write(line("-line"))
-    assert list(tail.lines("default")) == [Line("p", "main", "half-line")]
+    assert list(tail.lines("default")) == [PodLogLine("p", "main", "half-line")]
     assert list(tail.lines("other")) == []
     tail.close()
 
@@ -171,8 +178,8 @@ def test_the_end_of_a_log_is_a_message(tmp_path: Path) -> None:
 
 
 async def test_a_kube_apiserver_reads_logs_from_the_kubelets_path(three: Path) -> None:
-    server = LogServer(LogReader(three, FakeClock()), FakeClock().now)
-    async with serving_logs(server, "127.0.0.1") as port, aiohttp.ClientSession() as session:
+    server = LogServer(NodeLogReader(three, FakeClock()), FakeClock().now)
+    async with serve_logs(server, "127.0.0.1") as port, aiohttp.ClientSession() as session:
 
         async def get(path: str) -> tuple[int, str]:
             async with session.get(f"http://127.0.0.1:{port}{path}") as answer:

@@ -10,14 +10,14 @@ import pytest
 from gangline.api.quantity import Quantity, QuantityError
 from gangline.base.errors import InputError
 from gangline.node.resources import (
-    Cgroup,
-    Devices,
-    exceeding,
+    DeviceManager,
+    MemoryCgroup,
     machine_capacity,
-    memory_of,
     parse_capacity,
+    processes_over_limit,
+    resident_memory,
 )
-from gangline.node.runtime.images import Images, check_command, matches
+from gangline.node.runtime.images import ImageMappings, check_command, image_matches
 from gangline.node.runtime.process import StartFailed
 
 
@@ -42,25 +42,25 @@ def test_capacity_is_written_as_name_and_amount() -> None:
 
 
 def test_devices_are_given_out_once_and_come_back() -> None:
-    devices = Devices({"nvidia.com/gpu": "3"})
-    first = devices.take({"nvidia.com/gpu": "2", "memory": "1Gi"})
+    devices = DeviceManager({"nvidia.com/gpu": "3"})
+    first = devices.allocate({"nvidia.com/gpu": "2", "memory": "1Gi"})
     assert first == {"nvidia.com/gpu": (0, 1)}
-    assert devices.take({"nvidia.com/gpu": "2"}) is None
-    devices.give_back(first)
-    assert devices.take({"nvidia.com/gpu": "3"}) == {"nvidia.com/gpu": (0, 1, 2)}
+    assert devices.allocate({"nvidia.com/gpu": "2"}) is None
+    devices.free(first)
+    assert devices.allocate({"nvidia.com/gpu": "3"}) == {"nvidia.com/gpu": (0, 1, 2)}
 
 
 def test_adopted_devices_are_not_given_out() -> None:
-    devices = Devices({"nvidia.com/gpu": "3"})
-    devices.claim({"nvidia.com/gpu": (1,)})
-    assert devices.take({"nvidia.com/gpu": "2"}) == {"nvidia.com/gpu": (0, 2)}
+    devices = DeviceManager({"nvidia.com/gpu": "3"})
+    devices.restore({"nvidia.com/gpu": (1,)})
+    assert devices.allocate({"nvidia.com/gpu": "2"}) == {"nvidia.com/gpu": (0, 2)}
 
 
 def test_who_asks_for_no_device_sees_none() -> None:
-    devices = Devices({"nvidia.com/gpu": "3"})
-    assert devices.variables({"nvidia.com/gpu": (0, 2)}) == {"CUDA_VISIBLE_DEVICES": "0,2"}
-    assert devices.variables({}) == {"CUDA_VISIBLE_DEVICES": ""}
-    assert Devices({}).variables({}) == {}
+    devices = DeviceManager({"nvidia.com/gpu": "3"})
+    assert devices.device_env({"nvidia.com/gpu": (0, 2)}) == {"CUDA_VISIBLE_DEVICES": "0,2"}
+    assert devices.device_env({}) == {"CUDA_VISIBLE_DEVICES": ""}
+    assert DeviceManager({}).device_env({}) == {}
 
 
 def test_memory_counts_descendants() -> None:
@@ -72,9 +72,9 @@ def test_memory_counts_descendants() -> None:
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == "1\n"
-        assert memory_of([process.pid])[process.pid] > 60_000_000
-        assert exceeding({process.pid: 50_000_000})[process.pid] > 50_000_000
-        assert exceeding({process.pid: 500_000_000}) == {}
+        assert resident_memory([process.pid])[process.pid] > 60_000_000
+        assert processes_over_limit({process.pid: 50_000_000})[process.pid] > 50_000_000
+        assert processes_over_limit({process.pid: 500_000_000}) == {}
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
@@ -98,24 +98,24 @@ def test_memory_shared_with_children_is_counted_once() -> None:
     with process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert memory_of([process.pid])[process.pid] > 300_000_000
-        assert exceeding({process.pid: 250_000_000}) == {}
+        assert resident_memory([process.pid])[process.pid] > 300_000_000
+        assert processes_over_limit({process.pid: 250_000_000}) == {}
 
 
 def test_a_process_that_is_gone_has_no_memory() -> None:
-    assert memory_of([2**22 + 1]) == {2**22 + 1: 0}
+    assert resident_memory([2**22 + 1]) == {2**22 + 1: 0}
 
 
 def test_a_cgroup_of_version_2(tmp_path: Path) -> None:
-    group = Cgroup(tmp_path, "c")
+    group = MemoryCgroup(tmp_path, "c")
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "memory.oom.group").touch()
-    assert group.make(1024) == tmp_path / "c" / "cgroup.procs"
+    assert group.create(1024) == tmp_path / "c" / "cgroup.procs"
     assert (tmp_path / "c" / "memory.max").read_text() == "1024"
     assert (tmp_path / "c" / "memory.oom.group").read_text() == "1"
-    assert not group.killed()
+    assert not group.has_oom_kill()
     (tmp_path / "c" / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
-    assert group.killed()
+    assert group.has_oom_kill()
     group.remove()
 
 
@@ -123,10 +123,10 @@ def test_a_cgroup_of_version_1(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "memory.limit_in_bytes").touch()
     (tmp_path / "c" / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
-    group = Cgroup(tmp_path, "c")
-    group.make(2048)
+    group = MemoryCgroup(tmp_path, "c")
+    group.create(2048)
     assert (tmp_path / "c" / "memory.limit_in_bytes").read_text() == "2048"
-    assert group.killed()
+    assert group.has_oom_kill()
 
 
 # Images
@@ -145,23 +145,23 @@ def test_a_cgroup_of_version_1(tmp_path: Path) -> None:
     ],
 )
 def test_images_are_matched_with_or_without_tag_and_registry(pattern: str, image: str, same: bool) -> None:
-    assert matches(pattern, image) is same
+    assert image_matches(pattern, image) is same
 
 
 def test_a_mapping_gives_environment_and_folders(tmp_path: Path) -> None:
     file = tmp_path / "images.yaml"
     file.write_text("a/b:\n  environment: ./env\n  path: [bin]\n  paths: {/var/code: ./src}\n")
-    image = Images.load(file).of("a/b:latest")
-    assert image.path == (str(tmp_path / "bin"), str(tmp_path / "env" / "bin"))
+    image = ImageMappings.load(file).resolve("a/b:latest")
+    assert image.path_prefixes == (str(tmp_path / "bin"), str(tmp_path / "env" / "bin"))
     assert image.env == {"VIRTUAL_ENV": str(tmp_path / "env")}
     assert image.folders == {"/var/code": tmp_path / "src"}
 
 
 def test_an_unknown_image_gets_our_interpreter_and_one_notice(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    images = Images()
-    assert images.of("x").path == (os.path.dirname(sys.executable),)  # noqa: PTH120
-    images.of("x")
+    images = ImageMappings()
+    assert images.resolve("x").path_prefixes == (os.path.dirname(sys.executable),)  # noqa: PTH120
+    images.resolve("x")
     assert [record.getMessage() for record in caplog.records] == [
         "image is not pulled, processes use this machine"
     ]
@@ -171,13 +171,13 @@ def test_a_wrong_mapping_is_one_line_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "images.yaml"
     file.write_text("a:\n  path: 3\n")
     with pytest.raises(InputError, match=r"images.yaml:2: a.path"):
-        Images.load(file)
+        ImageMappings.load(file)
     with pytest.raises(InputError, match="No such file"):
-        Images.load(tmp_path / "no.yaml")
+        ImageMappings.load(tmp_path / "no.yaml")
 
 
 def test_a_file_that_only_the_image_has_is_told_with_the_remedy(tmp_path: Path) -> None:
-    image = Images().of("x")
+    image = ImageMappings().resolve("x")
     with pytest.raises(StartFailed, match=r"/opt/no/train\.py exists only in the image; map it"):
         check_command(("python", "-u", "/opt/no/train.py"), image, tmp_path)
     with pytest.raises(StartFailed, match="/opt/no/bin exists only in the image; map it"):

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from gangline.node.ports import HOST, PLANES, PODS, bound, free
+from gangline.node.ports import LOOPBACK, PLANE_PORTS, POD_PORTS, bind_port, reserve_port
 
 KINDS = (socket.SOCK_STREAM, socket.SOCK_DGRAM)
 
@@ -16,8 +16,8 @@ def number(of: socket.socket) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_port_is_of_the_range_and_the_protocol(kind: socket.SocketKind) -> None:
-    with free(PODS, kind) as found:
-        assert number(found) in PODS
+    with reserve_port(POD_PORTS, kind) as found:
+        assert number(found) in POD_PORTS
         assert found.type == kind
 
 
@@ -26,41 +26,44 @@ def test_a_port_is_of_the_range_and_the_protocol(kind: socket.SocketKind) -> Non
 def test_a_port_that_is_taken_in_either_protocol_is_not_given(
     kind: socket.SocketKind, taken: socket.SocketKind
 ) -> None:
-    with free(PODS, taken) as first, free(range(number(first), number(first) + 1), kind) as second:
+    with (
+        reserve_port(POD_PORTS, taken) as first,
+        reserve_port(range(number(first), number(first) + 1), kind) as second,
+    ):
         assert number(second) != number(first)
 
 
 def test_a_port_held_for_its_next_process_is_not_given() -> None:
-    with free(PODS) as first:
+    with reserve_port(POD_PORTS) as first:
         port = number(first)
-    with bound(port), free(range(port, port + 1)) as second:
+    with bind_port(port), reserve_port(range(port, port + 1)) as second:
         assert number(second) != port
 
 
 def test_a_copy_in_a_child_that_was_just_forked_does_not_keep_a_port_from_its_owner() -> None:
-    found = free(PODS)
+    found = reserve_port(POD_PORTS)
     with found.dup() as copy:
         found.close()
-        bound(number(copy)).close()
+        bind_port(number(copy)).close()
         with pytest.raises(OSError, match="in use"):
-            bound(number(copy), alone=True)
+            bind_port(number(copy), alone=True)
 
 
 def test_what_is_left_of_a_connection_does_not_keep_a_port_from_its_owner() -> None:
-    with free(PODS) as first:
+    with reserve_port(POD_PORTS) as first:
         port = number(first)
     # Whoever closes first is left waiting: here the server's side, which has the port.
-    with bound(port) as server:
+    with bind_port(port) as server:
         server.listen()
-        with socket.create_connection((HOST, port)) as client:
+        with socket.create_connection((LOOPBACK, port)) as client:
             accepted, _ = server.accept()
             accepted.close()
             assert client.recv(1) == b""
     with pytest.raises(OSError, match="in use"):
-        bound(port, alone=True)
-    bound(port).close()
+        bind_port(port, alone=True)
+    bind_port(port).close()
 
 
 def test_pods_and_planes_do_not_take_each_others_nor_what_kernels_give() -> None:
-    assert not set(PODS) & set(PLANES)
-    assert max(*PODS, *PLANES) < 30000
+    assert not set(POD_PORTS) & set(PLANE_PORTS)
+    assert max(*POD_PORTS, *PLANE_PORTS) < 30000

@@ -8,28 +8,28 @@ import pytest
 
 from gangline.api.codec.codec import decode, encode
 from gangline.api.core import Lease, LeaseSpec, Pod
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.meta import JSON, Key, ObjectMeta
 from gangline.kube.client import Client
 from gangline.kube.transport.api import Request, Response
 from gangline.operator.conflicting_operators import (
-    LOOK,
+    POLL_INTERVAL,
     Deployment,
-    Identity,
-    RivalFound,
-    WrittenJob,
-    alone,
-    deployments,
-    holders,
-    pods,
-    writers,
+    ManagedJob,
+    OperatorConflict,
+    OperatorIdentity,
+    deployment_conflicts,
+    ensure_no_conflict,
+    lease_conflicts,
+    pod_conflicts,
+    status_writer_conflicts,
 )
 from gangline.testing.clock import FakeClock
-from support.servers.scripted import Scripted, answer, refusal
+from support.servers.scripted import ScriptedTransport, json_response, refusal_response
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-ALONE = Identity(Key("ours", "gangline-operator-7f-x"), "gangline")
-ELECTED = Identity(ALONE.pod, "gangline", Key("ours", "lease"))
+ALONE = OperatorIdentity(Key("ours", "gangline-operator-7f-x"), "gangline")
+ELECTED = OperatorIdentity(ALONE.pod, "gangline", Key("ours", "lease"))
 
 
 def lease(holder: str = "them_1", age: float = 1, name: str = "lease") -> Lease:
@@ -42,18 +42,18 @@ def lease(holder: str = "them_1", age: float = 1, name: str = "lease") -> Lease:
 
 
 def test_who_renews_a_lease_is_there() -> None:
-    (rival,) = holders(lease(), ALONE, NOW)
-    assert rival.what == "them_1 holds lease ours/lease"
+    (rival,) = lease_conflicts(lease(), ALONE, NOW)
+    assert rival.description == "them_1 holds lease ours/lease"
 
 
 @pytest.mark.parametrize("found", [lease(holder=""), lease(age=60)], ids=["released", "expired"])
 def test_a_lease_that_nobody_keeps_says_nothing(found: Lease) -> None:
-    assert not list(holders(found, ALONE, NOW))
+    assert not list(lease_conflicts(found, ALONE, NOW))
 
 
 def test_who_competes_for_our_lease_acts_only_when_we_do_not() -> None:
-    assert not list(holders(lease(), ELECTED, NOW))
-    assert list(holders(lease(name="another"), ELECTED, NOW))
+    assert not list(lease_conflicts(lease(), ELECTED, NOW))
+    assert list(lease_conflicts(lease(name="another"), ELECTED, NOW))
 
 
 def deployment(
@@ -79,14 +79,16 @@ def deployment(
     ],
 )
 def test_the_kubeflow_operator_is_known_by_its_image(image: str) -> None:
-    (rival,) = deployments(deployment(image), ALONE)
-    assert rival.what == f"deployment ours/training-operator with image {image}"
+    (rival,) = deployment_conflicts(deployment(image), ALONE)
+    assert rival.description == f"deployment ours/training-operator with image {image}"
     assert rival.remedy == "kubectl -n ours scale deployment training-operator --replicas=0"
 
 
 def test_the_kubeflow_operator_is_known_by_its_label() -> None:
-    (rival,) = deployments(deployment("mirror/operator:1", label="kubeflow-training-operator"), ALONE)
-    assert rival.what == "deployment ours/training-operator"
+    (rival,) = deployment_conflicts(
+        deployment("mirror/operator:1", label="kubeflow-training-operator"), ALONE
+    )
+    assert rival.description == "deployment ours/training-operator"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_the_kubeflow_operator_is_known_by_its_label() -> None:
     ids=["scaled to nothing", "another image", "a longer name", "gangline", "the one we run in"],
 )
 def test_other_deployments_are_left_alone(found: Deployment) -> None:
-    assert not list(deployments(found, ALONE))
+    assert not list(deployment_conflicts(found, ALONE))
 
 
 def pod(label: str, *, name: str = "p", phase: str = "Running") -> Pod:
@@ -111,36 +113,36 @@ def pod(label: str, *, name: str = "p", phase: str = "Running") -> Pod:
 
 @pytest.mark.parametrize("label", ["kubeflow-training-operator", "gangline-operator"])
 def test_a_pod_of_an_operator_is_one(label: str) -> None:
-    (rival,) = pods(pod(label), ALONE)
-    assert rival.what == "pod ours/p"
+    (rival,) = pod_conflicts(pod(label), ALONE)
+    assert rival.description == "pod ours/p"
 
 
 def test_pods_that_are_over_and_we_ourselves_are_none() -> None:
-    assert not list(pods(pod("kubeflow-training-operator", phase="Succeeded"), ALONE))
-    assert not list(pods(pod("gangline-operator", name=ALONE.pod.name), ALONE))
+    assert not list(pod_conflicts(pod("kubeflow-training-operator", phase="Succeeded"), ALONE))
+    assert not list(pod_conflicts(pod("gangline-operator", name=ALONE.pod.name), ALONE))
 
 
 def test_with_an_election_our_own_kind_are_no_rivals() -> None:
-    assert not list(pods(pod("gangline-operator"), ELECTED))
-    assert list(pods(pod("kubeflow-training-operator"), ELECTED))
+    assert not list(pod_conflicts(pod("gangline-operator"), ELECTED))
+    assert list(pod_conflicts(pod("kubeflow-training-operator"), ELECTED))
 
 
 def written(
     manager: str, *, age: float = 20, subresource: str = "status", managed_by: str = ""
-) -> WrittenJob:
+) -> ManagedJob:
     at = (NOW - timedelta(seconds=age)).isoformat().replace("+00:00", "Z")
     entry = {"manager": manager, "operation": "Update", "subresource": subresource, "time": at}
     body: JSON = {"metadata": {"namespace": "team", "name": "mnist", "managedFields": [entry]}}
     if managed_by:
         body["spec"] = {"runPolicy": {"managedBy": managed_by}}
-    return decode(encode(body), WrittenJob)
+    return decode(encode(body), ManagedJob)
 
 
 @pytest.mark.parametrize("manager", ["training-operator", "manager", "anything"])
 @pytest.mark.parametrize("managed_by", ["", "kubeflow.org/training-operator"])
 def test_who_writes_statuses_is_an_operator(manager: str, managed_by: str) -> None:
-    (rival,) = writers(KINDS[0], written(manager, managed_by=managed_by), ALONE, NOW)
-    assert rival.what == f"{manager} wrote the status of TFJob team/mnist 20 s ago"
+    (rival,) = status_writer_conflicts(TRAINING_KINDS[0], written(manager, managed_by=managed_by), ALONE, NOW)
+    assert rival.description == f"{manager} wrote the status of TFJob team/mnist 20 s ago"
 
 
 @pytest.mark.parametrize(
@@ -155,8 +157,8 @@ def test_who_writes_statuses_is_an_operator(manager: str, managed_by: str) -> No
     ],
     ids=["ourselves", "a person", "long ago", "not the status", "not our job"],
 )
-def test_other_writes_are_nothing_to_fear(found: WrittenJob) -> None:
-    assert not list(writers(KINDS[0], found, ALONE, NOW))
+def test_other_writes_are_nothing_to_fear(found: ManagedJob) -> None:
+    assert not list(status_writer_conflicts(TRAINING_KINDS[0], found, ALONE, NOW))
 
 
 # What may not be read
@@ -167,19 +169,21 @@ class Server:
 
     def __init__(self, *forbidden: str) -> None:
         self.forbidden = set(forbidden)
-        self.client = Client(Scripted(self._say))
+        self.client = Client(ScriptedTransport(self._say))
 
     def _say(self, request: Request) -> Response:
         resource = request.path.rpartition("/")[2]
         if resource in self.forbidden:
-            return refusal(403, f"{request.path} is forbidden", "Forbidden")
+            return refusal_response(403, f"{request.path} is forbidden", "Forbidden")
         found = [deployment("training-operator")] if resource == "deployments" else []
         items = [msgspec.to_builtins(each) for each in found]
-        return answer({"items": items, "metadata": {"resourceVersion": "1"}})
+        return json_response({"items": items, "metadata": {"resourceVersion": "1"}})
 
 
 async def test_signs_that_may_not_be_read_are_passed_over() -> None:
-    await alone(Server("leases", "deployments", "pods").client, KINDS, "", ALONE, FakeClock())
+    await ensure_no_conflict(
+        Server("leases", "deployments", "pods").client, TRAINING_KINDS, "", ALONE, FakeClock()
+    )
 
 
 async def test_who_may_not_read_jobs_yet_looks_again_when_it_may() -> None:
@@ -187,12 +191,12 @@ async def test_who_may_not_read_jobs_yet_looks_again_when_it_may() -> None:
     server, clock = Server("deployments", "jaxjobs"), FakeClock()
 
     async def refuses() -> None:
-        with pytest.raises(RivalFound, match="deployment ours/training-operator"):
-            await alone(server.client, KINDS, "", ALONE, clock)
+        with pytest.raises(OperatorConflict, match="deployment ours/training-operator"):
+            await ensure_no_conflict(server.client, TRAINING_KINDS, "", ALONE, clock)
 
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(refuses())
-        await clock.advance(3 * LOOK)
+        await clock.advance(3 * POLL_INTERVAL)
         assert not waiting.done()
         server.forbidden.clear()
-        await clock.advance(LOOK)
+        await clock.advance(POLL_INTERVAL)

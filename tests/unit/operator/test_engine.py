@@ -11,19 +11,19 @@ from gangline.api.kubeflow.jaxjob import JAXJOB, JAXJob
 from gangline.api.meta import JSON
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
-from gangline.base.tasks import beside, unwrapped
+from gangline.base.tasks import background_tasks, unwrap_exception_group
 from gangline.frameworks.jax import Jax
 from gangline.kube.client import Client
 from gangline.kube.transport.api import Request, Response, Transport
 from gangline.kube.transport.http import HttpTransport
-from gangline.local.plane import PlaneSettings, api_plane
-from gangline.operator.definitions import define
-from gangline.operator.engine import LATER, SCHEME
+from gangline.local.plane import PlaneSettings, control_plane
+from gangline.operator.definitions import create_crds
+from gangline.operator.engine import EVENT_DELAY, OPERATOR_SCHEME
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wiring import operate
-from gangline.runtime.events import LATEST, LOOK
+from gangline.operator.wiring import run_engine
+from gangline.runtime.events import BUSY_POLL_INTERVAL, MAX_BUSY_WAIT
 from gangline.testing.clock import FakeClock
-from support.servers.scripted import Passing
+from support.servers.scripted import ForwardingTransport
 
 GIVE_UP = 60.0  # seconds: only a test that fails takes so long
 WORKERS = 2
@@ -37,7 +37,7 @@ def job(name: str) -> JSON:
     }
 
 
-class Held(Passing):
+class Held(ForwardingTransport):
     """A transport that counts what is created, and makes pods only while it is open."""
 
     def __init__(self, transport: Transport) -> None:
@@ -70,17 +70,19 @@ class Held(Passing):
 async def operating(clock: FakeClock) -> AsyncIterator[tuple[Client, Held]]:
     """A server, and the operator on it, whose clock is not the server's. An error of the block is raised as it is."""
     wall = SystemClock()
-    with unwrapped():
+    with unwrap_exception_group():
         async with (
             asyncio.timeout(GIVE_UP),
             Store() as store,
-            api_plane(store, PlaneSettings(), wall) as plane,
+            control_plane(store, PlaneSettings(), wall) as plane,
             HttpTransport(plane.connection) as transport,
         ):
-            client, held = Client(transport, scheme=SCHEME), Held(transport)
-            await define(client, wall, [JAXJOB])
-            operator = Client(held, scheme=SCHEME, clock=clock)
-            async with beside(operate(operator, OperatorSettings(kinds=("JAXJob",)), [Jax()], clock)):
+            client, held = Client(transport, scheme=OPERATOR_SCHEME), Held(transport)
+            await create_crds(client, wall, [JAXJOB])
+            operator = Client(held, scheme=OPERATOR_SCHEME, clock=clock)
+            async with background_tasks(
+                run_engine(operator, OperatorSettings(kinds=("JAXJob",)), [Jax()], clock)
+            ):
                 yield client, held
 
 
@@ -94,12 +96,12 @@ async def test_an_event_waits_while_pods_of_any_job_are_made_and_is_written_then
         await client.create(JAXJob, job("under-way"))
         await held.until(held.asked, "pods", 2 * WORKERS)
         # It is due now, and does not wait for ever: what follows is before that.
-        await clock.advance(LATER)
-        await clock.advance(LATEST - LATER - 2 * LOOK)
+        await clock.advance(EVENT_DELAY)
+        await clock.advance(MAX_BUSY_WAIT - EVENT_DELAY - 2 * BUSY_POLL_INTERVAL)
         assert held.asked["events"] == 0
         held.open.set()
         await held.until(held.made, "pods", 2 * WORKERS)
-        await clock.advance(LOOK)
+        await clock.advance(BUSY_POLL_INTERVAL)
         await held.until(held.made, "events", 1)
         event = (await client.list(Event)).items[0]
         assert (event.type, event.reason, event.regarding.name) == ("Normal", "SuccessfulCreatePod", "made")

@@ -9,10 +9,15 @@ import pytest
 
 from gangline.base.errors import InputError
 from gangline.cli.main import run
-from gangline.jobs.pods.addressing import Services, Site
-from gangline.operator.flags import settings_of
-from gangline.operator.main import IGNORED, log_level, operator
-from gangline.operator.settings import LOCAL, LOCAL_GANGS, OperatorSettings, ProcessSettings
+from gangline.jobs.pods.addressing import ServiceMode, Site
+from gangline.operator.flags import settings_from_flags
+from gangline.operator.main import IGNORED_FLAGS, log_level, operator
+from gangline.operator.settings import (
+    LOCAL_GANG_SETTINGS,
+    LOCAL_SETTINGS,
+    OperatorProcessSettings,
+    OperatorSettings,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -30,12 +35,12 @@ def flags(*arguments: str) -> dict[str, Any]:
         return context.params
 
 
-def settings(*arguments: str, **environ: str) -> ProcessSettings:
-    return settings_of(flags(*arguments), environ)
+def settings(*arguments: str, **environ: str) -> OperatorProcessSettings:
+    return settings_from_flags(flags(*arguments), environ)
 
 
 def test_without_flags_the_settings_are_the_defaults() -> None:
-    assert settings() == ProcessSettings()
+    assert settings() == OperatorProcessSettings()
 
 
 def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
@@ -60,7 +65,7 @@ def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
         "--zap-stacktrace-level=error",
         "--zap-time-encoding=iso8601",
     )
-    assert found == ProcessSettings(
+    assert found == OperatorProcessSettings(
         operator=OperatorSettings(
             kinds=("TFJob", "PyTorchJob"),
             namespace="team",
@@ -78,15 +83,15 @@ def test_the_flags_of_the_kubeflow_operator_are_understood() -> None:
 
 def test_what_comes_from_the_environment() -> None:
     found = settings("--services=per-job", CUSTOM_CLUSTER_DOMAIN="cluster.local", POD_NAME="operator-1")
-    assert found.operator.site == Site(services=Services.PER_JOB, domain="cluster.local")
+    assert found.operator.site == Site(services=ServiceMode.PER_JOB, domain="cluster.local")
     assert found.pod == "operator-1"
 
 
 def test_the_labels_of_earlier_operators_are_off_in_a_cluster_and_on_locally() -> None:
     assert not settings().operator.site.legacy_labels
     assert settings("--legacy-labels").operator.site.legacy_labels
-    assert LOCAL.site.legacy_labels
-    assert LOCAL_GANGS.site.legacy_labels
+    assert LOCAL_SETTINGS.site.legacy_labels
+    assert LOCAL_GANG_SETTINGS.site.legacy_labels
 
 
 def test_the_namespace_may_come_from_kubeflows_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,4 +161,4 @@ def test_flags_without_effect_are_not_shown() -> None:
     shown = {
         name for option in operator.params for name in option.opts if not getattr(option, "hidden", False)
     }
-    assert not shown & set(IGNORED)
+    assert not shown & set(IGNORED_FLAGS)

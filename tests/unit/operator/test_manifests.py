@@ -5,16 +5,16 @@ from typing import Any
 
 import yaml
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import GROUP
 from gangline.api.scheduling import GROUP as SCHEDULING
-from gangline.operator.conflicting_operators import GANGLINE, ROLE
+from gangline.operator.conflicting_operators import GANGLINE_ROLE, ROLE_LABEL
 from gangline.operator.main import operator
 from gangline.schema.crds.gang_crds import GANG_RESOURCES
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
-PLURALS = [kind.plural for kind in KINDS]
-SCALABLE = [kind.plural for kind in KINDS if kind.scalable]
+PLURALS = [kind.plural for kind in TRAINING_KINDS]
+SCALABLE = [kind.plural for kind in TRAINING_KINDS if kind.scalable]
 
 
 def documents(name: str) -> dict[tuple[str, str], Any]:
@@ -78,7 +78,7 @@ def test_the_deployment_runs_a_command_that_exists_with_the_account_that_has_the
     found = documents("operator.yaml")
     deployment = found["Deployment", "gangline-operator"]
     pod = deployment["spec"]["template"]
-    assert pod["metadata"]["labels"][ROLE] == GANGLINE
+    assert pod["metadata"]["labels"][ROLE_LABEL] == GANGLINE_ROLE
     account = RBAC["ServiceAccount", "gangline-operator"]["metadata"]
     assert pod["spec"]["serviceAccountName"] == account["name"]
     assert deployment["metadata"]["namespace"] == account["namespace"]

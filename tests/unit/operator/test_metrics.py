@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobStatus
 from gangline.api.meta import Condition
 from gangline.operator.metrics import JobMetrics, transitions
@@ -35,18 +35,18 @@ def test_restarts_are_counted_as_the_status_counts_them() -> None:
 
 def test_the_names_are_those_that_dashboards_know() -> None:
     registry = CollectorRegistry()
-    report = JobMetrics(registry).of(KINDS[0])
+    report = JobMetrics(registry).for_kind(TRAINING_KINDS[0])
     for event in ("created", "deleted", "successful", "failed", "restarted"):
-        report.job("team", event)
+        report.count_job("team", event)
         name = f"training_operator_jobs_{event}_total"
         assert registry.get_sample_value(name, {"job_namespace": "team", "framework": "tensorflow"}) == 1
 
 
 def test_children_other_than_pods_and_services_are_not_counted() -> None:
     registry = CollectorRegistry()
-    report = JobMetrics(registry).of(KINDS[3])
-    report.child("team", "pods", "created")
-    report.child("team", "configmaps", "created")
+    report = JobMetrics(registry).for_kind(TRAINING_KINDS[3])
+    report.count_child("team", "pods", "created")
+    report.count_child("team", "configmaps", "created")
     labels = {"job_namespace": "team", "framework": "mpi"}
     assert registry.get_sample_value("training_operator_pods_created_total", labels) == 1
     assert registry.get_sample_value("training_operator_configmaps_created_total", labels) is None

@@ -17,29 +17,29 @@ from gangline.api.kubeflow.training import ConditionType
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
-from gangline.base.tasks import beside, unwrapped
+from gangline.base.tasks import background_tasks, unwrap_exception_group
 from gangline.frameworks.jax import Jax
-from gangline.jobs.pods.addressing import Services, Site
+from gangline.jobs.pods.addressing import ServiceMode, Site
 from gangline.kube.client import Client
 from gangline.kube.transport.api import Request, Response, Transport
 from gangline.kube.transport.http import HttpTransport
-from gangline.local.plane import PlaneSettings, api_plane
-from gangline.operator.definitions import define
-from gangline.operator.engine import SCHEME
-from gangline.operator.request_gate import AT_ONCE, Gate
+from gangline.local.plane import PlaneSettings, control_plane
+from gangline.operator.definitions import create_crds
+from gangline.operator.engine import OPERATOR_SCHEME
+from gangline.operator.request_gate import MAX_IN_FLIGHT, RequestGate
 from gangline.operator.settings import OperatorSettings
-from gangline.operator.wiring import operate
+from gangline.operator.wiring import run_engine
 from gangline.runtime.informer import Informer
-from support.servers.scripted import Passing, refusal
+from support.servers.scripted import ForwardingTransport, refusal_response
 
 TROUBLED, CALM = "troubled", "calm"
 HUGE = 2_000
 GIVE_UP = 60.0  # seconds: only a test that fails takes so long
 # One service for the whole job: what is of interest here are pods.
-SETTINGS = OperatorSettings(kinds=("JAXJob",), site=Site(services=Services.PER_JOB))
+SETTINGS = OperatorSettings(kinds=("JAXJob",), site=Site(services=ServiceMode.PER_JOB))
 
 
-class Trouble(Passing):
+class Trouble(ForwardingTransport):
     """A transport on which some requests of one namespace go wrong, and all others do not."""
 
     def __init__(self, transport: Transport) -> None:
@@ -106,14 +106,14 @@ class Town:
         return [pod for pod in self.pods.cache if pod.metadata.namespace == namespace]
 
     async def until_pods(self, namespace: str, count: int) -> None:
-        await self.pods.until(lambda cache: len(self.pods_in(namespace)) == count)
+        await self.pods.wait_until(lambda cache: len(self.pods_in(namespace)) == count)
 
     async def until_job(self, namespace: str, condition: ConditionType) -> None:
         def holds(cache: object) -> bool:
             job = self.jobs.cache.get(Key(namespace, "job"))
             return job is not None and job.status.holds(condition)
 
-        await self.jobs.until(holds)
+        await self.jobs.wait_until(holds)
 
     async def move(self, namespace: str, phase: str) -> None:
         for pod in self.pods_in(namespace):
@@ -134,7 +134,7 @@ class Town:
 @asynccontextmanager
 async def inhabited() -> AsyncIterator[Town]:
     """A server, and the operator on it. An error of the block is raised as it is."""
-    with unwrapped():
+    with unwrap_exception_group():
         async with asyncio.timeout(GIVE_UP), served(SystemClock()) as town:
             yield town
 
@@ -143,24 +143,26 @@ async def inhabited() -> AsyncIterator[Town]:
 async def served(clock: SystemClock) -> AsyncIterator[Town]:
     async with (
         Store() as store,
-        api_plane(store, PlaneSettings(), clock) as plane,
+        control_plane(store, PlaneSettings(), clock) as plane,
         HttpTransport(plane.connection) as transport,
     ):
-        client = Client(transport, scheme=SCHEME)
+        client = Client(transport, scheme=OPERATOR_SCHEME)
         for namespace in (TROUBLED, CALM):
             await client.create(Namespace, {"metadata": {"name": namespace}})
-        await define(client, clock, [JAXJOB])
+        await create_crds(client, clock, [JAXJOB])
         town = Town(client, Trouble(transport))
         # As the process has it: what hangs there hangs behind the gate.
-        operator = Client(Gate(town.trouble, clock), scheme=SCHEME, clock=clock)
-        async with beside(town.jobs.run(), town.pods.run(), operate(operator, SETTINGS, [Jax()], clock)):
+        operator = Client(RequestGate(town.trouble, clock), scheme=OPERATOR_SCHEME, clock=clock)
+        async with background_tasks(
+            town.jobs.run(), town.pods.run(), run_engine(operator, SETTINGS, [Jax()], clock)
+        ):
             yield town
 
 
 async def test_a_huge_job_that_is_under_way() -> None:
     async with inhabited() as town:
         await town.submit(TROUBLED, HUGE)
-        await town.pods.until(lambda cache: len(cache) >= 50)
+        await town.pods.wait_until(lambda cache: len(cache) >= 50)
         await town.live()
         assert 50 <= len(town.pods_in(TROUBLED)) < HUGE
 
@@ -170,9 +172,9 @@ async def test_a_huge_job_whose_pods_are_not_answered_for() -> None:
     async with inhabited() as town:
         town.trouble.begin("POST", "/pods/", after=40)
         await town.submit(TROUBLED, HUGE)
-        await town.trouble.until(AT_ONCE)
+        await town.trouble.until(MAX_IN_FLIGHT)
         await town.live()
-        assert town.trouble.hanging >= AT_ONCE
+        assert town.trouble.hanging >= MAX_IN_FLIGHT
         assert len(town.pods_in(TROUBLED)) == 40
 
 
@@ -182,9 +184,9 @@ async def test_a_job_whose_pods_cannot_be_deleted() -> None:
         await town.until_pods(TROUBLED, 40)
         town.trouble.begin("DELETE", "/pods/")
         await town.client.patch(JAXJob, Key(TROUBLED, "job"), {"spec": {"runPolicy": {"suspend": True}}})
-        await town.trouble.until(AT_ONCE)
+        await town.trouble.until(MAX_IN_FLIGHT)
         await town.live()
-        assert town.trouble.hanging >= AT_ONCE
+        assert town.trouble.hanging >= MAX_IN_FLIGHT
         assert len(town.pods_in(TROUBLED)) == 40
 
 
@@ -198,8 +200,8 @@ async def test_a_job_whose_status_cannot_be_written() -> None:
         assert town.pods_in(TROUBLED) == []
 
 
-QUOTA = refusal(403, 'pods "job-worker-3" is forbidden: exceeded quota: pods', "Forbidden")
-DOWN = refusal(500, 'failed calling webhook "pods.example.com"', "InternalError")
+QUOTA = refusal_response(403, 'pods "job-worker-3" is forbidden: exceeded quota: pods', "Forbidden")
+DOWN = refusal_response(500, 'failed calling webhook "pods.example.com"', "InternalError")
 
 
 @pytest.mark.parametrize("answer", [QUOTA, DOWN], ids=["quota", "500"])

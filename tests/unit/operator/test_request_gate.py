@@ -7,9 +7,9 @@ import pytest
 
 from gangline.kube.errors import Unreachable
 from gangline.kube.transport.api import Request, Response
-from gangline.operator.request_gate import PATIENCE, Gate
+from gangline.operator.request_gate import SLOT_TIMEOUT, RequestGate
 from gangline.testing.clock import FakeClock, settle
-from support.servers.scripted import Scripted, answer
+from support.servers.scripted import ScriptedTransport, json_response
 
 
 class Server:
@@ -26,7 +26,7 @@ class Server:
 
     def answer(self, path: str) -> None:
         self.under_way.remove(path)
-        self._answers[path].set_result(answer())
+        self._answers[path].set_result(json_response())
 
     def fail(self, path: str) -> None:
         self.under_way.remove(path)
@@ -36,7 +36,7 @@ class Server:
 class World:
     def __init__(self, at_once: int = 2) -> None:
         self.server, self.clock = Server(), FakeClock()
-        self.gate = Gate(Scripted(self.server), self.clock, at_once=at_once)
+        self.gate = RequestGate(ScriptedTransport(self.server), self.clock, at_once=at_once)
 
     async def ask(self, group: asyncio.TaskGroup, *paths: str) -> list[asyncio.Task[Response]]:
         asked = [group.create_task(self.gate.send(Request("GET", path))) for path in paths]
@@ -63,7 +63,7 @@ async def test_one_that_hangs_gives_its_place_to_another_once() -> None:
         (hanging, *_) = await world.ask(group, "/hangs", "/b", "/c", "/d", "/e")
         world.server.answer("/b")
         await settle()
-        await world.clock.advance(PATIENCE)
+        await world.clock.advance(SLOT_TIMEOUT)
         await settle()
         assert world.server.under_way == ["/hangs", "/c", "/d", "/e"]
         assert not hanging.done()
@@ -110,4 +110,4 @@ async def test_whoever_gives_up_in_the_queue_takes_no_place() -> None:
         await settle()
         assert world.server.under_way == ["/b"]
         world.server.answer("/b")
-    assert timedelta() < PATIENCE < timedelta(seconds=2)
+    assert timedelta() < SLOT_TIMEOUT < timedelta(seconds=2)

@@ -11,12 +11,12 @@ import pytest
 
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
-from gangline.kube.transport.api import Frames, Request, Response, Stream
+from gangline.kube.transport.api import Request, Response, ResponseStream, WebSocket
 from gangline.operator.definitions import CRDS
 from gangline.operator.scheduler_process import SchedulerProcess
-from gangline.runtime.metrics import Metrics
+from gangline.runtime.metrics import PrometheusMetrics
 from gangline.scheduler.scheduler import SCHEME
-from gangline.scheduler.settings import ProcessSettings
+from gangline.scheduler.settings import SchedulerProcessSettings
 from gangline.testing.clock import FakeClock, settle
 
 SERVED = ("podgroups", "queues", "csinodes")
@@ -50,17 +50,21 @@ class Hanging:
         return Response(200, json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode())
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
+    async def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AsyncIterator[ResponseStream]:
         yield Silent()
 
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
         raise NotImplementedError
 
 
 def process(wire: Hanging, *, leader_elect: bool) -> SchedulerProcess:
-    settings = ProcessSettings(leader_elect=leader_elect)
-    client = Client(wire, scheme=SCHEME.extended(CRDS))
-    return SchedulerProcess(Connection(server="http://nowhere"), settings, client, Metrics(), FakeClock())
+    settings = SchedulerProcessSettings(leader_elect=leader_elect)
+    client = Client(wire, scheme=SCHEME.with_resources(CRDS))
+    return SchedulerProcess(
+        Connection(server="http://nowhere"), settings, client, PrometheusMetrics(), FakeClock()
+    )
 
 
 @asynccontextmanager
@@ -78,10 +82,10 @@ async def running(scheduler: SchedulerProcess) -> AsyncIterator[None]:
 async def test_without_an_election_it_is_not_ready_before_every_list_is_there() -> None:
     wire = Hanging()
     scheduler = process(wire, leader_elect=False)
-    ready = scheduler.checks["caches"]
+    ready = scheduler.readiness_checks["caches"]
     assert ready() == "nothing listed yet", "it has yet to begin"
     async with running(scheduler):
-        assert scheduler.checks["definitions"]() == ""
+        assert scheduler.readiness_checks["definitions"]() == ""
         asked = set(wire.listed)
         assert asked > {"nodes", "pods", "podgroups", "queues"}, "all at once"
         assert ready().count(",") == len(asked) - 1, "each of them is named"
@@ -102,7 +106,7 @@ async def test_any_one_list_keeps_it_from_being_ready(name: str, kind: str) -> N
         for plural in set(wire.listed) - {name}:
             wire.listed[plural].set()
         await settle()
-        assert scheduler.checks["caches"]() == f"no first list of {kind}"
+        assert scheduler.readiness_checks["caches"]() == f"no first list of {kind}"
 
 
 async def test_one_that_waits_for_its_turn_is_ready() -> None:
@@ -110,4 +114,4 @@ async def test_one_that_waits_for_its_turn_is_ready() -> None:
     scheduler = process(wire, leader_elect=True)
     async with running(scheduler):
         assert "pods" not in wire.listed, "the election is not over"
-        assert scheduler.checks["caches"]() == ""
+        assert scheduler.readiness_checks["caches"]() == ""

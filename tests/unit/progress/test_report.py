@@ -7,28 +7,28 @@ import sys
 import pytest
 
 from gangline.progress import report
-from gangline.progress.line import Progress, bounded, progress, written
+from gangline.progress.line import Progress, bounded_progress, parse_progress, progress_line
 
 
 def test_what_is_reported_is_read_back(capsys: pytest.CaptureFixture[str]) -> None:
     report(step=240, total=400, loss=0.113, accuracy=0.5)
     line = capsys.readouterr().out
     assert line == '{"progress": {"step": 240, "total": 400, "loss": 0.113, "accuracy": 0.5}}\n'
-    assert progress(line) == Progress(240, 400, {"loss": 0.113, "accuracy": 0.5})
+    assert parse_progress(line) == Progress(240, 400, {"loss": 0.113, "accuracy": 0.5})
 
 
 def test_a_total_may_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     report(step=3)
-    found = progress(capsys.readouterr().out)
+    found = parse_progress(capsys.readouterr().out)
     assert found == Progress(3)
-    assert found.share is None
+    assert found.fraction is None
 
 
 def test_numbers_of_numpy_are_taken_by_their_value(capsys: pytest.CaptureFixture[str]) -> None:
     import numpy as np
 
     report(step=np.int64(7), total=np.float32(8), loss=np.float64(0.25))  # type: ignore[arg-type]
-    assert progress(capsys.readouterr().out) == Progress(7, 8, {"loss": 0.25})
+    assert parse_progress(capsys.readouterr().out) == Progress(7, 8, {"loss": 0.25})
 
 
 def test_what_json_has_not_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,11 +56,11 @@ def test_what_json_has_not_is_left_out(capsys: pytest.CaptureFixture[str]) -> No
     ],
 )
 def test_any_other_line_is_no_report(line: str) -> None:
-    assert progress(line) is None
+    assert parse_progress(line) is None
 
 
 def test_members_that_are_no_numbers_are_passed_over() -> None:
-    found = progress('{"progress": {"step": 1, "total": "many", "loss": null, "note": "x", "lr": 0.1}}')
+    found = parse_progress('{"progress": {"step": 1, "total": "many", "loss": null, "note": "x", "lr": 0.1}}')
     assert found == Progress(1, None, {"lr": 0.1})
 
 
@@ -68,7 +68,7 @@ def test_members_that_are_no_numbers_are_passed_over() -> None:
     ("step", "total", "share"), [(5, 10, 0.5), (20, 10, 1.0), (-1, 10, 0.0), (1, 0, None), (1, None, None)]
 )
 def test_share_is_between_none_and_all(step: float, total: float | None, share: float | None) -> None:
-    assert Progress(step, total).share == share
+    assert Progress(step, total).fraction == share
 
 
 def test_the_helper_needs_nothing_but_the_standard_library() -> None:
@@ -79,8 +79,8 @@ def test_the_helper_needs_nothing_but_the_standard_library() -> None:
 
 def test_what_goes_to_the_api_is_small_and_reads_back() -> None:
     many = Progress(2**70, 10, {**{f"m{number}": 0.5 for number in range(50)}, "n" * 100: 1.0, "": 2.0})
-    small = bounded(many)
+    small = bounded_progress(many)
     assert (small.step, small.total, len(small.metrics)) == (float(2**70), 10, 16)
-    assert progress(written(small)) == small
-    assert len(written(small)) < 2000
-    assert bounded(Progress(3)) == Progress(3)
+    assert parse_progress(progress_line(small)) == small
+    assert len(progress_line(small)) < 2000
+    assert bounded_progress(Progress(3)) == Progress(3)

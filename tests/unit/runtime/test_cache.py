@@ -42,28 +42,28 @@ def test_drop_gives_what_was_there_and_may_be_repeated() -> None:
     assert cache.drop(Key("n", "a")) is found
     assert cache.drop(Key("n", "a")) is None
     assert Key("n", "a") not in cache
-    assert cache.by("node", "x") == ()
+    assert cache.by_index("node", "x") == ()
 
 
 def test_object_is_found_under_every_value_of_an_index() -> None:
     cache = Cache({"node": by_node, "label": by_label})
     cache.put(pod("a", "x", team="red", tier="1"))
     cache.put(pod("b", "x", team="red"))
-    assert names(cache.by("node", "x")) == ["a", "b"]
-    assert names(cache.by("label", ("team", "red"))) == ["a", "b"]
-    assert names(cache.by("label", ("tier", "1"))) == ["a"]
-    assert cache.by("label", ("tier", "2")) == ()
+    assert names(cache.by_index("node", "x")) == ["a", "b"]
+    assert names(cache.by_index("label", ("team", "red"))) == ["a", "b"]
+    assert names(cache.by_index("label", ("tier", "1"))) == ["a"]
+    assert cache.by_index("label", ("tier", "2")) == ()
 
 
 def test_update_moves_between_values() -> None:
     cache = Cache({"label": by_label})
     cache.put(pod("a", team="red", tier="1"))
     cache.put(pod("a", team="blue", tier="1"))
-    assert cache.by("label", ("team", "red")) == ()
-    assert names(cache.by("label", ("team", "blue"))) == ["a"]
-    assert names(cache.by("label", ("tier", "1"))) == ["a"]
+    assert cache.by_index("label", ("team", "red")) == ()
+    assert names(cache.by_index("label", ("team", "blue"))) == ["a"]
+    assert names(cache.by_index("label", ("tier", "1"))) == ["a"]
     cache.put(pod("a"))
-    assert cache.by("label", ("tier", "1")) == ()
+    assert cache.by_index("label", ("tier", "1")) == ()
 
 
 def test_update_keeps_its_place() -> None:
@@ -71,16 +71,16 @@ def test_update_keeps_its_place() -> None:
     for name in "abc":
         cache.put(pod(name, "x"))
     cache.put(pod("a", "x", changed="yes"))
-    assert names(cache.by("node", "x")) == ["a", "b", "c"]
+    assert names(cache.by_index("node", "x")) == ["a", "b", "c"]
     assert names(tuple(cache)) == ["a", "b", "c"]
 
 
 def test_value_given_twice_counts_once() -> None:
     cache: Cache[Pod] = Cache({"twice": lambda found: ("v", "v")})
     cache.put(pod("a"))
-    assert names(cache.by("twice", "v")) == ["a"]
+    assert names(cache.by_index("twice", "v")) == ["a"]
     cache.drop(Key("n", "a"))
-    assert cache.by("twice", "v") == ()
+    assert cache.by_index("twice", "v") == ()
 
 
 def test_index_that_raises_leaves_the_cache_as_it_was() -> None:
@@ -93,13 +93,13 @@ def test_index_that_raises_leaves_the_cache_as_it_was() -> None:
     with pytest.raises(KeyError):
         cache.put(pod("a", "y"))
     assert cache.get(Key("n", "a")) is good
-    assert cache.by("node", "x") == cache.by("team", "red") == (good,)
-    assert cache.by("node", "y") == ()
+    assert cache.by_index("node", "x") == cache.by_index("team", "red") == (good,)
+    assert cache.by_index("node", "y") == ()
 
 
 def test_unknown_index_is_a_bug() -> None:
     with pytest.raises(KeyError):
-        Cache[Pod]().by("nod", "x")
+        Cache[Pod]().by_index("nod", "x")
 
 
 def test_cache_may_change_while_it_is_read() -> None:

@@ -7,14 +7,14 @@ from datetime import timedelta
 import pytest
 
 from gangline.api.meta import Key
-from gangline.base.errors import Terminal
-from gangline.base.log import fields_of
+from gangline.base.errors import TerminalError
+from gangline.base.log import record_fields
 from gangline.kube.errors import Status, TooManyRequests
-from gangline.runtime.controller import Controller, Result
-from gangline.runtime.limits import Exponential
-from gangline.runtime.queue import Queue
+from gangline.runtime.controller import Controller, ReconcileResult
+from gangline.runtime.limits import ExponentialBackoff
+from gangline.runtime.queue import WorkQueue
 from gangline.testing.clock import FakeClock, settle
-from support.servers.memory import failure
+from support.servers.memory import api_failure
 
 SECOND, MILLISECOND = timedelta(seconds=1), timedelta(milliseconds=1)
 JOB = Key("research", "mnist")
@@ -31,12 +31,12 @@ class Given:
         self.ready.set()
 
     @contextmanager
-    def attached(self, add: Callable[[Key], None]) -> Iterator[None]:
+    def attach(self, add: Callable[[Key], None]) -> Iterator[None]:
         self.add = add
         yield
         self.add = None
 
-    async def synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         await self.ready.wait()
 
 
@@ -45,10 +45,10 @@ class Stage:
 
     def __init__(self, timeout: timedelta | None = None) -> None:
         self.clock = FakeClock()
-        self.queue: Queue[Key] = Queue(Exponential(SECOND), self.clock, name="jobs")
+        self.queue: WorkQueue[Key] = WorkQueue(ExponentialBackoff(SECOND), self.clock, name="jobs")
         self.acts: list[Exception | timedelta | asyncio.Event | None] = []
         self.passes: list[Key] = []
-        self.results: list[tuple[Result | None, bool]] = []
+        self.results: list[tuple[ReconcileResult | None, bool]] = []
         self.active = 0
         self.source = Given()
         self.controller = Controller(
@@ -73,10 +73,10 @@ class Stage:
             return None
         return act
 
-    def began(self) -> None:
+    def on_start(self) -> None:
         self.active += 1
 
-    def ended(self, result: Result | None, seconds: float, *, terminal: bool) -> None:
+    def on_end(self, result: ReconcileResult | None, seconds: float, *, terminal: bool) -> None:
         self.active -= 1
         self.results.append((result, terminal))
 
@@ -96,24 +96,28 @@ def throttled(after: timedelta | None) -> TooManyRequests:
 @pytest.mark.parametrize(
     ("act", "again_after", "result"),
     [
-        (None, None, (Result.SUCCESS, False)),
-        (3 * SECOND, 3 * SECOND, (Result.REQUEUE_AFTER, False)),
-        (failure(409, "Conflict"), 50 * MILLISECOND, (Result.REQUEUE, False)),
-        (failure(409, "AlreadyExists"), SECOND, (Result.REQUEUE, False)),
-        (throttled(7 * SECOND), 7 * SECOND, (Result.REQUEUE_AFTER, False)),
-        (throttled(None), SECOND, (Result.ERROR, False)),
-        (Terminal("no such image"), None, (Result.ERROR, True)),
-        (ZeroDivisionError(), SECOND, (Result.ERROR, False)),
-        (ExceptionGroup("", [failure(409, "Conflict"), OSError()]), SECOND, (Result.ERROR, False)),
+        (None, None, (ReconcileResult.SUCCESS, False)),
+        (3 * SECOND, 3 * SECOND, (ReconcileResult.REQUEUE_AFTER, False)),
+        (api_failure(409, "Conflict"), 50 * MILLISECOND, (ReconcileResult.REQUEUE, False)),
+        (api_failure(409, "AlreadyExists"), SECOND, (ReconcileResult.REQUEUE, False)),
+        (throttled(7 * SECOND), 7 * SECOND, (ReconcileResult.REQUEUE_AFTER, False)),
+        (throttled(None), SECOND, (ReconcileResult.ERROR, False)),
+        (TerminalError("no such image"), None, (ReconcileResult.ERROR, True)),
+        (ZeroDivisionError(), SECOND, (ReconcileResult.ERROR, False)),
         (
-            ExceptionGroup("", [failure(409, "Conflict"), Terminal("")]),
+            ExceptionGroup("", [api_failure(409, "Conflict"), OSError()]),
+            SECOND,
+            (ReconcileResult.ERROR, False),
+        ),
+        (
+            ExceptionGroup("", [api_failure(409, "Conflict"), TerminalError("")]),
             50 * MILLISECOND,
-            (Result.REQUEUE, False),
+            (ReconcileResult.REQUEUE, False),
         ),
     ],
 )
 async def test_reaction_table(
-    act: Exception | timedelta | None, again_after: timedelta | None, result: tuple[Result, bool]
+    act: Exception | timedelta | None, again_after: timedelta | None, result: tuple[ReconcileResult, bool]
 ) -> None:
     stage = Stage()
     stage.acts = [act]
@@ -133,14 +137,14 @@ async def test_reaction_table(
 
 async def test_conflicts_in_a_row_are_looked_at_less_and_less_often() -> None:
     stage = Stage()
-    stage.acts = [failure(409, "Conflict")] * 100
+    stage.acts = [api_failure(409, "Conflict")] * 100
     async with stage.running():
         stage.queue.add(JOB)
         await stage.clock.advance(60 * SECOND)
         assert 10 < len(stage.passes) < 15
         stage.acts = []
         await stage.clock.advance(60 * SECOND)
-        stage.acts = [failure(409, "Conflict")]
+        stage.acts = [api_failure(409, "Conflict")]
         before = len(stage.passes)
         stage.queue.add(JOB)
         await stage.clock.advance(50 * MILLISECOND)
@@ -153,9 +157,9 @@ async def test_pass_that_takes_too_long_is_cancelled_and_retried() -> None:
     async with stage.running():
         stage.queue.add(JOB)
         await stage.clock.advance(5 * SECOND)
-        assert stage.results == [(Result.ERROR, False)]
+        assert stage.results == [(ReconcileResult.ERROR, False)]
         await stage.clock.advance(SECOND)
-        assert stage.results[1:] == [(Result.SUCCESS, False)]
+        assert stage.results[1:] == [(ReconcileResult.SUCCESS, False)]
 
 
 async def test_stop_lets_the_pass_under_way_finish_and_begins_no_other() -> None:
@@ -207,7 +211,7 @@ async def test_every_line_of_a_pass_says_which_pass_it_belongs_to() -> None:
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            lines.append({"msg": record.getMessage(), **fields_of(record)})
+            lines.append({"msg": record.getMessage(), **record_fields(record)})
 
     handler = Keep()
     root = logging.getLogger()

@@ -7,10 +7,10 @@ import pytest
 from gangline.api.core import ObjectReference, Pod
 from gangline.api.meta import JSON, Key, Object, ObjectMeta
 from gangline.kube.errors import Unreachable
-from gangline.runtime.event_correlator import event_name, truncated
-from gangline.runtime.events import LATEST, EventType, Outcome, Recorder
+from gangline.runtime.event_correlator import event_name, truncated_note
+from gangline.runtime.events import MAX_BUSY_WAIT, EventRecorder, EventType, RecordResult
 from gangline.testing.clock import FakeClock, settle
-from support.servers.memory import Call, MemoryServer, failure
+from support.servers.memory import MemoryCall, MemoryServer, api_failure
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 JOB = ObjectReference(
@@ -28,8 +28,8 @@ class Desk:
         self.errors: list[Exception] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        self.outcomes: list[Outcome] = []
-        self.recorder = Recorder(
+        self.outcomes: list[RecordResult] = []
+        self.recorder = EventRecorder(
             self.server.client(self.wire),
             "gangline.dev/operator",
             "here",
@@ -38,7 +38,7 @@ class Desk:
             count=self.outcomes.append,
         )
 
-    async def wire(self, call: Call) -> JSON:
+    async def wire(self, call: MemoryCall) -> JSON:
         await self.gate.wait()
         if self.errors:
             raise self.errors.pop(0)
@@ -88,7 +88,9 @@ async def test_event_is_written_as_events_v1_wants_it(desk: Desk) -> None:
 
 async def test_events_may_wait_until_the_work_is_done() -> None:
     desk = Desk()
-    late = Recorder(desk.server.client(desk.wire), "gangline.dev/operator", "here", desk.clock, delay=SECOND)
+    late = EventRecorder(
+        desk.server.client(desk.wire), "gangline.dev/operator", "here", desk.clock, delay=SECOND
+    )
     async with asyncio.TaskGroup() as group:
         task = group.create_task(late.run())
         late.record(JOB, NORMAL, "Created", "a pod")
@@ -102,14 +104,14 @@ async def test_events_may_wait_until_the_work_is_done() -> None:
 async def test_while_there_is_work_only_warnings_are_written_and_nothing_waits_for_ever() -> None:
     desk, busy = Desk(), True
     client = desk.server.client(desk.wire)
-    recorder = Recorder(client, "gangline.dev/operator", "here", desk.clock, busy=lambda: busy)
+    recorder = EventRecorder(client, "gangline.dev/operator", "here", desk.clock, busy=lambda: busy)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(recorder.run())
         recorder.record(JOB, NORMAL, "Created", "a pod")
         recorder.record(JOB, WARNING, "FailedCreate", "no quota")
         await desk.clock.advance(SECOND)
         assert [event["reason"] for event in desk.events] == ["FailedCreate"]
-        await desk.clock.advance(LATEST)
+        await desk.clock.advance(MAX_BUSY_WAIT)
         assert [event["reason"] for event in desk.events] == ["FailedCreate", "Created"]
         recorder.record(JOB, NORMAL, "Created", "another pod")
         await desk.clock.advance(SECOND)
@@ -123,7 +125,7 @@ async def test_while_there_is_work_only_warnings_are_written_and_nothing_waits_f
 async def test_what_waits_for_work_is_written_when_the_process_ends() -> None:
     desk = Desk()
     client = desk.server.client(desk.wire)
-    recorder = Recorder(client, "gangline.dev/operator", "here", desk.clock, busy=lambda: True)
+    recorder = EventRecorder(client, "gangline.dev/operator", "here", desk.clock, busy=lambda: True)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(recorder.run())
         recorder.record(JOB, NORMAL, "Created", "a pod")
@@ -195,7 +197,7 @@ async def test_object_that_talks_too_much_is_cut_short_and_others_are_not(desk: 
         await settle()
     (event,) = desk.events
     assert event["series"]["count"] == 25
-    assert desk.recorder.dropped == 15
+    assert desk.recorder.dropped_count == 15
     desk.say(regarding=ObjectReference(kind="TFJob", namespace="research", name="quiet", uid="u2"))
     await settle()
     assert len(desk.events) == 2
@@ -209,8 +211,8 @@ async def test_full_queue_drops_and_never_raises(desk: Desk) -> None:
     desk.gate.clear()
     for number in range(60):
         desk.say(regarding=ObjectReference(kind="TFJob", namespace="research", name=f"job-{number}"))
-    assert desk.recorder.dropped == 10
-    assert desk.outcomes == [Outcome.OVERFLOW] * 10
+    assert desk.recorder.dropped_count == 10
+    assert desk.outcomes == [RecordResult.OVERFLOW] * 10
     desk.gate.set()
     await settle(500)
     assert len(desk.events) == 50
@@ -228,13 +230,13 @@ async def test_event_that_was_deleted_meanwhile_is_created_again(desk: Desk) -> 
 
 
 async def test_unreachable_server_is_tried_again_and_a_lost_answer_makes_no_second_event(desk: Desk) -> None:
-    desk.errors += [Unreachable("refused"), failure(503, "ServiceUnavailable")]
+    desk.errors += [Unreachable("refused"), api_failure(503, "ServiceUnavailable")]
     desk.say()
     await settle()
     assert desk.events == []
     await desk.clock.advance(3 * SECOND)
     assert len(desk.events) == 1
-    assert desk.recorder.dropped == 0
+    assert desk.recorder.dropped_count == 0
 
 
 async def test_event_is_given_up_after_some_tries_and_the_next_one_is_written(desk: Desk) -> None:
@@ -243,17 +245,17 @@ async def test_event_is_given_up_after_some_tries_and_the_next_one_is_written(de
     desk.say("second")
     await desk.clock.advance(20 * SECOND)
     assert [event["note"] for event in desk.events] == ["second"]
-    assert desk.outcomes == [Outcome.FAILED, Outcome.CREATED]
+    assert desk.outcomes == [RecordResult.FAILED, RecordResult.CREATED]
 
 
 @pytest.mark.parametrize(
-    "error", [failure(403, "Forbidden"), failure(404, "NotFound"), failure(422, "Invalid")]
+    "error", [api_failure(403, "Forbidden"), api_failure(404, "NotFound"), api_failure(422, "Invalid")]
 )
 async def test_refused_event_is_dropped_at_once(desk: Desk, error: Exception) -> None:
     desk.errors.append(error)
     desk.say()
     await settle()
-    assert desk.outcomes == [Outcome.REFUSED]
+    assert desk.outcomes == [RecordResult.REFUSED]
     desk.say()
     await settle()
     assert len(desk.events) == 1
@@ -283,7 +285,7 @@ async def test_flush_takes_no_longer_than_five_seconds() -> None:
         await desk.clock.advance(0.1 * SECOND)
         assert task.done()
     assert desk.events == []
-    assert desk.recorder.dropped == 2
+    assert desk.recorder.dropped_count == 2
 
 
 async def test_flush_does_not_hammer_a_server_that_fails() -> None:
@@ -316,7 +318,7 @@ async def test_kind_of_an_object_from_a_list_is_found_by_its_type(desk: Desk) ->
 
 async def test_object_of_unknown_kind_is_dropped(desk: Desk) -> None:
     desk.recorder.record(Object(metadata=ObjectMeta(name="x")), NORMAL, "Seen", "")
-    assert desk.outcomes == [Outcome.REFUSED]
+    assert desk.outcomes == [RecordResult.REFUSED]
 
 
 async def test_event_about_a_cluster_scoped_object_goes_to_the_default_namespace(desk: Desk) -> None:
@@ -332,8 +334,8 @@ async def test_bytes_that_are_no_text_do_not_stop_the_recorder(desk: Desk) -> No
 
 
 def test_long_note_is_cut_between_characters() -> None:
-    assert truncated("short") == "short"
-    cut = truncated("ä" * 1000)
+    assert truncated_note("short") == "short"
+    cut = truncated_note("ä" * 1000)
     assert len(cut.encode()) <= 1024
     assert cut == "ä" * 510 + "…"
 

@@ -8,7 +8,7 @@ MINUTE = timedelta(minutes=1)
 
 def test_unknown_owner_is_satisfied() -> None:
     expectations = Expectations(FakeClock())
-    assert expectations.satisfied("job")
+    assert expectations.is_satisfied("job")
     assert expectations.expires_in("job") == timedelta()
 
 
@@ -16,9 +16,9 @@ def test_owner_is_satisfied_when_all_children_were_seen() -> None:
     expectations = Expectations(FakeClock())
     expectations.expect_created("job", ["worker-0", "worker-1"])
     expectations.observe_created("job", "worker-1")
-    assert not expectations.satisfied("job")
+    assert not expectations.is_satisfied("job")
     expectations.observe_created("job", "worker-0")
-    assert expectations.satisfied("job")
+    assert expectations.is_satisfied("job")
 
 
 def test_child_seen_twice_counts_once() -> None:
@@ -26,7 +26,7 @@ def test_child_seen_twice_counts_once() -> None:
     expectations.expect_created("job", ["worker-0", "worker-1"])
     expectations.observe_created("job", "worker-0")
     expectations.observe_created("job", "worker-0")
-    assert not expectations.satisfied("job")
+    assert not expectations.is_satisfied("job")
 
 
 def test_stranger_settles_nothing() -> None:
@@ -36,24 +36,24 @@ def test_stranger_settles_nothing() -> None:
     expectations.observe_created("job", "uid-1")
     expectations.observe_deleted("job", "worker-0")
     expectations.observe_created("other", "worker-0")
-    assert not expectations.satisfied("job")
-    assert expectations.satisfied("other")
+    assert not expectations.is_satisfied("job")
+    assert expectations.is_satisfied("other")
 
 
 def test_deletion_is_met_by_its_uid_and_not_by_a_successor_of_the_same_name() -> None:
     expectations = Expectations(FakeClock())
     expectations.expect_deleted("job", ["uid-old"])
     expectations.observe_deleted("job", "uid-new")
-    assert not expectations.satisfied("job")
+    assert not expectations.is_satisfied("job")
     expectations.observe_deleted("job", "uid-old")
-    assert expectations.satisfied("job")
+    assert expectations.is_satisfied("job")
 
 
 def test_pod_and_service_of_one_name_are_two_children() -> None:
     expectations = Expectations(FakeClock())
     expectations.expect_created("job", [("Pod", "worker-0"), ("Service", "worker-0")])
     expectations.observe_created("job", ("Service", "worker-0"))
-    assert not expectations.satisfied("job")
+    assert not expectations.is_satisfied("job")
 
 
 async def test_lost_expectation_expires() -> None:
@@ -62,10 +62,10 @@ async def test_lost_expectation_expires() -> None:
     expectations.expect_created("job", ["worker-0"])
     assert expectations.expires_in("job") == 5 * MINUTE
     await clock.advance(5 * MINUTE - timedelta.resolution)
-    assert not expectations.satisfied("job")
+    assert not expectations.is_satisfied("job")
     await clock.advance(timedelta.resolution)
-    assert expectations.satisfied("job")
-    assert expectations._owed == {}
+    assert expectations.is_satisfied("job")
+    assert expectations._pending == {}
 
 
 async def test_each_child_expires_by_itself() -> None:
@@ -77,7 +77,7 @@ async def test_each_child_expires_by_itself() -> None:
     await clock.advance(2 * MINUTE)
     assert expectations.expires_in("job") == 3 * MINUTE
     expectations.observe_created("job", "worker-1")
-    assert expectations.satisfied("job")
+    assert expectations.is_satisfied("job")
 
 
 async def test_expecting_again_starts_the_time_anew() -> None:
@@ -97,4 +97,4 @@ def test_nothing_is_kept_of_owners_that_are_met_or_forgotten() -> None:
     expectations.forget("gone")
     expectations.forget("gone")
     expectations.expect_created("empty", [])
-    assert expectations._owed == {}
+    assert expectations._pending == {}

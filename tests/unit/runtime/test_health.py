@@ -4,20 +4,20 @@ import aiohttp
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.runtime.health import Address, Health
-from gangline.runtime.metrics import Metrics
+from gangline.runtime.health import BindAddress, HealthServer
+from gangline.runtime.metrics import PrometheusMetrics
 
 METRICS, PROBES = "metrics-bind-address", "health-probe-bind-address"
 
 
-async def fetch(address: Address, path: str) -> tuple[int, str]:
+async def fetch(address: BindAddress, path: str) -> tuple[int, str]:
     url = f"http://127.0.0.1:{address.port}{path}"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         return answer.status, await answer.text()
 
 
-def health(metrics: str = "127.0.0.1:0", probes: str = "127.0.0.1:0") -> Health:
-    return Health(metrics=Metrics(), metrics_address=metrics, probe_address=probes)
+def health(metrics: str = "127.0.0.1:0", probes: str = "127.0.0.1:0") -> HealthServer:
+    return HealthServer(metrics=PrometheusMetrics(), metrics_address=metrics, probe_address=probes)
 
 
 def free_port() -> int:
@@ -35,7 +35,7 @@ async def test_probes_say_ok(path: str) -> None:
 async def test_not_ready_until_every_check_is_content() -> None:
     problem = "no first list of Pod"
     server = health()
-    server.add_ready("caches", lambda: problem)
+    server.add_readyz_check("caches", lambda: problem)
     async with server:
         probes = server.addresses[PROBES]
         text = "[+]ping ok\n[-]caches failed: no first list of Pod\nreadyz check failed\n"
@@ -52,7 +52,7 @@ async def test_not_ready_until_every_check_is_content() -> None:
 
 async def test_dead_when_a_liveness_check_says_so() -> None:
     server = health()
-    server.add_live("worker", lambda: "stuck")
+    server.add_livez_check("worker", lambda: "stuck")
     async with server:
         assert (await fetch(server.addresses[PROBES], "/livez"))[0] == 503
         assert (await fetch(server.addresses[PROBES], "/readyz"))[0] == 503
@@ -99,15 +99,15 @@ async def test_taken_port_is_a_one_line_error_and_nothing_stays_open() -> None:
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        (":8080", Address(None, 8080)),
-        ("127.0.0.1:0", Address("127.0.0.1", 0)),
-        ("[::1]:9000", Address("::1", 9000)),
+        (":8080", BindAddress(None, 8080)),
+        ("127.0.0.1:0", BindAddress("127.0.0.1", 0)),
+        ("[::1]:9000", BindAddress("::1", 9000)),
         ("0", None),
         ("", None),
     ],
 )
-def test_addresses_are_written_as_for_the_v1_operator(text: str, address: Address | None) -> None:
-    assert Address.parse(text) == address
+def test_addresses_are_written_as_for_the_v1_operator(text: str, address: BindAddress | None) -> None:
+    assert BindAddress.parse(text) == address
     if address is not None:
         assert str(address) == text
 
@@ -115,4 +115,4 @@ def test_addresses_are_written_as_for_the_v1_operator(text: str, address: Addres
 @pytest.mark.parametrize("text", ["8080", "localhost", ":http", ":70000", ":-1"])
 def test_what_is_no_address_is_refused_by_name(text: str) -> None:
     with pytest.raises(InputError, match=r"--metrics-bind-address: .* is not an address"):
-        Health(metrics_address=text)
+        HealthServer(metrics_address=text)

@@ -13,7 +13,15 @@ from gangline.api.scheme import Resource
 from gangline.kube.errors import ConfigError, Forbidden, NotFound, Status, TooManyRequests, Unreachable
 from gangline.runtime.informer import Delta, Informer
 from gangline.testing.clock import FakeClock, settle
-from support.servers.flaky_reader import PLAIN, THINGS, ModelServer, Thing, broken, gone, line
+from support.servers.flaky_reader import (
+    MODEL_THINGS,
+    PLAIN_THINGS,
+    ModelServer,
+    ModelThing,
+    gone_error,
+    stream_broken,
+    watch_line,
+)
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
@@ -23,13 +31,13 @@ def key(name: str) -> Key:
     return Key("n", name)
 
 
-def thing(name: str, value: int, version: str, uid: str = "uid-1") -> Thing:
-    return Thing(
+def thing(name: str, value: int, version: str, uid: str = "uid-1") -> ModelThing:
+    return ModelThing(
         metadata=ObjectMeta(namespace="n", name=name, uid=uid, resource_version=version), value=value
     )
 
 
-def value(found: Thing | None) -> int | None:
+def value(found: ModelThing | None) -> int | None:
     return None if found is None else found.value
 
 
@@ -39,12 +47,12 @@ class World:
     def __init__(self, server: ModelServer | None = None, **options: Any) -> None:
         self.server = server or ModelServer()
         self.clock = FakeClock()
-        self.informer: Informer[Thing] = Informer(self.server, THINGS, clock=self.clock, **options)
-        self.told: list[Delta[Thing]] = []
+        self.informer: Informer[ModelThing] = Informer(self.server, MODEL_THINGS, clock=self.clock, **options)
+        self.told: list[Delta[ModelThing]] = []
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        with self.informer.subscribed(self.told.append):
+        with self.informer.subscribe(self.told.append):
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(self.informer.run())
                 await settle()
@@ -54,7 +62,7 @@ class World:
                     task.cancel()
 
     @property
-    def cached(self) -> dict[Key, Thing]:
+    def cached(self) -> dict[Key, ModelThing]:
         return {found.metadata.key: found for found in self.informer.cache}
 
     def said(self) -> list[tuple[int | None, int | None]]:
@@ -70,11 +78,11 @@ async def test_first_list_fills_the_cache_and_then_it_is_synced() -> None:
         world.server.put(f"t{number}", number)
     async with world.running():
         async with asyncio.timeout(60):
-            await world.informer.synced()
+            await world.informer.wait_for_sync()
         assert world.informer.is_synced
-        assert world.cached == world.server.readable()
+        assert world.cached == world.server.readable_objects()
         assert world.said() == [(None, number) for number in range(5)]
-        assert world.server.watches == ["5"]
+        assert world.server.watch_starts == ["5"]
         assert world.informer.relists == world.informer.restarts == 0
 
 
@@ -99,10 +107,10 @@ async def test_subscriber_sees_the_change_in_the_cache_and_none_after_it() -> No
     world = World()
     seen: list[bool] = []
 
-    def look(delta: Delta[Thing]) -> None:
+    def look(delta: Delta[ModelThing]) -> None:
         seen.append(world.informer.cache.get(delta.newest.metadata.key) is delta.after)
 
-    with world.informer.subscribed(look):
+    with world.informer.subscribe(look):
         async with world.running():
             for value in range(5):
                 world.server.put("a", value)
@@ -116,8 +124,8 @@ async def test_late_subscriber_is_told_of_what_is_there() -> None:
     world.server.put("a", 1)
     world.server.put("b", 2)
     async with world.running():
-        late: list[Delta[Thing]] = []
-        with world.informer.subscribed(late.append):
+        late: list[Delta[ModelThing]] = []
+        with world.informer.subscribe(late.append):
             assert [(delta.before, delta.newest.value) for delta in late] == [(None, 1), (None, 2)]
             world.server.put("a", 3)
             await settle()
@@ -131,9 +139,9 @@ async def test_subscriber_may_leave_while_others_are_told() -> None:
     world = World()
     async with world.running():
         leaving = ExitStack()
-        leaving.enter_context(world.informer.subscribed(lambda delta: leaving.close()))
-        late: list[Delta[Thing]] = []
-        with world.informer.subscribed(late.append):
+        leaving.enter_context(world.informer.subscribe(lambda delta: leaving.close()))
+        late: list[Delta[ModelThing]] = []
+        with world.informer.subscribe(late.append):
             world.server.put("a", 1)
             await settle()
             assert len(late) == 1
@@ -143,19 +151,19 @@ async def test_subscriber_that_raises_ends_the_informer_with_its_error() -> None
     world = World()
     world.server.put("a", 1)
 
-    def bug(delta: Delta[Thing]) -> None:
+    def bug(delta: Delta[ModelThing]) -> None:
         raise ZeroDivisionError
 
-    with world.informer.subscribed(bug), pytest.raises(ZeroDivisionError):
+    with world.informer.subscribe(bug), pytest.raises(ZeroDivisionError):
         await world.informer.run()
 
 
 async def test_until_waits_for_the_cache() -> None:
     world = World()
     async with world.running(), asyncio.timeout(60):
-        await world.informer.until(lambda cache: len(cache) == 0)
+        await world.informer.wait_until(lambda cache: len(cache) == 0)
         async with asyncio.TaskGroup() as group:
-            group.create_task(world.informer.until(lambda cache: len(cache) == 2))
+            group.create_task(world.informer.wait_until(lambda cache: len(cache) == 2))
             await settle()
             world.server.put("a")
             world.server.put("b")
@@ -166,10 +174,10 @@ async def test_watch_that_ended_in_due_time_is_resumed_at_once_where_it_was() ->
     async with world.running():
         world.server.put("a", 1)
         await settle()
-        world.server.cut()
+        world.server.end_watches()
         await settle()
-        assert world.server.watches == ["0", "1"]
-        assert world.server.lists == 1
+        assert world.server.watch_starts == ["0", "1"]
+        assert world.server.list_count == 1
         assert world.informer.problem is None
         assert world.informer.restarts == 0
 
@@ -181,9 +189,9 @@ async def test_watch_resumes_from_the_last_bookmark() -> None:
         world.server.revision = 40
         world.server.bookmark()
         await settle()
-        world.server.cut()
+        world.server.end_watches()
         await settle()
-        assert world.server.watches == ["1", "40"]
+        assert world.server.watch_starts == ["1", "40"]
         assert world.said() == [(None, 1)]
 
 
@@ -192,9 +200,9 @@ async def test_quiet_watch_that_lasted_is_resumed_at_once() -> None:
     async with world.running():
         for _ in range(3):
             await world.clock.advance(5 * MINUTE)
-            world.server.cut()
+            world.server.end_watches()
             await settle()
-        assert len(world.server.watches) == 4
+        assert len(world.server.watch_starts) == 4
         assert world.informer.restarts == 0
 
 
@@ -204,9 +212,9 @@ async def test_each_watch_asks_for_five_to_ten_minutes() -> None:
         for value in range(20):
             world.server.put("a", value)
             await settle()
-            world.server.cut()
+            world.server.end_watches()
             await settle()
-    asked = [timeout for timeout in world.server.timeouts if timeout is not None]
+    asked = [timeout for timeout in world.server.watch_timeouts if timeout is not None]
     assert len(asked) == 21
     assert all(5 * MINUTE <= timeout <= 10 * MINUTE for timeout in asked)
     assert len(set(asked)) > 1
@@ -218,8 +226,8 @@ async def test_server_that_closes_every_watch_at_once_is_not_hammered() -> None:
     async with world.running():
         await world.clock.advance(5 * MINUTE)
         # 0.2, 0.4 … 25.6 s, then 30 s each; of every delay at least half is waited.
-        assert 8 < len(world.server.watches) < 40
-        assert world.server.lists == 1
+        assert 8 < len(world.server.watch_starts) < 40
+        assert world.server.list_count == 1
         assert world.informer.problem is not None
         assert "at once" in world.informer.problem
 
@@ -229,18 +237,18 @@ async def test_server_that_repeats_an_old_event_and_closes_is_not_hammered() -> 
     world.server.put("a", 1)
     async with world.running():
         for _ in range(30):
-            world.server.rewind = 1
-            world.server.cut()
+            world.server.watch_rewind = 1
+            world.server.end_watches()
             await settle()
-        assert len(world.server.watches) < 5
+        assert len(world.server.watch_starts) < 5
 
 
 async def test_version_that_is_always_too_old_does_not_make_it_list_without_end() -> None:
     world = World()
-    world.server.watch_failures = [gone() for _ in range(1000)]
+    world.server.watch_failures = [gone_error() for _ in range(1000)]
     async with world.running():
         await world.clock.advance(5 * MINUTE)
-        assert 8 < world.server.lists < 40
+        assert 8 < world.server.list_count < 40
 
 
 async def test_back_off_starts_anew_after_progress() -> None:
@@ -248,26 +256,26 @@ async def test_back_off_starts_anew_after_progress() -> None:
     async with world.running():
         for _ in range(6):
             world.server.watch_failures.append(Unreachable("down"))
-        world.server.cut(broken())
+        world.server.end_watches(stream_broken())
         await world.clock.advance(MINUTE)
-        assert world.server.watching
+        assert world.server.has_watches
         world.server.put("a", 1)
         await settle()
         assert world.informer.problem is None
-        world.server.cut(broken())
+        world.server.end_watches(stream_broken())
         await world.clock.advance(SECOND / 4)
-        assert world.server.watching
+        assert world.server.has_watches
 
 
 async def test_problem_is_shown_until_a_quiet_watch_has_settled() -> None:
     world = World()
     async with world.running():
-        world.server.cut(broken())
+        world.server.end_watches(stream_broken())
         await settle()
         assert world.informer.problem == "cut off"
         assert world.informer.restarts == 1
         await world.clock.advance(SECOND)
-        assert world.server.watching
+        assert world.server.has_watches
         assert world.informer.problem == "cut off"
         await world.clock.advance(20 * SECOND)
         assert world.informer.problem is None
@@ -279,9 +287,9 @@ async def test_server_may_ask_for_more_patience() -> None:
     world.server.list_failures = [(0, refusal)]
     async with world.running():
         await world.clock.advance(MINUTE - SECOND)
-        assert world.server.lists == 1
+        assert world.server.list_count == 1
         await world.clock.advance(2 * SECOND)
-        assert world.server.lists == 2
+        assert world.server.list_count == 2
 
 
 @pytest.mark.parametrize(
@@ -306,8 +314,8 @@ async def test_list_that_fails_is_tried_until_it_works(
         await world.clock.advance(MINUTE)
         problems.append(world.informer.problem)
         assert problems == [str(failure), None]
-        assert world.cached == world.server.readable()
-        assert world.server.lists == 6
+        assert world.cached == world.server.readable_objects()
+        assert world.server.list_count == 6
 
 
 async def test_too_old_version_leads_to_a_new_list_and_the_difference_is_told() -> None:
@@ -316,7 +324,7 @@ async def test_too_old_version_leads_to_a_new_list_and_the_difference_is_told() 
         world.server.put(name, value)
     async with world.running():
         world.said()
-        world.server.cut(broken())
+        world.server.end_watches(stream_broken())
         await settle()
         world.server.put("changed", 10)
         world.server.delete("deleted")
@@ -325,12 +333,12 @@ async def test_too_old_version_leads_to_a_new_list_and_the_difference_is_told() 
         world.server.put("new", 50)
         world.server.compact()
         await world.clock.advance(SECOND)
-        assert world.cached == world.server.readable()
+        assert world.cached == world.server.readable_objects()
         assert sorted(world.said(), key=str) == sorted(
             [(1, 10), (4, None), (None, 40), (None, 50), (2, None)], key=str
         )
         assert world.informer.relists == 1
-        assert world.server.watches[-1] == str(world.server.revision)
+        assert world.server.watch_starts[-1] == str(world.server.revision)
 
 
 async def test_deletions_are_told_only_when_the_list_is_complete() -> None:
@@ -343,30 +351,30 @@ async def test_deletions_are_told_only_when_the_list_is_complete() -> None:
         world.server.put("b", 2)
         await settle()
         assert world.said() == [(1, None), (1, 2)]
-        world.server.cut(broken())
+        world.server.end_watches(stream_broken())
         await settle()
         world.server.delete("b")
         world.server.put("c", 3)
         world.server.put("d", 4)
         world.server.compact()
         world.server.list_failures = [(1, Unreachable("lost")), (1, Unreachable("lost"))]
-        while world.server.lists < 2:
+        while world.server.list_count < 2:
             await world.clock.advance(SECOND / 10)
         assert world.said() == [(1, 3)]
         assert key("b") in world.informer.cache
         await world.clock.advance(MINUTE)
         assert world.said() == [(None, 4), (2, None)]
-        assert world.cached == world.server.readable()
+        assert world.cached == world.server.readable_objects()
 
 
 async def test_list_that_is_slower_than_the_server_forgets_is_asked_for_at_once() -> None:
     world = World(ModelServer(page=1))
     world.server.put("a", 1)
     world.server.put("b", 2)
-    world.server.list_failures = [(1, gone())]
+    world.server.list_failures = [(1, gone_error())]
     async with world.running():
-        assert world.server.limits == [500, 0]
-        assert world.cached == world.server.readable()
+        assert world.server.list_limits == [500, 0]
+        assert world.cached == world.server.readable_objects()
 
 
 async def test_events_repeated_after_a_resume_turn_nothing_back() -> None:
@@ -378,11 +386,11 @@ async def test_events_repeated_after_a_resume_turn_nothing_back() -> None:
         world.server.put("a", 3)
         await settle()
         world.said()
-        world.server.rewind = 4
-        world.server.cut()
+        world.server.watch_rewind = 4
+        world.server.end_watches()
         await settle()
         assert world.said() == []
-        assert world.cached == world.server.readable()
+        assert world.cached == world.server.readable_objects()
 
 
 async def test_longer_version_is_newer() -> None:
@@ -399,7 +407,9 @@ async def test_versions_that_are_no_numbers_are_taken_as_they_come() -> None:
     world = World()
     async with world.running():
         for version, value in (("b", 1), ("a", 2)):
-            world.server.say(line("MODIFIED", msgspec.to_builtins(thing("x", value, version))))
+            world.server.send_to_watches(
+                watch_line("MODIFIED", msgspec.to_builtins(thing("x", value, version)))
+            )
         await settle()
         assert world.said() == [(None, 1), (1, 2)]
 
@@ -409,15 +419,15 @@ async def test_list_is_the_truth_even_if_its_versions_are_smaller() -> None:
     world.server.revision = 100
     world.server.put("a", 1)
     async with world.running():
-        world.server.cut(broken())
+        world.server.end_watches(stream_broken())
         await settle()
         # A restored etcd: the counter went back.
         world.server.compact()
         world.server.revision = 50
         world.server.put("a", 2)
-        world.server.watch_failures = [gone()]
+        world.server.watch_failures = [gone_error()]
         await world.clock.advance(SECOND)
-        assert world.cached == world.server.readable()
+        assert world.cached == world.server.readable_objects()
         assert world.cached[key("a")].value == 2
 
 
@@ -428,7 +438,7 @@ async def test_unreadable_object_is_named_and_the_others_are_followed(
     world.server.put("bad", "text")
     world.server.put("good", 1)
     async with world.running():
-        assert world.cached == world.server.readable()
+        assert world.cached == world.server.readable_objects()
         assert list(world.informer.unreadable) == [key("bad")]
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
@@ -437,7 +447,7 @@ async def test_unreadable_object_is_named_and_the_others_are_followed(
         world.server.put("good", "text")
         world.server.put("bad", 2)
         await settle()
-        assert world.cached == world.server.readable()
+        assert world.cached == world.server.readable_objects()
         assert list(world.informer.unreadable) == [key("good")]
         assert world.said() == [(None, 1), (1, None), (None, 2)]
         world.server.delete("good")
@@ -454,7 +464,7 @@ async def test_same_unreadable_object_is_logged_once_however_often_it_is_listed(
     async with world.running():
         world.server.revision += 1
         world.server.compact()
-        world.server.cut(broken())
+        world.server.end_watches(stream_broken())
         await world.clock.advance(SECOND)
         assert world.informer.relists == 1
         assert [record.getMessage() for record in caplog.records].count(
@@ -466,18 +476,18 @@ async def test_garbage_in_the_stream_breaks_it_and_loses_nothing() -> None:
     world = World()
     async with world.running():
         world.server.put("a", 1)
-        world.server.say(b'{"type": "ADDED", "obj\n')
+        world.server.send_to_watches(b'{"type": "ADDED", "obj\n')
         world.server.put("b", 2)
         await settle()
         assert world.informer.problem is not None
         assert list(world.cached) == [key("a")]
         await world.clock.advance(SECOND)
-        assert world.cached == world.server.readable()
-        assert world.server.lists == 1
+        assert world.cached == world.server.readable_objects()
+        assert world.server.list_count == 1
 
 
 async def test_trim_makes_what_is_cached_and_told() -> None:
-    def without_labels(found: Thing) -> Thing:
+    def without_labels(found: ModelThing) -> ModelThing:
         metadata = msgspec.structs.replace(found.metadata, labels={})
         return msgspec.structs.replace(found, metadata=metadata)
 
@@ -512,7 +522,7 @@ async def test_resync_tells_every_object_again_each_period() -> None:
 async def test_plain_json_is_followed_too() -> None:
     server = ModelServer()
     server.put("a", 1)
-    informer: Informer[dict[str, Any]] = Informer(server, PLAIN, clock=FakeClock())
+    informer: Informer[dict[str, Any]] = Informer(server, PLAIN_THINGS, clock=FakeClock())
     async with asyncio.TaskGroup() as group:
         task = group.create_task(informer.run())
         await settle()
@@ -531,12 +541,14 @@ async def test_informer_that_was_cancelled_can_be_run_again_and_resumes() -> Non
         await settle()
     world.server.put("a", 2)
     async with world.running():
-        assert world.server.lists == 1
-        assert world.cached == world.server.readable()
+        assert world.server.list_count == 1
+        assert world.cached == world.server.readable_objects()
 
 
-@pytest.mark.parametrize(("kind", "name"), [(Thing, "Thing"), (THINGS, "things.test.io")])
-def test_informer_is_named_after_its_resource(kind: type[Thing] | Resource[Thing], name: str) -> None:
+@pytest.mark.parametrize(("kind", "name"), [(ModelThing, "ModelThing"), (MODEL_THINGS, "things.test.io")])
+def test_informer_is_named_after_its_resource(
+    kind: type[ModelThing] | Resource[ModelThing], name: str
+) -> None:
     assert Informer(ModelServer(), kind, clock=FakeClock()).name == name
 
 

@@ -2,7 +2,7 @@ import msgspec
 
 from gangline.api.core import Pod
 from gangline.api.meta import JSON
-from gangline.runtime.interning import Sharing
+from gangline.runtime.interning import ObjectInterner
 
 
 def body(name: str) -> bytes:
@@ -25,7 +25,7 @@ def body(name: str) -> bytes:
 
 
 def pods() -> tuple[Pod, Pod]:
-    share = Sharing()
+    share = ObjectInterner()
     return share(msgspec.json.decode(body("a"), type=Pod)), share(msgspec.json.decode(body("b"), type=Pod))
 
 
@@ -47,4 +47,4 @@ def test_equal_parts_are_kept_once() -> None:
 
 def test_plain_json_comes_back_as_it_is() -> None:
     found = {"metadata": {"name": "a"}}
-    assert Sharing()(found) is found
+    assert ObjectInterner()(found) is found

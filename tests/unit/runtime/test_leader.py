@@ -6,9 +6,9 @@ import pytest
 
 from gangline.api.meta import JSON, Key
 from gangline.kube.errors import Unreachable
-from gangline.runtime.leader import Leader, LeaseSettings, LostLeadership, unique_identity
+from gangline.runtime.leader import LeaderElector, LeaseSettings, LostLeadership, unique_identity
 from gangline.testing.clock import FakeClock, settle
-from support.servers.memory import Call, MemoryServer, Wire, failure, perfect
+from support.servers.memory import CallHandler, MemoryCall, MemoryServer, api_failure, perform_call
 
 SECOND = timedelta(seconds=1)
 LEASE = Key("system", "operator")
@@ -23,8 +23,10 @@ class World:
         self.at_work: list[str] = []
         self.reports: list[tuple[str, bool]] = []
 
-    def elector(self, identity: str, wire: Wire = perfect, clock: FakeClock | None = None) -> Leader:
-        return Leader(
+    def elector(
+        self, identity: str, wire: CallHandler = perform_call, clock: FakeClock | None = None
+    ) -> LeaderElector:
+        return LeaderElector(
             self.server.client(wire),
             LEASE,
             identity,
@@ -59,15 +61,15 @@ def world() -> World:
     return World()
 
 
-async def leading(group: asyncio.TaskGroup, world: World, leader: Leader) -> asyncio.Task[None]:
-    task = group.create_task(leader.while_leading(world.work(leader.identity)))
+async def leading(group: asyncio.TaskGroup, world: World, leader: LeaderElector) -> asyncio.Task[None]:
+    task = group.create_task(leader.run_while_leading(world.work(leader.identity)))
     await settle()
     return task
 
 
-async def expect_lost(leader: Leader, run: Callable[[], Awaitable[None]]) -> str:
+async def expect_lost(leader: LeaderElector, run: Callable[[], Awaitable[None]]) -> str:
     with pytest.raises(LostLeadership) as caught:
-        await leader.while_leading(run)
+        await leader.run_while_leading(run)
     return str(caught.value)
 
 
@@ -162,7 +164,7 @@ async def test_leader_that_cannot_renew_stops_at_the_deadline_and_before_anybody
 ) -> None:
     broken = asyncio.Event()
 
-    async def wire(call: Call) -> JSON:
+    async def wire(call: MemoryCall) -> JSON:
         if broken.is_set():
             if fault == "refused":
                 raise Unreachable("connection refused")
@@ -189,7 +191,7 @@ async def test_leader_that_cannot_renew_stops_at_the_deadline_and_before_anybody
 async def test_connection_that_died_silently_leaves_time_for_another_attempt(world: World) -> None:
     hangs = 1
 
-    async def wire(call: Call) -> JSON:
+    async def wire(call: MemoryCall) -> JSON:
         nonlocal hangs
         if call.verb == "patch" and hangs:
             hangs -= 1
@@ -249,7 +251,7 @@ async def outlive(world: World, by: timedelta) -> None:
     """Lose the lease at its deadline, 10 s after the start, and go on for so long."""
     broken = False
 
-    async def wire(call: Call) -> JSON:
+    async def wire(call: MemoryCall) -> JSON:
         if broken:
             raise Unreachable("refused")
         return call.perform()
@@ -277,7 +279,7 @@ async def test_cancelled_work_that_is_slow_to_end_keeps_its_lease_until_it_has(w
             await may_end.wait()
 
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(world.elector("a").while_leading(slow))
+        task = group.create_task(world.elector("a").run_while_leading(slow))
         await settle()
         other = await leading(group, world, world.elector("b"))
         task.cancel()
@@ -296,7 +298,7 @@ async def test_lost_answers_do_not_lose_the_lease(world: World) -> None:
     """Every second write is carried out and its answer lost: the record is ours though we do not know it."""
     writes = 0
 
-    async def wire(call: Call) -> JSON:
+    async def wire(call: MemoryCall) -> JSON:
         nonlocal writes
         answer = call.perform()
         writes += call.verb != "get"
@@ -313,7 +315,7 @@ async def test_lost_answers_do_not_lose_the_lease(world: World) -> None:
 
 
 async def test_candidate_cancelled_before_it_heard_that_it_won_gives_the_lease_back(world: World) -> None:
-    async def wire(call: Call) -> JSON:
+    async def wire(call: MemoryCall) -> JSON:
         answer = call.perform()
         if call.verb == "create":
             await asyncio.Event().wait()
@@ -328,7 +330,7 @@ async def test_candidate_cancelled_before_it_heard_that_it_won_gives_the_lease_b
 
 
 async def test_of_two_that_see_a_free_lease_one_wins(world: World) -> None:
-    async def late(call: Call) -> JSON:
+    async def late(call: MemoryCall) -> JSON:
         if call.verb == "create":
             await world.clock.sleep(SECOND)
         return call.perform()
@@ -359,7 +361,7 @@ async def test_work_that_returns_releases_and_may_be_run_again(world: World) -> 
         terms.append(world.lease()["holderIdentity"])
 
     for _ in range(2):
-        await leader.while_leading(brief)
+        await leader.run_while_leading(brief)
         assert world.lease()["holderIdentity"] == ""
     assert terms == ["a", "a"]
 
@@ -369,18 +371,18 @@ async def test_error_of_the_work_is_raised_as_it_is_after_the_release(world: Wor
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await world.elector("a").while_leading(faulty)
+        await world.elector("a").run_while_leading(faulty)
     assert world.lease()["holderIdentity"] == ""
 
 
 async def test_forbidden_lease_is_asked_for_again(world: World) -> None:
     refusals = 3
 
-    async def wire(call: Call) -> JSON:
+    async def wire(call: MemoryCall) -> JSON:
         nonlocal refusals
         if refusals:
             refusals -= 1
-            raise failure(403, "Forbidden")
+            raise api_failure(403, "Forbidden")
         return call.perform()
 
     async with asyncio.TaskGroup() as group:

@@ -3,7 +3,14 @@ from datetime import timedelta
 
 import pytest
 
-from gangline.runtime.limits import Exponential, Limiter, MaxOf, RateLimit, TokenBucket, default_limiter
+from gangline.runtime.limits import (
+    ExponentialBackoff,
+    MaxOfLimiters,
+    RateLimiter,
+    RetryLimiter,
+    TokenBucket,
+    default_retry_limiter,
+)
 from gangline.testing.clock import FakeClock, settle
 
 MS = timedelta(milliseconds=1)
@@ -11,12 +18,12 @@ SECOND = timedelta(seconds=1)
 
 
 def test_exponential_doubles_from_base_to_ceiling() -> None:
-    limiter = Exponential(base=5 * MS, ceiling=30 * MS)
+    limiter = ExponentialBackoff(base=5 * MS, ceiling=30 * MS)
     assert [limiter.delay("a") for _ in range(5)] == [5 * MS, 10 * MS, 20 * MS, 30 * MS, 30 * MS]
 
 
 def test_exponential_counts_each_key_by_itself() -> None:
-    limiter = Exponential()
+    limiter = ExponentialBackoff()
     limiter.delay("a")
     limiter.delay("a")
     assert limiter.delay("b") == 5 * MS
@@ -24,7 +31,7 @@ def test_exponential_counts_each_key_by_itself() -> None:
 
 
 def test_exponential_starts_over_after_forget_and_keeps_nothing() -> None:
-    limiter = Exponential()
+    limiter = ExponentialBackoff()
     for key in range(100):
         limiter.delay(key)
         limiter.delay(key)
@@ -36,7 +43,7 @@ def test_exponential_starts_over_after_forget_and_keeps_nothing() -> None:
 
 @pytest.mark.parametrize("ceiling", [SECOND, timedelta.max])
 def test_exponential_survives_any_number_of_attempts(ceiling: timedelta) -> None:
-    limiter = Exponential(base=timedelta.resolution, ceiling=ceiling)
+    limiter = ExponentialBackoff(base=timedelta.resolution, ceiling=ceiling)
     limiter._attempts["a"] = 10**18
     assert limiter.delay("a") == ceiling
     assert limiter.attempts("a") == 10**18 + 1
@@ -45,7 +52,7 @@ def test_exponential_survives_any_number_of_attempts(ceiling: timedelta) -> None
 @pytest.mark.parametrize(("base", "ceiling"), [(0 * MS, SECOND), (-MS, SECOND), (SECOND, MS)])
 def test_exponential_refuses_nonsense(base: timedelta, ceiling: timedelta) -> None:
     with pytest.raises(ValueError, match="base"):
-        Exponential(base, ceiling)
+        ExponentialBackoff(base, ceiling)
 
 
 def test_bucket_lets_a_burst_pass_then_spaces_by_rate() -> None:
@@ -92,8 +99,8 @@ def test_bucket_refuses_nonsense(rate: float, burst: int) -> None:
 
 
 def test_max_of_asks_all_and_answers_the_longest() -> None:
-    slow, fast = Exponential(base=SECOND), Exponential(base=MS)
-    limiter = MaxOf(fast, slow)
+    slow, fast = ExponentialBackoff(base=SECOND), ExponentialBackoff(base=MS)
+    limiter = MaxOfLimiters(fast, slow)
     assert limiter.delay("a") == SECOND
     assert (slow.attempts("a"), fast.attempts("a"), limiter.attempts("a")) == (1, 1, 1)
     limiter.forget("a")
@@ -101,12 +108,12 @@ def test_max_of_asks_all_and_answers_the_longest() -> None:
 
 
 def test_max_of_nothing_never_waits() -> None:
-    assert MaxOf().delay("a") == 0 * MS
-    assert MaxOf().attempts("a") == 0
+    assert MaxOfLimiters().delay("a") == 0 * MS
+    assert MaxOfLimiters().attempts("a") == 0
 
 
 def test_default_limiter_has_the_numbers_of_client_go() -> None:
-    limiter: Limiter = default_limiter(FakeClock())
+    limiter: RetryLimiter = default_retry_limiter(FakeClock())
     assert [limiter.delay("a") for _ in range(3)] == [5 * MS, 10 * MS, 20 * MS]
     for _ in range(97):
         limiter.delay("a")
@@ -119,7 +126,7 @@ class Gate:
 
     def __init__(self, *, rate: float, burst: int) -> None:
         self.clock = FakeClock()
-        self.limit = RateLimit(self.clock, rate=rate, burst=burst)
+        self.limit = RateLimiter(self.clock, rate=rate, burst=burst)
         self.passed: list[tuple[str, float]] = []
 
     async def call(self, name: str) -> None:
@@ -160,7 +167,7 @@ async def test_cancelled_caller_uses_up_no_token() -> None:
 
 
 def test_a_controller_may_have_a_lower_ceiling() -> None:
-    limiter = default_limiter(FakeClock(), timedelta(minutes=1))
+    limiter = default_retry_limiter(FakeClock(), timedelta(minutes=1))
     delays = [limiter.delay("key") for _ in range(30)]
     assert delays[:2] == [timedelta(milliseconds=5), timedelta(milliseconds=10)]
     assert max(delays) == delays[-1] == timedelta(minutes=1)

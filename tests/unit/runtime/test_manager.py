@@ -15,14 +15,14 @@ from gangline.api.meta import EVERYTHING, JSON, Key, ListMeta, ObjectMeta, Selec
 from gangline.kube.client import Kind
 from gangline.kube.pages import Page
 from gangline.kube.watch import WatchEvent
-from gangline.runtime.events import EventType, Recorder
-from gangline.runtime.health import Health
-from gangline.runtime.leader import Leader, LostLeadership, T
+from gangline.runtime.events import EventRecorder, EventType
+from gangline.runtime.health import HealthServer
+from gangline.runtime.leader import LeaderElector, LostLeadership, T
 from gangline.runtime.manager import ControllerOptions, Manager
-from gangline.runtime.metrics import Metrics
-from gangline.runtime.sources import Changes, itself
+from gangline.runtime.metrics import PrometheusMetrics
+from gangline.runtime.sources import InformerSource, own_key
 from gangline.testing.clock import FakeClock, settle
-from support.servers.memory import Call, MemoryServer
+from support.servers.memory import MemoryCall, MemoryServer
 
 SECOND = timedelta(seconds=1)
 LEASE = Key("system", "operator")
@@ -75,10 +75,12 @@ class Plant:
         self.reader = Still(self.diary)
         self.cut = False
         client = self.server.client(self.wire)
-        self.leader = Leader(client, LEASE, "me", self.clock)
-        self.recorder = Recorder(client, "gangline.dev/test", "me", self.clock)
-        self.metrics = Metrics()
-        self.health = Health(metrics=self.metrics, metrics_address="127.0.0.1:0", probe_address="127.0.0.1:0")
+        self.leader = LeaderElector(client, LEASE, "me", self.clock)
+        self.recorder = EventRecorder(client, "gangline.dev/test", "me", self.clock)
+        self.metrics = PrometheusMetrics()
+        self.health = HealthServer(
+            metrics=self.metrics, metrics_address="127.0.0.1:0", probe_address="127.0.0.1:0"
+        )
         self.manager = Manager(
             self.reader,
             self.clock,
@@ -90,10 +92,12 @@ class Plant:
         self.pods = self.manager.informer(Pod)
         self.finish = asyncio.Event()
         self.error: Exception | None = None
-        self.manager.controller("pods", self, [Changes(self.pods, itself)], ControllerOptions(workers=1))
+        self.manager.new_controller(
+            "pods", self, [InformerSource(self.pods, own_key)], ControllerOptions(workers=1)
+        )
         self.stop = asyncio.Event()
 
-    async def wire(self, call: Call) -> JSON:
+    async def wire(self, call: MemoryCall) -> JSON:
         if self.cut:
             await asyncio.Event().wait()
         answer = call.perform()
@@ -276,8 +280,8 @@ async def test_informers_are_shared_by_kind_and_selection(plant: Plant) -> None:
         manager.informer(Pod, indexes={"node": by_name})
     async with plant.running():
         await settle()
-        assert first.cache.by("name", "p") == (POD,)
-        assert manager.informer(Pod, indexes={"late": by_name}).cache.by("late", "p") == (POD,)
+        assert first.cache.by_index("name", "p") == (POD,)
+        assert manager.informer(Pod, indexes={"late": by_name}).cache.by_index("late", "p") == (POD,)
         plant.finish.set()
         plant.stop.set()
     assert sorted(plant.reader.lists) == ["Pod ", "Pod n", "Service "]

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from gangline.kube.errors import StreamBroken, Unreachable
-from gangline.kube.transport.api import Frames, Request, Response, Stream, Transport
-from gangline.runtime.controller import Result
-from gangline.runtime.events import Outcome
-from gangline.runtime.limits import default_limiter
-from gangline.runtime.metrics import MeteredTransport, Metrics
-from gangline.runtime.queue import Queue
+from gangline.kube.transport.api import Request, Response, ResponseStream, Transport, WebSocket
+from gangline.runtime.controller import ReconcileResult
+from gangline.runtime.events import RecordResult
+from gangline.runtime.limits import default_retry_limiter
+from gangline.runtime.metrics import MeteredTransport, PrometheusMetrics
+from gangline.runtime.queue import WorkQueue
 from gangline.testing.clock import FakeClock
 
 NAMES = [
@@ -39,37 +39,39 @@ NAMES = [
 ]
 
 
-def value(metrics: Metrics, name: str, /, **labels: str) -> float | None:
+def value(metrics: PrometheusMetrics, name: str, /, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
 def test_names_are_those_of_controller_runtime_and_client_go() -> None:
-    text = Metrics().render()[0].decode()
+    text = PrometheusMetrics().render()[0].decode()
     found = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert set(NAMES) <= found
     assert not [name for name in found if name.endswith("_created")]
 
 
 def test_known_labels_start_at_zero() -> None:
-    metrics = Metrics()
-    metrics.queue("tfjob")
-    metrics.controller("tfjob", workers=4)
-    metrics.leader("operator")
+    metrics = PrometheusMetrics()
+    metrics.queue_metrics("tfjob")
+    metrics.controller_metrics("tfjob", workers=4)
+    metrics.leader_gauge("operator")
     queue = {"name": "tfjob", "controller": "tfjob"}
     for name in ("workqueue_depth", "workqueue_adds_total", "workqueue_retries_total"):
         assert value(metrics, name, **queue) == 0
-    for result in Result:
+    for result in ReconcileResult:
         assert value(metrics, "controller_runtime_reconcile_total", controller="tfjob", result=result) == 0
     assert value(metrics, "controller_runtime_terminal_reconcile_errors_total", controller="tfjob") == 0
     assert value(metrics, "controller_runtime_max_concurrent_reconciles", controller="tfjob") == 4
     assert value(metrics, "leader_election_master_status", name="operator") == 0
-    assert value(metrics, "gangline_events_total", outcome=Outcome.SPAM) == 0
+    assert value(metrics, "gangline_events_total", outcome=RecordResult.SPAM) == 0
 
 
 async def test_queue_reports_its_work() -> None:
-    metrics, clock = Metrics(), FakeClock()
-    queue: Queue[str] = Queue(default_limiter(clock), clock, metrics=metrics.queue("q"), name="q")
-    metrics.follow_queue(queue)
+    metrics, clock = PrometheusMetrics(), FakeClock()
+    queue: WorkQueue[str] = WorkQueue(
+        default_retry_limiter(clock), clock, metrics=metrics.queue_metrics("q"), name="q"
+    )
+    metrics.register_queue(queue)
     labels = {"name": "q", "controller": "q"}
     queue.add("a")
     queue.add("b")
@@ -86,12 +88,12 @@ async def test_queue_reports_its_work() -> None:
 
 
 def test_controller_reports_results() -> None:
-    metrics = Metrics()
-    report = metrics.controller("c", workers=1)
-    for result, terminal in ((Result.SUCCESS, False), (Result.ERROR, True), (None, False)):
-        report.began()
+    metrics = PrometheusMetrics()
+    report = metrics.controller_metrics("c", workers=1)
+    for result, terminal in ((ReconcileResult.SUCCESS, False), (ReconcileResult.ERROR, True), (None, False)):
+        report.on_start()
         assert value(metrics, "controller_runtime_active_workers", controller="c") == 1
-        report.ended(result, 0.5, terminal=terminal)
+        report.on_end(result, 0.5, terminal=terminal)
     assert value(metrics, "controller_runtime_active_workers", controller="c") == 0
     assert value(metrics, "controller_runtime_reconcile_total", controller="c", result="success") == 1
     assert value(metrics, "controller_runtime_reconcile_errors_total", controller="c") == 1
@@ -100,8 +102,8 @@ def test_controller_reports_results() -> None:
 
 
 def test_leadership_is_one_or_zero() -> None:
-    metrics = Metrics()
-    report = metrics.leader("operator")
+    metrics = PrometheusMetrics()
+    report = metrics.leader_gauge("operator")
     for leading in (True, False):
         report(leading)
         assert value(metrics, "leader_election_master_status", name="operator") == leading
@@ -120,7 +122,9 @@ class Wire:
         return Response(self._status)
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
+    async def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AsyncIterator[ResponseStream]:
         class Broken:
             response = Response(200)
 
@@ -130,12 +134,12 @@ class Wire:
 
         yield Broken()
 
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
         raise NotImplementedError
 
 
 async def test_requests_are_counted_by_code_and_timed() -> None:
-    metrics, clock = Metrics(), FakeClock()
+    metrics, clock = PrometheusMetrics(), FakeClock()
     for status in (200, 409, None):
         transport: Transport = MeteredTransport(Wire(status, clock), metrics, host="api:6443", clock=clock)
         try:
@@ -149,7 +153,7 @@ async def test_requests_are_counted_by_code_and_timed() -> None:
 
 
 async def test_stream_counts_once_also_when_it_breaks() -> None:
-    metrics, clock = Metrics(), FakeClock()
+    metrics, clock = PrometheusMetrics(), FakeClock()
     transport = MeteredTransport(Wire(200, clock), metrics, clock=clock)
 
     async def watch() -> None:
@@ -164,8 +168,8 @@ async def test_stream_counts_once_also_when_it_breaks() -> None:
 
 
 def test_openmetrics_is_given_to_who_asks() -> None:
-    assert "text/plain" in Metrics().render("*/*")[1]
-    assert "openmetrics" in Metrics().render("application/openmetrics-text; version=1.0.0")[1]
+    assert "text/plain" in PrometheusMetrics().render("*/*")[1]
+    assert "openmetrics" in PrometheusMetrics().render("application/openmetrics-text; version=1.0.0")[1]
 
 
 @pytest.mark.parametrize("module", ["queue", "controller", "leader", "events", "manager"])

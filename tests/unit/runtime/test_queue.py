@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from gangline.runtime.limits import Exponential
-from gangline.runtime.queue import Queue, QueueClosed
+from gangline.runtime.limits import ExponentialBackoff
+from gangline.runtime.queue import QueueClosed, WorkQueue
 from gangline.testing.clock import FakeClock, settle
 
 SECOND = timedelta(seconds=1)
@@ -16,7 +16,9 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.queue: Queue[str] = Queue(Exponential(SECOND, 8 * SECOND), self.clock, name="jobs")
+        self.queue: WorkQueue[str] = WorkQueue(
+            ExponentialBackoff(SECOND, 8 * SECOND), self.clock, name="jobs"
+        )
         self.leased: list[str] = []
         self.finish: dict[str, asyncio.Event] = {}
 
@@ -129,7 +131,7 @@ async def test_worker_that_gives_up_again_and_again_leaves_nothing_behind(bench:
             task = group.create_task(bench.next_key())
             await settle()
             task.cancel()
-    assert len(bench.queue._workers) == 0
+    assert len(bench.queue._idle_workers) == 0
 
 
 async def test_delayed_key_appears_at_its_time_and_not_before(bench: Bench) -> None:
@@ -271,7 +273,7 @@ async def test_close_after_drain_drops_the_rest(bench: Bench) -> None:
     bench.queue.close()
     with pytest.raises(QueueClosed):
         await bench.next_key()
-    await bench.queue.idle()
+    await bench.queue.wait_until_idle()
 
 
 async def test_close_does_not_disturb_a_lease_but_its_key_does_not_come_back(bench: Bench) -> None:
@@ -284,12 +286,12 @@ async def test_close_does_not_disturb_a_lease_but_its_key_does_not_come_back(ben
 
 
 async def test_idle_waits_for_waiting_and_leased_keys_but_not_for_delayed_ones(bench: Bench) -> None:
-    await bench.queue.idle()
+    await bench.queue.wait_until_idle()
     bench.queue.add("delayed", after=SECOND)
-    await bench.queue.idle()
+    await bench.queue.wait_until_idle()
     bench.queue.add("a")
     async with asyncio.TaskGroup() as group:
-        idle = group.create_task(bench.queue.idle())
+        idle = group.create_task(bench.queue.wait_until_idle())
         await settle()
         assert not idle.done(), "a key is waiting"
         group.create_task(bench.work())
@@ -307,7 +309,7 @@ async def test_idle_waits_for_waiting_and_leased_keys_but_not_for_delayed_ones(b
 async def test_idle_looks_again_when_work_arrives_as_it_is_woken(bench: Bench) -> None:
     bench.queue.add("a")
     async with asyncio.TaskGroup() as group:
-        idle = group.create_task(bench.queue.idle())
+        idle = group.create_task(bench.queue.wait_until_idle())
         await settle()
         await bench.next_key()
         bench.queue.add("b")
@@ -318,15 +320,15 @@ async def test_idle_looks_again_when_work_arrives_as_it_is_woken(bench: Bench) -
 
 async def test_ages_of_leases_are_told(bench: Bench) -> None:
     queue = bench.queue
-    assert (queue.oldest_lease(), queue.unfinished()) == (0.0, 0.0)
+    assert (queue.oldest_lease_seconds(), queue.unfinished_seconds()) == (0.0, 0.0)
     queue.add("a")
     queue.add("b")
     async with queue.lease():
         await bench.clock.advance(3 * SECOND)
         async with queue.lease():
             await bench.clock.advance(SECOND)
-            assert (queue.oldest_lease(), queue.unfinished()) == (4.0, 5.0)
-    assert (queue.oldest_lease(), queue.unfinished()) == (0.0, 0.0)
+            assert (queue.oldest_lease_seconds(), queue.unfinished_seconds()) == (4.0, 5.0)
+    assert (queue.oldest_lease_seconds(), queue.unfinished_seconds()) == (0.0, 0.0)
 
 
 class Tape:
@@ -335,22 +337,22 @@ class Tape:
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
 
-    def added(self, depth: int) -> None:
+    def on_add(self, depth: int) -> None:
         self.calls.append(("added", depth))
 
-    def leased(self, waited_seconds: float, depth: int) -> None:
+    def on_lease(self, waited_seconds: float, depth: int) -> None:
         self.calls.append(("leased", waited_seconds, depth))
 
-    def released(self, worked_seconds: float) -> None:
+    def on_release(self, worked_seconds: float) -> None:
         self.calls.append(("released", worked_seconds))
 
-    def retried(self) -> None:
+    def on_retry(self) -> None:
         self.calls.append(("retried",))
 
 
 async def test_metrics_tell_the_story_of_each_key() -> None:
     clock, tape = FakeClock(), Tape()
-    queue: Queue[str] = Queue(Exponential(SECOND), clock, metrics=tape)
+    queue: WorkQueue[str] = WorkQueue(ExponentialBackoff(SECOND), clock, metrics=tape)
     queue.add("a")
     queue.add("a")
     await clock.advance(2 * SECOND)
@@ -373,7 +375,7 @@ async def test_metrics_tell_the_story_of_each_key() -> None:
 
 
 def test_queue_can_be_built_and_filled_without_a_loop() -> None:
-    queue: Queue[str] = Queue(Exponential(), FakeClock(), name="jobs")
+    queue: WorkQueue[str] = WorkQueue(ExponentialBackoff(), FakeClock(), name="jobs")
     queue.add("a")
     queue.add("b", after=SECOND)
     assert repr(queue) == "<Queue 'jobs': 1 waiting, 0 leased, 1 delayed>"

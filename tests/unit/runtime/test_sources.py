@@ -5,7 +5,7 @@ import pytest
 from gangline.api.core import Pod, PodSpec
 from gangline.api.meta import JSON, Key, ObjectMeta, OwnerReference
 from gangline.runtime.informer import Delta, Informer
-from gangline.runtime.sources import Changes, itself, owner
+from gangline.runtime.sources import InformerSource, own_key, owner_key
 from gangline.testing.clock import FakeClock
 from support.servers.flaky_reader import ModelServer
 
@@ -32,19 +32,19 @@ def informer() -> Informer[Pod]:
 def test_what_is_there_is_added_on_attaching_and_nothing_after_detaching(informer: Informer[Pod]) -> None:
     informer.cache.put(pod("a"))
     added: list[Key] = []
-    with Changes(informer, itself).attached(added.append):
+    with InformerSource(informer, own_key).attach(added.append):
         assert added == [Key("n", "a")]
-        informer._tell(Delta(None, pod("b")))
-    informer._tell(Delta(None, pod("c")))
+        informer._notify(Delta(None, pod("b")))
+    informer._notify(Delta(None, pod("c")))
     assert added == [Key("n", "a"), Key("n", "b")]
 
 
 def test_old_and_new_object_are_asked_and_a_key_is_added_once(informer: Informer[Pod]) -> None:
     added: list[Key] = []
-    with Changes(informer, node).attached(added.append):
-        informer._tell(Delta(pod("a", node="x"), pod("a", node="y")))
-        informer._tell(Delta(pod("a", node="y"), pod("a", node="y")))
-        informer._tell(Delta(pod("a", node="y"), None))
+    with InformerSource(informer, node).attach(added.append):
+        informer._notify(Delta(pod("a", node="x"), pod("a", node="y")))
+        informer._notify(Delta(pod("a", node="y"), pod("a", node="y")))
+        informer._notify(Delta(pod("a", node="y"), None))
     assert added == [Key("", "x"), Key("", "y"), Key("", "y"), Key("", "y")]
 
 
@@ -61,21 +61,21 @@ def test_old_and_new_object_are_asked_and_a_key_is_added_once(informer: Informer
 def test_controlling_owner_of_the_kind_is_found(
     owners: tuple[OwnerReference, ...], expected: list[Key]
 ) -> None:
-    assert list(owner("TFJob")(pod("a", owners=owners))) == expected
+    assert list(owner_key("TFJob")(pod("a", owners=owners))) == expected
 
 
 def test_owner_may_be_of_one_version_only() -> None:
     found = pod("a", owners=(job("j"),))
-    assert list(owner("TFJob", "kubeflow.org/v1")(found)) == [Key("n", "j")]
-    assert list(owner("TFJob", "kubeflow.org/v2")(found)) == []
+    assert list(owner_key("TFJob", "kubeflow.org/v1")(found)) == [Key("n", "j")]
+    assert list(owner_key("TFJob", "kubeflow.org/v2")(found)) == []
 
 
 def test_owner_may_be_in_no_namespace() -> None:
-    assert list(owner("TFJob", namespaced=False)(pod("a", owners=(job("j"),)))) == [Key("", "j")]
+    assert list(owner_key("TFJob", namespaced=False)(pod("a", owners=(job("j"),)))) == [Key("", "j")]
 
 
 def test_owner_of_plain_json_is_found() -> None:
     reference = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "j", "controller": True}
     found: JSON = {"metadata": {"namespace": "n", "name": "a", "ownerReferences": [reference]}}
-    assert list(owner("TFJob")(found)) == [Key("n", "j")]
-    assert list(owner("TFJob")({"metadata": {"name": "a"}})) == []
+    assert list(owner_key("TFJob")(found)) == [Key("n", "j")]
+    assert list(owner_key("TFJob")({"metadata": {"name": "a"}})) == []

@@ -8,35 +8,35 @@ import pytest
 
 from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import PodGroup
-from gangline.scheduler.gangs.gang import Gang
-from gangline.scheduler.gangs.phase import Attempt, probe
-from gangline.scheduler.gangs.registry import Gangs
-from gangline.scheduler.gangs.timeouts import half_bound, undo_at
+from gangline.scheduler.gangs.gang import GangInfo
+from gangline.scheduler.gangs.phase import PlacementAttempt, next_state
+from gangline.scheduler.gangs.registry import GangRegistry
+from gangline.scheduler.gangs.timeouts import is_half_bound, rollback_at
 from gangline.scheduler.pods.decode import shape_of
-from gangline.scheduler.types.cycle import Cause, Wait
-from support.builders.gang_pods import START, group, pod
+from gangline.scheduler.types.cycle import Pending, PendingReason
+from support.builders.gang_pods import START_TIME, make_gang_pod, make_pod_group
 
 MINUTE = timedelta(minutes=1)
-LATER = START + timedelta(hours=1)
+LATER = START_TIME + timedelta(hours=1)
 
 
 def member(number: int, **more: Any) -> Pod:
-    return pod(f"g-{number}", "g", role="worker", index=number, **more)
+    return make_gang_pod(f"g-{number}", "g", role="worker", index=number, **more)
 
 
 def runs(number: int, **more: Any) -> Pod:
-    return member(number, node="a", phase="Running", scheduled=START, **more)
+    return member(number, node="a", phase="Running", scheduled=START_TIME, **more)
 
 
-def made(found: PodGroup, *pods: Pod) -> tuple[Gangs, Gang]:
-    gangs = Gangs()
+def made(found: PodGroup, *pods: Pod) -> tuple[GangRegistry, GangInfo]:
+    gangs = GangRegistry()
     gang = gangs.put_group(found)
     for each in pods:
         gangs.put_pod(each, shape_of(each))
     return gangs, gang
 
 
-def put(gangs: Gangs, *pods: Pod) -> None:
+def put(gangs: GangRegistry, *pods: Pod) -> None:
     for each in pods:
         gangs.put_pod(each, shape_of(each))
 
@@ -45,14 +45,17 @@ def counted(found: PodGroup, running: int) -> PodGroup:
     return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, running=running))
 
 
-def in_vain(gang: Gang, gangs: Gangs) -> None:
+def in_vain(gang: GangInfo, gangs: GangRegistry) -> None:
     """The last round found no room for what it asks now."""
-    (ask,) = gangs.asks()
-    gang.wait, gang.attempt = Wait(ask, Cause.RESOURCES, "no room"), Attempt(failed=True, message="no room")
+    (ask,) = gangs.requests()
+    gang.pending, gang.last_attempt = (
+        Pending(ask, PendingReason.RESOURCES, "no room"),
+        PlacementAttempt(failed=True, message="no room"),
+    )
 
 
-def after(gang: Gang) -> tuple[str, str]:
-    state = probe(gang.probed(LATER))
+def after(gang: GangInfo) -> tuple[str, str]:
+    state = next_state(gang.observation(LATER))
     return state.phase, state.reason
 
 
@@ -60,38 +63,38 @@ def after(gang: Gang) -> tuple[str, str]:
 
 
 def test_a_member_deleted_while_no_scheduler_ran_was_deleted() -> None:
-    found = counted(group("g", 3, phase="Running"), 3)
+    found = counted(make_pod_group("g", 3, phase="Running"), 3)
     _, gang = made(found, runs(0), runs(1))
     assert after(gang) == ("Recovering", "PodDeleted")
 
 
 def test_a_gang_that_starts_again_is_not_blamed_for_whom_it_lost_before() -> None:
-    gangs, gang = made(group("g", 3, phase="Unschedulable"), *(runs(number) for number in range(3)))
+    gangs, gang = made(make_pod_group("g", 3, phase="Unschedulable"), *(runs(number) for number in range(3)))
     for number in range(3):
         gangs.drop_pod(f"uid-g-{number}")
-    assert len(gang.vanished) == 3
+    assert len(gang.lost_members) == 3
     # It starts again, and with fewer.
-    gangs.put_group(group("g", 2, phase="Pending", version="2"))
+    gangs.put_group(make_pod_group("g", 2, phase="Pending", version="2"))
     put(gangs, runs(0, uid="new-0"), member(1, uid="new-1"))
     assert after(gang) == ("Pending", "")
 
 
 def test_a_group_of_the_same_name_made_anew_has_lost_nobody() -> None:
-    gangs, gang = made(group("g", 2, phase="Running"), runs(0), runs(1))
+    gangs, gang = made(make_pod_group("g", 2, phase="Running"), runs(0), runs(1))
     gangs.drop_pod("uid-g-1")
-    gang.told_late, gang.decided = True, START
+    gang.warned_timeout, gang.placed_at = True, START_TIME
     # The watch was cut off while the old one went and the new one came.
-    gangs.put_group(group("g", 2, uid="another", version="9"))
-    assert not gang.vanished
-    assert not gang.told_late
-    assert gang.decided is None
+    gangs.put_group(make_pod_group("g", 2, uid="another", version="9"))
+    assert not gang.lost_members
+    assert not gang.warned_timeout
+    assert gang.placed_at is None
 
 
 def test_a_gang_needs_as_many_as_its_roles_need_together() -> None:
     roles = {"master": 1, "worker": 3}
-    gangs, gang = made(group("g", 2, minTaskMember=roles), member(0), member(1))
-    assert gang.terms.least == 4
-    assert gangs.asks() == []
+    gangs, gang = made(make_pod_group("g", 2, minTaskMember=roles), member(0), member(1))
+    assert gang.spec.min_members == 4
+    assert gangs.requests() == []
     assert after(gang) == ("Pending", "NotEnoughTasks")
 
 
@@ -100,13 +103,15 @@ def test_a_gang_needs_as_many_as_its_roles_need_together() -> None:
 
 def test_t5_takes_a_try_for_the_members_that_are_missing_now() -> None:
     extras = (member(4), member(5))
-    gangs, gang = made(group("g", 4, phase="Running"), *(runs(number) for number in range(4)), *extras)
+    gangs, gang = made(
+        make_pod_group("g", 4, phase="Running"), *(runs(number) for number in range(4)), *extras
+    )
     in_vain(gang, gangs)
     assert after(gang)[0] == "Running"
     # Two are killed. Those who found no room before were others: nobody has tried to do without the two yet.
     for number in (0, 1):
         gangs.drop_pod(f"uid-g-{number}")
-    gangs.put_group(group("g", 4, phase="Recovering", version="2"))
+    gangs.put_group(make_pod_group("g", 4, phase="Recovering", version="2"))
     assert after(gang) == ("Recovering", "PodDeleted")
     put(gangs, member(0, uid="new-0"), member(1, uid="new-1"))
     assert after(gang) == ("Recovering", "")
@@ -115,7 +120,7 @@ def test_t5_takes_a_try_for_the_members_that_are_missing_now() -> None:
 
 
 def test_a_reason_does_not_come_and_go_while_a_waiting_gang_is_looked_at() -> None:
-    gangs, gang = made(group("g", 2, phase="Pending"), member(0), member(1))
+    gangs, gang = made(make_pod_group("g", 2, phase="Pending"), member(0), member(1))
     in_vain(gang, gangs)
     assert after(gang) == ("Pending", "NotEnoughResources")
     # Something about a pod changed, and the next round is still to come.
@@ -127,28 +132,33 @@ def test_a_reason_does_not_come_and_go_while_a_waiting_gang_is_looked_at() -> No
 
 
 def test_d8_a_replacement_has_its_time_however_long_the_others_have_been_there() -> None:
-    gangs, gang = made(group("g", 2, phase="Pending"), member(0, node="a", scheduled=START - 10 * MINUTE))
+    gangs, gang = made(
+        make_pod_group("g", 2, phase="Pending"), member(0, node="a", scheduled=START_TIME - 10 * MINUTE)
+    )
     put(gangs, member(1, age=30))
-    assert undo_at(gang, MINUTE) == START + timedelta(seconds=30)
+    assert rollback_at(gang, MINUTE) == START_TIME + timedelta(seconds=30)
 
 
 def test_d8_a_large_gang_has_time_as_long_as_it_gets_on() -> None:
-    times = (START, START + MINUTE)
+    times = (START_TIME, START_TIME + MINUTE)
     bound = [member(number, node="a", scheduled=time) for number, time in enumerate(times)]
-    _, gang = made(group("g", 3, phase="Pending"), *bound, member(2, age=60))
-    assert undo_at(gang, MINUTE) == START + 2 * MINUTE
+    _, gang = made(make_pod_group("g", 3, phase="Pending"), *bound, member(2, age=60))
+    assert rollback_at(gang, MINUTE) == START_TIME + 2 * MINUTE
 
 
 def test_d8_one_who_refused_to_leave_is_not_asked_again_at_once() -> None:
-    _, gang = made(group("g", 2, phase="Pending"), member(0, node="a", scheduled=START), member(1))
-    assert half_bound(gang)
-    gang.undone_at = START + MINUTE
-    assert undo_at(gang, MINUTE) == START + 2 * MINUTE
+    _, gang = made(
+        make_pod_group("g", 2, phase="Pending"), member(0, node="a", scheduled=START_TIME), member(1)
+    )
+    assert is_half_bound(gang)
+    gang.rolled_back_at = START_TIME + MINUTE
+    assert rollback_at(gang, MINUTE) == START_TIME + 2 * MINUTE
 
 
 @pytest.mark.parametrize("phase", ["", "Pending"])
 def test_d8_a_start_all_of_which_is_bound_may_take_as_long_as_it_likes(phase: str) -> None:
     _, gang = made(
-        group("g", 2, phase=phase), *(member(number, node="a", scheduled=START) for number in range(2))
+        make_pod_group("g", 2, phase=phase),
+        *(member(number, node="a", scheduled=START_TIME) for number in range(2)),
     )
-    assert undo_at(gang, MINUTE) is None
+    assert rollback_at(gang, MINUTE) is None

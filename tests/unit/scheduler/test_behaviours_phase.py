@@ -4,33 +4,40 @@ from datetime import timedelta
 
 import pytest
 
-from gangline.api.scheduling import GroupPhase, PodGroupState
-from gangline.scheduler.gangs.phase import Attempt, MemberFacts, Probed, Vanished, counted, probe
-from support.builders.gang_pods import START
+from gangline.api.scheduling import PodGroupPhase, PodGroupState
+from gangline.scheduler.gangs.phase import (
+    GangObservation,
+    LostMember,
+    MemberStatus,
+    PlacementAttempt,
+    next_state,
+    podgroup_status,
+)
+from support.builders.gang_pods import START_TIME
 
-NO_ROOM = Attempt(failed=True, message="0/3 nodes: 3 lack cpu")
-LATER = START + timedelta(minutes=1)
+NO_ROOM = PlacementAttempt(failed=True, message="0/3 nodes: 3 lack cpu")
+LATER = START_TIME + timedelta(minutes=1)
 
 
-def member(number: int, phase: str = "Running", *, node: str = "a", **more: object) -> MemberFacts:
+def member(number: int, phase: str = "Running", *, node: str = "a", **more: object) -> MemberStatus:
     facts = {"uid": f"uid-{number}", "name": f"g-{number}", "role": "worker", "index": number}
-    return MemberFacts(**facts, phase=phase, node=node, **more)  # type: ignore[arg-type]
+    return MemberStatus(**facts, phase=phase, node=node, **more)  # type: ignore[arg-type]
 
 
-def waits(number: int) -> MemberFacts:
+def waits(number: int) -> MemberStatus:
     return member(number, "Pending", node="")
 
 
-def in_phase(phase: GroupPhase) -> PodGroupState:
-    return PodGroupState(phase=phase.value, last_probe_time=START, last_transition_time=START)
+def in_phase(phase: PodGroupPhase) -> PodGroupState:
+    return PodGroupState(phase=phase.value, last_probe_time=START_TIME, last_transition_time=START_TIME)
 
 
-def seen(phase: GroupPhase, *members: MemberFacts, least: int = 3, **more: object) -> Probed:
-    return Probed(state=in_phase(phase), least=least, members=members, now=LATER, **more)  # type: ignore[arg-type]
+def seen(phase: PodGroupPhase, *members: MemberStatus, least: int = 3, **more: object) -> GangObservation:
+    return GangObservation(state=in_phase(phase), min_members=least, members=members, now=LATER, **more)  # type: ignore[arg-type]
 
 
-def after(found: Probed) -> tuple[str, str]:
-    state = probe(found)
+def after(found: GangObservation) -> tuple[str, str]:
+    state = next_state(found)
     return state.phase, state.reason
 
 
@@ -39,13 +46,13 @@ def after(found: Probed) -> tuple[str, str]:
 
 def test_t5_is_not_for_a_replacement_that_has_its_node_and_only_starts() -> None:
     starting = member(2, "Pending")
-    found = seen(GroupPhase.RECOVERING, member(0), member(1), starting, attempt=NO_ROOM)
+    found = seen(PodGroupPhase.RECOVERING, member(0), member(1), starting, last_attempt=NO_ROOM)
     assert after(found)[0] == "Recovering"
 
 
 def test_t5_waits_until_all_who_are_missing_exist_again() -> None:
-    gone = Vanished("g-2", "worker", 2)
-    found = seen(GroupPhase.RECOVERING, member(0), waits(1), vanished=(gone,), attempt=NO_ROOM)
+    gone = LostMember("g-2", "worker", 2)
+    found = seen(PodGroupPhase.RECOVERING, member(0), waits(1), lost_members=(gone,), last_attempt=NO_ROOM)
     assert after(found) == ("Recovering", "NotEnoughTasks")
 
 
@@ -53,15 +60,15 @@ def test_t5_waits_until_all_who_are_missing_exist_again() -> None:
 
 
 def test_t6_waits_for_one_that_got_its_node_in_the_very_second_in_which_the_phase_began() -> None:
-    held = member(0, scheduled_at=START)
-    assert after(seen(GroupPhase.UNSCHEDULABLE, held, waits(1)))[0] == "Unschedulable"
-    since = member(0, scheduled_at=START + timedelta(seconds=1))
-    assert after(seen(GroupPhase.UNSCHEDULABLE, since, waits(1)))[0] == "Pending"
+    held = member(0, scheduled_at=START_TIME)
+    assert after(seen(PodGroupPhase.UNSCHEDULABLE, held, waits(1)))[0] == "Unschedulable"
+    since = member(0, scheduled_at=START_TIME + timedelta(seconds=1))
+    assert after(seen(PodGroupPhase.UNSCHEDULABLE, since, waits(1)))[0] == "Pending"
 
 
 def test_t6_counts_a_failed_pod_that_is_still_there_as_there() -> None:
-    failed = member(0, "Failed", scheduled_at=START)
-    assert after(seen(GroupPhase.UNSCHEDULABLE, failed, waits(1), waits(2)))[0] == "Unschedulable"
+    failed = member(0, "Failed", scheduled_at=START_TIME)
+    assert after(seen(PodGroupPhase.UNSCHEDULABLE, failed, waits(1), waits(2)))[0] == "Unschedulable"
 
 
 # D3
@@ -69,28 +76,28 @@ def test_t6_counts_a_failed_pod_that_is_still_there_as_there() -> None:
 
 def test_d3_a_member_that_succeeded_and_is_being_deleted_is_no_loss() -> None:
     done = member(2, "Succeeded", deleting=True)
-    found = seen(GroupPhase.RUNNING, member(0), member(1), done)
+    found = seen(PodGroupPhase.RUNNING, member(0), member(1), done)
     assert after(found) == ("Running", "")
-    status = counted(found, probe(found))
+    status = podgroup_status(found, next_state(found))
     assert (status.running, status.succeeded, status.failed) == (2, 1, 0)
 
 
 def test_d3_a_member_that_runs_and_is_being_deleted_is_one() -> None:
-    found = seen(GroupPhase.RUNNING, member(0), member(1), member(2, deleting=True))
+    found = seen(PodGroupPhase.RUNNING, member(0), member(1), member(2, deleting=True))
     assert after(found) == ("Recovering", "PodDeleted")
-    assert counted(found, probe(found)).running == 2
+    assert podgroup_status(found, next_state(found)).running == 2
 
 
 # A5
 
 
-@pytest.mark.parametrize("phase", list(GroupPhase))
-def test_a5_a_new_phase_is_written_with_all_five_fields(phase: GroupPhase) -> None:
-    whole = phase is not GroupPhase.RUNNING
+@pytest.mark.parametrize("phase", list(PodGroupPhase))
+def test_a5_a_new_phase_is_written_with_all_five_fields(phase: PodGroupPhase) -> None:
+    whole = phase is not PodGroupPhase.RUNNING
     members = (member(0), member(1), member(2) if whole else member(2, "Failed", exit_code=1))
-    state = probe(seen(phase, *members))
+    state = next_state(seen(phase, *members))
     assert state.phase == ("Running" if whole else "Recovering")
-    if phase is not GroupPhase.RUNNING:
+    if phase is not PodGroupPhase.RUNNING:
         assert (state.reason, state.message) == ("", "3/3 members running")
     else:
         assert (state.reason, state.message) == (
@@ -102,13 +109,16 @@ def test_a5_a_new_phase_is_written_with_all_five_fields(phase: GroupPhase) -> No
 
 def test_a5_the_message_carries_all_counts() -> None:
     members = (member(0), member(1, "Succeeded"), member(2, "Failed", exit_code=9), waits(3))
-    state = probe(seen(GroupPhase.RUNNING, *members, least=4))
+    state = next_state(seen(PodGroupPhase.RUNNING, *members, least=4))
     assert state.message == "1/4 members running, 1 succeeded, worker-2 failed (exit 9)"
 
 
 def test_a_phase_that_somebody_else_made_up_is_begun_anew() -> None:
-    odd = PodGroupState(phase="Finished", last_probe_time=START, last_transition_time=START)
-    found = Probed(state=odd, least=1, members=(member(0),), now=LATER)
-    first = probe(found)
+    odd = PodGroupState(phase="Finished", last_probe_time=START_TIME, last_transition_time=START_TIME)
+    found = GangObservation(state=odd, min_members=1, members=(member(0),), now=LATER)
+    first = next_state(found)
     assert first.phase == "Pending"
-    assert probe(Probed(state=first, least=1, members=(member(0),), now=LATER)).phase == "Running"
+    assert (
+        next_state(GangObservation(state=first, min_members=1, members=(member(0),), now=LATER)).phase
+        == "Running"
+    )

@@ -4,21 +4,23 @@ from datetime import timedelta
 from pathlib import Path
 
 from gangline.api.meta import Key
-from gangline.runtime.metrics import Metrics
-from gangline.scheduler.prometheus import SchedulerMetrics
-from gangline.scheduler.types.cycle import Ask, Cause, Place, Round, Wait
-from support.builders.gang_pods import START
+from gangline.runtime.metrics import PrometheusMetrics
+from gangline.scheduler.prometheus import PrometheusSchedulerMetrics
+from gangline.scheduler.types.cycle import Bind, CycleResult, GangRequest, Pending, PendingReason
+from support.builders.gang_pods import START_TIME
 
 PAGE = Path(__file__).parents[3] / "docs" / "scheduling.md"
-ASK = Ask(Key("ns", "g"), "u", "default", 0, START, START, broken=False, needs=(), least=0)
+ASK = GangRequest(
+    Key("ns", "g"), "u", "default", 0, START_TIME, START_TIME, recovering=False, pod_sets=(), min_members=0
+)
 
 
-def counted() -> tuple[SchedulerMetrics, Metrics]:
-    metrics = Metrics()
-    return SchedulerMetrics(metrics.registry), metrics
+def counted() -> tuple[PrometheusSchedulerMetrics, PrometheusMetrics]:
+    metrics = PrometheusMetrics()
+    return PrometheusSchedulerMetrics(metrics.registry), metrics
 
 
-def lines(metrics: Metrics) -> dict[str, float]:
+def lines(metrics: PrometheusMetrics) -> dict[str, float]:
     text = metrics.render()[0].decode()
     rows = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in rows}
@@ -26,14 +28,21 @@ def lines(metrics: Metrics) -> dict[str, float]:
 
 def test_rounds_places_and_failures_are_counted() -> None:
     meters, metrics = counted()
-    meters.round(
-        0.004, Round([Place(ASK, ()), Wait(ASK, Cause.QUEUE, "later"), Wait(ASK, Cause.HELD, "later")])
+    meters.observe_cycle(
+        0.004,
+        CycleResult(
+            [
+                Bind(ASK, ()),
+                Pending(ASK, PendingReason.QUEUE, "later"),
+                Pending(ASK, PendingReason.HELD, "later"),
+            ]
+        ),
     )
-    meters.bound(timedelta(seconds=1))
-    meters.bound(None)
-    meters.failed()
-    meters.victims(3)
-    meters.waiting(2, 9)
+    meters.observe_bind(timedelta(seconds=1))
+    meters.observe_bind(None)
+    meters.count_bind_error()
+    meters.count_victims(3)
+    meters.set_pending(2, 9)
     found = lines(metrics)
     assert found['kube_batch_schedule_attempts_total{result="scheduled"}'] == 1
     assert found['kube_batch_schedule_attempts_total{result="unschedulable"}'] == 2

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from gangline.schema.cel.rules import Outcome, rules_of
-from gangline.schema.structural.correlation import Pair
-from gangline.schema.structural.nodes import Node
+from gangline.schema.cel.rules import RuleResult, compile_rules
+from gangline.schema.structural.correlation import CorrelatedValue
+from gangline.schema.structural.nodes import SchemaNode
 
 TEXT: dict[str, Any] = {"type": "string"}
 
 
-def run(schema: dict[str, Any], value: Any, old: Any = None) -> Outcome:
-    node = Node(schema)
-    rules = rules_of(node, root=True)
+def run(schema: dict[str, Any], value: Any, old: Any = None) -> RuleResult:
+    node = SchemaNode(schema)
+    rules = compile_rules(node, root=True)
     assert rules is not None
-    return rules.run(value, old, pair=Pair(value, old, node) if old is not None else None)
+    return rules.run(value, old, pair=CorrelatedValue(value, old, node) if old is not None else None)
 
 
 def complaints(schema: dict[str, Any], value: Any, old: Any = None) -> list[str]:

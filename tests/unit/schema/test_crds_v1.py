@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 import yaml
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.schema.crds.job_crds import crd
-from support.cluster.clients import give_up
+from support.cluster.clients import skip_or_fail
 from support.servers.real import cache_dir
 
 V1 = cache_dir().parents[1] / "training-operator-1.9.0" / "crds"  # as hack/peer.sh has it
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+every_kind = pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
 
 
 def theirs(kind: JobKind) -> JSON:
     file = V1 / f"kubeflow.org_{kind.plural}.yaml"
     if not file.is_file():
-        give_up("definitions of the training operator 1.9 not found: run hack/peer.sh")
+        skip_or_fail("definitions of the training operator 1.9 not found: run hack/peer.sh")
     found: JSON = yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
     return found
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.schema.formats import check_of, duration, go_duration
+from gangline.schema.formats import duration_nanos, format_predicate, go_duration_nanos
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from gangline.schema.formats import check_of, duration, go_duration
     ],
 )  # fmt: skip
 def test_format_takes_and_refuses(name: str, good: list[str], bad: list[str]) -> None:
-    check = check_of(name)
+    check = format_predicate(name)
     assert check is not None
     assert [text for text in good if not check(text)] == []
     assert [text for text in bad if check(text)] == []
@@ -39,10 +39,10 @@ def test_format_takes_and_refuses(name: str, good: list[str], bad: list[str]) ->
 
 @pytest.mark.parametrize("name", ["int32", "int64", "float", "quantity", "k8s-short-name", "anything-new"])
 def test_unknown_format_is_ignored(name: str) -> None:
-    assert check_of(name) is None
+    assert format_predicate(name) is None
 
 
 def test_durations_are_counted_in_nanoseconds() -> None:
-    assert go_duration("1h30m0.5s") == 5_400_500_000_000
-    assert go_duration("1 day") is None
-    assert duration("1 day 2 hours") == 26 * 3600 * 10**9
+    assert go_duration_nanos("1h30m0.5s") == 5_400_500_000_000
+    assert go_duration_nanos("1 day") is None
+    assert duration_nanos("1 day 2 hours") == 26 * 3600 * 10**9

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gangline.schema.go_text import number, quoted, value_text
+from gangline.schema.go_text import number_text, quoted_text, value_text
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,11 @@ from gangline.schema.go_text import number, quoted, value_text
     ],
 )
 def test_numbers_are_shortest(value: float, text: str) -> None:
-    assert number(value) == text
+    assert number_text(value) == text
 
 
 def test_texts_are_quoted_with_what_cannot_be_printed_escaped() -> None:
-    assert quoted('a"b\\\n\té\x01\u200b日') == '"a\\"b\\\\\\n\\té\\x01\\u200b日"'
+    assert quoted_text('a"b\\\n\té\x01\u200b日') == '"a\\"b\\\\\\n\\té\\x01\\u200b日"'
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from gangline.schema.cel.check import NotRunnable, check
-from gangline.schema.cel.cost import estimate
-from gangline.schema.cel.declare import declared, with_meta
-from gangline.schema.cel.evaluate import Program
+from gangline.schema.cel.check import InstantiationError, check_expression
+from gangline.schema.cel.cost import estimate_cost
+from gangline.schema.cel.declare import decl_type, with_object_meta
+from gangline.schema.cel.evaluate import CelProgram
 from gangline.schema.cel.syntax import ExpressionError
-from gangline.schema.cel.values import CelError, view
+from gangline.schema.cel.values import CelError, as_cel_value
 from gangline.schema.crd_validation.schema_rules import check_crd_schema
-from gangline.schema.problems import Problem
-from gangline.schema.structural.nodes import Node
-from gangline.schema.structural.schema import Structural
+from gangline.schema.problems import FieldProblem
+from gangline.schema.structural.nodes import SchemaNode
+from gangline.schema.structural.schema import StructuralSchema
 
 FOLDER = Path(__file__).parent / "golden"
 
@@ -29,7 +29,7 @@ def load(name: str) -> Any:
     return json.loads((FOLDER / f"{name}.json").read_text())
 
 
-def told(problems: list[Problem]) -> list[list[str]]:
+def told(problems: list[FieldProblem]) -> list[list[str]]:
     return sorted([problem.kind.reason, problem.field, problem.message] for problem in problems)
 
 
@@ -42,7 +42,7 @@ def test_schema_of_a_definition_is_refused_as_the_server_refuses_it(case: dict[s
 @pytest.mark.parametrize("number", range(len(load("objects"))))
 def test_object_is_prepared_and_validated_as_by_the_server(number: int) -> None:
     case = load("objects")[number]
-    structural = Structural.of(case["schema"])
+    structural = StructuralSchema.from_schema(case["schema"])
     obj = copy.deepcopy(case["object"])
     assert sorted(structural.prepare(obj)) == case["unknown"]
     assert obj == case["prepared"]
@@ -58,7 +58,7 @@ def test_definitions_and_objects_of_the_api_oracle_are_answered_the_same(case: d
                 "problems"
             ]
             continue
-        structural = Structural.of(step["schema"])
+        structural = StructuralSchema.from_schema(step["schema"])
         obj = copy.deepcopy(step["object"])
         structural.prepare(obj)
         problems = structural.validate(obj).problems
@@ -70,8 +70,8 @@ def test_definitions_and_objects_of_the_api_oracle_are_answered_the_same(case: d
 
 
 EXPRESSIONS = load("expressions")
-ROOT = Node(EXPRESSIONS["schema"])
-DECLARED = declared(ROOT, "selfType", root=True)
+ROOT = SchemaNode(EXPRESSIONS["schema"])
+DECLARED = decl_type(ROOT, "selfType", root=True)
 assert DECLARED is not None
 VARIABLES = {"self": DECLARED.type, "oldSelf": DECLARED.type}
 RULES = EXPRESSIONS["rules"]
@@ -79,8 +79,8 @@ RULES = EXPRESSIONS["rules"]
 
 def complaint(rule: str) -> str:
     try:
-        checked = check(rule, VARIABLES)
-    except NotRunnable as error:
+        checked = check_expression(rule, VARIABLES)
+    except InstantiationError as error:
         return f"program instantiation failed: {error}"
     except ExpressionError as error:
         return f"compilation failed: {error}"
@@ -95,16 +95,16 @@ def test_rule_is_checked_as_by_the_server(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", [row for row in RULES if "cost" in row], ids=lambda row: row["rule"])
 def test_rule_is_estimated_to_cost_what_the_server_says(row: dict[str, Any]) -> None:
     assert DECLARED is not None
-    assert estimate(check(row["rule"], VARIABLES), DECLARED) == row["cost"]
+    assert estimate_cost(check_expression(row["rule"], VARIABLES), DECLARED) == row["cost"]
 
 
 @pytest.mark.parametrize("row", [row for row in RULES if "results" in row], ids=lambda row: row["rule"])
 def test_rule_gives_what_it_gives_on_the_server(row: dict[str, Any]) -> None:
-    program = Program(check(row["rule"], VARIABLES), 1_000_000)
+    program = CelProgram(check_expression(row["rule"], VARIABLES), 1_000_000)
     found: list[bool | str] = []
     for obj in EXPRESSIONS["objects"]:
         try:
-            found.append(program.run({"self": view(obj, with_meta(ROOT))})[0])
+            found.append(program.run({"self": as_cel_value(obj, with_object_meta(ROOT))})[0])
         except CelError as error:
             found.append(str(error))
     assert found == row["results"]

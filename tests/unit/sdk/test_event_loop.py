@@ -10,16 +10,16 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
-from gangline.sdk.event_loop import NAME, Background
+from gangline.sdk.event_loop import THREAD_NAME, LoopThread
 
 
 @pytest.fixture
-def background() -> Iterator[Background]:
-    made = Background()
+def background() -> Iterator[LoopThread]:
+    made = LoopThread()
     yield made
-    if not made.closed:
+    if not made.is_closed:
         made.close(nothing())
-    assert made.closed
+    assert made.is_closed
 
 
 async def nothing() -> None: ...
@@ -39,28 +39,28 @@ async def numbers() -> AsyncGenerator[int, None]:
     raise LookupError("told")
 
 
-def test_a_call_runs_in_the_thread_that_makes_it(background: Background) -> None:
+def test_a_call_runs_in_the_thread_that_makes_it(background: LoopThread) -> None:
     assert background.run(where()) == threading.current_thread().name
     with pytest.raises(LookupError, match="told"):
         background.run(fails())
 
 
-def test_a_stream_runs_in_a_thread_and_calls_from_then_on_too(background: Background) -> None:
+def test_a_stream_runs_in_a_thread_and_calls_from_then_on_too(background: LoopThread) -> None:
     found: list[int] = []
     with pytest.raises(LookupError, match="told"):
-        found.extend(background.each(numbers()))
+        found.extend(background.iterate(numbers()))
     # What came before the error is not lost to one who takes each by itself.
-    taken = background.each(numbers())
+    taken = background.iterate(numbers())
     assert [next(taken), next(taken)] == [0, 1]
     taken.close()  # type: ignore[attr-defined]
-    assert background.run(where()) == NAME
+    assert background.run(where()) == THREAD_NAME
 
 
-async def test_a_caller_with_a_loop_of_its_own_is_served_by_a_thread(background: Background) -> None:
-    assert background.run(where()) == NAME
+async def test_a_caller_with_a_loop_of_its_own_is_served_by_a_thread(background: LoopThread) -> None:
+    assert background.run(where()) == THREAD_NAME
 
 
-def test_calls_of_two_threads_at_once_both_end(background: Background) -> None:
+def test_calls_of_two_threads_at_once_both_end(background: LoopThread) -> None:
     first_runs, second_done = threading.Event(), asyncio.Event()
     answers: list[str] = []
 
@@ -79,10 +79,10 @@ def test_calls_of_two_threads_at_once_both_end(background: Background) -> None:
     answers.append(background.run(second()))
     one.join(60)
     assert sorted(answers) == ["first", "second"]
-    assert background.run(where()) == NAME
+    assert background.run(where()) == THREAD_NAME
 
 
-def test_an_interrupt_cancels_what_runs(background: Background) -> None:
+def test_an_interrupt_cancels_what_runs(background: LoopThread) -> None:
     cleaned: list[str] = []
 
     async def interrupted() -> None:
@@ -99,7 +99,7 @@ def test_an_interrupt_cancels_what_runs(background: Background) -> None:
 
 
 def test_the_end_of_a_connection_while_nothing_ran_is_noticed_before_the_next_call() -> None:
-    background = Background()
+    background = LoopThread()
     ours, theirs = socket.socketpair()
     ended: list[bool] = []
 
@@ -115,29 +115,29 @@ def test_the_end_of_a_connection_while_nothing_ran_is_noticed_before_the_next_ca
 
     background.run(connect())
     theirs.close()
-    background._ran -= 60
+    background._last_run -= 60
     assert background.run(has_ended())
     background.close(nothing())
 
 
 @pytest.mark.parametrize("threaded", [False, True])
 def test_at_the_end_the_last_is_run_and_no_thread_is_left(threaded: bool) -> None:
-    background, done = Background(), []
+    background, done = LoopThread(), []
 
     async def last() -> None:
         done.append(await where())
 
     if threaded:
         with contextlib.suppress(LookupError):
-            list(background.each(numbers()))
+            list(background.iterate(numbers()))
     background.close(last())
-    assert done == [NAME if threaded else threading.current_thread().name]
-    assert background.closed
-    assert NAME not in [thread.name for thread in threading.enumerate()]
+    assert done == [THREAD_NAME if threaded else threading.current_thread().name]
+    assert background.is_closed
+    assert THREAD_NAME not in [thread.name for thread in threading.enumerate()]
 
 
 async def test_one_that_ends_inside_a_loop_does_not_hold_it_up() -> None:
-    background, done = Background(), threading.Event()
+    background, done = LoopThread(), threading.Event()
 
     async def last() -> None:
         done.set()

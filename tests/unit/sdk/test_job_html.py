@@ -6,7 +6,7 @@ from typing import Any
 
 from gangline.sdk.build.jobs import Replica, pytorch_job
 from gangline.sdk.job import Job
-from gangline.sdk.job_html import MOST, drawn
+from gangline.sdk.job_html import MAX_LIGHTS, job_html
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -46,7 +46,7 @@ def parsed(text: str) -> Balanced:
 
 
 def test_a_job_shows_state_replicas_progress_and_time() -> None:
-    found = drawn(
+    found = job_html(
         job(
             conditions=[
                 condition("Created", 0),
@@ -70,19 +70,19 @@ def test_a_job_shows_state_replicas_progress_and_time() -> None:
 
 
 def test_what_people_write_is_never_markup() -> None:
-    found = drawn(job(conditions=[condition("Failed", 0, "<script>alert(1)</script>")]))
+    found = job_html(job(conditions=[condition("Failed", 0, "<script>alert(1)</script>")]))
     assert "<script>" not in found
     assert "team/&lt;b&gt;" in found
 
 
 def test_a_job_that_nobody_has_seen_yet_is_drawn_too() -> None:
-    found = drawn(job())
+    found = job_html(job())
     parsed(found)
     assert "Pending" in found
     assert "<svg" not in found
 
 
 def test_a_thousand_replicas_are_counted() -> None:
-    found = drawn(job(1000))
-    assert found.count("●") == MOST + 1
+    found = job_html(job(1000))
+    assert found.count("●") == MAX_LIGHTS + 1
     assert "1000 in all" in found

@@ -7,26 +7,26 @@ from typing import Any
 import pytest
 
 from gangline.kube.errors import ConfigError
-from gangline.sdk.place import configured, found
+from gangline.sdk.place import connection_from_configuration, resolve_server
 from support.builders import kubeconfigs
 
 
 def test_nothing_configured_is_no_server(tmp_path: Path) -> None:
-    assert found(None, None, {"GANGLINE_HOME": str(tmp_path / "none")}, tmp_path) is None
+    assert resolve_server(None, None, {"GANGLINE_HOME": str(tmp_path / "none")}, tmp_path) is None
 
 
 def test_the_default_kubeconfig_is_used(tmp_path: Path) -> None:
-    kubeconfigs.write(tmp_path, kubeconfigs.document())
-    connection = found(None, None, {"GANGLINE_HOME": str(tmp_path / "none")}, tmp_path)
+    kubeconfigs.write_kubeconfig(tmp_path, kubeconfigs.kubeconfig_document())
+    connection = resolve_server(None, None, {"GANGLINE_HOME": str(tmp_path / "none")}, tmp_path)
     assert connection is not None
-    assert connection.server == kubeconfigs.SERVER
+    assert connection.server == kubeconfigs.SERVER_URL
 
 
 def test_what_is_asked_for_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing"):
-        found(str(tmp_path / "missing"), None, {}, tmp_path)
+        resolve_server(str(tmp_path / "missing"), None, {}, tmp_path)
     with pytest.raises(ConfigError):
-        found(None, "other", {}, tmp_path)
+        resolve_server(None, "other", {}, tmp_path)
 
 
 def given(**fields: Any) -> Any:
@@ -34,7 +34,7 @@ def given(**fields: Any) -> Any:
 
 
 async def test_a_configuration_of_the_kubernetes_client_is_understood(tmp_path: Path) -> None:
-    connection = configured(
+    connection = connection_from_configuration(
         given(api_key={"authorization": "Bearer abc"}, ssl_ca_cert=str(tmp_path / "ca"), verify_ssl=True)
     )
     assert connection.server == "https://api.example:6443"
@@ -46,7 +46,7 @@ async def test_a_configuration_of_the_kubernetes_client_is_understood(tmp_path: 
 
 
 async def test_its_token_may_have_its_word_apart() -> None:
-    connection = configured(
+    connection = connection_from_configuration(
         given(api_key={"authorization": "abc"}, api_key_prefix={"authorization": "Bearer"}, verify_ssl=False)
     )
     assert await connection.credentials.headers() == {"Authorization": "Bearer abc"}
@@ -56,4 +56,4 @@ async def test_its_token_may_have_its_word_apart() -> None:
 
 def test_a_configuration_without_host_is_refused() -> None:
     with pytest.raises(ValueError, match="client_configuration: has no host"):
-        configured(SimpleNamespace())
+        connection_from_configuration(SimpleNamespace())

@@ -10,7 +10,7 @@ from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.runtime.cache import Cache
 from gangline.runtime.manager import Manager
-from gangline.runtime.sources import Changes, itself
+from gangline.runtime.sources import InformerSource, own_key
 from gangline.testing import Fault, assert_controller_converges
 
 ASKS = "example.dev/copy"
@@ -49,7 +49,7 @@ class Remembers(Copies):
 async def controller(client: Client, kind: type[Copies] = Copies) -> None:
     manager = Manager(client, SystemClock())
     maps = manager.informer(ConfigMap)
-    manager.controller("copies", kind(maps.cache, client), [Changes(maps, itself)])
+    manager.new_controller("copies", kind(maps.cache, client), [InformerSource(maps, own_key)])
     await manager.run(signals=False)
 
 

@@ -10,10 +10,10 @@ import yaml
 
 from gangline.api.meta import JSON
 from gangline.jobs.gangs.volcano import Volcano
-from gangline.jobs.pods.addressing import Services, Site
-from gangline.operator import Addresses, Gang, Member, Outcome, PodEdits, Verdict, variables
+from gangline.jobs.pods.addressing import ServiceMode, Site
+from gangline.operator import Addresses, Gang, JobOutcome, Member, PodEdits, Verdict, variables
 from gangline.testing import Fault, Step, World, assert_converges, assert_survives, random_story
-from gangline.testing.converge import shortened
+from gangline.testing.converge import shrunk_story
 from gangline.testing.happenings import AllStart, Crashes, Kubelets, Looks, Users, Waits
 from relay_operator import Relay, RelayJob
 
@@ -24,7 +24,7 @@ JOB: JSON = yaml.safe_load((EXAMPLE / "relayjob.yaml").read_text())
 
 @pytest.mark.parametrize(
     "site",
-    [Site(), Site(services=Services.PER_JOB), Site(shared_host=True)],
+    [Site(), Site(services=ServiceMode.PER_JOB), Site(shared_host=True)],
     ids=["cluster", "one service per job", "one machine"],
 )
 def test_a_framework_that_only_looks_at_its_job_converges(site: Site) -> None:
@@ -72,7 +72,7 @@ def test_the_shortest_story_has_only_what_matters() -> None:
     ]
     wrong = failure(story)
     assert wrong is not None
-    short, told = shortened(failure, story, wrong)
+    short, told = shrunk_story(failure, story, wrong)
     assert short == [Step(HOUR), Step(FAILS, fault)]
     assert str(told) == "2 steps"
 
@@ -90,7 +90,7 @@ def test_a_mistake_in_the_framework_is_raised_with_its_story() -> None:
 def test_a_job_that_never_succeeds_is_told() -> None:
     class Endless(Relay):
         def verdict(self, job: RelayJob, gang: Gang) -> Verdict:
-            return Verdict(Outcome.RUNNING)
+            return Verdict(JobOutcome.RUNNING)
 
     with pytest.raises(AssertionError, match="all pods succeeded, and the job did not"):
         assert_converges(Endless(), JOB)
@@ -124,4 +124,4 @@ def test_a_history_may_do_anything_and_the_world_it_leaves_can_be_looked_at() ->
 
 def test_a_site_with_gangs_is_refused() -> None:
     with pytest.raises(ValueError, match="leave `gangs` out of the site"):
-        assert_converges(Relay(), JOB, site=Site(gangs=Volcano()))
+        assert_converges(Relay(), JOB, site=Site(gang_scheduler=Volcano()))

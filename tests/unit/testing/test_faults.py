@@ -8,13 +8,13 @@ import pytest
 from gangline.api.core import ConfigMap
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import SystemClock
-from gangline.base.tasks import beside
+from gangline.base.tasks import background_tasks
 from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, ServerError, StreamBroken, Unreachable
 from gangline.local.cluster import LocalCluster
 from gangline.runtime.informer import Informer
-from gangline.testing import Died, FakeClock, Fault, Faults, FaultyTransport, local_cluster
-from gangline.testing.faults import TROUBLES
+from gangline.testing import FakeClock, Fault, Faults, FaultyTransport, SimulatedCrash, local_cluster
+from gangline.testing.faults import FAULT_KINDS
 
 WHERE = Selector(namespace="default")
 
@@ -44,8 +44,8 @@ async def names(cluster: LocalCluster) -> list[str]:
         (409, Conflict, []),
         ("unreachable", Unreachable, []),
         ("lost", Unreachable, ["a"]),
-        ("dies", Died, []),
-        ("dies after", Died, ["a"]),
+        ("dies", SimulatedCrash, []),
+        ("dies after", SimulatedCrash, ["a"]),
     ],
 )
 async def test_a_request_goes_wrong_before_or_after_it_is_carried_out(
@@ -69,14 +69,14 @@ async def test_a_fault_waits_for_its_turn_among_the_requests_it_is_about(cluster
 async def test_a_dead_program_sends_nothing_more(cluster: LocalCluster) -> None:
     client = faulty(cluster, Fault(0, "dies"))
     for name in ("a", "b"):
-        with pytest.raises(Died):
+        with pytest.raises(SimulatedCrash):
             await create(client, name)
     assert await names(cluster) == []
 
 
 async def test_what_is_left_of_a_plan_is_for_the_next_life(cluster: LocalCluster) -> None:
     faults = Faults([Fault(0, "dies"), Fault(1, 500)])
-    with pytest.raises(Died):
+    with pytest.raises(SimulatedCrash):
         await create(Client(FaultyTransport(cluster.client.transport, faults)), "a")
     with pytest.raises(ServerError):
         await create(Client(FaultyTransport(cluster.client.transport, faults)), "a")
@@ -88,7 +88,7 @@ async def test_a_slow_request_is_carried_out_when_its_time_has_come(cluster: Loc
     clock = FakeClock()
     plan = Faults([Fault(0, "slow", seconds=5)])
     client = Client(FaultyTransport(cluster.client.transport, plan, clock=clock))
-    async with beside(create(client, "a")):
+    async with background_tasks(create(client, "a")):
         await clock.advance(timedelta(seconds=4))
         assert await names(cluster) == []
         await clock.advance(timedelta(seconds=1))
@@ -109,23 +109,23 @@ async def test_a_watch_is_cut_off_after_its_first_piece(cluster: LocalCluster) -
 async def test_an_informer_gets_over_a_watch_that_fails(cluster: LocalCluster, what: int | str) -> None:
     transport = FaultyTransport(cluster.client.transport, Faults([Fault(0, what, path="configmaps")]))
     informer = Informer(Client(transport), ConfigMap, WHERE, clock=SystemClock())
-    async with beside(informer.run()):
-        await informer.synced()
+    async with background_tasks(informer.run()):
+        await informer.wait_for_sync()
         await create(cluster.client, "a")
-        await informer.until(lambda cache: Key("default", "a") in cache)
+        await informer.wait_until(lambda cache: Key("default", "a") in cache)
 
 
 async def test_watches_that_are_open_can_be_cut_at_any_moment(cluster: LocalCluster) -> None:
     transport = FaultyTransport(cluster.client.transport, Faults())
     informer = Informer(Client(transport), ConfigMap, WHERE, clock=SystemClock())
-    async with beside(informer.run()):
-        await informer.synced()
+    async with background_tasks(informer.run()):
+        await informer.wait_for_sync()
         await create(cluster.client, "a")
-        await informer.until(lambda cache: Key("default", "a") in cache)
+        await informer.wait_until(lambda cache: Key("default", "a") in cache)
         before = len(transport.requests)
         transport.cut()
         await create(cluster.client, "b")
-        await informer.until(lambda cache: Key("default", "b") in cache)
+        await informer.wait_until(lambda cache: Key("default", "b") in cache)
     assert len(transport.requests) > before
 
 
@@ -138,7 +138,7 @@ def test_a_seed_gives_the_same_faults_every_time() -> None:
 
     assert met(1) == met(1) != met(2)
     assert 5 < len(met(1)) < 30
-    assert {each.split(":")[0] for each in met(1)} <= {str(each) for each in TROUBLES}
+    assert {each.split(":")[0] for each in met(1)} <= {str(each) for each in FAULT_KINDS}
 
 
 async def test_a_word_that_is_no_fault_is_told(cluster: LocalCluster) -> None:

@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.jobs.why import screen
+from gangline.cli.jobs.why import report_text
 from gangline.kube.client import Client
-from gangline.kube.errors import Forbidden, Status, Unreachable, api_error
-from gangline.kube.transport.api import Frames, Request, Response, Stream
+from gangline.kube.errors import Forbidden, Status, Unreachable, error_from_status
+from gangline.kube.transport.api import Request, Response, ResponseStream, WebSocket
 from gangline.testing.clock import FakeClock
-from gangline.why.collect import NoSuchJob, collect
+from gangline.why.collect import JobNotFound, collect
 from gangline.why.diagnose import diagnose
-from gangline.why.model.case import Patience
+from gangline.why.model.case import DiagnosisTimeouts
 
 JOB = {
     "apiVersion": "kubeflow.org/v1",
@@ -47,15 +47,15 @@ class Server:
     @asynccontextmanager
     async def stream(
         self, request: Request, *, timeout: timedelta | None = None, idle: timedelta | None = None
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[ResponseStream]:
         if self.otherwise:
-            raise api_error(Status(code=self.otherwise, message="no logs"))
-        yield cast(Stream, None)
+            raise error_from_status(Status(code=self.otherwise, message="no logs"))
+        yield cast(ResponseStream, None)
 
     @asynccontextmanager
-    async def frames(self, request: Request, protocols: tuple[str, ...]) -> AsyncIterator[Frames]:
+    async def frames(self, request: Request, protocols: tuple[str, ...]) -> AsyncIterator[WebSocket]:
         assert not self.otherwise, "why runs nothing"
-        yield cast(Frames, None)
+        yield cast(WebSocket, None)
 
 
 def tfjob(name: str = "x", kind: str = "tfjobs") -> str:
@@ -65,11 +65,11 @@ def tfjob(name: str = "x", kind: str = "tfjobs") -> str:
 async def test_every_refused_read_is_noted_and_none_is_fatal() -> None:
     server = Server({tfjob(): JOB}, otherwise=403)
     found = await collect(Client(server), "tfjob/x", "ml", FakeClock())
-    assert {line.partition(":")[0] for line in found.unread} >= {"pods", "events"}
+    assert {line.partition(":")[0] for line in found.unreadable} >= {"pods", "events"}
     report = diagnose(found)
-    assert report.unread == found.unread
+    assert report.unread == found.unreadable
     assert report.summary == "TFJob ml/x is Running."
-    assert "not everything could be read" in screen(report)
+    assert "not everything could be read" in report_text(report)
 
 
 async def test_name_without_a_kind_is_looked_for_in_all_kinds() -> None:
@@ -95,7 +95,7 @@ async def test_job_that_another_job_owns_is_not_meant() -> None:
 
 
 async def test_no_such_job_is_told() -> None:
-    with pytest.raises(NoSuchJob, match="no job x of any kind in namespace ml"):
+    with pytest.raises(JobNotFound, match="no job x of any kind in namespace ml"):
         await collect(Client(Server({})), "x", "ml", FakeClock())
 
 
@@ -121,7 +121,7 @@ async def test_missing_rights_on_nodes_are_told_and_do_not_spoil_the_verdict() -
     )
     report = diagnose(await collect(Client(server), "tfjob/x", "ml", FakeClock()))
     assert [line.partition(":")[0] for line in report.unread] == ["nodes"]
-    assert "Nothing is wrong." in screen(report)
+    assert "Nothing is wrong." in report_text(report)
 
 
 class Away(Server):
@@ -218,9 +218,15 @@ async def test_a_group_of_kubernetes_own_says_why_it_is_not_placed(version: str)
     }
     del server.objects["/apis/scheduling.gangline.dev/v1alpha1/namespaces/ml/podgroups"]
     server.objects[f"/apis/scheduling.k8s.io/{version}/namespaces/ml/podgroups"] = {"items": [group]}
-    found = await collect(Client(server), "tfjob/x", "ml", FakeClock(), Patience(notice=timedelta()))
-    assert found.gang is not None
-    assert (found.gang.min_member, found.gang.message, found.gang.ours) == (4, "2 of 4 fit", False)
+    found = await collect(
+        Client(server), "tfjob/x", "ml", FakeClock(), DiagnosisTimeouts(unnoticed_after=timedelta())
+    )
+    assert found.pod_group is not None
+    assert (found.pod_group.min_member, found.pod_group.message, found.pod_group.is_gangline) == (
+        4,
+        "2 of 4 fit",
+        False,
+    )
     (cause,) = diagnose(found).causes
     assert cause.rule == "gang-does-not-fit"
     assert "2 of 4 fit" in " ".join(cause.evidence)
@@ -241,5 +247,5 @@ async def test_a_job_from_the_record_of_its_run_is_judged_by_its_last_moment() -
     )
     found = await collect(Client(server), "tfjob/x", "ml", FakeClock())
     assert found.now == datetime(2025, 1, 1, tzinfo=UTC)
-    assert found.job.stopped == "the run was interrupted"
+    assert found.job.run_end_reason == "the run was interrupted"
     assert diagnose(found).summary.startswith("TFJob ml/x was Running")

@@ -9,35 +9,35 @@ import pytest
 from gangline.api.kubeflow.training import Failure
 from gangline.api.meta import Condition
 from gangline.api.quantity import parse_resources
-from gangline.why.diagnose import agreed, diagnose, sentence
+from gangline.why.diagnose import diagnose, filled_template, with_plural_verb
 from gangline.why.model import decode
-from gangline.why.model.case import Gang, Told
-from gangline.why.model.report import Report
+from gangline.why.model.case import EventFact, PodGroupFacts
+from gangline.why.model.report import Diagnosis
 from gangline.why.rules.table import RULES
 from support.cases.why import (
-    HEALTHY,
-    RECORDED,
-    RESET,
-    TEMPLATE,
-    ago,
-    case,
-    condition,
-    ended,
-    failed,
-    fails,
-    job,
-    node,
-    replica,
-    running,
-    unplaced,
-    waiting,
+    HEALTHY_SNAPSHOTS,
+    PEER_CLOSED_LINE,
+    RECORDED_SNAPSHOTS,
+    TEMPLATE_PATH,
+    failed_condition,
+    failed_replica,
+    make_condition,
+    make_job_facts,
+    make_node,
+    make_replica_facts,
+    make_snapshot,
+    minutes_ago,
+    running_state,
+    terminated_state,
+    unschedulable_replica,
+    waiting_state,
 )
-from support.cases.why_faults import FAULTS_BY_RULE
+from support.cases.why_faults import PROVOKED_RULES
 
 
-@pytest.mark.parametrize("rule", RECORDED)
+@pytest.mark.parametrize("rule", RECORDED_SNAPSHOTS)
 def test_recorded_fault_is_found(rule: str) -> None:
-    found, words = RECORDED[rule]
+    found, words = RECORDED_SNAPSHOTS[rule]
     report = diagnose(found)
     assert [cause.rule for cause in report.causes] == [rule], report
     assert words in " ".join((report.cause, *report.next))
@@ -47,9 +47,9 @@ def test_recorded_fault_is_found(rule: str) -> None:
     assert not report.healthy
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("name", HEALTHY_SNAPSHOTS)
 def test_nothing_is_found_in_a_healthy_job(name: str) -> None:
-    report = diagnose(HEALTHY[name])
+    report = diagnose(HEALTHY_SNAPSHOTS[name])
     assert report.healthy, report.causes
     assert (report.cause, report.evidence, report.next) == ("", (), ())
     assert report.looked_at
@@ -58,20 +58,20 @@ def test_nothing_is_found_in_a_healthy_job(name: str) -> None:
 def test_every_rule_is_provoked_by_a_test() -> None:
     ids = [rule.id for rule in RULES]
     assert len(ids) == len(set(ids))
-    assert set(ids) == RECORDED.keys() | FAULTS_BY_RULE
+    assert set(ids) == RECORDED_SNAPSHOTS.keys() | PROVOKED_RULES
 
 
 # The team
 
 
 def test_first_failure_is_the_cause_and_those_who_lost_it_are_not() -> None:
-    found = case(
-        job("Failed", failed(), wanted={"Worker": 3}),
-        fails(0, 1, RESET, at=2),
-        fails(1, 137, "epoch 2 step 1100", at=2, reason="OOMKilled", limits={"memory": "32Gi"}),
-        fails(2, 1, RESET, at=1.9),
-        nodes=(node(),),
-        taken={},
+    found = make_snapshot(
+        make_job_facts("Failed", failed_condition(), desired_replicas={"Worker": 3}),
+        failed_replica(0, 1, PEER_CLOSED_LINE, at=2),
+        failed_replica(1, 137, "epoch 2 step 1100", at=2, reason="OOMKilled", limits={"memory": "32Gi"}),
+        failed_replica(2, 1, PEER_CLOSED_LINE, at=1.9),
+        nodes=(make_node(),),
+        allocated_by_node={},
     )
     report = diagnose(found)
     assert [cause.rule for cause in report.causes] == ["oom-killed"]
@@ -87,9 +87,9 @@ def test_first_failure_is_the_cause_and_those_who_lost_it_are_not() -> None:
     ("message", "told"), [("peak memory 33000Mi", "limit 32Gi, peak 33000Mi"), ("", "limit 32Gi")]
 )
 def test_a_node_that_knows_the_peak_is_quoted(message: str, told: str) -> None:
-    found = case(
-        job("Failed", failed()),
-        fails(0, 137, at=2, reason="OOMKilled", message=message, limits={"memory": "32Gi"}),
+    found = make_snapshot(
+        make_job_facts("Failed", failed_condition()),
+        failed_replica(0, 137, at=2, reason="OOMKilled", message=message, limits={"memory": "32Gi"}),
     )
     assert diagnose(found).evidence[0] == told
 
@@ -104,32 +104,36 @@ def test_a_node_that_knows_the_peak_is_quoted(message: str, told: str) -> None:
     ],
 )
 def test_a_sentence_about_several_agrees_with_them(text: str, who: str, told: str) -> None:
-    assert agreed(text, who) == told
+    assert with_plural_verb(text, who) == told
 
 
 def test_survivor_whose_clock_is_ahead_is_still_a_consequence() -> None:
-    found = case(job("Failed", failed()), fails(0, 1, RESET, at=2.02), fails(1, 139, at=2))
+    found = make_snapshot(
+        make_job_facts("Failed", failed_condition()),
+        failed_replica(0, 1, PEER_CLOSED_LINE, at=2.02),
+        failed_replica(1, 139, at=2),
+    )
     report = diagnose(found)
     assert [(cause.rule, cause.replicas) for cause in report.causes] == [("exit-code", ("worker-1",))]
     assert "SIGSEGV" in report.cause
 
 
 def test_who_was_sent_away_after_the_failure_did_not_fail_first() -> None:
-    found = case(
-        job("Failed", failed()),
-        fails(0, 143, at=1.9),
-        fails(1, 1, "ModuleNotFoundError: No module named 'apex'", at=2),
+    found = make_snapshot(
+        make_job_facts("Failed", failed_condition()),
+        failed_replica(0, 143, at=1.9),
+        failed_replica(1, 1, "ModuleNotFoundError: No module named 'apex'", at=2),
     )
     assert [cause.rule for cause in diagnose(found).causes] == ["module-missing"]
 
 
 def test_who_fails_in_the_moment_in_which_a_peer_is_killed_fails_because_of_it() -> None:
     clash = {"reason": "PortClash", "message": "port 1 is taken by another process"}
-    found = case(
-        job("Failed", failed(), wanted={"Worker": 3}),
-        fails(0, 1, "XGBoostError: [updater.cc:542]: Allreduce failed", at=2),
-        fails(1, 137, at=2),
-        fails(2, 1, at=2, **clash),
+    found = make_snapshot(
+        make_job_facts("Failed", failed_condition(), desired_replicas={"Worker": 3}),
+        failed_replica(0, 1, "XGBoostError: [updater.cc:542]: Allreduce failed", at=2),
+        failed_replica(1, 137, at=2),
+        failed_replica(2, 1, at=2, **clash),
     )
     report = diagnose(found)
     assert [(cause.rule, cause.replicas) for cause in report.causes] == [("killed", ("worker-1",))]
@@ -138,19 +142,20 @@ def test_who_fails_in_the_moment_in_which_a_peer_is_killed_fails_because_of_it()
 
 def test_two_who_are_killed_for_memory_are_two_causes() -> None:
     killed = [
-        fails(index, 137, at=2, reason="OOMKilled", limits={"memory": f"{index + 1}Gi"}) for index in range(2)
+        failed_replica(index, 137, at=2, reason="OOMKilled", limits={"memory": f"{index + 1}Gi"})
+        for index in range(2)
     ]
-    report = diagnose(case(job("Failed", failed()), *killed))
+    report = diagnose(make_snapshot(make_job_facts("Failed", failed_condition()), *killed))
     assert [cause.rule for cause in report.causes] == ["oom-killed", "oom-killed"]
 
 
 def test_same_trouble_of_several_replicas_is_told_once() -> None:
     message = "0/3 nodes are available: 2 Insufficient memory, 1 node(s) had untolerated taint {gpu: true}."
-    found = case(
-        job("Created", wanted={"Worker": 8}),
-        *(unplaced(index, message, requests={"memory": "60Gi"}) for index in range(8)),
-        nodes=(node(), node("node-2")),
-        taken={},
+    found = make_snapshot(
+        make_job_facts("Created", desired_replicas={"Worker": 8}),
+        *(unschedulable_replica(index, message, requests={"memory": "60Gi"}) for index in range(8)),
+        nodes=(make_node(), make_node("node-2")),
+        allocated_by_node={},
     )
     report = diagnose(found)
     assert [cause.rule for cause in report.causes] == ["unschedulable-resources"]
@@ -159,25 +164,25 @@ def test_same_trouble_of_several_replicas_is_told_once() -> None:
 
 
 def test_waiting_peer_is_the_cause_and_the_connection_errors_are_not() -> None:
-    found = case(
-        job("Running"),
-        replica(
+    found = make_snapshot(
+        make_job_facts("Running"),
+        make_replica_facts(
             0,
-            state=waiting("CrashLoopBackOff"),
-            last=ended(1),
+            state=waiting_state("CrashLoopBackOff"),
+            last=terminated_state(1),
             restarts=4,
             log=("connect to bert-worker-1:23456: Connection refused",),
         ),
-        replica(1, "Pending", waiting("ErrImagePull", "manifest unknown: not found")),
+        make_replica_facts(1, "Pending", waiting_state("ErrImagePull", "manifest unknown: not found")),
     )
     assert [cause.rule for cause in diagnose(found).causes] == ["image-name"]
 
 
 def test_peer_is_named_by_its_address() -> None:
-    found = case(
-        job("Failed", failed()),
-        fails(0, 1, "connect to bert-worker-1:23456 failed: Connection refused"),
-        replica(1, "Pending", age=1),
+    found = make_snapshot(
+        make_job_facts("Failed", failed_condition()),
+        failed_replica(0, 1, "connect to bert-worker-1:23456 failed: Connection refused"),
+        make_replica_facts(1, "Pending", age=1),
     )
     report = diagnose(found)
     assert report.causes[0].rule == "peer-lost"
@@ -191,13 +196,15 @@ def test_failure_that_only_the_status_remembers_is_explained() -> None:
         pod="bert-worker-1",
         exit_code=1,
         reason="Error",
-        time=ago(3),
+        time=minutes_ago(3),
         log=("MemoryError",),
     )
-    found = case(
-        job(
+    found = make_snapshot(
+        make_job_facts(
             "Failed",
-            failed(message="Job bert has failed because it has reached the specified backoff limit"),
+            failed_condition(
+                message="Job bert has failed because it has reached the specified backoff limit"
+            ),
             first_failure=first,
             backoff_limit=3,
             restarts=3,
@@ -213,52 +220,72 @@ def test_failure_that_only_the_status_remembers_is_explained() -> None:
 
 
 def test_restarting_job_is_told_what_it_restarts_from() -> None:
-    first = Failure(replica="worker-1", pod="bert-worker-1", exit_code=137, reason="OOMKilled", time=ago(0.1))
-    found = case(
-        job("Restarting", condition("Restarting"), first_failure=first, restarted=ago(0.1), restarts=1),
-        replica(0),
+    first = Failure(
+        replica="worker-1", pod="bert-worker-1", exit_code=137, reason="OOMKilled", time=minutes_ago(0.1)
+    )
+    found = make_snapshot(
+        make_job_facts(
+            "Restarting",
+            make_condition("Restarting"),
+            first_failure=first,
+            last_restart_at=minutes_ago(0.1),
+            restarts=1,
+        ),
+        make_replica_facts(0),
     )
     assert [cause.rule for cause in diagnose(found).causes] == ["oom-killed"]
 
 
 def test_failed_pod_that_was_replaced_is_told_by_the_event_of_the_kubeflow_operator() -> None:
-    told = Told("ExitedWithCode", "Pod: team-a.bert-worker-1 exited with code 137", at=ago(0.5), count=2)
-    found = case(job("Restarting", condition("Restarting")), replica(0), events=(told,))
+    told = EventFact(
+        "ExitedWithCode", "Pod: team-a.bert-worker-1 exited with code 137", time=minutes_ago(0.5), count=2
+    )
+    found = make_snapshot(
+        make_job_facts("Restarting", make_condition("Restarting")), make_replica_facts(0), events=(told,)
+    )
     report = diagnose(found)
     assert [(cause.rule, cause.replicas) for cause in report.causes] == [("killed", ("worker-1",))]
-    again = msgspec.structs.replace(found, replicas=(replica(0), replica(1)))
+    again = msgspec.structs.replace(found, replicas=(make_replica_facts(0), make_replica_facts(1)))
     assert diagnose(again).healthy
 
 
 def test_job_that_tries_again_and_again_is_not_healthy_in_the_moment_in_which_it_runs() -> None:
-    tries = [fails(index, 1, "MemoryError", at=9 - index) for index in range(4)]
-    found = case(job(wanted={"": 1}, kind="Job", training=False), *tries, replica(9))
+    tries = [failed_replica(index, 1, "MemoryError", at=9 - index) for index in range(4)]
+    found = make_snapshot(
+        make_job_facts(desired_replicas={"": 1}, kind="Job", is_training_job=False),
+        *tries,
+        make_replica_facts(9),
+    )
     assert [cause.rule for cause in diagnose(found).causes] == ["memory-error"]
 
 
 def test_who_still_waits_when_a_job_has_failed_does_not_matter() -> None:
-    found = case(
-        job("Failed", failed()), fails(0, 3), replica(1, "Pending", waiting("ErrImagePull", "not found"))
+    found = make_snapshot(
+        make_job_facts("Failed", failed_condition()),
+        failed_replica(0, 3),
+        make_replica_facts(1, "Pending", waiting_state("ErrImagePull", "not found")),
     )
     assert [cause.rule for cause in diagnose(found).causes] == ["exit-code"]
 
 
 def test_operator_whose_tries_are_refused_is_there_though_it_writes_no_status() -> None:
-    unnoticed = msgspec.structs.replace(RECORDED["quota"][0], job=job("Pending", noticed=False))
+    unnoticed = msgspec.structs.replace(
+        RECORDED_SNAPSHOTS["quota"][0], job=make_job_facts("Pending", has_status=False)
+    )
     assert [cause.rule for cause in diagnose(unnoticed).causes] == ["quota"]
 
 
 def test_loop_is_seen_in_the_moment_in_which_it_runs() -> None:
-    found = case(
-        job(),
-        replica(
+    found = make_snapshot(
+        make_job_facts(),
+        make_replica_facts(
             0,
-            state=running(0.1),
-            last=ended(1, at=0.2),
+            state=running_state(0.1),
+            last=terminated_state(1, at=0.2),
             restarts=5,
-            earlier={"pytorch": ("KeyError: 'x'", "MemoryError")},
+            previous_logs={"pytorch": ("KeyError: 'x'", "MemoryError")},
         ),
-        replica(1),
+        make_replica_facts(1),
     )
     assert [cause.rule for cause in diagnose(found).causes] == ["memory-error"]
 
@@ -269,7 +296,12 @@ def test_single_program_that_cannot_connect_has_no_peer_to_blame() -> None:
         '  File "train.py", line 3',
         "ConnectionRefusedError: [Errno 111] Connection refused",
     )
-    report = diagnose(case(job("Failed", failed(), wanted={"Worker": 1}), fails(0, 1, *log)))
+    report = diagnose(
+        make_snapshot(
+            make_job_facts("Failed", failed_condition(), desired_replicas={"Worker": 1}),
+            failed_replica(0, 1, *log),
+        )
+    )
     assert [cause.rule for cause in report.causes] == ["python-exception"]
     assert "ConnectionRefusedError" in report.cause
     assert any("train.py" in step for step in report.next)
@@ -286,7 +318,12 @@ def test_what_a_program_lived_with_is_not_why_it_ended() -> None:
         '  File "train.py", line 9, in main',
         "KeyError: 'label'",
     )
-    report = diagnose(case(job("Failed", failed(), wanted={"Worker": 1}), fails(0, 1, *log)))
+    report = diagnose(
+        make_snapshot(
+            make_job_facts("Failed", failed_condition(), desired_replicas={"Worker": 1}),
+            failed_replica(0, 1, *log),
+        )
+    )
     assert [cause.rule for cause in report.causes] == ["python-exception"]
     assert "KeyError: 'label'" in report.cause
 
@@ -297,7 +334,11 @@ def test_who_could_not_connect_at_first_and_failed_later_is_no_consequence() -> 
         "Traceback (most recent call last):",
         "KeyError: 'label'",
     )
-    found = case(job("Failed", failed()), fails(0, 1, *log, at=3), fails(1, 1, RESET, at=2))
+    found = make_snapshot(
+        make_job_facts("Failed", failed_condition()),
+        failed_replica(0, 1, *log, at=3),
+        failed_replica(1, 1, PEER_CLOSED_LINE, at=2),
+    )
     report = diagnose(found)
     assert [(cause.rule, cause.replicas) for cause in report.causes] == [("python-exception", ("worker-0",))]
 
@@ -312,26 +353,31 @@ def test_what_led_to_the_last_exception_is_read_too() -> None:
         "Traceback (most recent call last):",
         "RuntimeError: cannot load",
     )
-    report = diagnose(case(job("Failed", failed(), wanted={"Worker": 1}), fails(0, 1, *log)))
+    report = diagnose(
+        make_snapshot(
+            make_job_facts("Failed", failed_condition(), desired_replicas={"Worker": 1}),
+            failed_replica(0, 1, *log),
+        )
+    )
     assert [cause.rule for cause in report.causes] == ["file-missing"]
 
 
 def test_how_far_a_pod_is_from_fitting() -> None:
-    found = case(
-        job("Created", wanted={"Worker": 1}),
-        unplaced(0, "0/1 nodes are available: 1 Insufficient cpu.", requests={"cpu": "6"}),
-        nodes=(node(),),
-        taken={"node-1": parse_resources({"cpu": "5500m"})},
+    found = make_snapshot(
+        make_job_facts("Created", desired_replicas={"Worker": 1}),
+        unschedulable_replica(0, "0/1 nodes are available: 1 Insufficient cpu.", requests={"cpu": "6"}),
+        nodes=(make_node(),),
+        allocated_by_node={"node-1": parse_resources({"cpu": "5500m"})},
     )
     assert "the freest of 1 node has 2500m left: 3500m too little" in diagnose(found).cause
 
 
 def test_a_gang_of_which_one_would_fit_lacks_no_negative_amount() -> None:
-    found = case(
-        job("Created", wanted={"Worker": 1}),
-        unplaced(0, "0/1 nodes are available: 1 Insufficient cpu.", requests={"cpu": "1"}),
-        nodes=(node(),),
-        taken={"node-1": parse_resources({"cpu": "4"})},
+    found = make_snapshot(
+        make_job_facts("Created", desired_replicas={"Worker": 1}),
+        unschedulable_replica(0, "0/1 nodes are available: 1 Insufficient cpu.", requests={"cpu": "1"}),
+        nodes=(make_node(),),
+        allocated_by_node={"node-1": parse_resources({"cpu": "4"})},
     )
     told = diagnose(found).cause
     assert "the freest of 1 node has 4 left, enough for one but not for all that wait" in told
@@ -339,33 +385,33 @@ def test_a_gang_of_which_one_would_fit_lacks_no_negative_amount() -> None:
 
 def test_unread_places_are_told() -> None:
     found = msgspec.structs.replace(
-        HEALTHY["running under the Kubeflow operator"], unread=("nodes: forbidden",)
+        HEALTHY_SNAPSHOTS["running under the Kubeflow operator"], unreadable=("nodes: forbidden",)
     )
     assert diagnose(found).unread == ("nodes: forbidden",)
 
 
 def test_next_step_that_needs_what_nobody_knows_is_left_out() -> None:
-    assert sentence("raise {field}", {}) == ""
-    assert sentence("raise {field}", {"field": "x"}) == "raise x"
+    assert filled_template("raise {field}", {}) == ""
+    assert filled_template("raise {field}", {"field": "x"}) == "raise x"
 
 
 def test_what_to_do_after_a_run_that_ended_is_to_run_it_again() -> None:
     """Its plane is no more: nothing can be deleted, submitted or restarted there."""
-    recorded = job("Failed", failed(), recorded=ago(0))
-    report = diagnose(case(recorded, fails(0, 3, "boom")))
+    recorded = make_job_facts("Failed", failed_condition(), run_ended_at=minutes_ago(0))
+    report = diagnose(make_snapshot(recorded, failed_replica(0, 3, "boom")))
     assert "gangline run FILE     after the change" in report.next
     assert not any("kubectl" in step for step in report.next)
 
 
 def test_a_healthy_job_whose_run_was_stopped_says_that_it_was() -> None:
-    stopped = job("Running", recorded=ago(0), stopped="the run was interrupted")
-    report = diagnose(case(stopped, replica(0), replica(1)))
+    stopped = make_job_facts("Running", run_ended_at=minutes_ago(0), run_end_reason="the run was interrupted")
+    report = diagnose(make_snapshot(stopped, make_replica_facts(0), make_replica_facts(1)))
     assert report.healthy
     assert report.notes == ("the run was interrupted; this is how it was then",)
     assert report.summary == "PyTorchJob team-a/bert was Running, all 2 replicas up."
 
 
-def gang_report(*, phase: str, reason: str, message: str) -> Report:
+def gang_report(*, phase: str, reason: str, message: str) -> Diagnosis:
     """Of a team of two that waits, as our own scheduler tells it."""
     group = {
         "apiVersion": "scheduling.gangline.dev/v1alpha1",
@@ -376,8 +422,12 @@ def gang_report(*, phase: str, reason: str, message: str) -> Report:
     refused = Condition(
         type="PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes: 3 lack cpu"
     )
-    waiting = [replica(index, "Pending", node="", age=12, conditions=(refused,)) for index in range(2)]
-    return diagnose(case(job("Created"), *waiting, gang=decode.gang(group)))
+    waiting = [
+        make_replica_facts(index, "Pending", node="", age=12, conditions=(refused,)) for index in range(2)
+    ]
+    return diagnose(
+        make_snapshot(make_job_facts("Created"), *waiting, pod_group=decode.pod_group_facts(group))
+    )
 
 
 @pytest.mark.parametrize(("phase", "word"), [("Pending", "start"), ("Unschedulable", "stay")])
@@ -398,8 +448,11 @@ def test_a_gang_of_ours_that_does_not_fit_is_told_once_in_the_schedulers_words(p
     [
         ("0/2 nodes: 1 lack cpu, 1 tainted", "wait for others to end"),
         ("0/2 nodes: 2 at their limit of pods", "wait for others to end"),
-        ("0/2 nodes: 2 do not match the node selector", f"correct nodeSelector or affinity of {TEMPLATE}"),
-        ("0/2 nodes: 2 tainted", f"tolerate the taint in {TEMPLATE}.tolerations"),
+        (
+            "0/2 nodes: 2 do not match the node selector",
+            f"correct nodeSelector or affinity of {TEMPLATE_PATH}",
+        ),
+        ("0/2 nodes: 2 tainted", f"tolerate the taint in {TEMPLATE_PATH}.tolerations"),
         ("0/2 nodes: 2 cordoned", "let pods on the nodes again"),
         ("0/2 nodes: 2 outside the topology domain", "label nodes with the key"),
     ],
@@ -428,10 +481,20 @@ def test_what_is_more_than_there_is_is_not_to_be_waited_for(
         "spec": {"minMember": 2},
         "status": {"state": state},
     }
-    waits = [replica(index, "Pending", node="", age=12, requests={"cpu": each}) for index in range(2)]
-    there = tuple(node(f"n{number}", cpu=size) for number, size in enumerate(nodes))
+    waits = [
+        make_replica_facts(index, "Pending", node="", age=12, requests={"cpu": each}) for index in range(2)
+    ]
+    there = tuple(make_node(f"n{number}", cpu=size) for number, size in enumerate(nodes))
     taken = {one.metadata.name: parse_resources(one.status.allocatable) for one in there}
-    report = diagnose(case(job("Created"), *waits, gang=decode.gang(group), nodes=there, taken=taken))
+    report = diagnose(
+        make_snapshot(
+            make_job_facts("Created"),
+            *waits,
+            pod_group=decode.pod_group_facts(group),
+            nodes=there,
+            allocated_by_node=taken,
+        )
+    )
     assert report.cause.endswith(far)
     assert report.next[0].startswith(step)
 
@@ -462,21 +525,42 @@ def test_what_our_scheduler_says_is_told_from_the_first_moment(reason: str, said
             "state": {"phase": "Pending", "reason": reason, "message": f"0/2 members running; {said}"}
         },
     }
-    waiting = [replica(index, "Pending", node="", age=0.02) for index in range(2)]
-    report = diagnose(case(job("Created", created=ago(0.02)), *waiting, gang=decode.gang(group)))
+    waiting = [make_replica_facts(index, "Pending", node="", age=0.02) for index in range(2)]
+    report = diagnose(
+        make_snapshot(
+            make_job_facts("Created", created_at=minutes_ago(0.02)),
+            *waiting,
+            pod_group=decode.pod_group_facts(group),
+        )
+    )
     assert [cause.rule for cause in report.causes] == [rule]
 
 
 def test_a_gang_that_goes_on_with_all_its_replicas_is_not_said_to_have_too_few() -> None:
-    group = Gang("bert", "Recovering", 3, message="2/3 members running", ours=True, reason="NotEnoughTasks")
-    assert diagnose(case(job(), replica(0), replica(1), gang=group)).healthy
+    group = PodGroupFacts(
+        "bert", "Recovering", 3, message="2/3 members running", is_gangline=True, reason="NotEnoughTasks"
+    )
+    assert diagnose(
+        make_snapshot(make_job_facts(), make_replica_facts(0), make_replica_facts(1), pod_group=group)
+    ).healthy
 
 
 def test_of_devices_the_limit_is_what_to_change() -> None:
-    said = condition("PodScheduled", "Unschedulable", "0/1 nodes: 1 Insufficient nvidia.com/gpu.", "False")
-    waits = replica(0, "Pending", node="", age=12, limits={"nvidia.com/gpu": "2"}, conditions=(said,))
-    there = node(**{"nvidia_com/gpu": "1"})
-    (cause,) = diagnose(case(job("Created", wanted={"Worker": 1}), waits, nodes=(there,), taken={})).causes
+    said = make_condition(
+        "PodScheduled", "Unschedulable", "0/1 nodes: 1 Insufficient nvidia.com/gpu.", "False"
+    )
+    waits = make_replica_facts(
+        0, "Pending", node="", age=12, limits={"nvidia.com/gpu": "2"}, conditions=(said,)
+    )
+    there = make_node(**{"nvidia_com/gpu": "1"})
+    (cause,) = diagnose(
+        make_snapshot(
+            make_job_facts("Created", desired_replicas={"Worker": 1}),
+            waits,
+            nodes=(there,),
+            allocated_by_node={},
+        )
+    ).causes
     field = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources.limits[nvidia.com/gpu]"
     assert any(field in step for step in cause.next), cause.next
 
@@ -484,7 +568,7 @@ def test_of_devices_the_limit_is_what_to_change() -> None:
 NOT_PLACED = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled"  # 1.36, 1.37
 
 
-def native_gang(message: str, age: float) -> Report:
+def native_gang(message: str, age: float) -> Diagnosis:
     """Of a team of two that waits for so many minutes, as Kubernetes' own scheduler tells it of each member."""
     group = {
         "apiVersion": "scheduling.k8s.io/v1beta1",
@@ -492,13 +576,19 @@ def native_gang(message: str, age: float) -> Report:
         "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
         "status": {"conditions": [{"status": "False", "message": "pod group is unschedulable"}]},
     }
-    refused = condition("PodScheduled", "Unschedulable", message, "False")
-    told = Told("FailedScheduling", message, warning=True, at=ago(age))
+    refused = make_condition("PodScheduled", "Unschedulable", message, "False")
+    told = EventFact("FailedScheduling", message, warning=True, time=minutes_ago(age))
     members = [
-        replica(index, "Pending", node="", age=age, conditions=(refused,), events=(told,))
+        make_replica_facts(index, "Pending", node="", age=age, conditions=(refused,), events=(told,))
         for index in range(2)
     ]
-    return diagnose(case(job("Created", created=ago(age)), *members, gang=decode.gang(group)))
+    return diagnose(
+        make_snapshot(
+            make_job_facts("Created", created_at=minutes_ago(age)),
+            *members,
+            pod_group=decode.pod_group_facts(group),
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -517,34 +607,41 @@ def test_what_is_said_of_a_young_group_of_kubernetes_own_is_not_blamed_on_nodes(
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
 def test_a_new_job_whose_pods_come_before_its_status_is_being_started(phase: str) -> None:
-    young = job("Pending", noticed=False, created=ago(0.05))
+    young = make_job_facts("Pending", has_status=False, created_at=minutes_ago(0.05))
     made = [
-        replica(index, phase, node="" if phase == "Pending" else "node-1", age=0.05) for index in range(2)
+        make_replica_facts(index, phase, node="" if phase == "Pending" else "node-1", age=0.05)
+        for index in range(2)
     ]
-    report = diagnose(case(young, *made))
+    report = diagnose(make_snapshot(young, *made))
     assert report.healthy
     assert report.notes == ("it was created 3 s ago; it is being started, and its status comes next",)
 
 
 def test_a_new_job_that_nobody_has_begun_with_lacks_no_operator_yet() -> None:
-    report = diagnose(case(job("Pending", noticed=False, created=ago(0.05))))
+    report = diagnose(
+        make_snapshot(make_job_facts("Pending", has_status=False, created_at=minutes_ago(0.05)))
+    )
     assert report.healthy
     assert report.notes == ("it was created 3 s ago; nobody has looked at it yet",)
 
 
 def test_where_there_is_a_podgroup_of_it_there_is_an_operator() -> None:
-    begun = Gang("bert", "Inqueue", 2)
-    report = diagnose(case(job("Pending", noticed=False, created=ago(2)), gang=begun))
+    begun = PodGroupFacts("bert", "Inqueue", 2)
+    report = diagnose(
+        make_snapshot(make_job_facts("Pending", has_status=False, created_at=minutes_ago(2)), pod_group=begun)
+    )
     assert "no-operator" not in [cause.rule for cause in report.causes]
 
 
 def test_a_job_that_has_pods_is_not_told_that_its_spec_cannot_run() -> None:
     # Whoever made them has laxer rules than we.
-    young = job("Pending", noticed=False, created=ago(0.05), problems=("spec.x: write y",))
-    assert diagnose(case(young, replica(0, "Pending", node="", age=0.05))).healthy
+    young = make_job_facts(
+        "Pending", has_status=False, created_at=minutes_ago(0.05), problems=("spec.x: write y",)
+    )
+    assert diagnose(make_snapshot(young, make_replica_facts(0, "Pending", node="", age=0.05))).healthy
 
 
-def queue_report(queue: str, queues: tuple[str, ...] | None, *, attempt: str = "", **about: Any) -> Report:
+def queue_report(queue: str, queues: tuple[str, ...] | None, *, attempt: str = "", **about: Any) -> Diagnosis:
     """Of a job that has just been made, with its queue and those that exist."""
     group = {
         "apiVersion": "scheduling.gangline.dev/v1alpha1",
@@ -554,9 +651,16 @@ def queue_report(queue: str, queues: tuple[str, ...] | None, *, attempt: str = "
             "state": {"phase": "Pending", "message": f"0/2 members running{attempt and '; '}{attempt}"}
         },
     }
-    waiting = [replica(index, "Pending", node="", age=0.05) for index in range(2)]
-    young = {"created": ago(0.05), **about}
-    return diagnose(case(job("Created", **young), *waiting, gang=decode.gang(group), queues=queues))
+    waiting = [make_replica_facts(index, "Pending", node="", age=0.05) for index in range(2)]
+    young = {"created_at": minutes_ago(0.05), **about}
+    return diagnose(
+        make_snapshot(
+            make_job_facts("Created", **young),
+            *waiting,
+            pod_group=decode.pod_group_facts(group),
+            queues=queues,
+        )
+    )
 
 
 def test_a_queue_that_does_not_exist_is_named_at_once_with_what_to_type() -> None:
@@ -574,7 +678,7 @@ def test_a_queue_that_does_not_exist_is_named_at_once_with_what_to_type() -> Non
 
 def test_a_queue_that_does_not_exist_is_told_once_when_the_scheduler_has_said_so_too() -> None:
     said = "queue 'q' does not exist: create it, or use 'default'"
-    (cause,) = queue_report("q", (), attempt=said, created=ago(60)).causes
+    (cause,) = queue_report("q", (), attempt=said, created_at=minutes_ago(60)).causes
     assert (cause.rule, cause.evidence[1:]) == (
         "no-queue",
         ("queues that were made: none", f"the scheduler says: {said}"),

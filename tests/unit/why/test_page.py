@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from gangline.cli.jobs.why import screen, why
+from gangline.cli.jobs.why import report_text, why
 from gangline.why.diagnose import diagnose
-from gangline.why.rules.table import markdown
-from support.cases.why import EXAMPLE, HEALTHY
+from gangline.why.rules.table import rules_table
+from support.cases.why import DOCS_EXAMPLE, HEALTHY_SNAPSHOTS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "why.md").read_text()
 
@@ -16,12 +16,12 @@ def test_table_of_rules_is_the_rules() -> None:
     hint = "put this between the marks: python -c 'from gangline.why.rules.table import markdown as m; print(m())'"
     _, _, rest = PAGE.partition("<!-- rules -->\n")
     table, _, _ = rest.partition("\n<!-- end of rules -->")
-    assert table == markdown(), hint
+    assert table == rules_table(), hint
 
 
 def test_screens_are_what_the_command_prints() -> None:
-    assert screen(diagnose(EXAMPLE)) in PAGE
-    assert screen(diagnose(HEALTHY["running under the Kubeflow operator"])) in PAGE
+    assert report_text(diagnose(DOCS_EXAMPLE)) in PAGE
+    assert report_text(diagnose(HEALTHY_SNAPSHOTS["running under the Kubeflow operator"])) in PAGE
 
 
 def test_exit_codes_are_in_the_page_and_in_the_help() -> None:
@@ -32,6 +32,6 @@ def test_exit_codes_are_in_the_page_and_in_the_help() -> None:
 
 
 def test_lines_are_broken_on_a_terminal_under_their_own_beginning() -> None:
-    lines = screen(diagnose(EXAMPLE), width=60).splitlines()
+    lines = report_text(diagnose(DOCS_EXAMPLE), width=60).splitlines()
     assert max(len(line) for line in lines if "│" not in line and "spec." not in line) <= 60
     assert any(line.startswith(" " * 10) for line in lines)

@@ -6,31 +6,38 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangline.cli.jobs.why import as_json, screen
+from gangline.cli.jobs.why import report_json, report_text
 from gangline.why.diagnose import diagnose
-from gangline.why.model.case import Case, Claim, Gang, Operator, Replica, Volume
-from gangline.why.model.report import Report
+from gangline.why.model.case import (
+    ClaimFact,
+    JobSnapshot,
+    OperatorFacts,
+    PodGroupFacts,
+    ReplicaFacts,
+    VolumeFact,
+)
+from gangline.why.model.report import Diagnosis
 from support.cases.why import (
-    BACK_OFF,
-    FORBIDDEN,
-    NCCL,
-    RESET,
-    ago,
-    case,
-    condition,
-    ended,
-    failed,
-    job,
-    node,
-    replica,
-    running,
-    waiting,
-    warning,
+    BACK_OFF_MESSAGE,
+    FORBIDDEN_MESSAGE,
+    NCCL_TIMEOUT_LINE,
+    PEER_CLOSED_LINE,
+    failed_condition,
+    make_condition,
+    make_job_facts,
+    make_node,
+    make_replica_facts,
+    make_snapshot,
+    minutes_ago,
+    running_state,
+    terminated_state,
+    waiting_state,
+    warning_event,
 )
 
 LINES = (
-    RESET,
-    NCCL,
+    PEER_CLOSED_LINE,
+    NCCL_TIMEOUT_LINE,
     "Traceback (most recent call last):",
     "ValueError: x {y}",
     "OSError: [Errno 98] Address already in use",
@@ -42,7 +49,7 @@ LINES = (
 )
 MESSAGES = (
     "",
-    BACK_OFF,
+    BACK_OFF_MESSAGE,
     'configmap "c" not found',
     "couldn't find key k in Secret ml/s",
     'persistentvolumeclaim "p" not found',
@@ -50,7 +57,7 @@ MESSAGES = (
     "0/0 nodes are available: no nodes.",
     'image "i": /x exists only in the image; map it',
     'Usage of EmptyDir volume "v" exceeds the limit "1Gi". ',
-    f"{FORBIDDEN}exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1",
+    f"{FORBIDDEN_MESSAGE}exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1",
     "odd {braces} and %s",
 )
 REASONS = (
@@ -84,10 +91,10 @@ messages, reasons, lines = (
 minutes = st.sampled_from((0.0, 0.1, 1.0, 5.0, 30.0))
 states = st.one_of(
     st.none(),
-    st.builds(running, minutes),
-    st.builds(lambda reason, text: waiting(reason, text), st.sampled_from(WAITS), messages),
+    st.builds(running_state, minutes),
+    st.builds(lambda reason, text: waiting_state(reason, text), st.sampled_from(WAITS), messages),
     st.builds(
-        lambda code, at, reason, text: ended(code, at=at, reason=reason, message=text),
+        lambda code, at, reason, text: terminated_state(code, at=at, reason=reason, message=text),
         st.sampled_from((0, 1, 3, 127, 134, 135, 137, 143, 255, 999)),
         minutes,
         reasons,
@@ -96,7 +103,7 @@ states = st.one_of(
 )
 conditions = st.lists(
     st.builds(
-        condition,
+        make_condition,
         st.sampled_from(("PodScheduled", "Ready", "DisruptionTarget", "Blocked")),
         reasons,
         messages,
@@ -104,12 +111,12 @@ conditions = st.lists(
     ),
     max_size=2,
 ).map(tuple)
-events = st.lists(st.builds(warning, reasons, messages), max_size=3).map(tuple)
+events = st.lists(st.builds(warning_event, reasons, messages), max_size=3).map(tuple)
 
 
 @st.composite
-def replicas(draw: Any) -> Replica:
-    return replica(
+def replicas(draw: Any) -> ReplicaFacts:
+    return make_replica_facts(
         draw(st.integers(0, 3)),
         draw(st.sampled_from(("Pending", "Running", "Failed", "Succeeded", "Unknown", ""))),
         draw(states),
@@ -121,47 +128,47 @@ def replicas(draw: Any) -> Replica:
         message=draw(messages),
         conditions=draw(conditions),
         events=draw(events),
-        leaving=draw(st.one_of(st.none(), minutes.map(ago))),
+        leaving=draw(st.one_of(st.none(), minutes.map(minutes_ago))),
         age=draw(minutes),
         requests={"nvidia.com/gpu": "8"},
-        volumes=(Volume("v", "persistentVolumeClaim", "p"),),
+        volumes=(VolumeFact("v", "persistentVolumeClaim", "p"),),
     )
 
 
 @st.composite
-def cases(draw: Any) -> Case:
+def cases(draw: Any) -> JobSnapshot:
     state = draw(
         st.sampled_from(
             ("Pending", "Created", "Running", "Restarting", "Suspended", "Failed", "Succeeded", "Blocked")
         )
     )
     told = draw(conditions)
-    return case(
-        job(
+    return make_snapshot(
+        make_job_facts(
             state,
-            *((failed(message=draw(messages)),) if state == "Failed" else ()),
+            *((failed_condition(message=draw(messages)),) if state == "Failed" else ()),
             *told,
-            noticed=draw(st.booleans()),
+            has_status=draw(st.booleans()),
             problems=draw(st.sampled_from(((), ("spec.x: is {y}",)))),
-            wanted={"Worker": draw(st.integers(0, 4))},
-            policies={"Worker": draw(st.sampled_from(("Never", "ExitCode", "Always")))},
+            desired_replicas={"Worker": draw(st.integers(0, 4))},
+            restart_policies={"Worker": draw(st.sampled_from(("Never", "ExitCode", "Always")))},
         ),
         *draw(st.lists(replicas(), max_size=4)),
         events=draw(events),
-        nodes=draw(st.sampled_from((None, (), (node(),)))),
-        taken=draw(st.sampled_from((None, {}))),
+        nodes=draw(st.sampled_from((None, (), (make_node(),)))),
+        allocated_by_node=draw(st.sampled_from((None, {}))),
         claims=draw(
-            st.sampled_from(({}, {"p": Claim("p", exists=False)}, {"p": Claim("p", phase="Pending")}))
+            st.sampled_from(({}, {"p": ClaimFact("p", exists=False)}, {"p": ClaimFact("p", phase="Pending")}))
         ),
-        gang=draw(st.sampled_from((None, Gang("g", "Pending", 2, message="wait")))),
-        operator=draw(st.sampled_from((Operator(), Operator(("a sign",))))),
-        blind=draw(st.booleans()),
+        pod_group=draw(st.sampled_from((None, PodGroupFacts("g", "Pending", 2, message="wait")))),
+        operator=draw(st.sampled_from((OperatorFacts(), OperatorFacts(("a sign",))))),
+        pods_unreadable=draw(st.booleans()),
     )
 
 
 @settings(max_examples=300, deadline=None)
 @given(cases())
-def test_every_case_has_a_whole_answer(found: Case) -> None:
+def test_every_case_has_a_whole_answer(found: JobSnapshot) -> None:
     report = diagnose(found)
     assert report == diagnose(found)
     assert report.healthy == (not report.causes)
@@ -171,5 +178,5 @@ def test_every_case_has_a_whole_answer(found: Case) -> None:
         assert cause.cause
         assert cause.next, cause.rule
         assert "{who}" not in cause.cause
-    assert screen(report, width=80)
-    assert msgspec.json.decode(as_json(report), type=Report) == report
+    assert report_text(report, width=80)
+    assert msgspec.json.decode(report_json(report), type=Diagnosis) == report

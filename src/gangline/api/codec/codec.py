@@ -13,8 +13,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from gangline.api.codec.documents import Document, documents
-from gangline.api.codec.errors import DecodeError, shown
-from gangline.api.codec.type_errors import decode_hook, encode_hook, fault, mend, moment, stamp
+from gangline.api.codec.errors import DecodeError, value_text
+from gangline.api.codec.type_errors import (
+    coerce,
+    decode_hook,
+    encode_hook,
+    first_mismatch,
+    format_times,
+    rfc3339,
+)
 from gangline.api.meta import JSON
 from gangline.api.scheme import Scheme, UnknownKind
 
@@ -22,7 +29,7 @@ __all__ = ["DecodeError", "Document", "decode", "decode_document", "documents", 
 
 T = TypeVar("T")
 
-_POSITION = re.compile(r" \(byte (\d+)\)$")
+_BYTE_POSITION = re.compile(r" \(byte (\d+)\)$")
 
 # Building a decoder takes far longer than using it.
 _decoder: Callable[[Any], msgspec.json.Decoder[Any]] = cache(
@@ -38,13 +45,13 @@ def decode(data: bytes, model: type[T]) -> T:
     except msgspec.ValidationError:
         pass
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _malformed(data, error) from error
+        raise _syntax_error(data, error) from error
     else:
         return fitting
     try:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _malformed(data, error) from error
+        raise _syntax_error(data, error) from error
     return decode_document(Document(body, {}), model)
 
 
@@ -53,24 +60,26 @@ def decode_document(document: Document, model: type[T]) -> T:
     try:
         return msgspec.convert(document.body, model, dec_hook=decode_hook)
     except msgspec.ValidationError:
-        body = mend(document.body, model)
+        body = coerce(document.body, model)
     try:
         return msgspec.convert(body, model, dec_hook=decode_hook)
     except msgspec.ValidationError as error:
-        found = fault(body, model)
+        found = first_mismatch(body, model)
         if found is None:
             raise document.error(str(error)) from error
-        raise document.error(found.problem, found.path, found=found.found, expected=found.expected) from error
+        raise document.error(
+            found.problem, found.path, found=found.actual, expected=found.expected
+        ) from error
 
 
 def load(text: str, scheme: Scheme, *, file: str | None = None) -> list[Any]:
     """Every object of a YAML or JSON text, each as the type the scheme has for its kind. Raises `DecodeError`."""
-    return [_loaded(document, scheme) for document in documents(text, file=file)]
+    return [_decode_object(document, scheme) for document in documents(text, file=file)]
 
 
 def encode(value: object) -> bytes:
     """The JSON of a value. Equal values give equal bytes: maps are sorted by key."""
-    return _ENCODER.encode(_plain(value))
+    return _ENCODER.encode(_to_plain(value))
 
 
 def to_json(value: msgspec.Struct | Mapping[str, Any]) -> JSON:
@@ -78,24 +87,24 @@ def to_json(value: msgspec.Struct | Mapping[str, Any]) -> JSON:
 
     Plain JSON is copied; structs and times inside it are written too.
     """
-    plain = _plain(value)
+    plain = _to_plain(value)
     assert isinstance(plain, dict)
     return plain
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         # There and back is faster than any walk, and the only pass that turns tuples into lists.
-        return stamp(msgspec.json.decode(_ENCODER.encode(value)), type(value))
+        return format_times(msgspec.json.decode(_ENCODER.encode(value)), type(value))
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return moment(value) if isinstance(value, datetime) else value
+        return [_to_plain(item) for item in value]
+    return rfc3339(value) if isinstance(value, datetime) else value
 
 
-def _loaded(document: Document, scheme: Scheme) -> Any:
-    api_version, kind = _named(document, "apiVersion"), _named(document, "kind")
+def _decode_object(document: Document, scheme: Scheme) -> Any:
+    api_version, kind = _required_text(document, "apiVersion"), _required_text(document, "kind")
     try:
         model = scheme.kind(api_version, kind).model
     except UnknownKind as error:
@@ -103,22 +112,22 @@ def _loaded(document: Document, scheme: Scheme) -> Any:
     return decode_document(document, model)
 
 
-def _named(document: Document, field: str) -> str:
+def _required_text(document: Document, field: str) -> str:
     value = document.body.get(field)
     if value is None or value == "":
         raise document.error("required field is missing", (field,))
     if not isinstance(value, str):
-        found = shown(value)
+        found = value_text(value)
         raise document.error(f"expected string, got {found}", (field,), found=found, expected="string")
     return value
 
 
-def _malformed(data: bytes, error: Exception) -> DecodeError:
+def _syntax_error(data: bytes, error: Exception) -> DecodeError:
     if isinstance(error, RecursionError):
         return DecodeError("JSON is nested too deep")
     if isinstance(error, UnicodeDecodeError):
         return DecodeError("JSON is malformed: text that is not UTF-8")
     text = str(error).partition(" - at `")[0].removeprefix("JSON is malformed: ")
-    at = _POSITION.search(text)
+    at = _BYTE_POSITION.search(text)
     line = data.count(b"\n", 0, int(at[1])) + 1 if at else None
     return DecodeError(f"JSON is malformed: {text[:1].lower()}{text[1:]}", line=line)

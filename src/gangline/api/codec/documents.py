@@ -13,32 +13,32 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 import yaml
 
-from gangline.api.codec.errors import DecodeError, Path, render, shown
+from gangline.api.codec.errors import DecodeError, FieldPath, path_text, value_text
 from gangline.api.meta import JSON
 
-_Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_YamlLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Kubernetes' deepest real files are schemas, some thirty levels down.
-_DEEPEST = 200
+_MAX_DEPTH = 200
 # Values that aliases may add to those a text spells out: many for a file by hand, few for an attack.
-_MOST_ALIASED = 100_000
+_MAX_ALIASED_VALUES = 100_000
 
-_TAG = "tag:yaml.org,2002:"
+_TAG_PREFIX = "tag:yaml.org,2002:"
 _INTEGER = re.compile(
     r"[+-]?(?:(0[0-7]*|0[oO][0-7]+)|(0[xX][0-9a-fA-F]+)|(0[bB][01]+)|([1-9][0-9]*))", re.ASCII
 )
 _FLOAT = re.compile(r"[+-]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][+-]?[0-9]+)?", re.ASCII)
-_LONGEST_NUMBER = 300
-_WORDS: dict[str, bool | None] = {
+_MAX_NUMBER_LENGTH = 300
+_YAML_KEYWORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE", "yes", "Yes", "YES", "y", "Y", "on", "On", "ON"), True),
     **dict.fromkeys(("false", "False", "FALSE", "no", "No", "NO", "n", "N", "off", "Off", "OFF"), False),
 }
-_NOT_JSON = frozenset(sign + name for sign in ("", "+", "-") for name in (".inf", ".Inf", ".INF")) | {
+_NON_JSON_NUMBERS = frozenset(sign + name for sign in ("", "+", "-") for name in (".inf", ".Inf", ".INF")) | {
     ".nan",
     ".NaN",
     ".NAN",
 }
-_PLAINER = {
+_SYNTAX_HINTS = {
     "mapping values are not allowed in this context": "a colon where none can be: quote the text, or check the indentation",
     "could not find expected ':'": "a key without a colon after it",
     "did not find expected key": "a line that is not indented like its neighbours",
@@ -54,22 +54,29 @@ class Document(msgspec.Struct, frozen=True):
 
     # An object, once `documents` has looked at it.
     body: JSON
-    lines: Mapping[Path, int]
+    lines: Mapping[FieldPath, int]
     file: str | None = None
     index: int = 1
     """Which document of the file, from 1. The items of a List share it."""
 
-    def line(self, path: Path = ()) -> int | None:
+    def line(self, path: FieldPath = ()) -> int | None:
         """The line of a value, or of the nearest thing around it that is there."""
         for end in range(len(path), -1, -1):
             if path[:end] in self.lines:
                 return self.lines[path[:end]]
         return None
 
-    def error(self, problem: str, path: Path = (), *, found: str = "", expected: str = "") -> DecodeError:
+    def error(
+        self, problem: str, path: FieldPath = (), *, found: str = "", expected: str = ""
+    ) -> DecodeError:
         """What is wrong with a value of this document."""
         return DecodeError(
-            problem, path=render(path), line=self.line(path), file=self.file, found=found, expected=expected
+            problem,
+            path=path_text(path),
+            line=self.line(path),
+            file=self.file,
+            found=found,
+            expected=expected,
         )
 
 
@@ -83,7 +90,7 @@ def documents(text: str, *, file: str | None = None) -> list[Document]:
         return list(_objects(document))
     found: list[Document] = []
     for index, node in enumerate(_Composer(text, file).documents(), 1):
-        lines: dict[Path, int] = {}
+        lines: dict[FieldPath, int] = {}
         body = _Builder(file, lines, len(text)).value(node, ())
         if body is not None:
             found.extend(_objects(Document(body, lines, file, index)))
@@ -96,7 +103,7 @@ def _json_document(text: str, file: str | None) -> Document | None:
         body = msgspec.json.decode(text)
     except (ValueError, RecursionError):
         return None
-    lines: dict[Path, int] = {}
+    lines: dict[FieldPath, int] = {}
     with contextlib.suppress(DecodeError):
         # Between the tokens of JSON a tab is a space; inside there is none.
         for node in _Composer(text.replace("\t", " "), file).documents():
@@ -107,7 +114,7 @@ def _json_document(text: str, file: str | None) -> Document | None:
 def _objects(document: Document) -> Iterator[Document]:
     body: Any = document.body
     if not isinstance(body, dict):
-        kind = shown(body)
+        kind = value_text(body)
         hint = "; put --- between objects instead" if isinstance(body, list) and body else ""
         raise document.error(
             f"expected an object with apiVersion and kind, got {kind}{hint}", found=kind, expected="object"
@@ -120,9 +127,9 @@ def _objects(document: Document) -> Iterator[Document]:
         return
     if not isinstance(items, list):
         raise document.error(
-            f"expected array, got {shown(items)}", ("items",), found=shown(items), expected="array"
+            f"expected array, got {value_text(items)}", ("items",), found=value_text(items), expected="array"
         )
-    lines, typed = _item_lines(document.lines), _item_type(body)
+    lines, typed = _item_lines(document.lines), _item_type_fields(body)
     for number, item in enumerate(items):
         item = {**typed, **item} if isinstance(item, dict) else item
         yield from _objects(Document(item, lines.get(number, {}), document.file, document.index))
@@ -136,14 +143,14 @@ def _is_list(body: JSON) -> bool:
     return isinstance(kind, str) and kind.endswith("List") and "items" in body and "spec" not in body
 
 
-def _item_type(body: JSON) -> JSON:
+def _item_type_fields(body: JSON) -> JSON:
     """What the items of a list need not say: a server leaves it out."""
     kind: str = body["kind"].removesuffix("List")
     return {"apiVersion": body.get("apiVersion"), "kind": kind} if kind else {}
 
 
-def _item_lines(lines: Mapping[Path, int]) -> dict[str | int, dict[Path, int]]:
-    split: dict[str | int, dict[Path, int]] = {}
+def _item_lines(lines: Mapping[FieldPath, int]) -> dict[str | int, dict[FieldPath, int]]:
+    split: dict[str | int, dict[FieldPath, int]] = {}
     for path, line in lines.items():
         if path[:1] == ("items",) and len(path) > 1:
             split.setdefault(path[1], {})[path[2:]] = line
@@ -157,17 +164,17 @@ class _Scalar(NamedTuple):
     tag: str | None
 
 
-class _List(NamedTuple):
+class _Sequence(NamedTuple):
     line: int
     items: "list[_Node]"
 
 
-class _Map(NamedTuple):
+class _Mapping(NamedTuple):
     line: int
     pairs: "list[tuple[_Node, _Node]]"
 
 
-_Node = _Scalar | _List | _Map
+_Node = _Scalar | _Sequence | _Mapping
 
 
 class _Composer:
@@ -180,7 +187,7 @@ class _Composer:
 
     def documents(self) -> Iterator[_Node]:
         try:
-            self._events = yaml.parse(self._text, Loader=_Loader)
+            self._events = yaml.parse(self._text, Loader=_YamlLoader)
             for event in self._events:
                 if isinstance(event, yaml.DocumentStartEvent):
                     self._anchors = {}
@@ -195,20 +202,20 @@ class _Composer:
 
     def _node(self, event: Any, depth: int) -> _Node:
         line = event.start_mark.line + 1
-        if depth > _DEEPEST:
-            self._refuse(f"nested more than {_DEEPEST} levels deep", line)
+        if depth > _MAX_DEPTH:
+            self._refuse(f"nested more than {_MAX_DEPTH} levels deep", line)
         if isinstance(event, yaml.AliasEvent):
-            return self._aliased(event.anchor, line)
+            return self._alias_target(event.anchor, line)
         node: _Node
         if isinstance(event, yaml.ScalarEvent):
             node = _Scalar(line, event.value, event.implicit[0], event.tag)
         elif isinstance(event, yaml.SequenceStartEvent):
             self._check_tag(event.tag, "seq", line)
-            node = _List(line, list(self._nodes(yaml.SequenceEndEvent, depth + 1)))
+            node = _Sequence(line, list(self._nodes(yaml.SequenceEndEvent, depth + 1)))
         else:
             self._check_tag(event.tag, "map", line)
             inside = self._nodes(yaml.MappingEndEvent, depth + 1)
-            node = _Map(line, list(zip(inside, inside, strict=True)))
+            node = _Mapping(line, list(zip(inside, inside, strict=True)))
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         return node
@@ -219,15 +226,15 @@ class _Composer:
                 return
             yield self._node(event, depth)
 
-    def _aliased(self, anchor: str | None, line: int) -> _Node:
+    def _alias_target(self, anchor: str | None, line: int) -> _Node:
         # An anchor is known once its value is complete, so no value can contain itself.
         if anchor is None or anchor not in self._anchors:
             self._refuse(f"*{anchor} is used here, but there is no &{anchor} before it", line)
         return self._anchors[anchor]
 
     def _check_tag(self, tag: str | None, allowed: str, line: int) -> None:
-        if tag not in (None, "!", _TAG + allowed):
-            self._refuse(f"the tag {_short(tag)} is not allowed", line)
+        if tag not in (None, "!", _TAG_PREFIX + allowed):
+            self._refuse(f"the tag {_short_tag(tag)} is not allowed", line)
 
     def _refuse_syntax(self, error: yaml.MarkedYAMLError) -> NoReturn:
         mark = error.problem_mark or error.context_mark
@@ -238,7 +245,7 @@ class _Composer:
         problem = error.problem or error.context or "it does not parse"
         if mark and text and "cannot start any token" in problem:
             problem = f"a value that starts with {text[0][mark.column : mark.column + 1]} must be quoted"
-        self._refuse(f"not YAML: {_PLAINER.get(problem, problem)}", line, error)
+        self._refuse(f"not YAML: {_SYNTAX_HINTS.get(problem, problem)}", line, error)
 
     def _refuse(self, problem: str, line: int, cause: Exception | None = None) -> NoReturn:
         raise DecodeError(problem, line=line, file=self._file) from cause
@@ -247,32 +254,32 @@ class _Composer:
 class _Builder:
     """Nodes as JSON, noting the line of every value."""
 
-    def __init__(self, file: str | None, lines: dict[Path, int], length: int) -> None:
+    def __init__(self, file: str | None, lines: dict[FieldPath, int], length: int) -> None:
         self._file = file
         self._lines = lines
         # A value takes a character at least, so a text cannot spell out more than its length.
-        self._left = length + _MOST_ALIASED
+        self._value_budget = length + _MAX_ALIASED_VALUES
 
-    def value(self, node: _Node, path: Path, line: int = 0) -> Any:
+    def value(self, node: _Node, path: FieldPath, line: int = 0) -> Any:
         """The JSON of a node. A container counts from the line of its key, a scalar from its own."""
-        self._count(node, path)
+        self._spend_budget(node, path)
         if isinstance(node, _Scalar):
             self._lines[path] = node.line
             return self._scalar(node, path)
         self._lines[path] = line or node.line
-        if isinstance(node, _List):
+        if isinstance(node, _Sequence):
             return [self.value(item, (*path, index)) for index, item in enumerate(node.items)]
         return {
             key: self.value(item, (*path, key), at) for key, (at, item) in self._members(node, path).items()
         }
 
-    def _members(self, node: _Map, path: Path) -> dict[str, tuple[int, _Node]]:
+    def _members(self, node: _Mapping, path: FieldPath) -> dict[str, tuple[int, _Node]]:
         own: dict[str, tuple[int, _Node]] = {}
         merged: dict[str, tuple[int, _Node]] = {}
         for key_node, item in node.pairs:
             if isinstance(key_node, _Scalar) and key_node.plain and key_node.text == "<<":
                 # The first to say something wins.
-                merged = {**self._merged(item, path), **merged}
+                merged = {**self._merge_members(item, path), **merged}
                 continue
             key = self._key(key_node, path)
             if key in own:
@@ -281,61 +288,63 @@ class _Builder:
             own[key] = (key_node.line, item)
         return {**merged, **own} if merged else own
 
-    def _merged(self, node: _Node, path: Path) -> dict[str, tuple[int, _Node]]:
-        self._count(node, path)
-        if isinstance(node, _Map):
+    def _merge_members(self, node: _Node, path: FieldPath) -> dict[str, tuple[int, _Node]]:
+        self._spend_budget(node, path)
+        if isinstance(node, _Mapping):
             return self._members(node, path)
-        if not isinstance(node, _List) or not all(isinstance(item, _Map) for item in node.items):
+        if not isinstance(node, _Sequence) or not all(isinstance(item, _Mapping) for item in node.items):
             self._refuse("<< takes an object, or a list of objects", node.line, path)
         members: dict[str, tuple[int, _Node]] = {}
         for item in node.items:
-            members = {**self._merged(item, path), **members}
+            members = {**self._merge_members(item, path), **members}
         return members
 
-    def _key(self, node: _Node, path: Path) -> str:
+    def _key(self, node: _Node, path: FieldPath) -> str:
         key = self._scalar(node, path) if isinstance(node, _Scalar) else None
         if key is None:
             self._refuse("a key must be text", node.line, path)
-        return key if isinstance(key, str) else shown(key)
+        return key if isinstance(key, str) else value_text(key)
 
-    def _scalar(self, node: _Scalar, path: Path) -> Any:
+    def _scalar(self, node: _Scalar, path: FieldPath) -> Any:
         match node.tag:
             case None:
-                value = _resolved(node.text) if node.plain else node.text
+                value = _plain_scalar_value(node.text) if node.plain else node.text
             case "!" | "tag:yaml.org,2002:str" | "tag:yaml.org,2002:timestamp":
                 value = node.text
             case "tag:yaml.org,2002:int" | "tag:yaml.org,2002:float":
-                value = self._tagged(node, path, int | float)
+                value = self._tagged_scalar(node, path, int | float)
             case "tag:yaml.org,2002:bool":
-                value = self._tagged(node, path, bool)
+                value = self._tagged_scalar(node, path, bool)
             case "tag:yaml.org,2002:null":
-                value = self._tagged(node, path, type(None))
+                value = self._tagged_scalar(node, path, type(None))
             case _:
-                self._refuse(f"the tag {_short(node.tag)} is not allowed", node.line, path)
-        if node.plain and value is node.text and node.text in _NOT_JSON:
+                self._refuse(f"the tag {_short_tag(node.tag)} is not allowed", node.line, path)
+        if node.plain and value is node.text and node.text in _NON_JSON_NUMBERS:
             self._refuse(f"{node.text} is not a number in JSON: quote it if it is text", node.line, path)
         return value
 
-    def _tagged(self, node: _Scalar, path: Path, kind: Any) -> Any:
-        value = _resolved(node.text)
+    def _tagged_scalar(self, node: _Scalar, path: FieldPath, kind: Any) -> Any:
+        value = _plain_scalar_value(node.text)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            self._refuse(f"{shown(node.text)} is not what its tag {_short(node.tag)} says", node.line, path)
+            self._refuse(
+                f"{value_text(node.text)} is not what its tag {_short_tag(node.tag)} says", node.line, path
+            )
         return value
 
-    def _count(self, node: _Node, path: Path) -> None:
-        self._left -= 1
-        if self._left < 0:
-            self._refuse(f"aliases add more than {_MOST_ALIASED:,} values", node.line, path[:1])
+    def _spend_budget(self, node: _Node, path: FieldPath) -> None:
+        self._value_budget -= 1
+        if self._value_budget < 0:
+            self._refuse(f"aliases add more than {_MAX_ALIASED_VALUES:,} values", node.line, path[:1])
 
-    def _refuse(self, problem: str, line: int, path: Path) -> NoReturn:
-        raise DecodeError(problem, path=render(path), line=line, file=self._file)
+    def _refuse(self, problem: str, line: int, path: FieldPath) -> NoReturn:
+        raise DecodeError(problem, path=path_text(path), line=line, file=self._file)
 
 
-def _resolved(text: str) -> Any:
+def _plain_scalar_value(text: str) -> Any:
     """What unquoted text stands for."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if not text or text[0] not in "+-.0123456789" or len(text) > _LONGEST_NUMBER:
+    if text in _YAML_KEYWORDS:
+        return _YAML_KEYWORDS[text]
+    if not text or text[0] not in "+-.0123456789" or len(text) > _MAX_NUMBER_LENGTH:
         return text
     digits = text.replace("_", "") if text[0] != "." else text
     if found := _INTEGER.fullmatch(digits):
@@ -350,5 +359,5 @@ def _resolved(text: str) -> Any:
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
 
-def _short(tag: str | None) -> str:
-    return (tag or "").replace(_TAG, "!!")
+def _short_tag(tag: str | None) -> str:
+    return (tag or "").replace(_TAG_PREFIX, "!!")

@@ -6,11 +6,11 @@ import msgspec
 
 from gangline.base.errors import InputError
 
-Path = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 """Keys and indexes from the root of a document down to a value."""
 
 _SIMPLE_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
-_LONGEST = 60
+_MAX_TEXT_LENGTH = 60
 
 
 class DecodeError(InputError):
@@ -35,7 +35,7 @@ class DecodeError(InputError):
         self.path = path
         self.line = line
         self.file = file
-        self.found = found
+        self.actual = found
         self.expected = expected
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class DecodeError(InputError):
         return f"{what} (line {self.line})" if self.line else what
 
 
-def render(path: Path) -> str:
+def path_text(path: FieldPath) -> str:
     """A path as one writes it: `spec.containers[0].name`, `metadata.labels["a.b/c"]`."""
     text = ""
     for step in path:
@@ -54,11 +54,11 @@ def render(path: Path) -> str:
         elif _SIMPLE_KEY.fullmatch(step):
             text += f".{step}" if text else step
         else:
-            text += f"[{shown(step)}]"
+            text += f"[{value_text(step)}]"
     return text
 
 
-def shown(value: object) -> str:
+def value_text(value: object) -> str:
     """A JSON value in a sentence: scalars as they are written, the rest by its kind."""
     match value:
         case dict():
@@ -68,7 +68,7 @@ def shown(value: object) -> str:
         case str():
             # Not msgspec's: text from YAML may hold what JSON cannot.
             text = msgspec.json.encode(value.encode(errors="replace").decode()).decode()
-            return text if len(text) <= _LONGEST else f'{text[: _LONGEST - 2]}…"'
+            return text if len(text) <= _MAX_TEXT_LENGTH else f'{text[: _MAX_TEXT_LENGTH - 2]}…"'
         case float() if value != value or value in (float("inf"), float("-inf")):
             return str(value)
         case _:

@@ -3,10 +3,10 @@
 from typing import ClassVar
 
 from gangline.api.kubeflow.training import JobKind, Port, ReplicaSpec, RunPolicy, TrainingJob
-from gangline.api.meta import Wire
+from gangline.api.meta import ApiStruct
 
 
-class JAXJobSpec(Wire, frozen=True):
+class JAXJobSpec(ApiStruct, frozen=True):
     jax_replica_specs: dict[str, ReplicaSpec]
     run_policy: RunPolicy = RunPolicy()
 

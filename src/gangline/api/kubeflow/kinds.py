@@ -7,9 +7,9 @@ from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.api.kubeflow.tfjob import TFJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB
-from gangline.api.scheme import CORE, Scheme
+from gangline.api.scheme import CORE_SCHEME, Scheme
 
-KINDS: tuple[JobKind, ...] = (TFJOB, PYTORCHJOB, XGBOOSTJOB, MPIJOB, PADDLEJOB, JAXJOB)
+TRAINING_KINDS: tuple[JobKind, ...] = (TFJOB, PYTORCHJOB, XGBOOSTJOB, MPIJOB, PADDLEJOB, JAXJOB)
 
-JOBS: Scheme = CORE.extended(*(kind.resource for kind in KINDS))
+JOB_SCHEME: Scheme = CORE_SCHEME.with_resources(*(kind.resource for kind in TRAINING_KINDS))
 """Kubernetes' own kinds and ours."""

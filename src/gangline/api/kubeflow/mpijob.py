@@ -3,10 +3,10 @@
 from typing import ClassVar
 
 from gangline.api.kubeflow.training import JobKind, ReplicaSpec, RunPolicy, TrainingJob
-from gangline.api.meta import Wire
+from gangline.api.meta import ApiStruct
 
 
-class MPIJobSpec(Wire, frozen=True):
+class MPIJobSpec(ApiStruct, frozen=True):
     mpi_replica_specs: dict[str, ReplicaSpec]
     run_policy: RunPolicy = RunPolicy()
     slots_per_worker: int | None = None

@@ -3,10 +3,10 @@
 from typing import ClassVar
 
 from gangline.api.kubeflow.training import JobKind, Port, ReplicaSpec, RestartPolicy, RunPolicy, TrainingJob
-from gangline.api.meta import JSON, Wire
+from gangline.api.meta import JSON, ApiStruct
 
 
-class PaddleElasticPolicy(Wire, frozen=True):
+class PaddleElasticPolicy(ApiStruct, frozen=True):
     """Read and defaulted, as in v1; nothing acts on it."""
 
     min_replicas: int | None = None
@@ -15,7 +15,7 @@ class PaddleElasticPolicy(Wire, frozen=True):
     metrics: tuple[JSON, ...] = ()
 
 
-class PaddleJobSpec(Wire, frozen=True):
+class PaddleJobSpec(ApiStruct, frozen=True):
     paddle_replica_specs: dict[str, ReplicaSpec]
     run_policy: RunPolicy = RunPolicy()
     elastic_policy: PaddleElasticPolicy | None = None

@@ -5,15 +5,15 @@ from typing import ClassVar
 import msgspec
 
 from gangline.api.kubeflow.training import JobKind, Port, ReplicaSpec, RestartPolicy, RunPolicy, TrainingJob
-from gangline.api.meta import JSON, Wire
+from gangline.api.meta import JSON, ApiStruct
 
 
-class RDZVConf(Wire, frozen=True):
+class RDZVConf(ApiStruct, frozen=True):
     key: str = ""
     value: str = ""
 
 
-class ElasticPolicy(Wire, frozen=True):
+class ElasticPolicy(ApiStruct, frozen=True):
     min_replicas: int | None = None
     max_replicas: int | None = None
     rdzv_backend: str = ""
@@ -29,7 +29,7 @@ class ElasticPolicy(Wire, frozen=True):
     metrics: tuple[JSON, ...] | None = None
 
 
-class PyTorchJobSpec(Wire, frozen=True):
+class PyTorchJobSpec(ApiStruct, frozen=True):
     pytorch_replica_specs: dict[str, ReplicaSpec]
     run_policy: RunPolicy = RunPolicy()
     nproc_per_node: str | None = None

@@ -3,10 +3,10 @@
 from typing import ClassVar
 
 from gangline.api.kubeflow.training import JobKind, Port, ReplicaSpec, RunPolicy, TrainingJob
-from gangline.api.meta import Wire
+from gangline.api.meta import ApiStruct
 
 
-class TFJobSpec(Wire, frozen=True):
+class TFJobSpec(ApiStruct, frozen=True):
     tf_replica_specs: dict[str, ReplicaSpec]
     run_policy: RunPolicy = RunPolicy()
     success_policy: str = ""

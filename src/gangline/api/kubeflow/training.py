@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from gangline.api.meta import JSON, Condition, Object, Time, Wire
+from gangline.api.meta import JSON, ApiStruct, Condition, Object, Time
 from gangline.api.quantity import QuantityText
 from gangline.api.scheme import Resource
 
@@ -28,29 +28,29 @@ REPLICA_INDEX = "training.kubeflow.org/replica-index"
 JOB_ROLE = "training.kubeflow.org/job-role"
 """Label of a pod: `master` for the one that leads."""
 
-RESTART_SCOPE = "training.gangline.dev/restart-scope"
+RESTART_SCOPE_ANNOTATION = "training.gangline.dev/restart-scope"
 """Annotation of a job: `Job` restarts the whole team when one replica failed. The same as `runPolicy.restartScope`."""
-ROUND = "training.gangline.dev/round"
+ROUND_ANNOTATION = "training.gangline.dev/round"
 """Annotation of a pod: how many times its team had been started anew when it was made. Absent: never."""
-PROGRESS = "training.gangline.dev/progress"
+PROGRESS_ANNOTATION = "training.gangline.dev/progress"
 """Annotation of a pod: the last line by which its program reported progress. Its node writes it, or a sidecar."""
 
-ADDRESSES = "local.gangline.dev/addresses"
+ADDRESSES_ANNOTATION = "local.gangline.dev/addresses"
 """Annotation of a Service on the local plane: its ports' real addresses, as JSON by port name."""
-DRILL = "local.gangline.dev/drill"
+DRILL_ANNOTATION = "local.gangline.dev/drill"
 """Annotation of a pod: a fault that its (local) node is to provoke in it, as JSON."""
-DRILLED = "local.gangline.dev/drilled"
+DRILL_RESULT_ANNOTATION = "local.gangline.dev/drilled"
 """Annotation of a pod: what its node answers to that."""
 
-RUN_ENDED = "local.gangline.dev/run-ended"
+RUN_ENDED_ANNOTATION = "local.gangline.dev/run-ended"
 """Annotation of a job in the record of its run: when that ended and, if the job had not, after a blank, how."""
 
-OURS = "kubeflow.org/training-operator"
+OUR_MANAGER = "kubeflow.org/training-operator"
 """The value of `runPolicy.managedBy` that, like none, means this operator."""
-MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+MULTIKUEUE_MANAGER = "kueue.x-k8s.io/multikueue"
 
 
-CATEGORY = "trainingjobs"
+TRAINING_JOBS_CATEGORY = "trainingjobs"
 """The category of every kind of training job: what follows the contract is found by it, whoever's operator it has."""
 
 
@@ -83,7 +83,7 @@ class RestartScope(StrEnum):
     JOB = "Job"
 
 
-class Phase(StrEnum):
+class JobPhase(StrEnum):
     """How far a job is."""
 
     NONE = ""
@@ -94,7 +94,7 @@ class Phase(StrEnum):
     DONE = "Done"
 
 
-class State(StrEnum):
+class RunState(StrEnum):
     """How a job, a replica type or one replica is doing."""
 
     UNKNOWN = "Unknown"
@@ -110,14 +110,14 @@ class Port(NamedTuple):
     number: int
 
 
-class ReplicaSpec(Wire, frozen=True):
+class ReplicaSpec(ApiStruct, frozen=True):
     replicas: int | None = None
     # A template stays JSON: we add to it and pass it on whole, whatever fields it has.
     template: JSON = {}
     restart_policy: str = ""
 
 
-class SchedulingPolicy(Wire, frozen=True):
+class SchedulingPolicy(ApiStruct, frozen=True):
     min_available: int | None = None
     queue: str = ""
     min_resources: dict[str, QuantityText] | None = None
@@ -125,7 +125,7 @@ class SchedulingPolicy(Wire, frozen=True):
     schedule_timeout_seconds: int | None = None
 
 
-class RunPolicy(Wire, frozen=True):
+class RunPolicy(ApiStruct, frozen=True):
     clean_pod_policy: str = ""
     ttl_seconds_after_finished: int | None = None
     active_deadline_seconds: int | None = None
@@ -137,7 +137,7 @@ class RunPolicy(Wire, frozen=True):
     restart_scope: str = ""
 
 
-class ReplicaStatus(Wire, frozen=True):
+class ReplicaStatus(ApiStruct, frozen=True):
     active: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -147,7 +147,7 @@ class ReplicaStatus(Wire, frozen=True):
     states: dict[str, int] = {}
 
 
-class Failure(Wire, frozen=True):
+class Failure(ApiStruct, frozen=True):
     """Who failed first, and how."""
 
     replica: str
@@ -160,7 +160,7 @@ class Failure(Wire, frozen=True):
     log: tuple[str, ...] = ()
 
 
-class JobProgress(Wire, frozen=True):
+class JobProgress(ApiStruct, frozen=True):
     """How far the training is, as its lead reports it: the first of chief, master, launcher, worker 0 … that does."""
 
     step: int | float
@@ -171,7 +171,7 @@ class JobProgress(Wire, frozen=True):
     updated: Time | None = None
 
 
-class Ledger(Wire, frozen=True):
+class RestartLedger(ApiStruct, frozen=True):
     """What must survive the operator, so that a restart is counted once and only once."""
 
     # Pods that are still there, by uid: how many restarts inside them are in `restarts` already.
@@ -198,7 +198,7 @@ class Ledger(Wire, frozen=True):
     not_before: Time | None = None
 
 
-class JobStatus(Wire, frozen=True):
+class JobStatus(ApiStruct, frozen=True):
     conditions: tuple[Condition, ...] = ()
     replica_statuses: dict[str, ReplicaStatus] = {}
     start_time: Time | None = None
@@ -211,7 +211,7 @@ class JobStatus(Wire, frozen=True):
     first_failure: Failure | None = None
     # Only where a program reports.
     progress: JobProgress | None = None
-    ledger: Ledger = Ledger()
+    ledger: RestartLedger = RestartLedger()
 
     def condition(self, kind: ConditionType) -> Condition | None:
         return next((found for found in self.conditions if found.type == kind), None)

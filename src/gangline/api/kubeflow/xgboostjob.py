@@ -3,10 +3,10 @@
 from typing import ClassVar
 
 from gangline.api.kubeflow.training import JobKind, Port, ReplicaSpec, RunPolicy, TrainingJob
-from gangline.api.meta import Wire
+from gangline.api.meta import ApiStruct
 
 
-class XGBoostJobSpec(Wire, frozen=True):
+class XGBoostJobSpec(ApiStruct, frozen=True):
     xgb_replica_specs: dict[str, ReplicaSpec]
     run_policy: RunPolicy = RunPolicy()
 

@@ -10,49 +10,56 @@ from typing import NamedTuple
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.apply.check import misfits
-from gangline.apiserver.apply.fieldset import Fields, difference, intersection, paths, union, without
+from gangline.apiserver.apply.check import schema_errors
+from gangline.apiserver.apply.fieldset import (
+    FieldSet,
+    difference,
+    field_paths,
+    intersection,
+    recursive_difference,
+    union,
+)
 from gangline.apiserver.apply.managed import (
     APPLY,
     UPDATE,
-    Entries,
-    Entry,
-    conflicting,
-    differing,
-    encoded,
-    entries_of,
-    owned_by,
-    reduced,
-    taken,
+    EntriesByIdentity,
+    ManagedFieldsEntry,
+    conflicting_fields,
+    encode_entries,
+    entries_after_update,
+    ownable_entry,
+    stored_entries,
+    without_changed_fields,
+    writable_changes,
 )
-from gangline.apiserver.apply.merge import merged, removed
-from gangline.apiserver.apply.tracked import Tracked
-from gangline.apiserver.apply.walker import Walker, compared, equal
-from gangline.apiserver.errors import bad_request, internal
-from gangline.apiserver.patch.json_patch import copied
+from gangline.apiserver.apply.merge import merged_value, value_without_fields
+from gangline.apiserver.apply.tracked import ManagedKind
+from gangline.apiserver.apply.walker import Walker, comparison, values_equal
+from gangline.apiserver.errors import bad_request, untyped_error
+from gangline.apiserver.patch.json_patch import deep_copy
 from gangline.base.errors import GanglineError
-from gangline.schema.go_text import json_text, quoted
+from gangline.schema.go_text import json_text, quoted_text
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 """Owns all that was there when an object without owners is applied for the first time."""
 
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_KUBECTL = "kubectl"
-_NAMES = ("apiVersion", "kind")
-_MAX_ANNOTATIONS = 256 * 1024
+LAST_APPLIED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBECTL_MANAGER = "kubectl"
+_TYPE_FIELDS = ("apiVersion", "kind")
+_MAX_ANNOTATION_BYTES = 256 * 1024
 
 
-class Applied(NamedTuple):
+class ApplyResult(NamedTuple):
     """What apply makes of an object."""
 
     object: JSON
     """Shares nothing with the arguments. Without managedFields, not defaulted, and with null where the client has."""
-    managed: list[JSON]
+    managed_fields: list[JSON]
     changed: bool
     """False when the live object already was as wanted; its managers may differ all the same."""
 
 
-class Conflict(NamedTuple):
+class FieldConflict(NamedTuple):
     """One field that another manager owns."""
 
     manager: str
@@ -63,9 +70,9 @@ class Conflict(NamedTuple):
 class ApplyConflict(GanglineError):
     """Others own what would change: 409, reason Conflict, with a cause for each field."""
 
-    def __init__(self, conflicts: list[Conflict]) -> None:
+    def __init__(self, conflicts: list[FieldConflict]) -> None:
         self.conflicts = conflicts
-        super().__init__(_told(conflicts))
+        super().__init__(_conflict_message(conflicts))
 
     @property
     def causes(self) -> list[JSON]:
@@ -79,7 +86,7 @@ class ApplyConflict(GanglineError):
         ]
 
 
-def _told(conflicts: list[Conflict]) -> str:
+def _conflict_message(conflicts: list[FieldConflict]) -> str:
     if len(conflicts) == 1:
         return f"Apply failed with 1 conflict: conflict with {conflicts[0].manager}: {conflicts[0].field}"
     lines: list[str] = []
@@ -89,30 +96,30 @@ def _told(conflicts: list[Conflict]) -> str:
     return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 
-def applied(
-    live: JSON | None, wanted: JSON, tracked: Tracked, *, manager: str, now: str, force: bool = False
-) -> Applied:
+def server_side_apply(
+    live: JSON | None, wanted: JSON, tracked: ManagedKind, *, manager: str, now: str, force: bool = False
+) -> ApplyResult:
     """Apply `wanted` to what is stored, or create it where `live` is None. Changes neither.
 
     Raises ApplyConflict; Refused with 400 for an object of another kind or one that names managers, and with 500,
     as kube-apiserver does, for one that does not fit its type.
     """
-    _check(wanted, tracked)
-    entries = _starting(live, tracked, now)
+    _check_configuration(wanted, tracked)
+    entries = _initial_entries(live, tracked, now)
     applier = _Applier(live, wanted, tracked, entries, manager, now)
     try:
         result = applier.run(force=force)
     except ApplyConflict as conflict:
-        if manager != _KUBECTL or not applier.settle(conflict):
+        if manager != _KUBECTL_MANAGER or not applier.resolve_kubectl_conflicts(conflict):
             raise
         result = applier.run(force=True)
-    if manager == _KUBECTL:
+    if manager == _KUBECTL_MANAGER:
         _sync_last_applied(result.object, wanted)
     return result
 
 
-def _check(wanted: JSON, tracked: Tracked) -> None:
-    written, kind = (str(wanted[name]) if isinstance(wanted.get(name), str) else "" for name in _NAMES)
+def _check_configuration(wanted: JSON, tracked: ManagedKind) -> None:
+    written, kind = (str(wanted[name]) if isinstance(wanted.get(name), str) else "" for name in _TYPE_FIELDS)
     group, _, version = written.rpartition("/")
     if (written, kind) != (tracked.api_version, tracked.kind):
         raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
@@ -121,122 +128,134 @@ def _check(wanted: JSON, tracked: Tracked) -> None:
         metadata = {}  # and so it does not fit
     if metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
-    wrong = misfits(wanted, tracked.tree)
+    wrong = schema_errors(wanted, tracked.tree)
     if wrong:
         which = (
             f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}; {group}/{version}, Kind={kind}"
         )
-        raise internal(f"failed to create typed patch object ({which}): {wrong}")
+        raise untyped_error(f"failed to create typed patch object ({which}): {wrong}")
 
 
-def _starting(live: JSON | None, tracked: Tracked, now: str) -> Entries:
+def _initial_entries(live: JSON | None, tracked: ManagedKind, now: str) -> EntriesByIdentity:
     if live is None:
         return {}
-    entries = entries_of((live.get("metadata") or {}).get("managedFields"))
-    return entries or taken({}, None, live, tracked, manager=BEFORE_FIRST_APPLY, now=now)
+    entries = stored_entries((live.get("metadata") or {}).get("managedFields"))
+    return entries or entries_after_update({}, None, live, tracked, manager=BEFORE_FIRST_APPLY, now=now)
 
 
 class _Applier:
     """One apply, which may have to run twice."""
 
     def __init__(
-        self, live: JSON | None, wanted: JSON, tracked: Tracked, entries: Entries, manager: str, now: str
+        self,
+        live: JSON | None,
+        wanted: JSON,
+        tracked: ManagedKind,
+        entries: EntriesByIdentity,
+        manager: str,
+        now: str,
     ) -> None:
-        self._live, self._wanted, self._tracked = live, wanted, tracked
+        self._live, self._config, self._managed_kind = live, wanted, tracked
         self._entries, self._now = entries, now
         walker = tracked.walker
-        claimed = without(walker.fields(wanted), tracked.reset)
-        self._me = Entry(manager, APPLY, tracked.api_version, claimed, subresource=tracked.subresource)
+        claimed = recursive_difference(walker.applied_fields(wanted), tracked.reset_fields)
+        self._own_entry = ManagedFieldsEntry(
+            manager, APPLY, tracked.api_version, claimed, subresource=tracked.subresource
+        )
 
-    def run(self, *, force: bool) -> Applied:
-        live, tracked, me = self._live, self._tracked, self._me
+    def run(self, *, force: bool) -> ApplyResult:
+        live, tracked, me = self._live, self._managed_kind, self._own_entry
         last = self._entries.get(me.identity)
         entries = {**self._entries, me.identity: me}
         if live is None:
-            result = copied(self._wanted)
+            result = deep_copy(self._config)
             changed = True
         else:
-            result = merged(live, self._wanted, tracked.walker)
+            result = merged_value(live, self._config, tracked.walker)
             if last is not None and last.fields:
-                result = _pruned(result, entries, last.fields, tracked.walker)
-            made = differing(live, result, tracked)
-            conflicts = {} if force else conflicting(entries, made, but=me.identity)
+                result = _pruned_object(result, entries, last.fields, tracked.walker)
+            made = writable_changes(live, result, tracked)
+            conflicts = {} if force else conflicting_fields(entries, made, but=me.identity)
             if conflicts:
-                raise ApplyConflict(_conflicts(conflicts, entries))
-            entries = reduced(entries, made, but=me.identity)
-            changed = not equal(live, result)
-            result = copied(result)
-        self._note(entries, last, changed)
+                raise ApplyConflict(_field_conflicts(conflicts, entries))
+            entries = without_changed_fields(entries, made, but=me.identity)
+            changed = not values_equal(live, result)
+            result = deep_copy(result)
+        self._record_ownership(entries, last, changed)
         (result.get("metadata") or {}).pop("managedFields", None)
-        return Applied(result, encoded(entries), changed)
+        return ApplyResult(result, encode_entries(entries), changed)
 
-    def _note(self, entries: Entries, last: Entry | None, changed: bool) -> None:
+    def _record_ownership(
+        self, entries: EntriesByIdentity, last: ManagedFieldsEntry | None, changed: bool
+    ) -> None:
         """Put down what this manager owns now, and when, unless nothing has changed."""
-        me = self._me
-        mine = owned_by(me)
+        me = self._own_entry
+        mine = ownable_entry(me)
         if mine is None:
             entries.pop(me.identity, None)
         else:
             time = self._now if changed else last.time if last else ""
             entries[me.identity] = msgspec.structs.replace(mine, time=time)
 
-    def settle(self, conflict: ApplyConflict) -> bool:
+    def resolve_kubectl_conflicts(self, conflict: ApplyConflict) -> bool:
         """Whether a conflict of kubectl is only with what kubectl itself applied from the client's side before.
 
         Where some of it is, those conflicts are dropped from the error.
         """
-        allowed = self._last_applied()
+        allowed = self._last_applied_fields()
         if allowed is None:
             return False
-        yielding = set(paths(allowed))
+        yielding = set(field_paths(allowed))
         conflict.conflicts = [each for each in conflict.conflicts if each.field not in yielding]
-        conflict.args = (_told(conflict.conflicts),) if conflict.conflicts else conflict.args
+        conflict.args = (_conflict_message(conflict.conflicts),) if conflict.conflicts else conflict.args
         return not conflict.conflicts
 
-    def _last_applied(self) -> Fields | None:
+    def _last_applied_fields(self) -> FieldSet | None:
         """The fields that client-side apply has put there and that are still as it left them."""
-        live, tracked = self._live or {}, self._tracked
-        text = ((live.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
+        live, tracked = self._live or {}, self._managed_kind
+        text = ((live.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED_ANNOTATION)
         try:
             before = msgspec.json.decode(text or "")
         except (msgspec.DecodeError, TypeError):
             return None
         if not isinstance(before, dict) or before.get("apiVersion") != tracked.api_version:
             return None
-        if misfits(before, tracked.tree):
+        if schema_errors(before, tracked.tree):
             return None
-        made = compared(before, live, tracked.walker)
-        return difference(difference(tracked.walker.fields(before), made.changed), made.removed)
+        made = comparison(before, live, tracked.walker)
+        return difference(difference(tracked.walker.applied_fields(before), made.changed), made.removed)
 
 
-def _pruned(value: JSON, entries: Entries, last: Fields, walker: Walker) -> JSON:
+def _pruned_object(value: JSON, entries: EntriesByIdentity, last: FieldSet, walker: Walker) -> JSON:
     """The merged object less what its manager applied before and nobody owns now."""
-    owned: Fields = {}
+    owned: FieldSet = {}
     for entry in entries.values():
         owned = union(owned, entry.fields)
-    before = walker.named(last)
-    there = walker.named(walker.fields(value))
-    left = _fields(removed(value, before, walker), walker)
+    before = walker.with_named_members(last)
+    there = walker.with_named_members(walker.applied_fields(value))
+    left = _named_fields(value_without_fields(value, before, walker), walker)
     # What others own comes back, with the objects it is in; then all that this manager never owned.
-    kept = removed(value, difference(there, union(left, walker.named(owned))), walker)
-    gone = difference(there, _fields(kept, walker))
-    return removed(value, intersection(gone, before), walker) or {}
+    kept = value_without_fields(
+        value, difference(there, union(left, walker.with_named_members(owned))), walker
+    )
+    gone = difference(there, _named_fields(kept, walker))
+    return value_without_fields(value, intersection(gone, before), walker) or {}
 
 
-def _fields(value: JSON | None, walker: Walker) -> Fields:
-    return walker.named(walker.fields(value or {}))
+def _named_fields(value: JSON | None, walker: Walker) -> FieldSet:
+    return walker.with_named_members(walker.applied_fields(value or {}))
 
 
-def _conflicts(found: Mapping[str, Fields], entries: Entries) -> list[Conflict]:
+def _field_conflicts(found: Mapping[str, FieldSet], entries: EntriesByIdentity) -> list[FieldConflict]:
     return [
-        Conflict(_described(entries[identity]), field)
+        FieldConflict(_manager_description(entries[identity]), field)
         for identity, fields in sorted(found.items())
-        for field in paths(fields)
+        for field in field_paths(fields)
     ]
 
 
-def _described(entry: Entry) -> str:
-    told = quoted(entry.manager)
+def _manager_description(entry: ManagedFieldsEntry) -> str:
+    told = quoted_text(entry.manager)
     if entry.subresource:
         told += f' with subresource "{entry.subresource}"'
     return f"{told} using {entry.api_version}" if entry.operation == UPDATE else told
@@ -245,12 +264,15 @@ def _described(entry: Entry) -> str:
 def _sync_last_applied(result: JSON, wanted: JSON) -> None:
     """As kubectl has moved from client-side to server-side apply: keep its annotation true."""
     annotations = (result.get("metadata") or {}).get("annotations") or {}
-    if not annotations.get(LAST_APPLIED):
+    if not annotations.get(LAST_APPLIED_ANNOTATION):
         return
-    wanted = copied(wanted)
+    wanted = deep_copy(wanted)
     metadata = wanted.get("metadata") or {}
     if metadata.get("annotations"):
-        metadata["annotations"].pop(LAST_APPLIED, None)
-    annotations[LAST_APPLIED] = json_text(wanted) + "\n"
-    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _MAX_ANNOTATIONS:
-        del annotations[LAST_APPLIED]
+        metadata["annotations"].pop(LAST_APPLIED_ANNOTATION, None)
+    annotations[LAST_APPLIED_ANNOTATION] = json_text(wanted) + "\n"
+    if (
+        sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+        > _MAX_ANNOTATION_BYTES
+    ):
+        del annotations[LAST_APPLIED_ANNOTATION]

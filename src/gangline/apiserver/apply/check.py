@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from gangline.api.meta import JSON
-from gangline.apiserver.apply.fieldset import shown
+from gangline.apiserver.apply.fieldset import path_element_text
 from gangline.apiserver.apply.walker import ListWalker, walker_of
-from gangline.schema.go_text import number, quoted
-from gangline.schema.typed.types import FREE, Shape, Type
+from gangline.schema.go_text import number_text, quoted_text
+from gangline.schema.typed.types import UNTYPED_DEDUCED, TypeNode, TypeShape
 
-_SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
+_SCALAR_CLASSES: dict[str, tuple[str, tuple[type, ...]]] = {
     "string": ("string", (str,)),
     "byte": ("string", (str,)),
     "integer": ("numeric (int or float)", (int, float)),
@@ -18,35 +18,35 @@ _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
 }
 
 
-def misfits(applied: JSON, tree: Type) -> str:
+def schema_errors(applied: JSON, tree: TypeNode) -> str:
     """What is wrong, in structured-merge-diff's words; empty when all is well."""
-    found = list(_misfits(applied, tree, ""))
+    found = list(_value_errors(applied, tree, ""))
     if len(found) > 1:
         return "\n".join(["errors:", *(f"  {line}" for line in found)])
     return found[0] if found else ""
 
 
-def _misfits(value: Any, tree: Type, path: str) -> Iterator[str]:
-    if value is None or tree.shape is Shape.ANY:
+def _value_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:
+    if value is None or tree.shape is TypeShape.ANY:
         return
-    if tree.shape is Shape.SCALAR:
-        yield from _wrong_scalar(value, tree, path)
-    elif tree.shape is Shape.LIST:
-        yield from _in_list(value, tree, path)
+    if tree.shape is TypeShape.SCALAR:
+        yield from _scalar_errors(value, tree, path)
+    elif tree.shape is TypeShape.LIST:
+        yield from _list_errors(value, tree, path)
     elif not isinstance(value, dict):
-        yield f"{path}: expected map, got {_go(value)}"
+        yield f"{path}: expected map, got {_go_wrapped(value)}"
     else:
         for name, item in value.items():
-            below = tree.of(name)
+            below = tree.field_type(name)
             if below is None and tree.fields:
                 yield f"{path}.{name}: field not declared in schema"
                 return  # the first one ends it, as in Kubernetes
-            yield from _misfits(item, below or FREE, f"{path}.{name}")
+            yield from _value_errors(item, below or UNTYPED_DEDUCED, f"{path}.{name}")
 
 
-def _in_list(value: Any, tree: Type, path: str) -> Iterator[str]:
+def _list_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:
     if not isinstance(value, list):
-        yield f"{path}: expected list, got {_go(value)}"
+        yield f"{path}: expected list, got {_go_wrapped(value)}"
         return
     walker = walker_of(tree)
     seen: set[str] = set()
@@ -58,15 +58,15 @@ def _in_list(value: Any, tree: Type, path: str) -> Iterator[str]:
             except ValueError as error:
                 yield f"{path}: element {index}: {error}"
                 return
-            step = shown(label)
+            step = path_element_text(label)
             if label in seen:
                 yield f"{path}: duplicate entries for key {step}"
             seen.add(label)
-        yield from _misfits(item, tree.element, path + step)
+        yield from _value_errors(item, tree.element, path + step)
 
 
-def _wrong_scalar(value: Any, tree: Type, path: str) -> Iterator[str]:
-    wanted, classes = _SCALARS.get(tree.scalar, ("any scalar", (str, int, float, bool)))
+def _scalar_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:
+    wanted, classes = _SCALAR_CLASSES.get(tree.scalar, ("any scalar", (str, int, float, bool)))
     if isinstance(value, classes) and (bool in classes or not isinstance(value, bool)):
         return
     if wanted == "string":
@@ -74,23 +74,23 @@ def _wrong_scalar(value: Any, tree: Type, path: str) -> Iterator[str]:
     elif wanted.startswith("numeric"):
         yield f"{path}: expected numeric (int or float), got {_go_type(value)}"
     else:
-        yield f"{path}: expected {wanted}, got {_go(value)}"
+        yield f"{path}: expected {wanted}, got {_go_wrapped(value)}"
 
 
-def _go(value: Any) -> str:
+def _go_wrapped(value: Any) -> str:
     """How Go prints a wrapped value."""
-    return f"&{{{_go_plain(value)}}}"
+    return f"&{{{_go_value(value)}}}"
 
 
-def _go_plain(value: Any) -> str:
+def _go_value(value: Any) -> str:
     if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{_go_plain(value[key])}' for key in sorted(value))}]"
+        return f"map[{' '.join(f'{key}:{_go_value(value[key])}' for key in sorted(value))}]"
     if isinstance(value, list):
-        return f"[{' '.join(map(_go_plain, value))}]"
+        return f"[{' '.join(map(_go_value, value))}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
-        return number(value)
+        return number_text(value)
     return "<nil>" if value is None else str(value)
 
 
@@ -103,7 +103,7 @@ def _go_syntax(value: Any) -> str:
         return f"[]interface {{}}{{{', '.join(map(_go_syntax, value))}}}"
     if value is None:
         return "interface {}(nil)"
-    return quoted(value) if isinstance(value, str) else _go_plain(value)
+    return quoted_text(value) if isinstance(value, str) else _go_value(value)
 
 
 def _go_type(value: Any) -> str:

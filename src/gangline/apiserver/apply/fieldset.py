@@ -15,35 +15,35 @@ import msgspec
 
 from gangline.schema.go_text import value_text
 
-Fields: TypeAlias = dict[str, Any]
+FieldSet: TypeAlias = dict[str, Any]
 """A set, or a node of one. Values are nodes again (a recursive alias is beyond mypy's reach here)."""
 
-LEAF: Fields = {}
+LEAF: FieldSet = {}
 """A member without children. Shared by all sets: it must stay empty."""
 
 SELF = "."
 
-_TEXT = msgspec.json.Encoder(order="sorted")
-_ESCAPED = str.maketrans(
+_SORTED_ENCODER = msgspec.json.Encoder(order="sorted")
+_HTML_ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 )
 
 
-def is_member(node: Fields) -> bool:
+def is_member(node: FieldSet) -> bool:
     return not node or SELF in node
 
 
-def union(left: Fields, right: Fields) -> Fields:
+def union(left: FieldSet, right: FieldSet) -> FieldSet:
     """What is in either."""
     if not left or not right:
         return left or right
     joined = dict(left)
     for key, node in right.items():
-        joined[key] = _joined(joined[key], node) if key in joined else node
+        joined[key] = _node_union(joined[key], node) if key in joined else node
     return joined
 
 
-def _joined(left: Fields, right: Fields) -> Fields:
+def _node_union(left: FieldSet, right: FieldSet) -> FieldSet:
     if left is right:
         return left
     if not left or not right:
@@ -52,25 +52,25 @@ def _joined(left: Fields, right: Fields) -> Fields:
     return union(left, right)
 
 
-def difference(left: Fields, right: Fields) -> Fields:
+def difference(left: FieldSet, right: FieldSet) -> FieldSet:
     """What is in `left` and not in `right`. Members stay where only their parent is in `right`."""
     if not right:
         return left
     rest = dict(left)
     for key, node in right.items():
         if key in rest and key != SELF:
-            _put(rest, key, _reduced(rest[key], node))
+            _set_node(rest, key, _node_difference(rest[key], node))
     return rest
 
 
-def _reduced(left: Fields, right: Fields) -> Fields | None:
+def _node_difference(left: FieldSet, right: FieldSet) -> FieldSet | None:
     """A node less another; None when nothing is left."""
     member = is_member(left) and not is_member(right)
     children = difference(left, right)
-    return _node(children, member)
+    return _make_node(children, member)
 
 
-def _node(children: Fields, member: bool) -> Fields | None:
+def _make_node(children: FieldSet, member: bool) -> FieldSet | None:
     """A node of these children (its own `"."` is ignored) and this membership."""
     if SELF in children and not member:
         children = {key: node for key, node in children.items() if key != SELF}
@@ -81,14 +81,14 @@ def _node(children: Fields, member: bool) -> Fields | None:
     return LEAF if member else None
 
 
-def _put(fields: Fields, key: str, node: Fields | None) -> None:
+def _set_node(fields: FieldSet, key: str, node: FieldSet | None) -> None:
     if node is None:
         del fields[key]
     else:
         fields[key] = node
 
 
-def without(left: Fields, right: Fields) -> Fields:
+def recursive_difference(left: FieldSet, right: FieldSet) -> FieldSet:
     """What is in `left`, less the members of `right` and all below them."""
     rest = dict(left)
     for key, node in right.items():
@@ -96,23 +96,23 @@ def without(left: Fields, right: Fields) -> Fields:
             if is_member(node):
                 del rest[key]
             else:
-                _put(rest, key, _node(without(rest[key], node), is_member(rest[key])))
+                _set_node(rest, key, _make_node(recursive_difference(rest[key], node), is_member(rest[key])))
     return rest
 
 
-def intersection(left: Fields, right: Fields) -> Fields:
+def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
     """What is in both."""
-    both: Fields = {}
+    both: FieldSet = {}
     for key, node in left.items():
         other = right.get(key)
         if other is not None and key != SELF:
-            kept = _node(intersection(node, other), is_member(node) and is_member(other))
+            kept = _make_node(intersection(node, other), is_member(node) and is_member(other))
             if kept is not None:
                 both[key] = kept
     return both
 
 
-def has(fields: Fields, *path: str) -> bool:
+def has_field(fields: FieldSet, *path: str) -> bool:
     """Whether the field at this path of keys (`"f:spec", "f:replicas"`) is a member."""
     for key in path:
         found = fields.get(key)
@@ -122,7 +122,7 @@ def has(fields: Fields, *path: str) -> bool:
     return is_member(fields)
 
 
-def at(*path: str) -> Fields:
+def path_set(*path: str) -> FieldSet:
     """The set of one field."""
     fields = LEAF
     for key in reversed(path):
@@ -130,17 +130,17 @@ def at(*path: str) -> Fields:
     return fields
 
 
-def paths(fields: Fields, prefix: str = "") -> Iterator[str]:
+def field_paths(fields: FieldSet, prefix: str = "") -> Iterator[str]:
     """All members as Kubernetes prints them (`.spec.ports[port=80].name`): at each level first the members, sorted."""
-    keys = sorted((key for key in fields if key != SELF), key=_rank)
+    keys = sorted((key for key in fields if key != SELF), key=_key_order)
     for key in keys:
         if is_member(fields[key]):
-            yield prefix + shown(key)
+            yield prefix + path_element_text(key)
     for key in keys:
-        yield from paths(fields[key], prefix + shown(key))
+        yield from field_paths(fields[key], prefix + path_element_text(key))
 
 
-def _rank(key: str) -> tuple[Any, ...]:
+def _key_order(key: str) -> tuple[Any, ...]:
     kind, rest = key[0], key[2:]
     if kind == "f":
         return (0, rest)
@@ -153,7 +153,7 @@ def _rank(key: str) -> tuple[Any, ...]:
     return (2, isinstance(value, str), value)
 
 
-def shown(key: str) -> str:
+def path_element_text(key: str) -> str:
     """One step of a path as Kubernetes prints it."""
     kind, rest = key[0], key[2:]
     if kind == "f":
@@ -164,45 +164,45 @@ def shown(key: str) -> str:
     return f"[={value_text(json.loads(rest))}]" if kind == "v" else f"[{rest}]"
 
 
-def key_of(values: Mapping[str, Any]) -> str:
+def key_path_element(values: Mapping[str, Any]) -> str:
     """The key of a list element told apart by these fields."""
-    return f"k:{_text(values)}"
+    return f"k:{_go_json(values)}"
 
 
-def value_of(value: Any) -> str:
+def value_path_element(value: Any) -> str:
     """The key of an element of a set."""
-    return f"v:{_text(value)}"
+    return f"v:{_go_json(value)}"
 
 
-def _text(value: Any) -> str:
+def _go_json(value: Any) -> str:
     """JSON as Go writes it: sorted, with the characters escaped that HTML minds."""
-    return _TEXT.encode(value).decode().translate(_ESCAPED)
+    return _SORTED_ENCODER.encode(value).decode().translate(_HTML_ESCAPES)
 
 
-def decoded(fields: Any) -> Fields:
+def decode_field_set(fields: Any) -> FieldSet:
     """A set from what a client sent, its keys spelled as we spell them. Raises ValueError with the reason."""
     if fields is None:
         return {}
-    return _decoded(fields)[0] or {}
+    return _decode_node(fields)[0] or {}
 
 
-def _decoded(node: Any) -> tuple[Fields, bool]:
+def _decode_node(node: Any) -> tuple[FieldSet, bool]:
     """Children, and whether the node says that it is a member."""
     if not isinstance(node, dict):
         raise ValueError(f"expected an object of fields, found {value_text(node)}")
-    children: Fields = {}
+    children: FieldSet = {}
     for key, value in node.items():
         if key == SELF:
             continue
-        spelled = _spelled(key)
+        spelled = _canonical_key(key)
         if spelled is not None:
-            below, member = _decoded(value)
+            below, member = _decode_node(value)
             # Neither a member nor with children is what remains when all keys below are of an unknown kind.
             children[spelled] = {SELF: LEAF, **below} if member and below else below
     return children, SELF in node or not children
 
 
-def _spelled(key: str) -> str | None:
+def _canonical_key(key: str) -> str | None:
     """The canonical form of a key; None for kinds that a later Kubernetes may know."""
     if len(key) < 2:
         raise ValueError("key must be 2 characters long:")
@@ -221,4 +221,4 @@ def _spelled(key: str) -> str | None:
         raise ValueError(f"bad key {key}: {error}") from error
     if kind == "k" and not isinstance(value, dict):
         raise ValueError(f"bad key {key}: not an object")
-    return key_of(value) if kind == "k" else value_of(value)
+    return key_path_element(value) if kind == "k" else value_path_element(value)

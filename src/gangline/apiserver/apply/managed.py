@@ -12,26 +12,26 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.apiserver.apply.fieldset import (
-    Fields,
-    at,
-    decoded,
+    FieldSet,
+    decode_field_set,
     difference,
-    has,
+    has_field,
     intersection,
+    path_set,
+    recursive_difference,
     union,
-    without,
 )
-from gangline.apiserver.apply.tracked import Tracked
-from gangline.apiserver.apply.walker import Comparison, compared, equal
+from gangline.apiserver.apply.tracked import ManagedKind
+from gangline.apiserver.apply.walker import Comparison, comparison, values_equal
 
 APPLY, UPDATE = "Apply", "Update"
 MAX_UPDATERS = 10
-ANCIENT = "ancient-changes"
+ANCIENT_CHANGES_MANAGER = "ancient-changes"
 """The manager that gets the fields of the eleventh and further updaters, oldest first."""
-MAX_NAME = 128
+MAX_MANAGER_BYTES = 128
 """Bytes of a manager's name."""
 
-_NEVER_OWNED: Fields = {
+_UNOWNED_FIELDS: FieldSet = {
     "f:apiVersion": {},
     "f:kind": {},
     "f:metadata": {
@@ -53,16 +53,16 @@ _NEVER_OWNED: Fields = {
     },
 }
 
-_SCALE_REPLICAS = at("f:spec", "f:replicas")
+_SCALE_REPLICAS = path_set("f:spec", "f:replicas")
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ManagedFieldsEntry(msgspec.Struct, frozen=True):
     """One manager's share of an object."""
 
     manager: str
     operation: str
     api_version: str
-    fields: Fields
+    fields: FieldSet
     time: str = ""
     """As on the wire, to the second; empty for a manager that came to own without changing anything."""
     subresource: str = ""
@@ -77,10 +77,10 @@ class Entry(msgspec.Struct, frozen=True):
             told["subresource"] = self.subresource
         return msgspec.json.encode(told).decode()
 
-    def owning(self, fields: Fields) -> "Entry":
+    def with_fields(self, fields: FieldSet) -> "ManagedFieldsEntry":
         return msgspec.structs.replace(self, fields=fields)
 
-    def encoded(self) -> JSON:
+    def to_json(self) -> JSON:
         entry: JSON = {"manager": self.manager} if self.manager else {}
         entry |= {"operation": self.operation, "apiVersion": self.api_version}
         if self.time:
@@ -91,30 +91,30 @@ class Entry(msgspec.Struct, frozen=True):
         return entry
 
 
-Entries = dict[str, Entry]
+EntriesByIdentity = dict[str, ManagedFieldsEntry]
 """Entries by identity."""
 
 
-def entries_of(managed: Sequence[Any] | None) -> Entries:
+def stored_entries(managed: Sequence[Any] | None) -> EntriesByIdentity:
     """Entries as stored: they were checked on their way in, and are taken as they are."""
-    found: Entries = {}
+    found: EntriesByIdentity = {}
     for raw in managed or ():
-        entry = _entry(raw, raw.get("fieldsV1") or {})
+        entry = _make_entry(raw, raw.get("fieldsV1") or {})
         found[entry.identity] = entry
     return found
 
 
-def checked_entries(managed: Sequence[Any]) -> Entries:
+def parse_entries(managed: Sequence[Any]) -> EntriesByIdentity:
     """Entries that a client sent. Raises ValueError with kube-apiserver's sentence for one that cannot be."""
-    found: Entries = {}
+    found: EntriesByIdentity = {}
     for index, raw in enumerate(managed):
-        _check(raw, index)
-        entry = _entry(raw, decoded(raw.get("fieldsV1")))
+        _check_entry(raw, index)
+        entry = _make_entry(raw, decode_field_set(raw.get("fieldsV1")))
         found[entry.identity] = entry
     return found
 
 
-def _check(raw: Any, index: int) -> None:
+def _check_entry(raw: Any, index: int) -> None:
     if not isinstance(raw, dict) or raw.get("operation") not in (APPLY, UPDATE):
         raise ValueError("operation must be `Apply` or `Update`")
     if not raw.get("apiVersion"):
@@ -126,8 +126,8 @@ def _check(raw: Any, index: int) -> None:
         raise ValueError(f'invalid fieldsType "{kind}" in managed fields entry {index}')
 
 
-def _entry(raw: JSON, fields: Fields) -> Entry:
-    return Entry(
+def _make_entry(raw: JSON, fields: FieldSet) -> ManagedFieldsEntry:
+    return ManagedFieldsEntry(
         manager=raw.get("manager") or "",
         operation=raw["operation"],
         api_version=raw["apiVersion"],
@@ -137,13 +137,13 @@ def _entry(raw: JSON, fields: Fields) -> Entry:
     )
 
 
-def encoded(entries: Mapping[str, Entry]) -> list[JSON]:
+def encode_entries(entries: Mapping[str, ManagedFieldsEntry]) -> list[JSON]:
     """Entries as on the wire: appliers first, then by age, name, version and subresource."""
     ordered = sorted(
         entries.values(),
         key=lambda each: (each.operation, each.time, each.manager, each.api_version, each.subresource),
     )
-    return [each.encoded() for each in ordered]
+    return [each.to_json() for each in ordered]
 
 
 def manager_name(asked: str, user_agent: str) -> str:
@@ -157,13 +157,15 @@ def manager_name(asked: str, user_agent: str) -> str:
     for character in user_agent.split("/", 1)[0]:
         if character.isprintable():
             size += len(character.encode("utf-8", "replace"))
-            if size > MAX_NAME:
+            if size > MAX_MANAGER_BYTES:
                 break
             name.append(character)
     return "".join(name) or "unknown"
 
 
-def updated(old: JSON | None, new: JSON, tracked: Tracked, *, manager: str, now: str) -> list[JSON]:
+def updated_managed_fields(
+    old: JSON | None, new: JSON, tracked: ManagedKind, *, manager: str, now: str
+) -> list[JSON]:
     """The managedFields of `new`, written by create, update or a patch other than apply. Empty: it must have none.
 
     `old` is what is stored, None on create; `new` is what the client wants, defaulted and otherwise in the form it is
@@ -171,13 +173,15 @@ def updated(old: JSON | None, new: JSON, tracked: Tracked, *, manager: str, now:
     What `new` says in `metadata.managedFields` is taken for the client's wish: `[{}]` (and, but for custom kinds,
     `[]`) resets ownership, a valid list replaces it, anything else is as if absent. Changes neither argument.
     """
-    entries = _starting(old, new, tracked)
+    entries = _entries_before(old, new, tracked)
     if old is not None and not entries:
         return []  # nobody tracks this object, until somebody applies
-    return encoded(capped(taken(entries, old, new, tracked, manager=manager, now=now)))
+    return encode_entries(
+        capped_entries(entries_after_update(entries, old, new, tracked, manager=manager, now=now))
+    )
 
 
-def _starting(old: JSON | None, new: JSON, tracked: Tracked) -> Entries:
+def _entries_before(old: JSON | None, new: JSON, tracked: ManagedKind) -> EntriesByIdentity:
     """The entries that hold before the write."""
     stored = ((old or {}).get("metadata") or {}).get("managedFields")
     if not tracked.subresource:
@@ -186,55 +190,62 @@ def _starting(old: JSON | None, new: JSON, tracked: Tracked) -> Entries:
             return {}
         if wished and wished != stored:
             try:
-                return checked_entries(wished)
+                return parse_entries(wished)
             except ValueError:
-                return entries_of(stored)
-    return entries_of(stored)
+                return stored_entries(stored)
+    return stored_entries(stored)
 
 
-def taken(
-    entries: Entries, old: JSON | None, new: JSON, tracked: Tracked, *, manager: str, now: str
-) -> Entries:
+def entries_after_update(
+    entries: EntriesByIdentity, old: JSON | None, new: JSON, tracked: ManagedKind, *, manager: str, now: str
+) -> EntriesByIdentity:
     """The entries after an update: what changed is lost by all and gained by its manager, at this time.
 
     A write that changes nothing of note changes no entry.
     """
-    difference_made = differing(old if old is not None else tracked.blank, new, tracked)
-    rest = reduced(entries, difference_made)
-    gained = difference(difference_made.changed, _NEVER_OWNED)
+    difference_made = writable_changes(old if old is not None else tracked.zero_object, new, tracked)
+    rest = without_changed_fields(entries, difference_made)
+    gained = difference(difference_made.changed, _UNOWNED_FIELDS)
     if gained:
-        mine = Entry(manager or "unknown", UPDATE, tracked.api_version, gained, now, tracked.subresource)
+        mine = ManagedFieldsEntry(
+            manager or "unknown", UPDATE, tracked.api_version, gained, now, tracked.subresource
+        )
         before = rest.get(mine.identity)
-        rest[mine.identity] = mine.owning(union(gained, before.fields)) if before else mine
+        rest[mine.identity] = mine.with_fields(union(gained, before.fields)) if before else mine
     return rest
 
 
-def differing(old: JSON, new: JSON, tracked: Tracked) -> Comparison:
+def writable_changes(old: JSON, new: JSON, tracked: ManagedKind) -> Comparison:
     """What differs and can be changed by writes here. `metadata.managedFields` themselves do not count."""
-    found = compared(_unmanaged(old), _unmanaged(new), tracked.walker)
-    return Comparison(without(found.changed, tracked.reset), without(found.removed, tracked.reset))
+    found = comparison(_without_managed_fields(old), _without_managed_fields(new), tracked.walker)
+    return Comparison(
+        recursive_difference(found.changed, tracked.reset_fields),
+        recursive_difference(found.removed, tracked.reset_fields),
+    )
 
 
-def _unmanaged(document: JSON) -> JSON:
+def _without_managed_fields(document: JSON) -> JSON:
     metadata = document.get("metadata")
     if not metadata or "managedFields" not in metadata:
         return document
     return {**document, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
 
 
-def reduced(entries: Entries, made: Comparison, *, but: str = "") -> Entries:
+def without_changed_fields(
+    entries: EntriesByIdentity, made: Comparison, *, but: str = ""
+) -> EntriesByIdentity:
     """The entries less what changed or went, but for one; those left with nothing are gone."""
-    rest: Entries = {}
+    rest: EntriesByIdentity = {}
     for identity, entry in entries.items():
         if identity != but:
             fields = difference(difference(entry.fields, made.changed), made.removed)
-            entry = entry.owning(fields)
+            entry = entry.with_fields(fields)
         if entry.fields:
             rest[identity] = entry
     return rest
 
 
-def conflicting(entries: Entries, made: Comparison, *, but: str) -> dict[str, Fields]:
+def conflicting_fields(entries: EntriesByIdentity, made: Comparison, *, but: str) -> dict[str, FieldSet]:
     """By identity: the fields that others own and that would change."""
     found = {}
     for identity, entry in entries.items():
@@ -244,13 +255,13 @@ def conflicting(entries: Entries, made: Comparison, *, but: str) -> dict[str, Fi
     return found
 
 
-def owned_by(entry: Entry) -> Entry | None:
+def ownable_entry(entry: ManagedFieldsEntry) -> ManagedFieldsEntry | None:
     """The entry less what nobody owns; None when that is all."""
-    fields = difference(entry.fields, _NEVER_OWNED)
-    return entry.owning(fields) if fields else None
+    fields = difference(entry.fields, _UNOWNED_FIELDS)
+    return entry.with_fields(fields) if fields else None
 
 
-def capped(entries: Entries) -> Entries:
+def capped_entries(entries: EntriesByIdentity) -> EntriesByIdentity:
     """At most ten updaters: the oldest are merged, by version of the API, until there are no more."""
     updaters = [identity for identity, entry in entries.items() if entry.operation == UPDATE]
     excess = len(updaters) - MAX_UPDATERS
@@ -265,68 +276,70 @@ def capped(entries: Entries) -> Entries:
         if entry.api_version not in first:
             first[entry.api_version] = identity
             continue
-        bucket = Entry(ANCIENT, UPDATE, entry.api_version, {}, entry.time)
+        bucket = ManagedFieldsEntry(ANCIENT_CHANGES_MANAGER, UPDATE, entry.api_version, {}, entry.time)
         before = rest.get(bucket.identity) or rest.pop(first[entry.api_version])
         del rest[identity]
-        rest[bucket.identity] = bucket.owning(union(entry.fields, before.fields))
+        rest[bucket.identity] = bucket.with_fields(union(entry.fields, before.fields))
         excess -= 1
     return rest
 
 
-def scaled(
+def scaled_managed_fields(
     managed: Sequence[Any] | None, *, manager: str, api_version: str, path: Sequence[str], changed: bool
 ) -> list[JSON]:
     """The managedFields of an object whose replicas, at this path of keys, a manager has set through `/scale`.
 
     All others lose the field; the new owner gets no time, as in Kubernetes.
     """
-    entries = entries_of(managed)
+    entries = stored_entries(managed)
     if not changed or not entries:
-        return encoded(entries)
-    field = at(*path)
-    mine = Entry(manager or "unknown", UPDATE, api_version, field, subresource="scale")
-    rest: Entries = {}
+        return encode_entries(entries)
+    field = path_set(*path)
+    mine = ManagedFieldsEntry(manager or "unknown", UPDATE, api_version, field, subresource="scale")
+    rest: EntriesByIdentity = {}
     for identity, entry in entries.items():
-        if identity != mine.identity and has(entry.fields, *path):
-            entry = entry.owning(difference(entry.fields, field))
+        if identity != mine.identity and has_field(entry.fields, *path):
+            entry = entry.with_fields(difference(entry.fields, field))
         if entry.fields:
             rest[identity] = entry
     rest.setdefault(mine.identity, mine)
-    return encoded(rest)
+    return encode_entries(rest)
 
 
-def shown_by_scale(managed: Sequence[Any] | None, *, path: Sequence[str]) -> list[JSON]:
+def scale_managed_fields(managed: Sequence[Any] | None, *, path: Sequence[str]) -> list[JSON]:
     """Who owns the replicas, at this path of keys, as the object's Scale tells it."""
     return [
-        msgspec.structs.replace(entry, api_version="autoscaling/v1", fields=_SCALE_REPLICAS).encoded()
-        for entry in entries_of(managed).values()
-        if has(entry.fields, *path)
+        msgspec.structs.replace(entry, api_version="autoscaling/v1", fields=_SCALE_REPLICAS).to_json()
+        for entry in stored_entries(managed).values()
+        if has_field(entry.fields, *path)
     ]
 
 
-def owned_as_scale(
+def parent_managed_fields(
     managed: Sequence[Any] | None, scale: Sequence[Any], *, api_version: str, path: Sequence[str]
 ) -> list[JSON]:
     """The managedFields of an object whose Scale has these now. Owners of replicas get no time, as in Kubernetes."""
-    field, rest = at(*path), {}
-    for identity, entry in entries_of(managed).items():
-        left = entry.owning(difference(entry.fields, field) if has(entry.fields, *path) else entry.fields)
+    field, rest = path_set(*path), {}
+    for identity, entry in stored_entries(managed).items():
+        left = entry.with_fields(
+            difference(entry.fields, field) if has_field(entry.fields, *path) else entry.fields
+        )
         if left.fields:
             rest[identity] = left
-    for entry in entries_of(scale).values():
-        if has(entry.fields, "f:spec", "f:replicas"):
+    for entry in stored_entries(scale).values():
+        if has_field(entry.fields, "f:spec", "f:replicas"):
             mine = msgspec.structs.replace(entry, api_version=api_version, fields=field, time="")
             before = rest.get(mine.identity)
-            rest[mine.identity] = before.owning(union(field, before.fields)) if before else mine
-    return encoded(rest)
+            rest[mine.identity] = before.with_fields(union(field, before.fields)) if before else mine
+    return encode_entries(rest)
 
 
-def same_but_times(old: JSON, new: JSON) -> bool:
+def equal_ignoring_timestamps(old: JSON, new: JSON) -> bool:
     """Whether two objects differ in nothing but the times of managedFields: such a write is none."""
-    return equal(_timeless(old), _timeless(new))
+    return values_equal(_without_timestamps(old), _without_timestamps(new))
 
 
-def _timeless(document: JSON) -> JSON:
+def _without_timestamps(document: JSON) -> JSON:
     metadata = document.get("metadata") or {}
     managed = [
         {key: value for key, value in entry.items() if key != "time"}

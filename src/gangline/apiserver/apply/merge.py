@@ -6,11 +6,11 @@ Both return new objects that may share parts with those given; nothing given is 
 from collections.abc import Sequence
 from typing import Any
 
-from gangline.apiserver.apply.fieldset import Fields, is_member
+from gangline.apiserver.apply.fieldset import FieldSet, is_member
 from gangline.apiserver.apply.walker import ListWalker, MapWalker, Walker
 
 
-def merged(live: Any, applied: Any, walker: Walker) -> Any:
+def merged_value(live: Any, applied: Any, walker: Walker) -> Any:
     """The live value with the applied one laid over it. Null and empty change nothing where something granular is."""
     if isinstance(walker, MapWalker):
         if isinstance(live, dict) and live and (applied is None or isinstance(applied, dict)):
@@ -25,7 +25,7 @@ def merged(live: Any, applied: Any, walker: Walker) -> Any:
 def _merged_map(live: dict[str, Any], applied: dict[str, Any], walker: MapWalker) -> dict[str, Any]:
     result = dict(live)
     for name, value in applied.items():
-        result[name] = merged(live[name], value, walker.entry(name)[1]) if name in live else value
+        result[name] = merged_value(live[name], value, walker.field(name)[1]) if name in live else value
     return result
 
 
@@ -38,22 +38,24 @@ def _merged_list(live: Sequence[Any], applied: Sequence[Any], walker: ListWalker
         there[label] = None if label in there else item  # what is there twice is not merged with
     shared = [label for label in wanted if label in there]
     return [
-        _element(label, item, there, wanted, walker)
-        for label, item in _woven(list(zip(labels, live, strict=True)), list(wanted.items()), shared)
+        _merged_element(label, item, there, wanted, walker)
+        for label, item in _interleaved(list(zip(labels, live, strict=True)), list(wanted.items()), shared)
     ]
 
 
-def _element(label: str, item: Any, there: dict[str, Any], wanted: dict[str, Any], walker: ListWalker) -> Any:
+def _merged_element(
+    label: str, item: Any, there: dict[str, Any], wanted: dict[str, Any], walker: ListWalker
+) -> Any:
     if label not in wanted:
         return item
     before = there.get(label)
-    return wanted[label] if before is None else merged(before, wanted[label], walker.element)
+    return wanted[label] if before is None else merged_value(before, wanted[label], walker.element)
 
 
-_Row = list[tuple[str, Any]]
+_LabelledItems = list[tuple[str, Any]]
 
 
-def _woven(live: _Row, applied: _Row, shared: list[str]) -> _Row:
+def _interleaved(live: _LabelledItems, applied: _LabelledItems, shared: list[str]) -> _LabelledItems:
     """Both lists as one, each element once.
 
     `shared` are the labels in both, in the applied order: the anchors. Live elements of their own are taken as they
@@ -61,7 +63,7 @@ def _woven(live: _Row, applied: _Row, shared: list[str]) -> _Row:
     """
     names = {label for label, _ in applied}
     done: set[str] = set()
-    result: _Row = []
+    result: _LabelledItems = []
     anchors = iter(shared)
     anchor = next(anchors, None)
     left = right = 0
@@ -93,33 +95,33 @@ def _woven(live: _Row, applied: _Row, shared: list[str]) -> _Row:
     return result
 
 
-def removed(value: Any, fields: Fields, walker: Walker) -> Any:
+def value_without_fields(value: Any, fields: FieldSet, walker: Walker) -> Any:
     """The value without these fields. What loses all it had becomes null."""
     if isinstance(walker, MapWalker):
-        return _removed_from_map(value, fields, walker) if isinstance(value, dict) else None
+        return _map_without_fields(value, fields, walker) if isinstance(value, dict) else None
     if isinstance(walker, ListWalker):
-        return _removed_from_list(value, fields, walker) if isinstance(value, list) else None
+        return _list_without_fields(value, fields, walker) if isinstance(value, list) else None
     return value if not isinstance(value, dict | list) else None
 
 
-def _removed_from_map(value: dict[str, Any], fields: Fields, walker: MapWalker) -> dict[str, Any] | None:
+def _map_without_fields(value: dict[str, Any], fields: FieldSet, walker: MapWalker) -> dict[str, Any] | None:
     result = {}
     for name, item in value.items():
-        label, below = walker.entry(name)
+        label, below = walker.field(name)
         node = fields.get(label)
         if node is None:
             result[name] = item
         elif not is_member(node):
-            result[name] = removed(item, node, below)
+            result[name] = value_without_fields(item, node, below)
     return result or None
 
 
-def _removed_from_list(value: Sequence[Any], fields: Fields, walker: ListWalker) -> list[Any] | None:
+def _list_without_fields(value: Sequence[Any], fields: FieldSet, walker: ListWalker) -> list[Any] | None:
     result = []
     for label, item in zip(walker.labels(value), value, strict=True):
         node = fields.get(label)
         if node is None:
             result.append(item)
         elif not is_member(node):
-            result.append(removed(item, node, walker.element))
+            result.append(value_without_fields(item, node, walker.element))
     return result or None

@@ -7,31 +7,39 @@ from typing import Any
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.apply.fieldset import LEAF, Fields, at, union
+from gangline.apiserver.apply.fieldset import LEAF, FieldSet, path_set, union
 from gangline.apiserver.apply.walker import Walker, walker_of
-from gangline.schema.typed.types import Type
+from gangline.schema.typed.types import TypeNode
 
-_TEMPLATE: JSON = {"metadata": {}, "spec": {"containers": None}}
-_REFERENCE: JSON = {"kind": "", "name": ""}
+_EMPTY_POD_TEMPLATE: JSON = {"metadata": {}, "spec": {"containers": None}}
+_EMPTY_REFERENCE: JSON = {"kind": "", "name": ""}
 
-_BLANK: Mapping[str, JSON] = MappingProxyType(
+_ZERO_OBJECTS: Mapping[str, JSON] = MappingProxyType(
     {
         "CustomResourceDefinition": {
             "spec": {"group": "", "names": {"plural": "", "kind": ""}, "scope": "", "versions": None}
         },
         "ControllerRevision": {"data": None, "revision": 0},
-        "DaemonSet": {"spec": {"selector": None, "template": _TEMPLATE, "updateStrategy": {}}},
-        "Deployment": {"spec": {"selector": None, "template": _TEMPLATE, "strategy": {}}},
-        "ReplicaSet": {"spec": {"selector": None, "template": _TEMPLATE}},
+        "DaemonSet": {"spec": {"selector": None, "template": _EMPTY_POD_TEMPLATE, "updateStrategy": {}}},
+        "Deployment": {"spec": {"selector": None, "template": _EMPTY_POD_TEMPLATE, "strategy": {}}},
+        "ReplicaSet": {"spec": {"selector": None, "template": _EMPTY_POD_TEMPLATE}},
         "StatefulSet": {
-            "spec": {"selector": None, "template": _TEMPLATE, "serviceName": "", "updateStrategy": {}},
+            "spec": {
+                "selector": None,
+                "template": _EMPTY_POD_TEMPLATE,
+                "serviceName": "",
+                "updateStrategy": {},
+            },
             "status": {"replicas": 0, "availableReplicas": 0},
         },
-        "HorizontalPodAutoscaler": {"spec": {"scaleTargetRef": _REFERENCE, "maxReplicas": 0}},
+        "HorizontalPodAutoscaler": {"spec": {"scaleTargetRef": _EMPTY_REFERENCE, "maxReplicas": 0}},
         "CronJob": {
-            "spec": {"schedule": "", "jobTemplate": {"metadata": {}, "spec": {"template": _TEMPLATE}}}
+            "spec": {
+                "schedule": "",
+                "jobTemplate": {"metadata": {}, "spec": {"template": _EMPTY_POD_TEMPLATE}},
+            }
         },
-        "Job": {"spec": {"template": _TEMPLATE}},
+        "Job": {"spec": {"template": _EMPTY_POD_TEMPLATE}},
         "CertificateSigningRequest": {"spec": {"request": None, "signerName": ""}},
         "EndpointSlice": {"addressType": "", "endpoints": None, "ports": None},
         "FlowSchema": {"spec": {"priorityLevelConfiguration": {"name": ""}, "matchingPrecedence": 0}},
@@ -39,9 +47,9 @@ _BLANK: Mapping[str, JSON] = MappingProxyType(
         "NetworkPolicy": {"spec": {"podSelector": {}}},
         "RuntimeClass": {"handler": ""},
         "ClusterRole": {"rules": None},
-        "ClusterRoleBinding": {"roleRef": {"apiGroup": "", **_REFERENCE}},
+        "ClusterRoleBinding": {"roleRef": {"apiGroup": "", **_EMPTY_REFERENCE}},
         "Role": {"rules": None},
-        "RoleBinding": {"roleRef": {"apiGroup": "", **_REFERENCE}},
+        "RoleBinding": {"roleRef": {"apiGroup": "", **_EMPTY_REFERENCE}},
         "PriorityClass": {"value": 0},
         "CSINode": {"spec": {"drivers": None}},
         "CSIStorageCapacity": {"storageClassName": ""},
@@ -51,7 +59,7 @@ _BLANK: Mapping[str, JSON] = MappingProxyType(
         "LimitRange": {"spec": {"limits": None}},
         "PersistentVolumeClaim": {"spec": {"resources": {}}},
         "Pod": {"spec": {"containers": None}},
-        "PodTemplate": {"template": _TEMPLATE},
+        "PodTemplate": {"template": _EMPTY_POD_TEMPLATE},
         # No spec at all, and so no empty one either.
         "ConfigMap": {},
         "Endpoints": {},
@@ -64,7 +72,7 @@ _BLANK: Mapping[str, JSON] = MappingProxyType(
 Nobody comes to own these by creating the object, unless with another value.
 """
 
-_EVENTS: Mapping[str, JSON] = MappingProxyType(
+_ZERO_EVENTS: Mapping[str, JSON] = MappingProxyType(
     {
         "v1": {
             "involvedObject": {},
@@ -85,59 +93,63 @@ _EVENTS: Mapping[str, JSON] = MappingProxyType(
     }
 )
 
-_SPEC, _STATUS = at("f:spec"), at("f:status")
+_SPEC_FIELDS, _STATUS_FIELDS = path_set("f:spec"), path_set("f:status")
 
-_RESET_BY_STATUS = MappingProxyType(
+_STATUS_RESET_FIELDS = MappingProxyType(
     {
-        "Pod": union(at("f:metadata", "f:deletionTimestamp"), at("f:metadata", "f:ownerReferences")),
-        "Deployment": at("f:metadata", "f:labels"),
-        "CustomResourceDefinition": at("f:metadata"),
-        "VolumeAttachment": at("f:metadata"),
+        "Pod": union(
+            path_set("f:metadata", "f:deletionTimestamp"), path_set("f:metadata", "f:ownerReferences")
+        ),
+        "Deployment": path_set("f:metadata", "f:labels"),
+        "CustomResourceDefinition": path_set("f:metadata"),
+        "VolumeAttachment": path_set("f:metadata"),
     }
 )
 """What a write of the status of some kinds puts back, beside the spec."""
 
 
-class Tracked(msgspec.Struct, frozen=True):
+class ManagedKind(msgspec.Struct, frozen=True):
     """A kind, or a subresource of it, whose fields have owners. Make it once and keep it."""
 
     api_version: str
     kind: str
-    tree: Type
+    tree: TypeNode
     walker: Walker
     subresource: str = ""
-    reset: Fields = LEAF
+    reset_fields: FieldSet = LEAF
     """Fields that writes here cannot change, and so nobody owns through them, with all below."""
-    blank: Any = msgspec.field(default_factory=dict)
+    zero_object: Any = msgspec.field(default_factory=dict)
     """An object of this kind before anything is written."""
     custom: bool = False
     """Of a CRD."""
 
 
-def tracked(
+def managed_kind(
     api_version: str,
     kind: str,
-    tree: Type,
+    tree: TypeNode,
     *,
     subresource: str = "",
     custom: bool = False,
     status: bool = True,
-) -> Tracked:
+) -> ManagedKind:
     """A kind, ready to be tracked.
 
     `custom` is for kinds of a CRD; `status` says whether it has a status subresource. Ownership under `/status` leaves
     out the spec, all other ownership the status.
     """
-    reset: Fields = LEAF
+    reset: FieldSet = LEAF
     if subresource == "status":
-        reset = union(_SPEC, {} if custom else _RESET_BY_STATUS.get(kind, {}))
+        reset = union(_SPEC_FIELDS, {} if custom else _STATUS_RESET_FIELDS.get(kind, {}))
     elif status:
-        reset = _STATUS
-    blank = {} if custom else _blank(api_version, kind)
-    return Tracked(api_version, kind, tree, walker_of(tree, exact=custom), subresource, reset, blank, custom)
+        reset = _STATUS_FIELDS
+    blank = {} if custom else _zero_object(api_version, kind)
+    return ManagedKind(
+        api_version, kind, tree, walker_of(tree, exact=custom), subresource, reset, blank, custom
+    )
 
 
-def _blank(api_version: str, kind: str) -> JSON:
+def _zero_object(api_version: str, kind: str) -> JSON:
     if kind == "Event":
-        return {"metadata": {}, **_EVENTS.get(api_version, {})}
-    return {"metadata": {}, **_BLANK.get(kind, {"spec": {}})}
+        return {"metadata": {}, **_ZERO_EVENTS.get(api_version, {})}
+    return {"metadata": {}, **_ZERO_OBJECTS.get(kind, {"spec": {}})}

@@ -10,48 +10,48 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from gangline.api.meta import JSON
-from gangline.apiserver.apply.fieldset import LEAF, SELF, Fields, key_of, value_of
-from gangline.schema.typed.types import FREE, Merge, Shape, Type
+from gangline.apiserver.apply.fieldset import LEAF, SELF, FieldSet, key_path_element, value_path_element
+from gangline.schema.typed.types import UNTYPED_DEDUCED, MergeType, TypeNode, TypeShape
 
 _ABSENT: Any = object()
-_REMEMBERED = 512
+_MAX_CACHED_LABELS = 512
 
 
 class Comparison(NamedTuple):
     """What differs between two objects, as sets."""
 
-    changed: Fields
+    changed: FieldSet
     """Added, or there before with another value."""
-    removed: Fields
+    removed: FieldSet
 
 
 class Walker:
     """A node that is owned whole: a scalar, an atomic list or map."""
 
-    leaf = True
+    is_leaf = True
 
-    def added(self, value: Any) -> Fields:
+    def added_fields(self, value: Any) -> FieldSet:
         """The node of a value that was not there before: all it holds, and itself."""
         return LEAF
 
-    def fields(self, value: Any) -> Fields:
+    def applied_fields(self, value: Any) -> FieldSet:
         """What an applied value lays claim to, as a node's children; empty for a leaf."""
         return LEAF
 
-    def compare(self, old: Any, new: Any, label: str, changed: Fields, removed: Fields) -> None:
+    def compare(self, old: Any, new: Any, label: str, changed: FieldSet, removed: FieldSet) -> None:
         """Note under `label` what differs. Both values are present."""
-        if not equal(old, new):
+        if not values_equal(old, new):
             changed[label] = LEAF
 
-    def named(self, fields: Fields) -> Fields:
+    def with_named_members(self, fields: FieldSet) -> FieldSet:
         """The children of a node, with all fields that the type names and that have children made members."""
         return fields
 
     def child(self, label: str) -> "Walker":
         """The walker of a field or element."""
-        return _LEAF
+        return _LEAF_WALKER
 
-    def whole(self, value: Any) -> bool:
+    def is_owned_whole(self, value: Any) -> bool:
         """Whether somebody who applies this value owns it as one."""
         return True
 
@@ -59,32 +59,32 @@ class Walker:
 class ContainerWalker(Walker):
     """What is shared by all that is owned piece by piece."""
 
-    leaf = False
-    container: type = dict
+    is_leaf = False
+    container_type: type = dict
 
-    def __init__(self, tree: Type, *, exact: bool) -> None:
+    def __init__(self, tree: TypeNode, *, exact: bool) -> None:
         self._tree, self._exact = tree, exact
 
-    def fields(self, value: Any) -> Fields:
-        return self._claimed(value) if value.__class__ is self.container else LEAF
+    def applied_fields(self, value: Any) -> FieldSet:
+        return self._claimed_fields(value) if value.__class__ is self.container_type else LEAF
 
-    def _claimed(self, value: Any) -> Fields:
+    def _claimed_fields(self, value: Any) -> FieldSet:
         raise NotImplementedError
 
-    def whole(self, value: Any) -> bool:
-        return value is None or value.__class__ is not self.container or value == {}
+    def is_owned_whole(self, value: Any) -> bool:
+        return value is None or value.__class__ is not self.container_type or value == {}
 
-    def compare(self, old: Any, new: Any, label: str, changed: Fields, removed: Fields) -> None:
+    def compare(self, old: Any, new: Any, label: str, changed: FieldSet, removed: FieldSet) -> None:
         if not self._exact and old == new:  # most of an object stays as it was, and this is fast
             return
-        here, there = old.__class__ is self.container, new.__class__ is self.container
+        here, there = old.__class__ is self.container_type, new.__class__ is self.container_type
         if not (here and old) and not (there and new):
             super().compare(old, new, label, changed, removed)  # keeps null, empty and absent apart
             return
-        added: Fields = {}
-        gone: Fields = {}
+        added: FieldSet = {}
+        gone: FieldSet = {}
         self._compare_children(
-            old if here else self.container(), new if there else self.container(), added, gone
+            old if here else self.container_type(), new if there else self.container_type(), added, gone
         )
         if not (there or new is None) or not (here or old is None):
             added = (
@@ -96,38 +96,38 @@ class ContainerWalker(Walker):
         if gone:
             removed[label] = gone
 
-    def _compare_children(self, old: Any, new: Any, changed: Fields, removed: Fields) -> None:
+    def _compare_children(self, old: Any, new: Any, changed: FieldSet, removed: FieldSet) -> None:
         raise NotImplementedError
 
 
-_Growth = tuple[str, Callable[[Any], Fields] | None]
+_FieldAdder = tuple[str, Callable[[Any], FieldSet] | None]
 
 
-class _Growing(dict[str, _Growth]):
+class _FieldAdders(dict[str, _FieldAdder]):
     """By field: its label, and what makes the set of a new value; None for a leaf. Falls back to the walker's entries."""
 
     def __init__(self, walker: "MapWalker") -> None:
         super().__init__()
         self._walker = walker
 
-    def __missing__(self, name: str) -> _Growth:
-        return _growth(self._walker.entry(name))
+    def __missing__(self, name: str) -> _FieldAdder:
+        return _field_adder(self._walker.field(name))
 
 
-def _growth(entry: tuple[str, Walker]) -> _Growth:
+def _field_adder(entry: tuple[str, Walker]) -> _FieldAdder:
     label, walker = entry
-    return label, None if walker.leaf else walker.added
+    return label, None if walker.is_leaf else walker.added_fields
 
 
 class MapWalker(ContainerWalker):
     """Free keys. Base of objects, whose fields have types of their own."""
 
-    def __init__(self, tree: Type, *, exact: bool) -> None:
+    def __init__(self, tree: TypeNode, *, exact: bool) -> None:
         super().__init__(tree, exact=exact)
-        self._entries: dict[str, tuple[str, Walker]] = {}
-        self._growing = _Growing(self)
+        self._declared_fields: dict[str, tuple[str, Walker]] = {}
+        self._adders = _FieldAdders(self)
 
-    def entry(self, name: str) -> tuple[str, Walker]:
+    def field(self, name: str) -> tuple[str, Walker]:
         """A field's label and walker. Remembered where the type bounds the number of names."""
         return f"f:{name}", self
 
@@ -135,53 +135,53 @@ class MapWalker(ContainerWalker):
         return False
 
     def child(self, label: str) -> Walker:
-        return self.entry(label[2:])[1]
+        return self.field(label[2:])[1]
 
-    def added(self, value: Any) -> Fields:
+    def added_fields(self, value: Any) -> FieldSet:
         if value.__class__ is not dict or not value:
             return LEAF
-        fields: Fields = {SELF: LEAF}
-        growing = self._growing
+        fields: FieldSet = {SELF: LEAF}
+        growing = self._adders
         for name, item in value.items():
             label, added = growing[name]
             fields[label] = added(item) if item and added is not None else LEAF
         return fields
 
-    def _claimed(self, value: JSON) -> Fields:
-        fields: Fields = {}
+    def _claimed_fields(self, value: JSON) -> FieldSet:
+        fields: FieldSet = {}
         for name, item in value.items():
-            label, walker = self._entries.get(name) or self.entry(name)
-            if walker.whole(item):
+            label, walker = self._declared_fields.get(name) or self.field(name)
+            if walker.is_owned_whole(item):
                 fields[label] = LEAF
                 continue
-            children = walker.fields(item)
+            children = walker.applied_fields(item)
             if not self.declares(name):
                 fields[label] = {SELF: LEAF, **children} if children else LEAF
             elif children:
                 fields[label] = children
         return fields
 
-    def _compare_children(self, old: JSON, new: JSON, changed: Fields, removed: Fields) -> None:
-        entries = self._entries
+    def _compare_children(self, old: JSON, new: JSON, changed: FieldSet, removed: FieldSet) -> None:
+        entries = self._declared_fields
         for name, item in new.items():
             before = old.get(name, _ABSENT)
             if before is item:
                 continue
-            label, walker = entries.get(name) or self.entry(name)
+            label, walker = entries.get(name) or self.field(name)
             if before is _ABSENT:
-                changed[label] = LEAF if walker.leaf or not item else walker.added(item)
+                changed[label] = LEAF if walker.is_leaf or not item else walker.added_fields(item)
             else:
                 walker.compare(before, item, label, changed, removed)
         for name, item in old.items():
             if name not in new:
-                label, walker = entries.get(name) or self.entry(name)
-                removed[label] = walker.added(item)
+                label, walker = entries.get(name) or self.field(name)
+                removed[label] = walker.added_fields(item)
 
-    def named(self, fields: Fields) -> Fields:
-        result: Fields = {}
+    def with_named_members(self, fields: FieldSet) -> FieldSet:
+        result: FieldSet = {}
         for label, node in fields.items():
             if node:
-                node = self.child(label).named(node)
+                node = self.child(label).with_named_members(node)
                 if SELF not in node and self.declares(label[2:]):
                     node = {SELF: LEAF, **node}
             result[label] = node
@@ -195,13 +195,13 @@ class MappingWalker(MapWalker):
     def element(self) -> Walker:
         return walker_of(self._tree.element, exact=self._exact)
 
-    def entry(self, name: str) -> tuple[str, Walker]:
+    def field(self, name: str) -> tuple[str, Walker]:
         return f"f:{name}", self.element
 
-    def added(self, value: Any) -> Fields:
-        if not self.element.leaf or value.__class__ is not dict or not value:
-            return super().added(value)
-        fields: Fields = {SELF: LEAF}
+    def added_fields(self, value: Any) -> FieldSet:
+        if not self.element.is_leaf or value.__class__ is not dict or not value:
+            return super().added_fields(value)
+        fields: FieldSet = {SELF: LEAF}
         for name in value:
             fields[f"f:{name}"] = LEAF
         return fields
@@ -210,13 +210,13 @@ class MappingWalker(MapWalker):
 class ObjectWalker(MapWalker):
     """Named fields. Others, where the type keeps them, are free-form."""
 
-    def entry(self, name: str) -> tuple[str, Walker]:
-        found = self._entries.get(name)
+    def field(self, name: str) -> tuple[str, Walker]:
+        found = self._declared_fields.get(name)
         if found is None:
-            found = f"f:{name}", walker_of(self._tree.of(name) or FREE, exact=self._exact)
+            found = f"f:{name}", walker_of(self._tree.field_type(name) or UNTYPED_DEDUCED, exact=self._exact)
             if name in self._tree.fields:
-                self._entries[name] = found
-                self._growing[name] = _growth(found)
+                self._declared_fields[name] = found
+                self._adders[name] = _field_adder(found)
         return found
 
     def declares(self, name: str) -> bool:
@@ -230,7 +230,7 @@ class FreeWalker(MapWalker):
 class ListWalker(ContainerWalker):
     """A list whose elements are told apart by something other than their place."""
 
-    container = list
+    container_type = list
 
     @cached_property
     def element(self) -> Walker:
@@ -253,54 +253,54 @@ class ListWalker(ContainerWalker):
                 found.append(f"i:{index}")
         return found
 
-    def _grouped(self, value: list[Any]) -> dict[str, list[Any]]:
+    def _items_by_label(self, value: list[Any]) -> dict[str, list[Any]]:
         """Elements by key. More than one of a key is an error in an applied list, and a fact in a stored one."""
         found: dict[str, list[Any]] = {}
         for label, item in zip(self.labels(value), value, strict=True):
             found.setdefault(label, []).append(item)
         return found
 
-    def added(self, value: Any) -> Fields:
+    def added_fields(self, value: Any) -> FieldSet:
         if value.__class__ is not list or not value:
             return LEAF
-        fields: Fields = {SELF: LEAF}
+        fields: FieldSet = {SELF: LEAF}
         element = self.element
         for label, item in zip(self.labels(value), value, strict=True):
-            fields[label] = LEAF if label in fields or element.leaf else element.added(item)
+            fields[label] = LEAF if label in fields or element.is_leaf else element.added_fields(item)
         return fields
 
-    def _claimed(self, value: list[Any]) -> Fields:
-        fields: Fields = {}
-        for label, items in self._grouped(value).items():
-            children = self.element.fields(items[0]) if len(items) == 1 else LEAF
+    def _claimed_fields(self, value: list[Any]) -> FieldSet:
+        fields: FieldSet = {}
+        for label, items in self._items_by_label(value).items():
+            children = self.element.applied_fields(items[0]) if len(items) == 1 else LEAF
             fields[label] = {SELF: LEAF, **children} if children else LEAF
         return fields
 
-    def _compare_children(self, old: list[Any], new: list[Any], changed: Fields, removed: Fields) -> None:
-        before, after = self._grouped(old), self._grouped(new)
+    def _compare_children(self, old: list[Any], new: list[Any], changed: FieldSet, removed: FieldSet) -> None:
+        before, after = self._items_by_label(old), self._items_by_label(new)
         element = self.element
         for label, items in after.items():
             others = before.get(label, [])
             if len(items) == 1 and len(others) == 1:
                 element.compare(others[0], items[0], label, changed, removed)
             elif len(items) > 1 and len(others) > 1:
-                if not equal(items, others):
+                if not values_equal(items, others):
                     changed[label] = LEAF
             elif len(items) == 1:
-                changed[label] = element.added(items[0])
+                changed[label] = element.added_fields(items[0])
                 if others:  # was there more than once, and owned whole as such
                     removed[label] = LEAF
             else:
                 changed[label] = LEAF
                 if others:
-                    removed[label] = element.added(others[0])
+                    removed[label] = element.added_fields(others[0])
         for label, items in before.items():
             if label not in after:
-                removed[label] = element.added(items[0]) if len(items) == 1 else LEAF
+                removed[label] = element.added_fields(items[0]) if len(items) == 1 else LEAF
 
-    def named(self, fields: Fields) -> Fields:
+    def with_named_members(self, fields: FieldSet) -> FieldSet:
         return {
-            label: self.element.named(node) if label[0] == "k" and node else node
+            label: self.element.with_named_members(node) if label[0] == "k" and node else node
             for label, node in fields.items()
         }
 
@@ -313,48 +313,50 @@ class SetWalker(ListWalker):
             raise ValueError("associative list without keys has an element that's a map type")
         if item.__class__ is list:
             raise ValueError("not supported: associative list with lists as elements")
-        return value_of(item)
+        return value_path_element(item)
 
 
 class KeyedWalker(ListWalker):
     """Elements are objects, told apart by some of their fields."""
 
-    def __init__(self, tree: Type, *, exact: bool) -> None:
+    def __init__(self, tree: TypeNode, *, exact: bool) -> None:
         super().__init__(tree, exact=exact)
-        self._defaults = [(key, tree.key_defaults.get(key)) for key in tree.keys]
-        self._only = tree.keys[0] if len(tree.keys) == 1 else ""
+        self._key_defaults = [(key, tree.key_defaults.get(key)) for key in tree.keys]
+        self._single_key = tree.keys[0] if len(tree.keys) == 1 else ""
         # Few names make up most objects, and telling them as JSON is dear.
-        self._known: dict[Any, str] = {}
+        self._label_cache: dict[Any, str] = {}
 
     def label(self, item: Any) -> str:
         if item.__class__ is not dict:
             what = "a null element" if item is None else "non-map elements"
             raise ValueError(f"associative list with keys may not have {what}")
-        values = tuple([item.get(key, default) for key, default in self._defaults])
+        values = tuple([item.get(key, default) for key, default in self._key_defaults])
         try:
-            return self._known[values]
+            return self._label_cache[values]
         except (KeyError, TypeError):
             return self._new_label(item, values)
 
     def _new_label(self, item: JSON, values: tuple[Any, ...]) -> str:
-        named = zip(self._defaults, values, strict=True)
+        named = zip(self._key_defaults, values, strict=True)
         found = {key: value for (key, _), value in named if value is not None or key in item}
         if not found:
-            told = " ".join(f'"{key}"' for key, _ in self._defaults)
+            told = " ".join(f'"{key}"' for key, _ in self._key_defaults)
             raise ValueError(
                 f"associative list with keys has an element that omits all key fields [{told}]"
                 " (and doesn't have default values for any key fields)"
             )
-        label = key_of(found)
-        if len(self._known) < _REMEMBERED and all(value.__class__ in (str, int) for value in values):
-            self._known[values] = label
+        label = key_path_element(found)
+        if len(self._label_cache) < _MAX_CACHED_LABELS and all(
+            value.__class__ in (str, int) for value in values
+        ):
+            self._label_cache[values] = label
         return label
 
-    def added(self, value: Any) -> Fields:
+    def added_fields(self, value: Any) -> FieldSet:
         if value.__class__ is not list or not value:
             return LEAF
-        fields: Fields = {SELF: LEAF}
-        known, only, added = self._known, self._only, self.element.added
+        fields: FieldSet = {SELF: LEAF}
+        known, only, added = self._label_cache, self._single_key, self.element.added_fields
         for index, item in enumerate(value):
             label = known.get((item.get(only),)) if only and item.__class__ is dict else None
             if label is None:
@@ -366,41 +368,41 @@ class KeyedWalker(ListWalker):
         return fields
 
 
-_LEAF = Walker()
+_LEAF_WALKER = Walker()
 
 
-def walker_of(tree: Type, *, exact: bool = False) -> Walker:
+def walker_of(tree: TypeNode, *, exact: bool = False) -> Walker:
     """The compiled form of a type.
 
     `exact` is for types with free-form parts, where 1 may turn into true: to Python they are equal, so whole objects
     cannot be compared at once.
     """
-    if tree.merge is Merge.ATOMIC or tree.shape is Shape.SCALAR:
-        return _LEAF
-    if tree.shape is Shape.LIST:
-        kinds = {Merge.MAP: KeyedWalker, Merge.SET: SetWalker}
-        return kinds[tree.merge](tree, exact=exact) if tree.merge in kinds else _LEAF
-    return {Shape.OBJECT: ObjectWalker, Shape.MAP: MappingWalker}.get(tree.shape, FreeWalker)(
+    if tree.merge is MergeType.ATOMIC or tree.shape is TypeShape.SCALAR:
+        return _LEAF_WALKER
+    if tree.shape is TypeShape.LIST:
+        kinds = {MergeType.MAP: KeyedWalker, MergeType.SET: SetWalker}
+        return kinds[tree.merge](tree, exact=exact) if tree.merge in kinds else _LEAF_WALKER
+    return {TypeShape.OBJECT: ObjectWalker, TypeShape.MAP: MappingWalker}.get(tree.shape, FreeWalker)(
         tree, exact=exact
     )
 
 
-def equal(left: Any, right: Any) -> bool:
+def values_equal(left: Any, right: Any) -> bool:
     """Whether two JSON values are the same to Kubernetes: 1 is 1.0, but not true."""
     if left is right:
         return True
     if left != right:
         return False
     if left.__class__ is dict:
-        return all(equal(value, right[key]) for key, value in left.items())
+        return all(values_equal(value, right[key]) for key, value in left.items())
     if left.__class__ is list:
-        return all(map(equal, left, right))
+        return all(map(values_equal, left, right))
     return (left.__class__ is bool) == (right.__class__ is bool)
 
 
-def compared(old: JSON, new: JSON, walker: Walker) -> Comparison:
+def comparison(old: JSON, new: JSON, walker: Walker) -> Comparison:
     """What differs between two objects of a kind."""
-    changed: Fields = {}
-    removed: Fields = {}
+    changed: FieldSet = {}
+    removed: FieldSet = {}
     walker.compare(old, new, "", changed, removed)
     return Comparison(changed.get("", {}), removed.get("", {}))

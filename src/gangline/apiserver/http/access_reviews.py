@@ -11,120 +11,126 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.apiserver import refusals
-from gangline.apiserver.apply.managed import updated
-from gangline.apiserver.apply.tracked import Tracked, tracked
-from gangline.apiserver.errors import Refused
-from gangline.apiserver.http.authentication import PUBLIC, Authenticator, User, authorize
-from gangline.apiserver.http.routes import Target, Verb
-from gangline.apiserver.kinds.machinery.gostruct import internal
+from gangline.apiserver.apply.managed import updated_managed_fields
+from gangline.apiserver.apply.tracked import ManagedKind, managed_kind
+from gangline.apiserver.errors import StatusError
+from gangline.apiserver.http.authentication import PUBLIC_PATHS, Authenticator, UserInfo, authorize
+from gangline.apiserver.http.routes import RequestInfo, RequestVerb
+from gangline.apiserver.kinds.machinery.gostruct import go_struct
 from gangline.apiserver.kinds.machinery.problems import invalid
-from gangline.schema.problems import Problem, summary
-from gangline.schema.typed.openapi import types_of
-from gangline.schema.typed.strict_decoding import Decoder
+from gangline.schema.problems import FieldProblem, summary
+from gangline.schema.typed.openapi import builtin_type
+from gangline.schema.typed.strict_decoding import DecodingChecker
 
-AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
-AUDIENCE = "https://kubernetes.default.svc"
+AUTHENTICATION_GROUP, AUTHORIZATION_GROUP = "authentication.k8s.io", "authorization.k8s.io"
+API_AUDIENCE = "https://kubernetes.default.svc"
 """Whom a token of ours is for, unless it says otherwise."""
 
 # Everybody with a name may ask about themselves.
-_SELF = frozenset({"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"})
+_SELF_REVIEWS = frozenset({"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"})
 
 
-class Question(msgspec.Struct, frozen=True):
+class ReviewRequest(msgspec.Struct, frozen=True):
     """A review that was sent, and by whom."""
 
-    user: User
-    target: Target
+    user: UserInfo
+    info: RequestInfo
     body: JSON
     manager: str
     now: str
 
     @property
-    def version(self) -> str:
-        return f"{self.target.group}/{self.target.version}"
+    def api_version(self) -> str:
+        return f"{self.info.group}/{self.info.version}"
 
     @property
     def spec(self) -> JSON:
         return self.body.get("spec") or {}
 
 
-class Reviews:
+class ReviewHandler:
     """Answers reviews."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
-        self._kinds: Mapping[tuple[str, str], tuple[str, Callable[[Question], JSON]]] = {
-            (AUTHENTICATION, "selfsubjectreviews"): ("SelfSubjectReview", _who),
-            (AUTHENTICATION, "tokenreviews"): ("TokenReview", self._token),
-            (AUTHORIZATION, "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", _own_access),
-            (AUTHORIZATION, "subjectaccessreviews"): ("SubjectAccessReview", _access),
-            (AUTHORIZATION, "localsubjectaccessreviews"): ("LocalSubjectAccessReview", _local_access),
-            (AUTHORIZATION, "selfsubjectrulesreviews"): ("SelfSubjectRulesReview", _rules),
+        self._reviewers: Mapping[tuple[str, str], tuple[str, Callable[[ReviewRequest], JSON]]] = {
+            (AUTHENTICATION_GROUP, "selfsubjectreviews"): ("SelfSubjectReview", _self_subject_review),
+            (AUTHENTICATION_GROUP, "tokenreviews"): ("TokenReview", self._review_token),
+            (AUTHORIZATION_GROUP, "selfsubjectaccessreviews"): (
+                "SelfSubjectAccessReview",
+                _self_access_review,
+            ),
+            (AUTHORIZATION_GROUP, "subjectaccessreviews"): ("SubjectAccessReview", _access_review),
+            (AUTHORIZATION_GROUP, "localsubjectaccessreviews"): (
+                "LocalSubjectAccessReview",
+                _local_access_review,
+            ),
+            (AUTHORIZATION_GROUP, "selfsubjectrulesreviews"): ("SelfSubjectRulesReview", _rules_review),
         }
 
-    def __contains__(self, target: Target) -> bool:
-        return target.version == "v1" and (target.group, target.plural) in self._kinds
+    def __contains__(self, target: RequestInfo) -> bool:
+        return target.version == "v1" and (target.group, target.plural) in self._reviewers
 
-    def admit(self, user: User, verb: Verb, target: Target) -> None:
+    def authorize(self, user: UserInfo, verb: RequestVerb, target: RequestInfo) -> None:
         """May they ask this? Raises `Refused`: 403, or 405 for anything but creating."""
         named = "system:authenticated" in user.groups
-        if not (named and verb is Verb.CREATE and target.plural in _SELF):
+        if not (named and verb is RequestVerb.CREATE and target.plural in _SELF_REVIEWS):
             authorize(user, verb, target)
         local = target.plural == "localsubjectaccessreviews"
-        if verb is not Verb.CREATE or target.name or local is not bool(target.namespace):
+        if verb is not RequestVerb.CREATE or target.name or local is not bool(target.namespace):
             raise refusals.method_not_allowed()
 
-    def answer(self, question: Question) -> JSON:
+    def review(self, question: ReviewRequest) -> JSON:
         """The review with its status. Raises `Refused` for one that makes no sense."""
-        kind, review = self._kinds[question.target.group, question.target.plural]
-        version = question.version
+        kind, review = self._reviewers[question.info.group, question.info.plural]
+        version = question.api_version
         sent = (question.body.get("apiVersion") or version, question.body.get("kind") or kind)
         if sent != (version, kind):
             raise refusals.bad_request(f"the body is a {sent[1]} of {sent[0]}, not a {kind} of {version}")
         body = {**question.body, "apiVersion": version, "kind": kind}
-        wrong = _decoder(version, kind).findings(msgspec.json.encode(body), body).error
+        wrong = _review_decoder(version, kind).errors(msgspec.json.encode(body), body).error
         if wrong:
             raise refusals.bad_request(
-                f'{kind} in version "{question.target.version}" cannot be handled as a {kind}: {wrong}'
+                f'{kind} in version "{question.info.version}" cannot be handled as a {kind}: {wrong}'
             )
         return {"kind": kind, "apiVersion": version, **review(msgspec.structs.replace(question, body=body))}
 
-    def _token(self, question: Question) -> JSON:
+    def _review_token(self, question: ReviewRequest) -> JSON:
         token = question.spec.get("token") or ""
         if not token:
             raise refusals.bad_request("token is required for TokenReview in authentication")
-        wanted = question.spec.get("audiences") or [AUDIENCE]
+        wanted = question.spec.get("audiences") or [API_AUDIENCE]
         try:
-            user = self._authenticator.user(f"Bearer {token}", None)
-        except Refused:
-            return _reviewed(question, {"user": {}})
-        if AUDIENCE not in wanted:
-            return _reviewed(question, {"user": {}})
-        found: JSON = {"authenticated": True, "user": _info(user), "audiences": [AUDIENCE]}
-        return _reviewed(question, found)
+            user = self._authenticator.authenticate(f"Bearer {token}", None)
+        except StatusError:
+            return _review_response(question, {"user": {}})
+        if API_AUDIENCE not in wanted:
+            return _review_response(question, {"user": {}})
+        found: JSON = {"authenticated": True, "user": _user_info(user), "audiences": [API_AUDIENCE]}
+        return _review_response(question, found)
 
 
-def may(user: User, spec: JSON) -> bool:
+def is_allowed(user: UserInfo, spec: JSON) -> bool:
     """Whether the server would let somebody do what a review names."""
-    if user.master:
+    if user.is_master:
         return True
     named = "system:authenticated" in user.groups
     path = spec.get("nonResourceAttributes")
     if path is not None:
-        return path.get("verb") == "get" and path.get("path") in PUBLIC
+        return path.get("verb") == "get" and path.get("path") in PUBLIC_PATHS
     asked = spec["resourceAttributes"]
-    own = asked.get("resource") in _SELF and asked.get("verb") == "create"
-    return named and own and asked.get("group") in (AUTHENTICATION, AUTHORIZATION)
+    own = asked.get("resource") in _SELF_REVIEWS and asked.get("verb") == "create"
+    return named and own and asked.get("group") in (AUTHENTICATION_GROUP, AUTHORIZATION_GROUP)
 
 
-def _who(question: Question) -> JSON:
+def _self_subject_review(question: ReviewRequest) -> JSON:
     return {
         "metadata": {"creationTimestamp": question.now},
-        "status": {"userInfo": _info(question.user)},
+        "status": {"userInfo": _user_info(question.user)},
     }
 
 
-def _info(user: User) -> JSON:
+def _user_info(user: UserInfo) -> JSON:
     told: JSON = {"username": user.name}
     if user.uid:
         told["uid"] = user.uid
@@ -135,44 +141,44 @@ def _info(user: User) -> JSON:
     return told
 
 
-def _own_access(question: Question) -> JSON:
-    _check(question, _attributes(question.spec))
-    return _reviewed(question, {"allowed": may(question.user, question.spec)})
+def _self_access_review(question: ReviewRequest) -> JSON:
+    _raise_invalid(question, _attribute_problems(question.spec))
+    return _review_response(question, {"allowed": is_allowed(question.user, question.spec)})
 
 
-def _access(question: Question) -> JSON:
-    _check(question, [*_attributes(question.spec), *_subject(question.spec)])
-    return _reviewed(question, {"allowed": may(_described(question.spec), question.spec)})
+def _access_review(question: ReviewRequest) -> JSON:
+    _raise_invalid(question, [*_attribute_problems(question.spec), *_subject_problems(question.spec)])
+    return _review_response(question, {"allowed": is_allowed(_reviewed_user(question.spec), question.spec)})
 
 
-def _local_access(question: Question) -> JSON:
-    spec, namespace = question.spec, question.target.namespace
-    found = [*_attributes(spec), *_subject(spec)]
+def _local_access_review(question: ReviewRequest) -> JSON:
+    spec, namespace = question.spec, question.info.namespace
+    found = [*_attribute_problems(spec), *_subject_problems(spec)]
     if spec.get("nonResourceAttributes") is not None:
-        shown = internal(spec["nonResourceAttributes"], "Path Verb")
+        shown = go_struct(spec["nonResourceAttributes"], "Path Verb")
         found.append(invalid("spec.nonResourceAttributes", shown, "disallowed on this kind of request"))
-    _check(question, found)
+    _raise_invalid(question, found)
     if spec["resourceAttributes"].get("namespace", "") != namespace:
         raise refusals.bad_request(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
-    answer = _reviewed(question, {"allowed": may(_described(spec), spec)})
+    answer = _review_response(question, {"allowed": is_allowed(_reviewed_user(spec), spec)})
     answer["metadata"]["namespace"] = namespace
     return answer
 
 
-def _rules(question: Question) -> JSON:
+def _rules_review(question: ReviewRequest) -> JSON:
     if not question.spec.get("namespace"):
         raise refusals.bad_request("no namespace on request")
     everything: JSON = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
     resources: list[JSON] = [
         {
             "verbs": ["create"],
-            "apiGroups": [AUTHORIZATION],
+            "apiGroups": [AUTHORIZATION_GROUP],
             "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
         },
-        {"verbs": ["create"], "apiGroups": [AUTHENTICATION], "resources": ["selfsubjectreviews"]},
+        {"verbs": ["create"], "apiGroups": [AUTHENTICATION_GROUP], "resources": ["selfsubjectreviews"]},
     ]
-    paths: list[JSON] = [{"verbs": ["get"], "nonResourceURLs": sorted(PUBLIC)}]
-    if question.user.master:
+    paths: list[JSON] = [{"verbs": ["get"], "nonResourceURLs": sorted(PUBLIC_PATHS)}]
+    if question.user.is_master:
         resources.insert(0, everything)
         paths.insert(0, {"verbs": ["*"], "nonResourceURLs": ["*"]})
     return {
@@ -182,53 +188,57 @@ def _rules(question: Question) -> JSON:
     }
 
 
-def _described(spec: JSON) -> User:
-    return User(spec.get("user") or "", tuple(spec.get("groups") or ()))
+def _reviewed_user(spec: JSON) -> UserInfo:
+    return UserInfo(spec.get("user") or "", tuple(spec.get("groups") or ()))
 
 
-def _attributes(spec: JSON) -> list[Problem]:
+def _attribute_problems(spec: JSON) -> list[FieldProblem]:
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and path is not None:
         told = "cannot be specified in combination with resourceAttributes"
-        return [invalid("spec.nonResourceAttributes", internal(path, "Path Verb"), told)]
+        return [invalid("spec.nonResourceAttributes", go_struct(path, "Path Verb"), told)]
     if resource is None and path is None:
         told = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         return [invalid("spec.resourceAttributes", None, told)]
     return []
 
 
-def _subject(spec: JSON) -> list[Problem]:
+def _subject_problems(spec: JSON) -> list[FieldProblem]:
     if spec.get("user") or spec.get("groups"):
         return []
     return [invalid("spec.user", "", "at least one of user or group must be specified")]
 
 
-def _check(question: Question, problems: list[Problem]) -> None:
+def _raise_invalid(question: ReviewRequest, problems: list[FieldProblem]) -> None:
     if not problems:
         return
-    group = question.target.group
+    group = question.info.group
     causes = [{"reason": p.kind.reason, "message": p.message, "field": p.field} for p in problems]
     # The real server names no kind here.
     text = f'.{group} "" is invalid: {summary(problems)}'
-    raise Refused(422, text, reason="Invalid", details={"group": group, "causes": causes})
+    raise StatusError(422, text, reason="Invalid", details={"group": group, "causes": causes})
 
 
 @cache
-def _decoder(version: str, kind: str) -> Decoder:
-    return Decoder(types_of(version, kind))
+def _review_decoder(version: str, kind: str) -> DecodingChecker:
+    return DecodingChecker(builtin_type(version, kind))
 
 
 @cache
-def _tracked(version: str, kind: str) -> Tracked:
-    return tracked(version, kind, types_of(version, kind))
+def _managed_review(version: str, kind: str) -> ManagedKind:
+    return managed_kind(version, kind, builtin_type(version, kind))
 
 
-def _reviewed(question: Question, status: JSON) -> JSON:
+def _review_response(question: ReviewRequest, status: JSON) -> JSON:
     """The review as it came, with its status; whoever sent it owns its fields, as everywhere."""
     metadata = dict(question.body.get("metadata") or {})
     sent = {**question.body, "metadata": metadata}
-    managed = updated(
-        None, sent, _tracked(question.version, sent["kind"]), manager=question.manager, now=question.now
+    managed = updated_managed_fields(
+        None,
+        sent,
+        _managed_review(question.api_version, sent["kind"]),
+        manager=question.manager,
+        now=question.now,
     )
     if managed:
         metadata["managedFields"] = managed

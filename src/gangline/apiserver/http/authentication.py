@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.http.routes import Target
-from gangline.apiserver.refusals import Refused, unauthorized
+from gangline.apiserver.http.routes import RequestInfo
+from gangline.apiserver.refusals import StatusError, unauthorized
 
-MASTERS = "system:masters"
-PUBLIC = frozenset({"/version", "/version/", "/healthz", "/livez", "/readyz"})
+MASTERS_GROUP = "system:masters"
+PUBLIC_PATHS = frozenset({"/version", "/version/", "/healthz", "/livez", "/readyz"})
 
 
-class User(msgspec.Struct, frozen=True):
+class UserInfo(msgspec.Struct, frozen=True):
     """Somebody, as the authenticator knows them."""
 
     name: str
@@ -27,28 +27,28 @@ class User(msgspec.Struct, frozen=True):
     extra: Mapping[str, tuple[str, ...]] = {}
 
     @property
-    def master(self) -> bool:
-        return MASTERS in self.groups
+    def is_master(self) -> bool:
+        return MASTERS_GROUP in self.groups
 
 
-ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+ANONYMOUS_USER = UserInfo("system:anonymous", ("system:unauthenticated",))
 
 
 class Authenticator:
     """Knows tokens; believes client certificates that TLS has already verified."""
 
-    def __init__(self, tokens: Mapping[str, User]) -> None:
+    def __init__(self, tokens: Mapping[str, UserInfo]) -> None:
         self._tokens = dict(tokens)
 
-    def user(self, authorization: str | None, peer: Mapping[str, Any] | None) -> User:
+    def authenticate(self, authorization: str | None, peer: Mapping[str, Any] | None) -> UserInfo:
         """Who asks. No credentials: anonymous. Raises `Refused` (401) for a token that is none of ours."""
         if peer:
-            return _certified(peer)
+            return _certificate_user(peer)
         if not authorization:
-            return ANONYMOUS
+            return ANONYMOUS_USER
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            return ANONYMOUS
+            return ANONYMOUS_USER
         given = token.strip().encode()
         for known, user in self._tokens.items():
             # In constant time, so that nobody learns a token by measuring.
@@ -57,18 +57,18 @@ class Authenticator:
         raise unauthorized()
 
 
-def _certified(peer: Mapping[str, Any]) -> User:
+def _certificate_user(peer: Mapping[str, Any]) -> UserInfo:
     subject = [pair for part in peer.get("subject", ()) for pair in part]
     name = next((value for key, value in subject if key == "commonName"), "")
     groups = tuple(value for key, value in subject if key == "organizationName")
-    return User(name, (*groups, "system:authenticated"))
+    return UserInfo(name, (*groups, "system:authenticated"))
 
 
-def authorize_path(user: User, method: str, path: str) -> None:
+def authorize_nonresource(user: UserInfo, method: str, path: str) -> None:
     """May they ask for a path that is no resource? Raises `Refused`."""
-    if user.master or path in PUBLIC:
+    if user.is_master or path in PUBLIC_PATHS:
         return
-    raise Refused(
+    raise StatusError(
         403,
         f'forbidden: User "{user.name}" cannot {method.lower()} path "{path}"',
         reason="Forbidden",
@@ -76,9 +76,9 @@ def authorize_path(user: User, method: str, path: str) -> None:
     )
 
 
-def authorize(user: User, verb: str, target: Target) -> None:
+def authorize(user: UserInfo, verb: str, target: RequestInfo) -> None:
     """May they do this to a resource? Verbs are those of `requests`, and `impersonate`. Raises `Refused`."""
-    if user.master:
+    if user.is_master:
         return
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
     shown = f"{target.plural}.{target.group}" if target.group else target.plural
@@ -94,4 +94,4 @@ def authorize(user: User, verb: str, target: Target) -> None:
         details["group"] = target.group
     if target.name:
         details["name"] = target.name
-    raise Refused(403, text, reason="Forbidden", details=details)
+    raise StatusError(403, text, reason="Forbidden", details=details)

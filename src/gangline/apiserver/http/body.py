@@ -8,16 +8,16 @@ import msgspec
 from gangline.api.codec.codec import DecodeError, documents
 from gangline.api.meta import JSON
 from gangline.apiserver import refusals
-from gangline.apiserver.kinds.crd.resource_metadata import metadata_findings
-from gangline.apiserver.patch.json_patch import json_name
-from gangline.apiserver.registry.catalog import Entry
-from gangline.apiserver.registry.resources import built_in
-from gangline.schema.problems import Problem, ProblemKind
+from gangline.apiserver.kinds.crd.resource_metadata import metadata_errors
+from gangline.apiserver.patch.json_patch import go_json_type
+from gangline.apiserver.registry.catalog import ServedKind
+from gangline.apiserver.registry.resources import builtin_resources
+from gangline.schema.problems import FieldProblem, ProblemKind
 from gangline.schema.protobuf import objects
-from gangline.schema.typed.strict_decoding import Findings
+from gangline.schema.typed.strict_decoding import DecodingErrors
 
-LIMIT = 3 * 2**20
-JSON_TYPES = ("application/json", "application/yaml", objects.MEDIA_TYPE)
+MAX_BODY_BYTES = 3 * 2**20
+OBJECT_MEDIA_TYPES = ("application/json", "application/yaml", objects.MEDIA_TYPE)
 
 Warn = Callable[[str], None]
 
@@ -26,18 +26,18 @@ def read_object(raw: bytes, content_type: str, kind: str = "Object") -> JSON:
     """The object in a body. Raises `Refused`: 415 for a format we do not read, 400 for text that is none."""
     media = content_type.partition(";")[0].strip() or "application/json"
     if media == "application/json":
-        return _mapping(raw, _json(raw, kind), kind)
+        return _require_mapping(raw, _decode_json(raw, kind), kind)
     if media in ("application/yaml", "application/apply-patch+yaml"):
         return read_yaml(raw)
     if media == objects.MEDIA_TYPE:
-        return _protobuf(raw)
-    raise refusals.unsupported_media(media, JSON_TYPES)
+        return _decode_protobuf(raw)
+    raise refusals.unsupported_media_type(media, OBJECT_MEDIA_TYPES)
 
 
 def read_yaml(raw: bytes) -> JSON:
     """YAML, or JSON, which is faster to try first."""
     if raw.lstrip().startswith(b"{"):
-        return _mapping(raw, _json(raw, "Object"), "Object")
+        return _require_mapping(raw, _decode_json(raw, "Object"), "Object")
     try:
         found = documents(raw.decode())
     except (DecodeError, UnicodeDecodeError) as error:
@@ -47,30 +47,30 @@ def read_yaml(raw: bytes) -> JSON:
     return found[0].body
 
 
-def told(error: Exception) -> str:
+def json_error_text(error: Exception) -> str:
     """An error of our JSON decoder as Go's tells it, where a client may know the words."""
     return "unexpected end of JSON input" if "truncated" in str(error) else str(error)
 
 
-def _unrecognized(kind: str, why: str) -> refusals.Refused:
+def _unrecognized_object(kind: str, why: str) -> refusals.StatusError:
     return refusals.bad_request(f"the object provided is unrecognized (must be of type {kind}): {why}")
 
 
-def _shown(raw: bytes) -> str:
+def _printable(raw: bytes) -> str:
     text = raw.decode("ascii", "replace")
     return text if text.isprintable() and text else raw.hex() or "<empty>"
 
 
-def _json(raw: bytes, kind: str) -> Any:
+def _decode_json(raw: bytes, kind: str) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _unrecognized(
-            kind, f"couldn't get version/kind; json parse error: {told(error)} ({_shown(raw)})"
+        raise _unrecognized_object(
+            kind, f"couldn't get version/kind; json parse error: {json_error_text(error)} ({_printable(raw)})"
         ) from error
 
 
-def _protobuf(raw: bytes) -> JSON:
+def _decode_protobuf(raw: bytes) -> JSON:
     try:
         return objects.decode(raw)
     except objects.ProtobufError as error:
@@ -78,13 +78,13 @@ def _protobuf(raw: bytes) -> JSON:
         raise refusals.bad_request(text) from error
 
 
-def _mapping(raw: bytes, value: Any, kind: str) -> JSON:
+def _require_mapping(raw: bytes, value: Any, kind: str) -> JSON:
     if value is None:
         return {}
     if isinstance(value, dict):
         return value
-    found = json_name(value)
-    raise _unrecognized(
+    found = go_json_type(value)
+    raise _unrecognized_object(
         kind,
         f"couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct "
         '{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" } '
@@ -92,7 +92,7 @@ def _mapping(raw: bytes, value: Any, kind: str) -> JSON:
     )
 
 
-def check_kind(entry: Entry, body: JSON) -> None:
+def check_kind(entry: ServedKind, body: JSON) -> None:
     """The body's kind and apiVersion are those of the URL. Only built-in kinds may leave them out. Raises `Refused`."""
     if entry.custom:
         for name in ("kind", "apiVersion"):
@@ -105,9 +105,9 @@ def check_kind(entry: Entry, body: JSON) -> None:
     if (kind, version) == (entry.kind, entry.api_version):
         return
     if entry.custom:
-        raise _wrong_custom(entry, body, kind, version)
+        raise _wrong_custom_kind(entry, body, kind, version)
     short = str(version).rpartition("/")[2]
-    known = any((served.api_version, served.kind) == (version, kind) for served in built_in())
+    known = any((served.api_version, served.kind) == (version, kind) for served in builtin_resources())
     if kind == entry.kind and known:
         text = f"the API version in the data ({version}) does not match the expected API version ({entry.api_version})"
         raise refusals.bad_request(text)
@@ -119,35 +119,35 @@ def check_kind(entry: Entry, body: JSON) -> None:
     raise refusals.bad_request(f'{kind} in version "{short}" cannot be handled as a {entry.kind}: {why}')
 
 
-def _wrong_custom(entry: Entry, body: JSON, kind: str, version: str) -> refusals.Refused:
+def _wrong_custom_kind(entry: ServedKind, body: JSON, kind: str, version: str) -> refusals.StatusError:
     if version != entry.api_version:
         text = f"the API version in the data ({version}) does not match the expected API version ({entry.api_version})"
         return refusals.bad_request(text)
-    problem = Problem(ProblemKind.INVALID, "kind", kind, f"must be {entry.kind}")
-    sent = _Sent(entry.group, kind, entry.plural)
+    problem = FieldProblem(ProblemKind.INVALID, "kind", kind, f"must be {entry.kind}")
+    sent = _SentKind(entry.group, kind, entry.plural)
     return refusals.invalid(sent, (body.get("metadata") or {}).get("name") or "", [problem])
 
 
-class _Sent(msgspec.Struct, frozen=True):
+class _SentKind(msgspec.Struct, frozen=True):
     group: str
     kind: str
     plural: str
 
 
-def check_fields(entry: Entry, body: JSON, raw: bytes, validation: str, warn: Warn) -> None:
+def check_fields(entry: ServedKind, body: JSON, raw: bytes, validation: str, warn: Warn) -> None:
     """Values of a wrong type are refused; unknown and repeated fields are too when Strict, else warned of."""
     if raw.startswith(objects.MAGIC):
         return  # what came as protobuf has every type right, and nothing twice
     if entry.decoder is None:
-        _refuse(entry, metadata_findings(body), validation, warn)
+        _report_decoding_errors(entry, metadata_errors(body), validation, warn)
         return
     if not raw.lstrip().startswith(b"{"):
         raw = msgspec.json.encode(body)
-    _refuse(entry, entry.decoder.findings(raw, body), validation, warn)
+    _report_decoding_errors(entry, entry.decoder.errors(raw, body), validation, warn)
 
 
-def _refuse(entry: Entry, found: Findings, validation: str, warn: Warn) -> None:
-    said = f'{entry.kind} in version "{entry.served.version}" cannot be handled as a {entry.kind}'
+def _report_decoding_errors(entry: ServedKind, found: DecodingErrors, validation: str, warn: Warn) -> None:
+    said = f'{entry.kind} in version "{entry.resource.version}" cannot be handled as a {entry.kind}'
     if found.error:
         raise refusals.bad_request(f"{said}: {found.error}")
     if found.strict and validation == "Strict":

@@ -1,6 +1,6 @@
 """Discovery documents: what kubectl and client libraries ask for to learn which kinds there are. Pure functions.
 
-`served` is everything the server has, as `resources.in_order` gives it: its order is the order of the answers.
+`served` is everything the server has, as `api_resource_list.in_order` gives it: its order is the order of the answers.
 """
 
 import base64
@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterable
 
 from gangline.api.meta import JSON
-from gangline.apiserver.registry.resources import Served, Subresource
+from gangline.apiserver.registry.resources import ApiResource, Subresource
 
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+AGGREGATED_MEDIA_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """The content type of the aggregated form. Others: plain `application/json`."""
 
-KUBERNETES = ("1", "34", "1.34.4")
+KUBERNETES_VERSION = ("1", "34", "1.34.4")
 
 
 def wants_aggregated(accept: str) -> bool | None:
@@ -38,9 +38,9 @@ def wants_aggregated(accept: str) -> bool | None:
     return None
 
 
-def version(gangline: str, platform: str) -> JSON:
+def version_info(gangline: str, platform: str) -> JSON:
     """/version: the Kubernetes that we are as, and gangline's own version as build metadata."""
-    major, minor, full = KUBERNETES
+    major, minor, full = KUBERNETES_VERSION
     return {
         "major": major,
         "minor": minor,
@@ -58,15 +58,15 @@ def version(gangline: str, platform: str) -> JSON:
     }
 
 
-def paths(served: Iterable[Served]) -> JSON:
+def root_paths(served: Iterable[ApiResource]) -> JSON:
     """The document at /."""
     fixed = {"/api", "/apis", "/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3", "/version"}
     found = list(served)
     groups = {f"/apis/{item.group}" for item in found if item.group}
-    return {"paths": sorted(fixed | groups | {f"/{item.root}" for item in found})}
+    return {"paths": sorted(fixed | groups | {f"/{item.group_version_path}" for item in found})}
 
 
-def core_versions(address: str) -> JSON:
+def api_versions(address: str) -> JSON:
     """/api, for clients that reach us at `address` (host:port)."""
     return {
         "kind": "APIVersions",
@@ -75,35 +75,35 @@ def core_versions(address: str) -> JSON:
     }
 
 
-def groups(served: Iterable[Served]) -> JSON:
+def api_group_list(served: Iterable[ApiResource]) -> JSON:
     """/apis: every group but the core one."""
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
-        "groups": [_group(name, found) for name, found in _versions(served).items() if name],
+        "groups": [_group_entry(name, found) for name, found in _by_group_version(served).items() if name],
     }
 
 
-def group(served: Iterable[Served], name: str) -> JSON | None:
+def api_group(served: Iterable[ApiResource], name: str) -> JSON | None:
     """/apis/NAME; None when there is no such group (404 in plain text)."""
-    found = _versions(served).get(name) if name else None
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, found)} if found else None
+    found = _by_group_version(served).get(name) if name else None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group_entry(name, found)} if found else None
 
 
-def _group(name: str, versions: JSON) -> JSON:
+def _group_entry(name: str, versions: JSON) -> JSON:
     told = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
     return {"name": name, "versions": told, "preferredVersion": told[0]}
 
 
-def _versions(served: Iterable[Served]) -> dict[str, dict[str, list[Served]]]:
+def _by_group_version(served: Iterable[ApiResource]) -> dict[str, dict[str, list[ApiResource]]]:
     """Group, then version, then resources."""
-    found: dict[str, dict[str, list[Served]]] = {}
+    found: dict[str, dict[str, list[ApiResource]]] = {}
     for item in served:
         found.setdefault(item.group, {}).setdefault(item.version, []).append(item)
     return found
 
 
-def resources(served: Iterable[Served], group: str, version: str) -> JSON | None:
+def api_resource_list(served: Iterable[ApiResource], group: str, version: str) -> JSON | None:
     """/api/v1 and /apis/GROUP/VERSION; None when there is no such version.
 
     That is a 404, in plain text for an unknown group and for CRDs' groups, as a Status for built-in groups.
@@ -111,13 +111,13 @@ def resources(served: Iterable[Served], group: str, version: str) -> JSON | None
     found = [item for item in served if (item.group, item.version) == (group, version)]
     if not found:
         return None
-    entries = [entry for item in found for entry in _entries(item)]
+    entries = [entry for item in found for entry in _resource_entries(item)]
     named = {"groupVersion": f"{group}/{version}" if group else version, "resources": entries}
     # kube-apiserver leaves the version out for the core group.
     return {"kind": "APIResourceList", **({"apiVersion": "v1"} if group else {}), **named}
 
 
-def _entries(item: Served) -> list[JSON]:
+def _resource_entries(item: ApiResource) -> list[JSON]:
     entry: JSON = {
         "name": item.plural,
         "singularName": item.singular,
@@ -129,12 +129,12 @@ def _entries(item: Served) -> list[JSON]:
         entry["shortNames"] = item.short_names
     if item.categories:
         entry["categories"] = item.categories
-    if item.stored:
-        entry["storageVersionHash"] = storage_hash(*item.stored_as, item.kind)
-    return [entry, *(_part_entry(item, part) for part in item.subresources)]
+    if item.is_stored:
+        entry["storageVersionHash"] = storage_version_hash(*item.storage_version, item.kind)
+    return [entry, *(_subresource_entry(item, part) for part in item.subresources)]
 
 
-def _part_entry(item: Served, part: Subresource) -> JSON:
+def _subresource_entry(item: ApiResource, part: Subresource) -> JSON:
     foreign = {"group": part.group, "version": part.version} if part.version else {}
     return {
         "name": f"{item.plural}/{part.name}",
@@ -146,12 +146,12 @@ def _part_entry(item: Served, part: Subresource) -> JSON:
     }
 
 
-def storage_hash(group: str, version: str, kind: str) -> str:
+def storage_version_hash(group: str, version: str, kind: str) -> str:
     """Tells clients which version a resource is stored in, without saying it."""
     return base64.b64encode(hashlib.sha256(f"{group}/{version}/{kind}".encode()).digest()[:8]).decode()
 
 
-def aggregated(served: Iterable[Served], *, core: bool) -> JSON:
+def group_discovery_list(served: Iterable[ApiResource], *, core: bool) -> JSON:
     """/api (core) or /apis in the aggregated form: all of discovery in one answer."""
     items = [
         {
@@ -159,13 +159,13 @@ def aggregated(served: Iterable[Served], *, core: bool) -> JSON:
             "versions": [
                 {
                     "version": version,
-                    "resources": [_aggregated(item) for item in found],
+                    "resources": [_resource_discovery(item) for item in found],
                     "freshness": "Current",
                 }
                 for version, found in versions.items()
             ],
         }
-        for name, versions in _versions(served).items()
+        for name, versions in _by_group_version(served).items()
         if core is not bool(name)
     ]
     return {
@@ -176,12 +176,12 @@ def aggregated(served: Iterable[Served], *, core: bool) -> JSON:
     }
 
 
-def _aggregated(item: Served) -> JSON:
+def _resource_discovery(item: ApiResource) -> JSON:
     # Built-in kinds leave group and version to be those of the list, custom ones repeat them.
     own = (item.group, item.version) if item.custom else ("", "")
     entry: JSON = {
         "resource": item.plural,
-        "responseKind": _kind(*own, item.kind),
+        "responseKind": _group_version_kind(*own, item.kind),
         "scope": "Namespaced" if item.namespaced else "Cluster",
         "singularResource": item.singular,
         "verbs": item.verbs,
@@ -194,7 +194,9 @@ def _aggregated(item: Served) -> JSON:
         entry["subresources"] = [
             {
                 "subresource": part.name,
-                "responseKind": _kind(*((part.group, part.version) if part.version else own), part.kind),
+                "responseKind": _group_version_kind(
+                    *((part.group, part.version) if part.version else own), part.kind
+                ),
                 "verbs": part.verbs,
             }
             for part in item.subresources
@@ -202,5 +204,5 @@ def _aggregated(item: Served) -> JSON:
     return entry
 
 
-def _kind(group: str, version: str, kind: str) -> JSON:
+def _group_version_kind(group: str, version: str, kind: str) -> JSON:
     return {"group": group, "version": version, "kind": kind}

@@ -8,24 +8,24 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.apiserver import refusals
-from gangline.apiserver.http.query import check_list_options, whole_number
-from gangline.apiserver.registry.catalog import Entry
+from gangline.apiserver.http.query import check_list_options, query_integer
+from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.selection import Selection
-from gangline.apiserver.store.errors import Compacted, TooNew
+from gangline.apiserver.store.errors import RevisionCompacted, RevisionTooNew
 from gangline.apiserver.store.paths import collection_prefix
-from gangline.apiserver.store.records import Record, Snapshot
+from gangline.apiserver.store.records import RangeResult, StoreRecord
 from gangline.apiserver.store.store import Store
 
-OLD_PAGE = (
+CONTINUE_EXPIRED_MESSAGE = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
     "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
     "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
     "modified, or deleted between the time the first chunk was returned and now may show up in the list."
 )
-OLD_VERSION = "The resourceVersion for the provided list is too old."
+VERSION_EXPIRED_MESSAGE = "The resourceVersion for the provided list is too old."
 
 
-class _Token(msgspec.Struct, frozen=True):
+class _ContinueToken(msgspec.Struct, frozen=True):
     """Where the next page begins. Clients must not look inside."""
 
     rv: int
@@ -33,74 +33,78 @@ class _Token(msgspec.Struct, frozen=True):
     v: str = "meta.k8s.io/v1"
 
 
-class Listing(msgspec.Struct, frozen=True):
+class ListPage(msgspec.Struct, frozen=True):
     """One page: its objects and the list's metadata."""
 
-    records: tuple[Record, ...]
+    records: tuple[StoreRecord, ...]
     metadata: JSON
 
 
-def listing(
-    store: Store, entry: Entry, namespace: str, query: Mapping[str, str], chosen: Selection
-) -> Listing:
+def list_page(
+    store: Store, entry: ServedKind, namespace: str, query: Mapping[str, str], chosen: Selection
+) -> ListPage:
     """The page that a query asks for. Raises `Refused`."""
-    prefix = collection_prefix(entry.stored_group, entry.plural, namespace)
+    prefix = collection_prefix(entry.storage_group, entry.plural, namespace)
     check_list_options(query, watch=False)
-    limit = max(0, whole_number(query, "limit") or 0)
+    limit = max(0, query_integer(query, "limit") or 0)
     token = query.get("continue", "")
-    at, start = _from_token(token, query) if token else (_asked(store, query, limit), "")
-    snapshot = _read(store, prefix, start, at, limit if not chosen else 0, token=bool(token))
-    records, more, remaining = snapshot.records, snapshot.more, snapshot.remaining
+    at, start = _decode_token(token, query) if token else (_list_revision(store, query, limit), "")
+    snapshot = _read_range(store, prefix, start, at, limit if not chosen else 0, token=bool(token))
+    records, more, remaining = snapshot.records, snapshot.has_more, snapshot.remaining
     if chosen:
-        found = [record for record in records if chosen.takes(record)]
+        found = [record for record in records if chosen.matches(record)]
         more = bool(limit) and len(found) > limit
         records = tuple(found[:limit] if limit else found)
     metadata: JSON = {"resourceVersion": str(snapshot.revision)}
     if more:
-        metadata["continue"] = _token(snapshot.revision, records[-1].path)
+        metadata["continue"] = _encode_token(snapshot.revision, records[-1].path)
         if not chosen:
             metadata["remainingItemCount"] = remaining
-    return Listing(records, metadata)
+    return ListPage(records, metadata)
 
 
-def _read(store: Store, prefix: str, start: str, at: int | None, limit: int, *, token: bool) -> Snapshot:
+def _read_range(
+    store: Store, prefix: str, start: str, at: int | None, limit: int, *, token: bool
+) -> RangeResult:
     try:
         return store.range(prefix, start_after=start, limit=limit, at=at)
-    except Compacted:
-        raise refusals.expired(OLD_PAGE if token else OLD_VERSION) from None
-    except TooNew as error:
-        raise refusals.too_large_version(error.asked, error.current) from error
+    except RevisionCompacted:
+        raise refusals.resource_expired(
+            CONTINUE_EXPIRED_MESSAGE if token else VERSION_EXPIRED_MESSAGE
+        ) from None
+    except RevisionTooNew as error:
+        raise refusals.resource_version_too_large(error.requested, error.current) from error
 
 
-def _asked(store: Store, query: Mapping[str, str], limit: int) -> int | None:
+def _list_revision(store: Store, query: Mapping[str, str], limit: int) -> int | None:
     """The revision to read at; None for the newest."""
     version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
     if not version or version == "0":
         return None
     try:
-        wanted = wanted_version(version)
-    except refusals.Refused as refusal:
+        wanted = parse_resource_version(version)
+    except refusals.StatusError as refusal:
         raise refusals.bad_request(f"invalid resource version: {refusal.message}") from refusal
     if wanted > store.revision:
-        raise refusals.too_large_version(wanted, store.revision)
+        raise refusals.resource_version_too_large(wanted, store.revision)
     exact = match == "Exact" or (not match and limit > 0)
     return wanted if exact else None
 
 
-def wanted_version(text: str) -> int:
+def parse_resource_version(text: str) -> int:
     """A resourceVersion that somebody sent. Raises `Refused`: 500, which a list makes 400."""
     if not text.isdecimal():
         told = (
             f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
         )
-        raise refusals.Refused(500, told)
+        raise refusals.StatusError(500, told)
     return int(text)
 
 
-def _from_token(token: str, query: Mapping[str, str]) -> tuple[int, str]:
+def _decode_token(token: str, query: Mapping[str, str]) -> tuple[int, str]:
     try:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        found = msgspec.json.decode(raw, type=_Token)
+        found = msgspec.json.decode(raw, type=_ContinueToken)
     except (binascii.Error, ValueError, msgspec.DecodeError) as error:
         raise refusals.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
     if query.get("resourceVersion", "") not in ("", "0"):
@@ -108,5 +112,5 @@ def _from_token(token: str, query: Mapping[str, str]) -> tuple[int, str]:
     return found.rv, found.start
 
 
-def _token(revision: int, last: str) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(_Token(revision, last))).decode().rstrip("=")
+def _encode_token(revision: int, last: str) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(_ContinueToken(revision, last))).decode().rstrip("=")

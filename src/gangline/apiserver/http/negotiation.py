@@ -16,89 +16,91 @@ import yaml
 from gangline.api.meta import JSON
 from gangline.apiserver.http.representations import (
     META_GROUP,
-    PARTIAL,
-    PARTIAL_LIST,
-    TABLE,
-    WHOLE,
-    Body,
+    PARTIAL_METADATA,
+    PARTIAL_METADATA_LIST,
+    TABLE_KIND,
+    WHOLE_OBJECTS,
     EventEncoder,
-    FormError,
+    NegotiationError,
+    ObjectBody,
     ObjectKind,
-    Partial,
-    Table,
-    View,
+    PartialMetadataView,
+    ResponseView,
+    TableView,
     not_acceptable,
     plain_event,
 )
-from gangline.apiserver.tables.table import Include
+from gangline.apiserver.tables.table import IncludeObject
 
 __all__ = [
-    "PLAIN",
-    "Body",
+    "PLAIN_JSON",
+    "AcceptClause",
     "EventEncoder",
-    "Form",
-    "FormError",
-    "MediaType",
+    "NegotiationError",
+    "ObjectBody",
     "ObjectKind",
-    "error_form",
-    "media_types",
+    "Representation",
+    "accept_clauses",
+    "error_representation",
     "negotiate",
     "plain_event",
 ]
 
 _JSON, _YAML = "application/json", "application/yaml"
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
-_SERVED = (_JSON, _YAML)
+_SERVED_TYPES = (_JSON, _YAML)
 _META_VERSIONS = ("v1", "v1beta1")
-_BROWSERS = ("curl", "Wget", "Mozilla/5.0")
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
+_TRUE_VALUES = ("1", "t", "T", "TRUE", "true", "True")
 
 # In C where PyYAML was built with it, which is ten times faster. A class of our own, because it also quotes what
 # Kubernetes reads as something else than text and PyYAML does not: `1e9`, `y`, `0o17`.
-_Dumper: Any = type("_Dumper", (getattr(yaml, "CSafeDumper", yaml.SafeDumper),), {})
+_YamlDumper: Any = type("_Dumper", (getattr(yaml, "CSafeDumper", yaml.SafeDumper),), {})
 for _tag, _pattern, _first in (
     ("float", r"[+-]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][+-]?[0-9]+)?", "+-.0123456789"),
     ("int", r"[+-]?0[oObB][0-7]+", "+-0"),
     ("bool", r"[yYnN]", "yYnN"),
 ):
-    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
+    _YamlDumper.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first)
+    )
 
 
-class Form:
+class Representation:
     """How one request is answered."""
 
-    __slots__ = ("_view", "_write", "content_type", "plain")
+    __slots__ = ("_format", "_view", "content_type", "is_plain")
 
-    def __init__(self, view: View, write: Callable[[bytes], bytes] | None, content_type: str) -> None:
-        self._view, self._write = view, write
+    def __init__(self, view: ResponseView, write: Callable[[bytes], bytes] | None, content_type: str) -> None:
+        self._view, self._format = view, write
         self.content_type = content_type
-        self.plain = view.plain and write is None
+        self.is_plain = view.is_plain and write is None
         """Objects pass as they are: `plain_event` is right for every watch in this form, so it can be shared."""
 
-    def encode_object(self, kind: ObjectKind, body: Body) -> bytes:
-        """One object. Raises `FormError` (406) where the form is one of lists."""
-        return self._written(self._view.one(kind, body))
+    def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes:
+        """One object. Raises `NegotiationError` (406) where the form is one of lists."""
+        return self._formatted(self._view.encode_object(kind, body))
 
-    def encode_list(self, kind: ObjectKind, items: Iterable[Body], metadata: JSON) -> bytes:
+    def encode_list(self, kind: ObjectKind, items: Iterable[ObjectBody], metadata: JSON) -> bytes:
         """A list; `metadata` has resourceVersion and where it applies continue, remainingItemCount.
 
-        Raises `FormError` (406) where the form is one of single objects.
+        Raises `NegotiationError` (406) where the form is one of single objects.
         """
-        return self._written(self._view.many(kind, items, metadata))
+        return self._formatted(self._view.encode_list(kind, items, metadata))
 
     def encode_status(self, value: JSON) -> bytes:
         """A Status, or anything else that has no other form: discovery, reviews, a scale."""
-        return self._written(msgspec.json.encode(value))
+        return self._formatted(msgspec.json.encode(value))
 
-    def events(self, kind: ObjectKind) -> EventEncoder:
+    def event_encoder(self, kind: ObjectKind) -> EventEncoder:
         """The encoder of one watch. Events are lines, whatever was asked for."""
-        return self._view.events(kind)
+        return self._view.event_encoder(kind)
 
-    def _written(self, body: bytes) -> bytes:
-        return body if self._write is None else self._write(body)
+    def _formatted(self, body: bytes) -> bytes:
+        return body if self._format is None else self._format(body)
 
 
-def indented(body: bytes) -> bytes:
+def pretty_json(body: bytes) -> bytes:
     """JSON for people."""
     return msgspec.json.format(body, indent=2)
 
@@ -106,18 +108,18 @@ def indented(body: bytes) -> bytes:
 def as_yaml(body: bytes) -> bytes:
     """YAML of the same value, keys sorted."""
     text: str = yaml.dump(
-        msgspec.json.decode(body), Dumper=_Dumper, default_flow_style=False, allow_unicode=True
+        msgspec.json.decode(body), Dumper=_YamlDumper, default_flow_style=False, allow_unicode=True
     )
     return text.encode()
 
 
-PLAIN: Final = Form(WHOLE, None, _JSON)
+PLAIN_JSON: Final = Representation(WHOLE_OBJECTS, None, _JSON)
 """What nearly every client gets."""
-_PRETTY: Final = Form(WHOLE, indented, _JSON)
-_WRITERS: dict[str, Callable[[bytes], bytes] | None] = {_JSON: None, _YAML: as_yaml}
+_PRETTY_JSON: Final = Representation(WHOLE_OBJECTS, pretty_json, _JSON)
+_FORMATTERS: dict[str, Callable[[bytes], bytes] | None] = {_JSON: None, _YAML: as_yaml}
 
 
-class MediaType(NamedTuple):
+class AcceptClause(NamedTuple):
     """One clause of an Accept header."""
 
     name: str
@@ -127,17 +129,17 @@ class MediaType(NamedTuple):
 
 # A server sees the same few headers again and again.
 @lru_cache(maxsize=256)
-def media_types(accept: str) -> tuple[MediaType, ...]:
+def accept_clauses(accept: str) -> tuple[AcceptClause, ...]:
     """The clauses of an Accept header, most wanted first; malformed ones are left out."""
-    found = [clause for part in accept.split(",") if (clause := _media_type(part)) is not None]
-    return tuple(sorted(found, key=_rank))
+    found = [clause for part in accept.split(",") if (clause := _parse_clause(part)) is not None]
+    return tuple(sorted(found, key=_clause_rank))
 
 
-def _rank(clause: MediaType) -> tuple[float, bool, bool]:
+def _clause_rank(clause: AcceptClause) -> tuple[float, bool, bool]:
     return -clause.quality, clause.name == "*/*", clause.name.endswith("/*")
 
 
-def _media_type(text: str) -> MediaType | None:
+def _parse_clause(text: str) -> AcceptClause | None:
     name, *pairs = (piece.strip() for piece in text.split(";"))
     if name.count("/") != 1:
         return None
@@ -146,7 +148,7 @@ def _media_type(text: str) -> MediaType | None:
         quality = float(parameters.pop("q", "1"))
     except ValueError:
         quality = 1.0
-    return MediaType(name, parameters, quality)
+    return AcceptClause(name, parameters, quality)
 
 
 def negotiate(
@@ -157,34 +159,34 @@ def negotiate(
     agent: str = "",
     watch: bool = False,
     views: bool = True,
-) -> Form:
-    """The form of an answer. Raises `FormError`: 406 for what we cannot give, 400 for bad table options.
+) -> Representation:
+    """The form of an answer. Raises `NegotiationError`: 406 for what we cannot give, 400 for bad table options.
 
     `query` is read for `pretty` and `includeObject`, `agent` is the User-Agent header. `views` is off where answers are
     never converted (version, discovery, reviews). Protobuf is passed over, so its clients get the JSON they also accept.
     """
     pretty = _wants_pretty(query, agent)
     if accept in ("", "*/*", _JSON):
-        return _PRETTY if pretty and not watch else PLAIN
-    _check_routed(accept)
-    for clause in media_types(accept):
-        if (media := _served(clause.name)) and _allowed(clause.parameters, views=views):
-            return _form(media, clause.parameters, query, now, pretty=pretty, watch=watch)
-    raise not_acceptable(f"only the following media types are accepted: {', '.join(_SERVED)}")
+        return _PRETTY_JSON if pretty and not watch else PLAIN_JSON
+    _check_routable(accept)
+    for clause in accept_clauses(accept):
+        if (media := _served_type(clause.name)) and _is_allowed(clause.parameters, views=views):
+            return _make_representation(media, clause.parameters, query, now, pretty=pretty, watch=watch)
+    raise not_acceptable(f"only the following media types are accepted: {', '.join(_SERVED_TYPES)}")
 
 
-def error_form(accept: str, query: Mapping[str, str], *, agent: str = "") -> Form:
+def error_representation(accept: str, query: Mapping[str, str], *, agent: str = "") -> Representation:
     """The form of a Status: never converted, and indented JSON where nothing else is accepted. Never raises."""
     if accept in ("", "*/*", _JSON):
-        return _PRETTY if _wants_pretty(query, agent) else PLAIN
-    for clause in media_types(accept):
-        if (media := _served(clause.name)) and _allowed(clause.parameters, views=False):
+        return _PRETTY_JSON if _wants_pretty(query, agent) else PLAIN_JSON
+    for clause in accept_clauses(accept):
+        if (media := _served_type(clause.name)) and _is_allowed(clause.parameters, views=False):
             pretty = _wants_pretty(query, agent) or clause.parameters.get("pretty") == "1"
-            return Form(WHOLE, _writer(media, pretty=pretty), media)
-    return _PRETTY
+            return Representation(WHOLE_OBJECTS, _formatter(media, pretty=pretty), media)
+    return _PRETTY_JSON
 
 
-def _form(
+def _make_representation(
     media: str,
     parameters: Mapping[str, str],
     query: Mapping[str, str],
@@ -192,64 +194,70 @@ def _form(
     *,
     pretty: bool,
     watch: bool,
-) -> Form:
+) -> Representation:
     if watch and media != _JSON:
         raise not_acceptable(f"only the following media types are accepted: {_JSON};stream=watch")
-    view = _view(parameters, query, now)
+    view = _response_view(parameters, query, now)
     pretty = (pretty or parameters.get("pretty") == "1") and not watch
-    return Form(view, _writer(media, pretty=pretty), media)
+    return Representation(view, _formatter(media, pretty=pretty), media)
 
 
-def _writer(media: str, *, pretty: bool) -> Callable[[bytes], bytes] | None:
-    return indented if pretty and media == _JSON else _WRITERS[media]
+def _formatter(media: str, *, pretty: bool) -> Callable[[bytes], bytes] | None:
+    return pretty_json if pretty and media == _JSON else _FORMATTERS[media]
 
 
-def _view(parameters: Mapping[str, str], query: Mapping[str, str], now: Callable[[], datetime]) -> View:
+def _response_view(
+    parameters: Mapping[str, str], query: Mapping[str, str], now: Callable[[], datetime]
+) -> ResponseView:
     target, version = parameters.get("as", ""), parameters.get("v", "")
     if not target:
-        return WHOLE
-    if target == TABLE:
-        return Table(version, _include(query.get("includeObject", "")), now)
-    return Partial(target, version)
+        return WHOLE_OBJECTS
+    if target == TABLE_KIND:
+        return TableView(version, _include_option(query.get("includeObject", "")), now)
+    return PartialMetadataView(target, version)
 
 
-def _include(text: str) -> Include:
+def _include_option(text: str) -> IncludeObject:
     try:
-        return Include(text or Include.METADATA)
+        return IncludeObject(text or IncludeObject.METADATA)
     except ValueError:
         message = (
             "Unable to convert to Table as requested: includeObject: Invalid value: "
             f"{msgspec.json.encode(text).decode()}: must be 'Metadata', 'Object', 'None', or empty"
         )
-        raise FormError(400, "BadRequest", message) from None
+        raise NegotiationError(400, "BadRequest", message) from None
 
 
-def _allowed(parameters: Mapping[str, str], *, views: bool) -> bool:
+def _is_allowed(parameters: Mapping[str, str], *, views: bool) -> bool:
     if parameters.get("stream", "") not in ("", "watch"):
         return False
     target: tuple[Any, ...] = tuple(parameters.get(name) for name in ("as", "g", "v"))
     if target == (None, None, None):
         return True
     kind, group, version = target
-    known = kind in (TABLE, PARTIAL, PARTIAL_LIST) and group == META_GROUP and version in _META_VERSIONS
+    known = (
+        kind in (TABLE_KIND, PARTIAL_METADATA, PARTIAL_METADATA_LIST)
+        and group == META_GROUP
+        and version in _META_VERSIONS
+    )
     return views and known
 
 
-def _served(name: str) -> str | None:
-    if name in _SERVED:
+def _served_type(name: str) -> str | None:
+    if name in _SERVED_TYPES:
         return name
     return _JSON if name in ("*/*", "application/*") else None
 
 
-def _check_routed(accept: str) -> None:
+def _check_routable(accept: str) -> None:
     """What the router of kube-apiserver asks first: whether any media type is named that is served at all."""
     named = {part.partition(";")[0].strip() for part in accept.split(",")}
-    if named.isdisjoint(("*/*", *_SERVED, _PROTOBUF)):
-        offered = f"{', '.join(_SERVED)}, {_JSON};stream=watch"
+    if named.isdisjoint(("*/*", *_SERVED_TYPES, _PROTOBUF)):
+        offered = f"{', '.join(_SERVED_TYPES)}, {_JSON};stream=watch"
         message = f"406: Not Acceptable\n\nAvailable representations: {offered}"
-        raise FormError(406, "NotAcceptable", message, routed=False)
+        raise NegotiationError(406, "NotAcceptable", message, routed=False)
 
 
 def _wants_pretty(query: Mapping[str, str], agent: str) -> bool:
     asked = query.get("pretty")
-    return asked in _TRUE if asked else agent.startswith(_BROWSERS)
+    return asked in _TRUE_VALUES if asked else agent.startswith(_PRETTY_AGENTS)

@@ -11,17 +11,17 @@ from gangline import __version__
 from gangline.api.meta import JSON
 from gangline.apiserver import refusals
 from gangline.apiserver.http import discovery
-from gangline.apiserver.http.openapi import Documents
-from gangline.apiserver.registry.resources import Served, defined, in_order
+from gangline.apiserver.http.openapi import OpenApiDocuments
+from gangline.apiserver.registry.resources import ApiResource, all_resources, crd_resources
 from gangline.schema.protobuf import openapi_v2
 
-CHECKS = ("ping", "log", "etcd")
-JSON_TYPE, TEXT = "application/json", "text/plain; charset=utf-8"
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+HEALTH_CHECKS = ("ping", "log", "etcd")
+JSON_TYPE, TEXT_TYPE = "application/json", "text/plain; charset=utf-8"
+_GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """As Go calls them, where that is another name."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class NonResourceResponse(msgspec.Struct, frozen=True):
     """A whole answer."""
 
     body: bytes
@@ -30,93 +30,101 @@ class Answer(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-MISSING = Answer(b"404 page not found\n", TEXT, HTTPStatus.NOT_FOUND)
+NOT_FOUND_PAGE = NonResourceResponse(b"404 page not found\n", TEXT_TYPE, HTTPStatus.NOT_FOUND)
 
 
-class RootPaths:
+class NonResourceHandler:
     """Made for the CRDs there are; told when they change."""
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._served: tuple[Served, ...] = tuple(in_order(()))
-        self._openapi = Documents()
+        self._resources: tuple[ApiResource, ...] = tuple(all_resources(()))
+        self._openapi = OpenApiDocuments()
 
-    def define(self, crds: Sequence[JSON]) -> None:
+    def set_crds(self, crds: Sequence[JSON]) -> None:
         """These are the established CRDs now."""
-        self._served = tuple(in_order([served for crd in crds for served in defined(crd)]))
-        self._openapi = Documents(crds)
+        self._resources = tuple(all_resources([served for crd in crds for served in crd_resources(crd)]))
+        self._openapi = OpenApiDocuments(crds)
 
-    def answer(self, path: str, query: Mapping[str, str], accept: str) -> Answer:
+    def response(self, path: str, query: Mapping[str, str], accept: str) -> NonResourceResponse:
         """The answer to a GET. Raises `Refused`."""
         parts = [part for part in path.split("/") if part]
         match parts:
             case []:
-                return _json(discovery.paths(self._served))
+                return _json_response(discovery.root_paths(self._resources))
             case ["version"]:
-                machine = _MACHINES.get(platform.machine(), platform.machine())
-                return _json(discovery.version(__version__, f"{platform.system().lower()}/{machine}"))
+                machine = _GO_ARCHITECTURES.get(platform.machine(), platform.machine())
+                return _json_response(
+                    discovery.version_info(__version__, f"{platform.system().lower()}/{machine}")
+                )
             case ["healthz" | "livez" | "readyz" as check, *names] if not path.endswith("/"):
-                return _health(check, names, verbose="verbose" in query)
+                return _health_response(check, names, verbose="verbose" in query)
             case ["api"] | ["apis"]:
-                return self._top(core=parts[0] == "api", accept=accept)
+                return self._discovery_root(core=parts[0] == "api", accept=accept)
             case ["api", version]:
-                return self._version("", version)
+                return self._resource_list("", version)
             case ["apis", group]:
-                found = discovery.group(self._served, group)
-                return MISSING if found is None else _json(found)
+                found = discovery.api_group(self._resources, group)
+                return NOT_FOUND_PAGE if found is None else _json_response(found)
             case ["apis", group, version]:
-                return self._version(group, version)
+                return self._resource_list(group, version)
             case ["openapi", "v2"]:
-                if any(media in accept for media in (openapi_v2.MEDIA_TYPE, openapi_v2.OLD_MEDIA_TYPE)):
-                    return Answer(self._openapi.swagger_protobuf, openapi_v2.MEDIA_TYPE)
-                return Answer(self._openapi.swagger())
+                if any(media in accept for media in (openapi_v2.MEDIA_TYPE, openapi_v2.LEGACY_MEDIA_TYPE)):
+                    return NonResourceResponse(self._openapi.swagger_protobuf, openapi_v2.MEDIA_TYPE)
+                return NonResourceResponse(self._openapi.swagger())
             case ["openapi", "v3"]:
-                return Answer(self._openapi.index, TEXT)
+                return NonResourceResponse(self._openapi.index, TEXT_TYPE)
             case ["openapi", "v3", *rest]:
-                return self._document("/".join(rest))
+                return self._openapi_document("/".join(rest))
             case _:
-                return MISSING
+                return NOT_FOUND_PAGE
 
-    def _top(self, *, core: bool, accept: str) -> Answer:
+    def _discovery_root(self, *, core: bool, accept: str) -> NonResourceResponse:
         match discovery.wants_aggregated(accept):
             case True:
-                body = msgspec.json.encode(discovery.aggregated(self._served, core=core))
-                return Answer(body, discovery.AGGREGATED, headers=_cached(body))
+                body = msgspec.json.encode(discovery.group_discovery_list(self._resources, core=core))
+                return NonResourceResponse(
+                    body, discovery.AGGREGATED_MEDIA_TYPE, headers=_cache_headers(body)
+                )
             case _ if core:
-                return _json(discovery.core_versions(self._address))
+                return _json_response(discovery.api_versions(self._address))
             case _:
-                return _json(discovery.groups(self._served))
+                return _json_response(discovery.api_group_list(self._resources))
 
-    def _version(self, group: str, version: str) -> Answer:
-        found = discovery.resources(self._served, group, version)
+    def _resource_list(self, group: str, version: str) -> NonResourceResponse:
+        found = discovery.api_resource_list(self._resources, group, version)
         if found is not None:
-            return _json(found)
-        if any(item.group == group and not item.custom for item in self._served):
+            return _json_response(found)
+        if any(item.group == group and not item.custom for item in self._resources):
             raise refusals.no_such_resource()
-        return MISSING
+        return NOT_FOUND_PAGE
 
-    def _document(self, name: str) -> Answer:
+    def _openapi_document(self, name: str) -> NonResourceResponse:
         found = self._openapi.document(name)
         if found is None:
-            return Answer(b"", "", HTTPStatus.NOT_FOUND)
-        return Answer(found.content, headers={"ETag": f'"{found.hash}"', "Vary": "Accept"})
+            return NonResourceResponse(b"", "", HTTPStatus.NOT_FOUND)
+        return NonResourceResponse(found.content, headers={"ETag": f'"{found.hash}"', "Vary": "Accept"})
 
 
-def _health(check: str, names: Sequence[str], *, verbose: bool) -> Answer:
+def _health_response(check: str, names: Sequence[str], *, verbose: bool) -> NonResourceResponse:
     """We answer, so we are well. One check by name, or all of them, one to a line."""
     if names:
-        return Answer(b"ok", TEXT) if len(names) == 1 and names[0] in CHECKS else MISSING
+        return (
+            NonResourceResponse(b"ok", TEXT_TYPE)
+            if len(names) == 1 and names[0] in HEALTH_CHECKS
+            else NOT_FOUND_PAGE
+        )
     if not verbose:
-        return Answer(b"ok", TEXT)
-    lines = [f"[+]{name} ok\n" for name in CHECKS]
-    return Answer(f"{''.join(lines)}{check} check passed\n".encode(), TEXT)
+        return NonResourceResponse(b"ok", TEXT_TYPE)
+    lines = [f"[+]{name} ok\n" for name in HEALTH_CHECKS]
+    return NonResourceResponse(f"{''.join(lines)}{check} check passed\n".encode(), TEXT_TYPE)
 
 
-def _json(value: JSON) -> Answer:
-    return Answer(msgspec.json.encode(value))
+def _json_response(value: JSON) -> NonResourceResponse:
+    return NonResourceResponse(msgspec.json.encode(value))
 
 
-def _cached(body: bytes) -> Mapping[str, str]:
+def _cache_headers(body: bytes) -> Mapping[str, str]:
     """For clients that keep an answer and ask whether it is still good."""
     tag = hashlib.sha512(body).hexdigest().upper()
     return {"ETag": f'"{tag}"', "Vary": "Accept", "Cache-Control": "public"}

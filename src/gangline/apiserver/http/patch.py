@@ -7,54 +7,54 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.apiserver import refusals
-from gangline.apiserver.http.body import check_kind, told
-from gangline.apiserver.kinds.crd.resource_metadata import metadata_findings
+from gangline.apiserver.http.body import check_kind, json_error_text
+from gangline.apiserver.kinds.crd.resource_metadata import metadata_errors
 from gangline.apiserver.patch.json_patch import json_patch, merge_patch
 from gangline.apiserver.patch.strategic import strategic_merge
-from gangline.apiserver.registry.catalog import Entry
-from gangline.apiserver.registry.registry import Transform
+from gangline.apiserver.registry.catalog import ServedKind
+from gangline.apiserver.registry.registry import UpdateFunc
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+PATCH_MEDIA_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
 Warn = Callable[[str], None]
 
 
-def check_media(media: str, *, custom: bool) -> None:
+def check_patch_type(media: str, *, custom: bool) -> None:
     """Raises `Refused` (415) for a format that this kind of object is not patched with."""
-    if not custom and media not in PATCHES:
-        raise refusals.unsupported_patch()
-    accepted = [known for known in PATCHES if not (custom and known == STRATEGIC_PATCH)]
+    if not custom and media not in PATCH_MEDIA_TYPES:
+        raise refusals.unsupported_patch_type()
+    accepted = [known for known in PATCH_MEDIA_TYPES if not (custom and known == STRATEGIC_PATCH)]
     if media not in accepted:
-        raise refusals.unsupported_media(media, accepted)
+        raise refusals.unsupported_media_type(media, accepted)
 
 
-def decoded_patch(raw: bytes) -> Any:
+def decode_patch(raw: bytes) -> Any:
     """Raises `Refused` (400)."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise refusals.bad_request(f"error decoding patch: {told(error)}") from error
+        raise refusals.bad_request(f"error decoding patch: {json_error_text(error)}") from error
 
 
-def patching(entry: Entry, media: str, raw: bytes, *, validation: str, warn: Warn) -> Transform:
+def patch_function(entry: ServedKind, media: str, raw: bytes, *, validation: str, warn: Warn) -> UpdateFunc:
     """What a patch does to an object. Raises `Refused`, and so does the function."""
-    check_media(media, custom=entry.custom)
-    patch = decoded_patch(raw)
+    check_patch_type(media, custom=entry.custom)
+    patch = decode_patch(raw)
 
     def patched(old: JSON | None) -> JSON:
         assert old is not None
-        new: JSON = _patched(entry, media, patch, old)
+        new: JSON = _patched_object(entry, media, patch, old)
         _check_result(entry, new, validation, warn)
         return new
 
     return patched
 
 
-def _patched(entry: Entry, media: str, patch: Any, old: JSON) -> Any:
+def _patched_object(entry: ServedKind, media: str, patch: Any, old: JSON) -> Any:
     match media:
         case "application/json-patch+json":
             return json_patch(old, patch)
@@ -69,7 +69,7 @@ def _patched(entry: Entry, media: str, patch: Any, old: JSON) -> Any:
             return merged
 
 
-def _check_result(entry: Entry, new: Any, validation: str, warn: Warn) -> None:
+def _check_result(entry: ServedKind, new: Any, validation: str, warn: Warn) -> None:
     """The result is an object of the kind, with all fields of the right type."""
     encoded = msgspec.json.encode(new)
     shown = encoded.decode()
@@ -77,10 +77,10 @@ def _check_result(entry: Entry, new: Any, validation: str, warn: Warn) -> None:
         raise refusals.invalid_patch(shown, f"json: cannot unmarshal into Go value of type {entry.kind}")
     if entry.decoder is None:
         check_kind(entry, new)
-        found = metadata_findings(new)
+        found = metadata_errors(new)
     else:
         _check_same_kind(entry, new, shown)
-        found = entry.decoder.findings(encoded, new)
+        found = entry.decoder.errors(encoded, new)
     if found.error:
         raise refusals.invalid_patch(shown, found.error)
     if found.strict and validation == "Strict":
@@ -90,7 +90,7 @@ def _check_result(entry: Entry, new: Any, validation: str, warn: Warn) -> None:
             warn(text)
 
 
-def _check_same_kind(entry: Entry, new: JSON, shown: str) -> None:
+def _check_same_kind(entry: ServedKind, new: JSON, shown: str) -> None:
     kind, version = new.get("kind"), new.get("apiVersion")
     if (kind, version) != (entry.kind, entry.api_version):
         why = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'

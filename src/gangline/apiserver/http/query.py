@@ -5,46 +5,54 @@ from collections.abc import Mapping
 import msgspec
 
 from gangline.apiserver import refusals
-from gangline.apiserver.http.routes import Verb
-from gangline.schema.problems import Problem, ProblemKind
+from gangline.apiserver.http.routes import RequestVerb
+from gangline.schema.problems import FieldProblem, ProblemKind
 
-VALIDATIONS = ("", "Ignore", "Strict", "Warn")
-LONGEST_MANAGER = 128
-_KINDS = {Verb.CREATE: "CreateOptions", Verb.UPDATE: "UpdateOptions", Verb.PATCH: "PatchOptions"}
+FIELD_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+MAX_MANAGER_BYTES = 128
+_OPTION_KINDS = {
+    RequestVerb.CREATE: "CreateOptions",
+    RequestVerb.UPDATE: "UpdateOptions",
+    RequestVerb.PATCH: "PatchOptions",
+}
 
 
-class _Options(msgspec.Struct, frozen=True):
+class _OptionsKind(msgspec.Struct, frozen=True):
     kind: str
     group: str = "meta.k8s.io"
     plural: str = ""
 
 
-def check_options(verb: Verb, query: Mapping[str, str], *, apply: bool = False) -> None:
+def check_write_options(verb: RequestVerb, query: Mapping[str, str], *, apply: bool = False) -> None:
     """Raises `Refused` (422) for a query that no server understands."""
     if not query and not apply:
         return
-    problems = [*_dry_run(query), *_manager(query, apply=apply), *_force(verb, query, apply=apply)]
-    problems += _validation(query)
+    problems = [
+        *_dry_run_problems(query),
+        *_manager_problems(query, apply=apply),
+        *_force_problems(verb, query, apply=apply),
+    ]
+    problems += _validation_problems(query)
     if problems:
-        raise refusals.invalid(_Options(_KINDS.get(verb, "UpdateOptions")), "", problems)
+        raise refusals.invalid(_OptionsKind(_OPTION_KINDS.get(verb, "UpdateOptions")), "", problems)
 
 
-def _dry_run(query: Mapping[str, str]) -> list[Problem]:
+def _dry_run_problems(query: Mapping[str, str]) -> list[FieldProblem]:
     wanted = query.get("dryRun", "All")
     if wanted == "All":
         return []
-    return [Problem(ProblemKind.NOT_SUPPORTED, "dryRun", [wanted], 'supported values: "All"')]
+    return [FieldProblem(ProblemKind.NOT_SUPPORTED, "dryRun", [wanted], 'supported values: "All"')]
 
 
-def _manager(query: Mapping[str, str], *, apply: bool) -> list[Problem]:
+def _manager_problems(query: Mapping[str, str], *, apply: bool) -> list[FieldProblem]:
     name = query.get("fieldManager", "")
     if apply and not name:
-        return [Problem(ProblemKind.REQUIRED, "fieldManager", detail="is required for apply patch")]
-    if len(name.encode()) > LONGEST_MANAGER:
-        detail = f"may not be more than {LONGEST_MANAGER} bytes"
-        return [Problem(ProblemKind.TOO_LONG, "fieldManager", detail=detail)]
+        return [FieldProblem(ProblemKind.REQUIRED, "fieldManager", detail="is required for apply patch")]
+    if len(name.encode()) > MAX_MANAGER_BYTES:
+        detail = f"may not be more than {MAX_MANAGER_BYTES} bytes"
+        return [FieldProblem(ProblemKind.TOO_LONG, "fieldManager", detail=detail)]
     return [
-        Problem(
+        FieldProblem(
             ProblemKind.INVALID,
             "fieldManager",
             name,
@@ -55,18 +63,18 @@ def _manager(query: Mapping[str, str], *, apply: bool) -> list[Problem]:
     ][:1]
 
 
-def _force(verb: Verb, query: Mapping[str, str], *, apply: bool) -> list[Problem]:
-    if verb is not Verb.PATCH or apply or "force" not in query:
+def _force_problems(verb: RequestVerb, query: Mapping[str, str], *, apply: bool) -> list[FieldProblem]:
+    if verb is not RequestVerb.PATCH or apply or "force" not in query:
         return []
-    return [Problem(ProblemKind.FORBIDDEN, "force", detail="may not be specified for non-apply patch")]
+    return [FieldProblem(ProblemKind.FORBIDDEN, "force", detail="may not be specified for non-apply patch")]
 
 
-def _validation(query: Mapping[str, str]) -> list[Problem]:
+def _validation_problems(query: Mapping[str, str]) -> list[FieldProblem]:
     wanted = query.get("fieldValidation", "")
-    if wanted in VALIDATIONS:
+    if wanted in FIELD_VALIDATIONS:
         return []
-    told = ", ".join(f'"{known}"' for known in VALIDATIONS)
-    return [Problem(ProblemKind.NOT_SUPPORTED, "fieldValidation", wanted, f"supported values: {told}")]
+    told = ", ".join(f'"{known}"' for known in FIELD_VALIDATIONS)
+    return [FieldProblem(ProblemKind.NOT_SUPPORTED, "fieldValidation", wanted, f"supported values: {told}")]
 
 
 # Lists and watches
@@ -74,7 +82,7 @@ def _validation(query: Mapping[str, str]) -> list[Problem]:
 _EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
 
 
-def whole_number(query: Mapping[str, str], name: str) -> int | None:
+def query_integer(query: Mapping[str, str], name: str) -> int | None:
     """A number in a query; None when it is not there. Raises `Refused` (400)."""
     text = query.get(name, "")
     if not text:
@@ -87,17 +95,17 @@ def whole_number(query: Mapping[str, str], name: str) -> int | None:
 def check_list_options(query: Mapping[str, str], *, watch: bool) -> None:
     """Raises `Refused`: 400 for what cannot be read, 422 for what makes no sense together."""
     for name in ("limit", "timeoutSeconds"):
-        whole_number(query, name)
+        query_integer(query, name)
     if "resourceVersionMatch" not in query and "sendInitialEvents" not in query:
         return
     problems = [*_watch_problems(query)] if watch else [*_list_problems(query)]
     if problems:
-        raise refusals.invalid(_Options("ListOptions"), "", problems)
+        raise refusals.invalid(_OptionsKind("ListOptions"), "", problems)
 
 
-def _list_problems(query: Mapping[str, str]) -> list[Problem]:
+def _list_problems(query: Mapping[str, str]) -> list[FieldProblem]:
     match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
-    told: list[Problem] = []
+    told: list[FieldProblem] = []
     if match and not version:
         told.append(_forbidden("resourceVersionMatch", "is forbidden unless resourceVersion is provided"))
     if match and query.get("continue"):
@@ -111,12 +119,12 @@ def _list_problems(query: Mapping[str, str]) -> list[Problem]:
     return told
 
 
-def _watch_problems(query: Mapping[str, str]) -> list[Problem]:
+def _watch_problems(query: Mapping[str, str]) -> list[FieldProblem]:
     match, initial = query.get("resourceVersionMatch", ""), "sendInitialEvents" in query
-    told: list[Problem] = []
+    told: list[FieldProblem] = []
     if initial and match != _NOT_OLDER:
         detail = f"sendInitialEvents requires setting resourceVersionMatch to {_NOT_OLDER}"
-        told.append(Problem(ProblemKind.FORBIDDEN, "resourceVersionMatch", detail=detail))
+        told.append(FieldProblem(ProblemKind.FORBIDDEN, "resourceVersionMatch", detail=detail))
     if match and not initial:
         detail = "is forbidden for watch unless sendInitialEvents is provided"
         told.append(_forbidden("resourceVersionMatch", detail))
@@ -127,9 +135,11 @@ def _watch_problems(query: Mapping[str, str]) -> list[Problem]:
     return told
 
 
-def _forbidden(field: str, detail: str) -> Problem:
-    return Problem(ProblemKind.FORBIDDEN, field, detail=f"{field} {detail}")
+def _forbidden(field: str, detail: str) -> FieldProblem:
+    return FieldProblem(ProblemKind.FORBIDDEN, field, detail=f"{field} {detail}")
 
 
-def _unsupported_match(match: str, known: str) -> Problem:
-    return Problem(ProblemKind.NOT_SUPPORTED, "resourceVersionMatch", match, f"supported values: {known}")
+def _unsupported_match(match: str, known: str) -> FieldProblem:
+    return FieldProblem(
+        ProblemKind.NOT_SUPPORTED, "resourceVersionMatch", match, f"supported values: {known}"
+    )

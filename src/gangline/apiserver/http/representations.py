@@ -11,22 +11,22 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.tables.table import Include, Printer, table
+from gangline.apiserver.tables.table import IncludeObject, TablePrinter, encode_table
 from gangline.base.errors import GanglineError
 
-Body: TypeAlias = bytes | JSON
+ObjectBody: TypeAlias = bytes | JSON
 """An object as a client sees it, with kind and apiVersion: encoded (best), or still to be encoded."""
-EventEncoder: TypeAlias = Callable[[str, Body], bytes]
+EventEncoder: TypeAlias = Callable[[str, ObjectBody], bytes]
 """One line of a watch from an event's type and object. Belongs to one watch: a table has its header only once."""
 
 META_GROUP: Final = "meta.k8s.io"
-TABLE: Final = "Table"
-PARTIAL: Final = "PartialObjectMetadata"
-PARTIAL_LIST: Final = "PartialObjectMetadataList"
-_END_OF_START = "k8s.io/initial-events-end"
+TABLE_KIND: Final = "Table"
+PARTIAL_METADATA: Final = "PartialObjectMetadata"
+PARTIAL_METADATA_LIST: Final = "PartialObjectMetadataList"
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
-class FormError(GanglineError):
+class NegotiationError(GanglineError):
     """A form that cannot be given. `status` is the whole answer."""
 
     def __init__(self, code: int, reason: str, message: str, *, routed: bool = True) -> None:
@@ -46,15 +46,15 @@ class FormError(GanglineError):
         }
 
 
-def not_acceptable(message: str) -> FormError:
-    return FormError(406, "NotAcceptable", message)
+def not_acceptable(message: str) -> NegotiationError:
+    return NegotiationError(406, "NotAcceptable", message)
 
 
 class ObjectKind:
     """What the forms must know of a kind. Made once per served kind and version."""
 
     def __init__(
-        self, api_version: str, kind: str, printer: Printer, *, list_kind: str = "", custom: bool = False
+        self, api_version: str, kind: str, printer: TablePrinter, *, list_kind: str = "", custom: bool = False
     ) -> None:
         self.api_version, self.kind, self.printer, self.custom = api_version, kind, printer, custom
         self.list_kind = list_kind or f"{kind}List"
@@ -66,7 +66,7 @@ class ObjectKind:
         list_kind_json = msgspec.json.encode(self.list_kind)
         self.list_head = b'{"kind":%b,"apiVersion":%b,"metadata":' % (list_kind_json, quoted_version)
 
-    def tail(self, body: Body) -> bytes | memoryview:
+    def list_item_tail(self, body: ObjectBody) -> bytes | memoryview:
         """What follows the opening brace of a list's item. Items of built-in kinds do not repeat their kind."""
         if isinstance(body, dict):
             return msgspec.json.encode(body if self.custom else _without_kind(body))[1:]
@@ -90,166 +90,166 @@ def _without_kind(value: JSON) -> JSON:
     return {name: field for name, field in value.items() if name not in ("kind", "apiVersion")}
 
 
-class View(Protocol):
+class ResponseView(Protocol):
     """Which JSON an answer is. All methods return encoded, compact JSON."""
 
-    plain: bool
+    is_plain: bool
     """Whether objects pass as they are."""
 
-    def one(self, kind: ObjectKind, body: Body) -> bytes: ...
+    def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes: ...
 
-    def many(self, kind: ObjectKind, items: Iterable[Body], metadata: JSON) -> bytes: ...
+    def encode_list(self, kind: ObjectKind, items: Iterable[ObjectBody], metadata: JSON) -> bytes: ...
 
-    def events(self, kind: ObjectKind) -> EventEncoder: ...
+    def event_encoder(self, kind: ObjectKind) -> EventEncoder: ...
 
 
-def plain_event(event: str, body: Body) -> bytes:
+def plain_event(event: str, body: ObjectBody) -> bytes:
     """One line of a watch in plain JSON, the object as it is."""
-    return b'{"type":"%b","object":%b}\n' % (event.encode(), encoded(body))
+    return b'{"type":"%b","object":%b}\n' % (event.encode(), encode_body(body))
 
 
-def encoded(body: Body) -> bytes:
+def encode_body(body: ObjectBody) -> bytes:
     return body if isinstance(body, bytes) else msgspec.json.encode(body)
 
 
-def decoded(body: Body) -> JSON:
+def decode_body(body: ObjectBody) -> JSON:
     if isinstance(body, bytes):
         value: JSON = msgspec.json.decode(body)
         return value
     return body
 
 
-class Whole:
+class WholeObjectView:
     """Objects as they are."""
 
-    plain = True
+    is_plain = True
 
-    def one(self, kind: ObjectKind, body: Body) -> bytes:
-        return encoded(body)
+    def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes:
+        return encode_body(body)
 
-    def many(self, kind: ObjectKind, items: Iterable[Body], metadata: JSON) -> bytes:
+    def encode_list(self, kind: ObjectKind, items: Iterable[ObjectBody], metadata: JSON) -> bytes:
         if kind.custom:
             metadata = {"continue": "", **metadata}
-        tails = [kind.tail(item) for item in items]
+        tails = [kind.list_item_tail(item) for item in items]
         joined = b",{".join(tails)
         opening = b',"items":[{' if tails else b',"items":['
         return b"".join((kind.list_head, msgspec.json.encode(metadata), opening, joined, b"]}"))
 
-    def events(self, kind: ObjectKind) -> EventEncoder:
+    def event_encoder(self, kind: ObjectKind) -> EventEncoder:
         return plain_event
 
 
-WHOLE = Whole()
+WHOLE_OBJECTS = WholeObjectView()
 
 
 class _OnlyMetadata(msgspec.Struct):
     metadata: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_only_metadata = msgspec.json.Decoder(_OnlyMetadata)
+_metadata_decoder = msgspec.json.Decoder(_OnlyMetadata)
 
 
-class Partial:
+class PartialMetadataView:
     """Metadata only."""
 
-    plain = False
+    is_plain = False
 
     def __init__(self, target: str, version: str) -> None:
         self._target = target
         self._api_version = f"{META_GROUP}/{version}"
-        self._item = _head(PARTIAL, self._api_version)
-        self._list = _head(PARTIAL_LIST, self._api_version)
+        self._item_head = _json_head(PARTIAL_METADATA, self._api_version)
+        self._list_head = _json_head(PARTIAL_METADATA_LIST, self._api_version)
 
-    def one(self, kind: ObjectKind, body: Body) -> bytes:
-        if self._target != PARTIAL:
+    def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes:
+        if self._target != PARTIAL_METADATA:
             if kind.custom:
                 # An oddity of the real server, which trips over it.
-                raise FormError(500, "", "content is not a list")
+                raise NegotiationError(500, "", "content is not a list")
             raise not_acceptable(
                 f"you requested {self._target}, but the requested object is not a list ({kind.go_type})"
             )
-        return self._one(body)
+        return self._encode_item(body)
 
-    def many(self, kind: ObjectKind, items: Iterable[Body], metadata: JSON) -> bytes:
-        if self._target != PARTIAL_LIST:
+    def encode_list(self, kind: ObjectKind, items: Iterable[ObjectBody], metadata: JSON) -> bytes:
+        if self._target != PARTIAL_METADATA_LIST:
             raise not_acceptable(
                 f"you requested {self._target}, but the requested object is a list ({kind.go_type}List)"
             )
-        joined = b",".join([self._one(item) for item in items])
-        return b"".join((self._list, msgspec.json.encode(metadata), b',"items":[', joined, b"]}"))
+        joined = b",".join([self._encode_item(item) for item in items])
+        return b"".join((self._list_head, msgspec.json.encode(metadata), b',"items":[', joined, b"]}"))
 
-    def events(self, kind: ObjectKind) -> EventEncoder:
-        def encode(event: str, body: Body) -> bytes:
-            return plain_event(event, body if event == "ERROR" else self._one(body))
+    def event_encoder(self, kind: ObjectKind) -> EventEncoder:
+        def encode(event: str, body: ObjectBody) -> bytes:
+            return plain_event(event, body if event == "ERROR" else self._encode_item(body))
 
         return encode
 
-    def _one(self, body: Body) -> bytes:
-        return _partial(body, self._item)
+    def _encode_item(self, body: ObjectBody) -> bytes:
+        return _partial_object(body, self._item_head)
 
 
-def _partial(body: Body, head: bytes) -> bytes:
+def _partial_object(body: ObjectBody, head: bytes) -> bytes:
     """An object's metadata behind a head that ends in `"metadata":`."""
-    return b"%b%b}" % (head, bytes(_only_metadata.decode(encoded(body)).metadata))
+    return b"%b%b}" % (head, bytes(_metadata_decoder.decode(encode_body(body)).metadata))
 
 
-class Table:
+class TableView:
     """Rows for people."""
 
-    plain = False
+    is_plain = False
 
-    def __init__(self, version: str, include: Include, now: Callable[[], datetime]) -> None:
+    def __init__(self, version: str, include: IncludeObject, now: Callable[[], datetime]) -> None:
         self._api_version = f"{META_GROUP}/{version}"
         self._include, self._now = include, now
-        self._item = _head(PARTIAL, self._api_version)
+        self._item_head = _json_head(PARTIAL_METADATA, self._api_version)
 
-    def one(self, kind: ObjectKind, body: Body) -> bytes:
-        value = decoded(body)
-        return self._table(kind, [(body, value)], _version_of(value), header=True)
+    def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes:
+        value = decode_body(body)
+        return self._encode_rows(kind, [(body, value)], _version_metadata(value), header=True)
 
-    def many(self, kind: ObjectKind, items: Iterable[Body], metadata: JSON) -> bytes:
-        return self._table(kind, [(item, decoded(item)) for item in items], metadata, header=True)
+    def encode_list(self, kind: ObjectKind, items: Iterable[ObjectBody], metadata: JSON) -> bytes:
+        return self._encode_rows(kind, [(item, decode_body(item)) for item in items], metadata, header=True)
 
-    def events(self, kind: ObjectKind) -> EventEncoder:
+    def event_encoder(self, kind: ObjectKind) -> EventEncoder:
         header = True
 
-        def encode(event: str, body: Body) -> bytes:
+        def encode(event: str, body: ObjectBody) -> bytes:
             nonlocal header
             if event == "ERROR":
                 return plain_event(event, body)
-            value = decoded(body)
-            line = self._table(kind, [(body, value)], _version_of(value), header=header)
+            value = decode_body(body)
+            line = self._encode_rows(kind, [(body, value)], _version_metadata(value), header=header)
             header = False
             return plain_event(event, line)
 
         return encode
 
-    def _table(
-        self, kind: ObjectKind, items: list[tuple[Body, JSON]], metadata: JSON, *, header: bool
+    def _encode_rows(
+        self, kind: ObjectKind, items: list[tuple[ObjectBody, JSON]], metadata: JSON, *, header: bool
     ) -> bytes:
         now = self._now()
         rows = [
-            {**kind.printer.row(value, now), "object": self._included(body, value)} for body, value in items
+            {**kind.printer.row(value, now), "object": self._row_object(body, value)} for body, value in items
         ]
-        return table(self._api_version, metadata, kind.printer if header else None, rows)
+        return encode_table(self._api_version, metadata, kind.printer if header else None, rows)
 
-    def _included(self, body: Body, value: JSON) -> msgspec.Raw | None:
-        if self._include is Include.OBJECT:
-            return msgspec.Raw(encoded(body))
+    def _row_object(self, body: ObjectBody, value: JSON) -> msgspec.Raw | None:
+        if self._include is IncludeObject.OBJECT:
+            return msgspec.Raw(encode_body(body))
         # The bookmark that ends the initial events is known by its annotation, so that must be there.
-        if self._include is Include.NONE and _END_OF_START not in _annotations(value):
+        if self._include is IncludeObject.NONE and _INITIAL_EVENTS_END not in _annotations(value):
             return None
-        return msgspec.Raw(_partial(body, self._item))
+        return msgspec.Raw(_partial_object(body, self._item_head))
 
 
 def _annotations(value: JSON) -> JSON:
     return value.get("metadata", {}).get("annotations") or {}
 
 
-def _version_of(value: JSON) -> JSON:
+def _version_metadata(value: JSON) -> JSON:
     version = value.get("metadata", {}).get("resourceVersion")
     return {"resourceVersion": version} if version else {}
 
 
-def _head(kind: str, api_version: str) -> bytes:
+def _json_head(kind: str, api_version: str) -> bytes:
     return b'{"kind":"%b","apiVersion":"%b","metadata":' % (kind.encode(), api_version.encode())

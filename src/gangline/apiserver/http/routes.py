@@ -8,7 +8,7 @@ import msgspec
 from gangline.api.meta import Key
 
 
-class Verb(StrEnum):
+class RequestVerb(StrEnum):
     """As authorizers and discovery spell them."""
 
     GET = "get"
@@ -21,7 +21,7 @@ class Verb(StrEnum):
     DELETE_COLLECTION = "deletecollection"
 
 
-class Target(msgspec.Struct, frozen=True):
+class RequestInfo(msgspec.Struct, frozen=True):
     """A resource path: `/apis/GROUP/VERSION[/watch][/namespaces/NS]/PLURAL[/NAME[/SUBRESOURCE]]`."""
 
     group: str
@@ -38,7 +38,7 @@ class Target(msgspec.Struct, frozen=True):
         return Key(self.namespace, self.name)
 
 
-def target(path: str) -> Target | None:
+def request_info(path: str) -> RequestInfo | None:
     """The resource a path names; None when it names none (`/version`, `/apis`, `/openapi/v3` ...)."""
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 2 and parts[0] == "api":
@@ -55,29 +55,29 @@ def target(path: str) -> Target | None:
     if len(rest) >= 3 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     plural, name, *sub = (*rest, "", "")[: max(2, len(rest))]
-    return Target(group, version, plural, namespace, name, "/".join(sub), watch)
+    return RequestInfo(group, version, plural, namespace, name, "/".join(sub), watch)
 
 
-def verb(method: str, found: Target, query: Mapping[str, str]) -> Verb | None:
+def request_verb(method: str, found: RequestInfo, query: Mapping[str, str]) -> RequestVerb | None:
     """What is asked of a target; None when the method means nothing there."""
     match method:
         case "GET" | "HEAD":
-            if found.watch or said_yes(query, "watch"):
+            if found.watch or query_flag(query, "watch"):
                 # A named GET ignores `watch`, as the real server does.
-                return Verb.WATCH if found.watch or not found.name else Verb.GET
-            return Verb.GET if found.name else Verb.LIST
+                return RequestVerb.WATCH if found.watch or not found.name else RequestVerb.GET
+            return RequestVerb.GET if found.name else RequestVerb.LIST
         case "POST":
-            return Verb.CREATE
+            return RequestVerb.CREATE
         case "PUT":
-            return Verb.UPDATE if found.name else None
+            return RequestVerb.UPDATE if found.name else None
         case "PATCH":
-            return Verb.PATCH if found.name else None
+            return RequestVerb.PATCH if found.name else None
         case "DELETE":
-            return Verb.DELETE if found.name else Verb.DELETE_COLLECTION
+            return RequestVerb.DELETE if found.name else RequestVerb.DELETE_COLLECTION
         case _:
             return None
 
 
-def said_yes(query: Mapping[str, str], name: str) -> bool:
+def query_flag(query: Mapping[str, str], name: str) -> bool:
     """Whether a query has a flag. Anything but `false` and `0` is yes, nothing (`?watch`) too."""
     return name in query and query[name].lower() not in ("false", "0")

@@ -5,19 +5,19 @@ from typing import Any, ClassVar
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
-from gangline.apiserver.kinds.machinery.canonical import shape
+from gangline.apiserver.kinds.machinery.canonical import canonicalizer
 from gangline.apiserver.kinds.machinery.problems import (
-    each,
     forbidden,
     invalid,
-    negative,
+    invalid_each,
     required,
     unsupported,
+    validate_non_negative,
 )
-from gangline.apiserver.kinds.machinery.strategy import Kind
-from gangline.schema.problems import Problem
+from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.schema.problems import FieldProblem
 
-_SOURCES = {
+_METRIC_SOURCES = {
     "Object": "object",
     "External": "external",
     "Pods": "pods",
@@ -28,7 +28,7 @@ _METRICS_ANNOTATION = "autoscaling.alpha.kubernetes.io/metrics"
 _BEHAVIOR_ANNOTATION = "autoscaling.alpha.kubernetes.io/behavior"
 
 
-class AutoscalerKind(Kind):
+class AutoscalerStrategy(Strategy):
     """`autoscaling/v2`."""
 
     struct = "autoscaling.v2.HorizontalPodAutoscaler"
@@ -42,39 +42,41 @@ class AutoscalerKind(Kind):
             spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
         behavior = spec.get("behavior")
         if behavior is not None:
-            up = [_policy("Pods", 4), _policy("Percent", 100)]
+            up = [_default_policy("Pods", 4), _default_policy("Percent", 100)]
             first = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": up}
             behavior["scaleUp"] = {**first, **behavior.get("scaleUp", {})}
-            first = {"selectPolicy": "Max", "policies": [_policy("Percent", 100)]}
+            first = {"selectPolicy": "Max", "policies": [_default_policy("Percent", 100)]}
             behavior["scaleDown"] = {**first, **behavior.get("scaleDown", {})}
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
         low, high = spec["minReplicas"], spec["maxReplicas"]
-        found: list[Problem] = []
+        found: list[FieldProblem] = []
         if low < 1:
             found.append(invalid("spec.minReplicas", low, "must be greater than or equal to 1"))
         if high < 1:
             found.append(invalid("spec.maxReplicas", high, "must be greater than 0"))
         if high < low:
             found.append(invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
-        found += _reference(spec["scaleTargetRef"], "spec.scaleTargetRef")
+        found += _validate_scale_target(spec["scaleTargetRef"], "spec.scaleTargetRef")
         for index, metric in enumerate(spec.get("metrics", ())):
-            found += _metric(metric, f"spec.metrics[{index}]")
+            found += _validate_metric(metric, f"spec.metrics[{index}]")
         kinds = {metric.get("type") for metric in spec.get("metrics", ())}
         if low == 0 and not kinds & {"Object", "External"}:
             told = "must specify at least one Object or External metric to support scaling to zero replicas"
             found.append(forbidden("spec.metrics", told))
         for name in ("scaleUp", "scaleDown") if "behavior" in spec else ():
-            found += _rules(spec["behavior"][name], f"spec.behavior.{name}")
+            found += _validate_scaling_rules(spec["behavior"][name], f"spec.behavior.{name}")
         return found
 
-    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
-        found = negative("status.currentReplicas", obj["status"].get("currentReplicas", 0))
-        return found + negative("status.desiredReplicas", obj["status"].get("desiredReplicas", 0))
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        found = validate_non_negative("status.currentReplicas", obj["status"].get("currentReplicas", 0))
+        return found + validate_non_negative(
+            "status.desiredReplicas", obj["status"].get("desiredReplicas", 0)
+        )
 
 
-class AutoscalerV1Kind(AutoscalerKind):
+class AutoscalerV1Strategy(AutoscalerStrategy):
     """`autoscaling/v1`, on its own shape."""
 
     struct: ClassVar[str] = "autoscaling.v1.HorizontalPodAutoscaler"
@@ -82,51 +84,53 @@ class AutoscalerV1Kind(AutoscalerKind):
     def set_defaults(self, obj: JSON) -> None:
         obj["spec"].setdefault("minReplicas", 1)
 
-    def check(self, obj: JSON) -> list[Problem]:
-        return super().check(to_v2(obj))
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        return super().validate_content(to_v2(obj))
 
 
-def _policy(kind: str, value: int) -> JSON:
+def _default_policy(kind: str, value: int) -> JSON:
     return {"type": kind, "value": value, "periodSeconds": 15}
 
 
-def _reference(reference: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_scale_target(reference: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for name in ("kind", "name"):
         value = reference.get(name, "")
         where = f"{path}.{name}"
-        found += each(where, value, formats.path_segment(value)) if value else [required(where)]
+        found += (
+            invalid_each(where, value, formats.path_segment_errors(value)) if value else [required(where)]
+        )
     version = reference.get("apiVersion", "")
     if "/" not in version:
         found.append(invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))
     return found
 
 
-def _metric(metric: JSON, path: str) -> list[Problem]:
+def _validate_metric(metric: JSON, path: str) -> list[FieldProblem]:
     kind, found = metric.get("type", ""), []
     if not kind:
         found.append(required(f"{path}.type", "must specify a metric source type"))
-    known = sorted(_SOURCES)
-    if kind not in _SOURCES:
+    known = sorted(_METRIC_SOURCES)
+    if kind not in _METRIC_SOURCES:
         found.append(unsupported(f"{path}.type", kind, known))
-    present = [name for name in _SOURCES.values() if name in metric]
+    present = [name for name in _METRIC_SOURCES.values() if name in metric]
     if present:
-        found += _source(present[0], metric[present[0]], f"{path}.{present[0]}")
-    if kind not in _SOURCES:
+        found += _validate_metric_source(present[0], metric[present[0]], f"{path}.{present[0]}")
+    if kind not in _METRIC_SOURCES:
         found.append(unsupported(f"{path}.type", kind, known))
-    elif _SOURCES[kind] not in present:
+    elif _METRIC_SOURCES[kind] not in present:
         told = "must populate information for the given metric source"
-        found.append(required(f"{path}.{_SOURCES[kind]}", told))
+        found.append(required(f"{path}.{_METRIC_SOURCES[kind]}", told))
     if len(present) != 1:
         told = "must populate the given metric source only"
-        found += [forbidden(f"{path}.{name}", told) for name in present if name != _SOURCES.get(kind)]
+        found += [forbidden(f"{path}.{name}", told) for name in present if name != _METRIC_SOURCES.get(kind)]
     return found
 
 
-def _source(name: str, source: JSON, path: str) -> list[Problem]:
+def _validate_metric_source(name: str, source: JSON, path: str) -> list[FieldProblem]:
     if name not in {"resource", "containerResource"}:
         return []
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if not source.get("name"):
         found.append(required(f"{path}.name", "must specify a resource name"))
     target = source.get("target", {})
@@ -149,8 +153,8 @@ def _source(name: str, source: JSON, path: str) -> list[Problem]:
     return found
 
 
-def _rules(rules: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_scaling_rules(rules: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     seconds = rules.get("stabilizationWindowSeconds", 0)
     if seconds < 0:
         told = "must be greater than or equal to zero"
@@ -164,12 +168,12 @@ def _rules(rules: JSON, path: str) -> list[Problem]:
     if not rules.get("policies"):
         found.append(required(f"{path}.policies", "must specify at least one Policy"))
     for index, policy in enumerate(rules.get("policies", ())):
-        found += _scaling_policy(policy, f"{path}.policies[{index}]")
+        found += _validate_scaling_policy(policy, f"{path}.policies[{index}]")
     return found
 
 
-def _scaling_policy(policy: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_scaling_policy(policy: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     if policy["type"] not in {"Percent", "Pods"}:
         found.append(unsupported(f"{path}.type", policy["type"], ("Percent", "Pods")))
     found += [
@@ -204,7 +208,7 @@ def to_v1(obj: JSON) -> JSON:
     if annotations:
         meta["annotations"] = annotations
     converted = {**obj, "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status}
-    shape("autoscaling.v1.HorizontalPodAutoscaler").fit(converted)
+    canonicalizer("autoscaling.v1.HorizontalPodAutoscaler").canonicalize(converted)
     return converted
 
 
@@ -232,5 +236,5 @@ def to_v2(obj: JSON) -> JSON:
         "spec": spec,
         "status": dict(obj.get("status", {})),
     }
-    shape("autoscaling.v2.HorizontalPodAutoscaler").fit(converted)
+    canonicalizer("autoscaling.v2.HorizontalPodAutoscaler").canonicalize(converted)
     return converted

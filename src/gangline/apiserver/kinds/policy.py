@@ -4,20 +4,20 @@ from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, metadata, quantities, selectors
 from gangline.apiserver.kinds.machinery.problems import (
     duplicate,
-    each,
     forbidden,
     invalid,
-    negative,
+    invalid_each,
     required,
     unsupported,
+    validate_non_negative,
 )
-from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.kinds.pod import templates, validation
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
-_HIGHEST_PRIORITY = 1_000_000_000
-_SYSTEM = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
-_SCOPES = frozenset(
+_MAX_USER_PRIORITY = 1_000_000_000
+_SYSTEM_PRIORITY_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+_QUOTA_SCOPES = frozenset(
     [
         "Terminating",
         "NotTerminating",
@@ -30,20 +30,20 @@ _SCOPES = frozenset(
 )
 
 
-class LeaseKind(Kind):
+class LeaseStrategy(Strategy):
     struct = "coordination.v1.Lease"
-    created_by_update = True
-    updated_blindly = False
+    allow_create_on_update = True
+    allow_unconditional_update = False
 
-    def create(self, obj: JSON, now: str) -> None:
-        _drop_candidates(obj["spec"])
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
+        _drop_coordinated_fields(obj["spec"])
 
-    def update(self, obj: JSON, old: JSON) -> None:
-        _drop_candidates(obj["spec"])
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        _drop_coordinated_fields(obj["spec"])
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found: list[Problem] = []
+        found: list[FieldProblem] = []
         seconds, transitions = spec.get("leaseDurationSeconds", 1), spec.get("leaseTransitions", 0)
         if seconds <= 0:
             found.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
@@ -52,47 +52,47 @@ class LeaseKind(Kind):
         return found
 
 
-def _drop_candidates(spec: JSON) -> None:
+def _drop_coordinated_fields(spec: JSON) -> None:
     """Coordinated elections are off in this version of Kubernetes."""
     spec.pop("strategy", None)
     spec.pop("preferredHolder", None)
 
 
-class PriorityClassKind(Kind):
+class PriorityClassStrategy(Strategy):
     struct = "scheduling.v1.PriorityClass"
     namespaced = False
-    generation = True
+    has_generation = True
 
     def set_defaults(self, obj: JSON) -> None:
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
-    def update(self, obj: JSON, old: JSON) -> None:
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
         obj["metadata"]["generation"] = old["metadata"].get("generation", 1)
 
-    def validate(self, obj: JSON) -> list[Problem]:
+    def validate(self, obj: JSON) -> list[FieldProblem]:
         found = super().validate(obj)
         name, value = obj["metadata"].get("name", ""), obj["value"]
         if name.startswith("system-"):
-            found += _system_class(name, value, obj)
-        elif value > _HIGHEST_PRIORITY:
-            told = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
+            found += _validate_system_class(name, value, obj)
+        elif value > _MAX_USER_PRIORITY:
+            told = f"maximum allowed value of a user defined priority is {_MAX_USER_PRIORITY}"
             found.append(forbidden("value", told))
-        return found + validation.preemption(obj["preemptionPolicy"], "preemptionPolicy")
+        return found + validation.validate_preemption_policy(obj["preemptionPolicy"], "preemptionPolicy")
 
-    def check_update(self, obj: JSON, old: JSON) -> list[Problem]:
-        found: list[Problem] = []
+    def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        found: list[FieldProblem] = []
         if obj["value"] != old["value"]:
             found.append(forbidden("value", "may not be changed in an update."))
-        return found + metadata.immutable(
+        return found + metadata.validate_immutable(
             obj["preemptionPolicy"], old["preemptionPolicy"], "preemptionPolicy"
         )
 
 
-def _system_class(name: str, value: int, obj: JSON) -> list[Problem]:
-    if name not in _SYSTEM:
+def _validate_system_class(name: str, value: int, obj: JSON) -> list[FieldProblem]:
+    if name not in _SYSTEM_PRIORITY_CLASSES:
         told = f"{name} is not a known system priority class"
-    elif value != _SYSTEM[name]:
-        told = f"value of {name} PriorityClass must be {_SYSTEM[name]}"
+    elif value != _SYSTEM_PRIORITY_CLASSES[name]:
+        told = f"value of {name} PriorityClass must be {_SYSTEM_PRIORITY_CLASSES[name]}"
     elif obj.get("globalDefault"):
         told = f"globalDefault of {name} PriorityClass must be false"
     else:
@@ -101,86 +101,88 @@ def _system_class(name: str, value: int, obj: JSON) -> list[Problem]:
     return [forbidden("metadata.name", reserved + told)]
 
 
-class DisruptionBudgetKind(Kind):
+class DisruptionBudgetStrategy(Strategy):
     struct = "policy.v1.PodDisruptionBudget"
     has_status = True
-    generation = True
-    updated_blindly = False
+    has_generation = True
+    allow_unconditional_update = False
 
-    def validate(self, obj: JSON) -> list[Problem]:
+    def validate(self, obj: JSON) -> list[FieldProblem]:
         meta = obj["metadata"]
-        return self.check(obj) or metadata.validate(meta, formats.path_segment, namespaced=True)
+        return self.validate_content(obj) or metadata.validate_object_meta(
+            meta, formats.path_segment_errors, namespaced=True
+        )
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
-        return self.check(obj)
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return self.validate_content(obj)
 
-    def validate_status_change(self, obj: JSON, old: JSON) -> list[Problem]:
-        return self.check_status(obj, old)
+    def validate_kind_status_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return self.validate_status(obj, old)
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found: list[Problem] = []
+        found: list[FieldProblem] = []
         if "minAvailable" in spec and "maxUnavailable" in spec:
             found.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
         for name in ("minAvailable", "maxUnavailable"):
             if name in spec:
-                found += templates.count_or_percent(spec[name], f"spec.{name}")
-                found += templates.at_most_all(spec[name], f"spec.{name}")
-        found += selectors.selector(spec.get("selector"), "spec.selector")
+                found += templates.validate_int_or_percent(spec[name], f"spec.{name}")
+                found += templates.validate_percent_limit(spec[name], f"spec.{name}")
+        found += selectors.validate_label_selector(spec.get("selector"), "spec.selector")
         known = ("AlwaysAllow", "IfHealthyBudget")
         policy = spec.get("unhealthyPodEvictionPolicy")
         if policy is not None and policy not in known:
             found.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, known))
         return found
 
-    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
-        found: list[Problem] = []
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        found: list[FieldProblem] = []
         for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
-            found += negative(f"status.{name}", obj["status"].get(name, 0))
+            found += validate_non_negative(f"status.{name}", obj["status"].get(name, 0))
         return found
 
 
-class ResourceQuotaKind(Kind):
+class ResourceQuotaStrategy(Strategy):
     struct = "core.v1.ResourceQuota"
     has_status = True
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found = _amounts(spec.get("hard", {}), "spec.hard")
+        found = _validate_quota_resources(spec.get("hard", {}), "spec.hard")
         scopes = spec.get("scopes", [])
         for scope in scopes:
-            if scope not in _SCOPES:
+            if scope not in _QUOTA_SCOPES:
                 found.append(invalid("spec.scopes", scopes, "unsupported scope"))
-            found += _scope_of_resources(scope, spec.get("hard", {}), "spec.scopes", scopes)
+            found += _validate_scope_resources(scope, spec.get("hard", {}), "spec.scopes", scopes)
         for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
             if pair <= set(scopes):
                 found.append(invalid("spec.scopes", scopes, "conflicting scopes"))
         for one in spec.get("scopeSelector", {}).get("matchExpressions", ()):
-            found += _scope_expression(one, spec)
+            found += _validate_scope_expression(one, spec)
         return found
 
-    def check_update(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         scopes = obj["spec"].get("scopes")
         if set(scopes or ()) == set(old["spec"].get("scopes") or ()):
             return []
-        return [invalid("spec.scopes", scopes, metadata.IMMUTABLE)]
+        return [invalid("spec.scopes", scopes, metadata.IMMUTABLE_MESSAGE)]
 
-    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         status = obj["status"]
-        return _amounts(status.get("hard", {}), "status.hard") + _amounts(
+        return _validate_quota_resources(status.get("hard", {}), "status.hard") + _validate_quota_resources(
             status.get("used", {}), "status.used"
         )
 
 
-def _amounts(listed: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_quota_resources(listed: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for name, text in listed.items():
-        found += quantities.quota_name(name, f"{path}[{name}]")
-        found += quantities.resource_value(name, text, f"{path}[{name}]")
+        found += quantities.validate_quota_resource_name(name, f"{path}[{name}]")
+        found += quantities.validate_resource_value(name, text, f"{path}[{name}]")
     return found
 
 
-_COMPUTE = frozenset(
+_COMPUTE_RESOURCES = frozenset(
     [
         "cpu",
         "memory",
@@ -196,26 +198,26 @@ _COMPUTE = frozenset(
 )
 
 
-def _scope_of_resources(scope: str, hard: JSON, path: str, shown: object) -> list[Problem]:
-    may = {"pods"} if scope == "BestEffort" else _COMPUTE
+def _validate_scope_resources(scope: str, hard: JSON, path: str, shown: object) -> list[FieldProblem]:
+    may = {"pods"} if scope == "BestEffort" else _COMPUTE_RESOURCES
     if scope not in {"Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass"}:
         return []
     told = "unsupported scope applied to resource"
     return [
         invalid(path, shown, told)
         for name in sorted(hard)
-        if name in quantities.FOR_QUOTAS and name not in may
+        if name in quantities.QUOTA_RESOURCES and name not in may
     ]
 
 
-def _scope_expression(one: JSON, spec: JSON) -> list[Problem]:
+def _validate_scope_expression(one: JSON, spec: JSON) -> list[FieldProblem]:
     path = "spec.scopeSelector.matchExpressions"
     scope, operator, values = one.get("scopeName", ""), one.get("operator", ""), one.get("values", [])
-    found: list[Problem] = []
-    if scope not in _SCOPES:
+    found: list[FieldProblem] = []
+    if scope not in _QUOTA_SCOPES:
         found.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
-    found += _scope_of_resources(scope, spec.get("hard", {}), path, spec["scopeSelector"])
-    if scope in _SCOPES - {"PriorityClass", "VolumeAttributesClass"} and operator != "Exists":
+    found += _validate_scope_resources(scope, spec.get("hard", {}), path, spec["scopeSelector"])
+    if scope in _QUOTA_SCOPES - {"PriorityClass", "VolumeAttributesClass"} and operator != "Exists":
         told = (
             "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
             "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "
@@ -234,11 +236,11 @@ def _scope_expression(one: JSON, spec: JSON) -> list[Problem]:
     return found
 
 
-class LimitRangeKind(Kind):
+class LimitRangeStrategy(Strategy):
     struct = "core.v1.LimitRange"
-    created_by_update = True
+    allow_create_on_update = True
 
-    def create(self, obj: JSON, now: str) -> None:
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
         if not obj["metadata"].get("name"):  # the one kind that names itself
             obj["metadata"]["name"] = obj["metadata"]["uid"]
 
@@ -251,27 +253,27 @@ class LimitRangeKind(Kind):
                     if value:
                         limit[name] = value
 
-    def check(self, obj: JSON) -> list[Problem]:
-        found: list[Problem] = []
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        found: list[FieldProblem] = []
         seen: set[str] = set()
         for index, limit in enumerate(obj["spec"].get("limits") or ()):
             path, kind = f"spec.limits[{index}]", limit.get("type", "")
-            said = formats.qualified_name(kind)
+            said = formats.qualified_name_errors(kind)
             if not said and "/" not in kind and kind not in {"Pod", "Container", "PersistentVolumeClaim"}:
                 said = ("must be a standard limit type or fully qualified",)
-            found += each(f"{path}.type", kind, said)
+            found += invalid_each(f"{path}.type", kind, said)
             if kind in seen:
                 found.append(duplicate(f"{path}.type", kind))
             seen.add(kind)
-            found += _limit(limit, kind, path)
+            found += _validate_limit(limit, kind, path)
         return found
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return self.validate(obj)
 
 
-def _limit(limit: JSON, kind: str, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_limit(limit: JSON, kind: str, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     groups = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
     for name in groups:
         if kind == "Pod" and name.startswith("default"):
@@ -281,18 +283,20 @@ def _limit(limit: JSON, kind: str, path: str) -> list[Problem]:
         for resource in limit.get(name, {}):
             where = f"{path}.{name}[{resource}]"
             inside = kind in {"Pod", "Container"}
-            found += (quantities.container_name if inside else quantities.resource_name)(resource, where)
+            found += (
+                quantities.validate_container_resource_name if inside else quantities.validate_resource_name
+            )(resource, where)
     if kind == "PersistentVolumeClaim" and not any(
         "storage" in limit.get(name, {}) for name in ("min", "max")
     ):
         told = "either minimum or maximum storage value is required, but neither was provided"
         found.append(required(f"{path}.limits", told))
     for resource in sorted({one for name in groups for one in limit.get(name, {})}):
-        found += _compared(limit, resource, path)
+        found += _validate_limit_order(limit, resource, path)
     return found
 
 
-_ORDER = (
+_LIMIT_ORDER = (
     ("min", "max", "min", "min value {} is greater than max value {}"),
     ("min", "defaultRequest", "defaultRequest", "min value {} is greater than default request value {}"),
     ("defaultRequest", "max", "defaultRequest", "default request value {} is greater than max value {}"),
@@ -307,16 +311,16 @@ _ORDER = (
 )
 
 
-def _compared(limit: JSON, resource: str, path: str) -> list[Problem]:
+def _validate_limit_order(limit: JSON, resource: str, path: str) -> list[FieldProblem]:
     texts = {
         name: limit[name][resource] for name in limit if resource in (limit[name] if name != "type" else ())
     }
-    found: list[Problem] = []
-    for small, large, where, told in _ORDER:
+    found: list[FieldProblem] = []
+    for small, large, where, told in _LIMIT_ORDER:
         if (
             small in texts
             and large in texts
-            and quantities.parsed(texts[small]) > quantities.parsed(texts[large])
+            and quantities.parse_quantity(texts[small]) > quantities.parse_quantity(texts[large])
         ):
             shown = {"defaultRequest": texts.get("defaultRequest"), "min": texts[small]}.get(where)
             if where == "default":
@@ -325,12 +329,12 @@ def _compared(limit: JSON, resource: str, path: str) -> list[Problem]:
                 invalid(f"{path}.{where}[{resource}]", shown, told.format(texts[small], texts[large]))
             )
     ratio = texts.get("maxLimitRequestRatio")
-    if ratio is not None and quantities.parsed(ratio).milli() < 1000:
+    if ratio is not None and quantities.parse_quantity(ratio).milli() < 1000:
         where = f"{path}.maxLimitRequestRatio[{resource}]"
         found.append(invalid(where, ratio, f"ratio {ratio} is less than 1"))
-    if ratio is not None and {"min", "max"} <= texts.keys() and quantities.parsed(texts["min"]).nanos:
-        share = quantities.parsed(texts["max"]).nanos / quantities.parsed(texts["min"]).nanos
-        if quantities.parsed(ratio).milli() / 1000 > share:
+    if ratio is not None and {"min", "max"} <= texts.keys() and quantities.parse_quantity(texts["min"]).nanos:
+        share = quantities.parse_quantity(texts["max"]).nanos / quantities.parse_quantity(texts["min"]).nanos
+        if quantities.parse_quantity(ratio).milli() / 1000 > share:
             where = f"{path}.maxLimitRequestRatio[{resource}]"
             told = f"ratio {ratio} is greater than max/min = {share:.6f}"
             found.append(invalid(where, ratio, told))

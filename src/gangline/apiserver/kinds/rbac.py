@@ -4,45 +4,45 @@ from typing import ClassVar
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct, selectors
-from gangline.apiserver.kinds.machinery.problems import each, invalid, required, unsupported
-from gangline.apiserver.kinds.machinery.strategy import Kind
-from gangline.schema.problems import Problem
+from gangline.apiserver.kinds.machinery.problems import invalid, invalid_each, required, unsupported
+from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.schema.problems import FieldProblem
 
-GROUP = "rbac.authorization.k8s.io"
-_SUBJECTS = ("ServiceAccount", "User", "Group")
+RBAC_GROUP = "rbac.authorization.k8s.io"
+_SUBJECT_KINDS = ("ServiceAccount", "User", "Group")
 
 
-class _Access(Kind):
-    created_by_update = True
+class _RbacStrategy(Strategy):
+    allow_create_on_update = True
 
-    def name_check(self, name: str) -> tuple[str, ...]:
-        return formats.path_segment(name)
+    def validate_name(self, name: str) -> tuple[str, ...]:
+        return formats.path_segment_errors(name)
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             *self.validate(obj),
             *self.validate(obj),  # once for the kind and once for the change, as the real server does
             *self.validate_metadata_update(obj, old),
-            *self.check_update(obj, old),
+            *self.validate_transition(obj, old),
         ]
 
 
-class RoleKind(_Access):
+class RoleStrategy(_RbacStrategy):
     struct = "rbac.v1.Role"
 
-    def check(self, obj: JSON) -> list[Problem]:
-        found: list[Problem] = []
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        found: list[FieldProblem] = []
         for index, rule in enumerate(obj.get("rules") or ()):
-            found += _rule(rule, f"rules[{index}]", namespaced=self.namespaced)
+            found += _validate_policy_rule(rule, f"rules[{index}]", namespaced=self.namespaced)
         return found
 
 
-class ClusterRoleKind(RoleKind):
+class ClusterRoleStrategy(RoleStrategy):
     struct = "rbac.v1.ClusterRole"
     namespaced = False
 
-    def check(self, obj: JSON) -> list[Problem]:
-        found = super().check(obj)
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        found = super().validate_content(obj)
         if "aggregationRule" not in obj:
             return found
         path = "aggregationRule.clusterRoleSelectors"
@@ -51,14 +51,14 @@ class ClusterRoleKind(RoleKind):
             told = "at least one clusterRoleSelector required if aggregationRule is non-nil"
             found.append(required(path, told))
         for index, selector in enumerate(chosen):
-            wrong = selectors.selector(selector, f"{path}[{index}]")
+            wrong = selectors.validate_label_selector(selector, f"{path}[{index}]")
             found += wrong
             if wrong:
                 found.append(invalid(f"{path}[{index}]", None, "invalid label selector."))
         return found
 
 
-def _rule(rule: JSON, path: str, *, namespaced: bool) -> list[Problem]:
+def _validate_policy_rule(rule: JSON, path: str, *, namespaced: bool) -> list[FieldProblem]:
     found = [] if rule.get("verbs") else [required(f"{path}.verbs", "verbs must contain at least one value")]
     urls = rule.get("nonResourceURLs")
     if urls:
@@ -75,58 +75,60 @@ def _rule(rule: JSON, path: str, *, namespaced: bool) -> list[Problem]:
     return found
 
 
-class RoleBindingKind(_Access):
+class RoleBindingStrategy(_RbacStrategy):
     struct = "rbac.v1.RoleBinding"
-    kinds: ClassVar[tuple[str, ...]] = ("Role", "ClusterRole")
+    role_kinds: ClassVar[tuple[str, ...]] = ("Role", "ClusterRole")
 
     def set_defaults(self, obj: JSON) -> None:
         if not obj["roleRef"].get("apiGroup"):
-            obj["roleRef"]["apiGroup"] = GROUP
+            obj["roleRef"]["apiGroup"] = RBAC_GROUP
         for subject in obj.get("subjects", ()):
             if subject.get("kind") in {"User", "Group"}:
-                subject.setdefault("apiGroup", GROUP)
+                subject.setdefault("apiGroup", RBAC_GROUP)
 
-    def check(self, obj: JSON) -> list[Problem]:
-        found: list[Problem] = []
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        found: list[FieldProblem] = []
         role = obj["roleRef"]
-        if role["apiGroup"] != GROUP:
-            found.append(unsupported("roleRef.apiGroup", role["apiGroup"], (GROUP,)))
-        if role["kind"] not in self.kinds:
-            found.append(unsupported("roleRef.kind", role["kind"], self.kinds))
+        if role["apiGroup"] != RBAC_GROUP:
+            found.append(unsupported("roleRef.apiGroup", role["apiGroup"], (RBAC_GROUP,)))
+        if role["kind"] not in self.role_kinds:
+            found.append(unsupported("roleRef.kind", role["kind"], self.role_kinds))
         name = role["name"]
         found += (
-            each("roleRef.name", name, formats.path_segment(name)) if name else [required("roleRef.name")]
+            invalid_each("roleRef.name", name, formats.path_segment_errors(name))
+            if name
+            else [required("roleRef.name")]
         )
         for index, subject in enumerate(obj.get("subjects", ())):
-            found += _subject(subject, f"subjects[{index}]", namespaced=self.namespaced)
+            found += _validate_subject(subject, f"subjects[{index}]", namespaced=self.namespaced)
         return found
 
-    def check_update(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         role = obj["roleRef"]
         if role == old["roleRef"]:
             return []
-        shown = gostruct.internal(role, "APIGroup Kind Name")
+        shown = gostruct.go_struct(role, "APIGroup Kind Name")
         return [invalid("roleRef", shown, "cannot change roleRef")]
 
 
-class ClusterRoleBindingKind(RoleBindingKind):
+class ClusterRoleBindingStrategy(RoleBindingStrategy):
     struct = "rbac.v1.ClusterRoleBinding"
     namespaced = False
-    kinds = ("ClusterRole",)
+    role_kinds = ("ClusterRole",)
 
 
-def _subject(subject: JSON, path: str, *, namespaced: bool) -> list[Problem]:
+def _validate_subject(subject: JSON, path: str, *, namespaced: bool) -> list[FieldProblem]:
     name, kind, group = subject.get("name", ""), subject.get("kind", ""), subject.get("apiGroup", "")
     found = [] if name else [required(f"{path}.name")]
     if kind == "ServiceAccount":
         if name:
-            found += each(f"{path}.name", name, formats.dns_subdomain(name))
+            found += invalid_each(f"{path}.name", name, formats.dns_subdomain_errors(name))
         if group:
             found.append(unsupported(f"{path}.apiGroup", group, ("",)))
         if not namespaced and not subject.get("namespace"):
             found.append(required(f"{path}.namespace"))
-    elif kind not in _SUBJECTS:
-        found.append(unsupported(f"{path}.kind", kind, _SUBJECTS))
-    elif group != GROUP:
-        found.append(unsupported(f"{path}.apiGroup", group, (GROUP,)))
+    elif kind not in _SUBJECT_KINDS:
+        found.append(unsupported(f"{path}.kind", kind, _SUBJECT_KINDS))
+    elif group != RBAC_GROUP:
+        found.append(unsupported(f"{path}.apiGroup", group, (RBAC_GROUP,)))
     return found

@@ -12,19 +12,19 @@ from typing import Any
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.errors import Refused, bad_request, unprocessable
+from gangline.apiserver.errors import StatusError, bad_request, unprocessable
 
 MAX_OPERATIONS = 10_000
-MAX_COPIED = 3 * 1024 * 1024
+MAX_COPIED_BYTES = 3 * 1024 * 1024
 """Bytes that the copy operations of one patch may add, lest a short patch fill the memory."""
 
 _INDEX = re.compile(r"[+-]?[0-9]+")
-_MEMBERS = ("op", "path", "from", "value")
+_OPERATION_MEMBERS = ("op", "path", "from", "value")
 _MISSING: Any = object()
-_JSON_NAMES = {str: "string", list: "array", dict: "object", bool: "bool", int: "number", float: "number"}
+_GO_JSON_TYPES = {str: "string", list: "array", dict: "object", bool: "bool", int: "number", float: "number"}
 
 
-def copied(value: Any) -> Any:
+def deep_copy(value: Any) -> Any:
     """A copy of JSON data that shares nothing with it."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
@@ -35,9 +35,9 @@ def json_patch(document: JSON, operations: Any) -> Any:
     400 when `operations` is no list of operations, 413 when there are too many, 422 when one does not apply.
     """
     check_operations(operations)
-    patching = _Patching(copied(document))
+    patching = _JsonPatcher(deep_copy(document))
     for operation in operations or ():
-        patching.run(operation)
+        patching.apply(operation)
     return patching.root
 
 
@@ -46,19 +46,19 @@ def check_operations(operations: Any) -> None:
     if operations is None:
         return
     if not isinstance(operations, list):
-        raise _undecodable(operations, "Go value of type []handlers.jsonPatchOp")
+        raise _decode_error(operations, "Go value of type []handlers.jsonPatchOp")
     for operation in operations:
         if not isinstance(operation, dict):
             if operation is None:
                 continue
-            raise _undecodable(operation, "Go value of type handlers.jsonPatchOp")
+            raise _decode_error(operation, "Go value of type handlers.jsonPatchOp")
         for member in ("op", "path", "from"):
             value = operation.get(member)
             if value is not None and not isinstance(value, str):
-                raise _undecodable(value, f"Go struct field jsonPatchOp.{member} of type string")
+                raise _decode_error(value, f"Go struct field jsonPatchOp.{member} of type string")
     if len(operations) > MAX_OPERATIONS:
         told = f"Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
-        raise Refused(413, told, reason="RequestEntityTooLarge")
+        raise StatusError(413, told, reason="RequestEntityTooLarge")
 
 
 def unknown_members(operations: Sequence[JSON]) -> list[str]:
@@ -67,7 +67,7 @@ def unknown_members(operations: Sequence[JSON]) -> list[str]:
         f'json patch unknown field "[{index}].{member}"'
         for index, operation in enumerate(operations)
         for member in operation or ()
-        if member not in _MEMBERS
+        if member not in _OPERATION_MEMBERS
     ]
 
 
@@ -76,9 +76,9 @@ def merge_patch(document: JSON, patch: Any) -> JSON:
     if patch is None:
         raise bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
-        raise _undecodable(patch, "Go value of type map[string]interface {}")
-    result: JSON = copied(document)
-    _merge_into(result, copied(patch))
+        raise _decode_error(patch, "Go value of type map[string]interface {}")
+    result: JSON = deep_copy(document)
+    _merge_into(result, deep_copy(patch))
     return result
 
 
@@ -108,13 +108,13 @@ def drop_nulls(value: Any) -> None:
             drop_nulls(item)
 
 
-class _Patching:
+class _JsonPatcher:
     """A document under change. Values of operations are copied on the way in, so operations cannot alias."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
-        self._copied = 0
-        self._verbs: dict[str, Callable[[JSON], None]] = {
+        self._copied_bytes = 0
+        self._operations: dict[str, Callable[[JSON], None]] = {
             "add": self._add,
             "remove": self._remove,
             "replace": self._replace,
@@ -123,99 +123,103 @@ class _Patching:
             "test": self._test,
         }
 
-    def run(self, operation: JSON | None) -> None:
+    def apply(self, operation: JSON | None) -> None:
         kind = (operation or {}).get("op") or "unknown"
-        verb = self._verbs.get(kind)
+        verb = self._operations.get(kind)
         if verb is None or operation is None:
             raise unprocessable(f"Unexpected kind: {kind}")
         verb(operation)
 
     def _add(self, operation: JSON) -> None:
-        path = _path(operation)
-        place, key = self._place(path)
-        _insert(place, key, copied(operation.get("value")), path)
+        path = _operation_path(operation)
+        place, key = self._parent_and_key(path)
+        _insert(place, key, deep_copy(operation.get("value")), path)
 
     def _remove(self, operation: JSON) -> None:
-        path = _path(operation)
-        place, key = self._place(path)
-        _take(place, key, path)
+        path = _operation_path(operation)
+        place, key = self._parent_and_key(path)
+        _remove_at(place, key, path)
 
     def _replace(self, operation: JSON) -> None:
-        path = _path(operation)
-        value = copied(operation.get("value"))
+        path = _operation_path(operation)
+        value = deep_copy(operation.get("value"))
         if path == "":
             if not isinstance(value, dict | list):
                 raise unprocessable("replace operation value must be object or array")
             self.root = value
             return
-        place, key = self._place(path)
+        place, key = self._parent_and_key(path)
         if isinstance(place, list):
-            place[_position(key, len(place), path)] = value
+            place[_list_index(key, len(place), path)] = value
         else:
             place[key] = value
 
     def _move(self, operation: JSON) -> None:
-        source = _path(operation, "from")
-        place, key = self._place(source)
-        value = _take(place, key, source)
-        path = _path(operation)
-        place, key = self._place(path)
+        source = _operation_path(operation, "from")
+        place, key = self._parent_and_key(source)
+        value = _remove_at(place, key, source)
+        path = _operation_path(operation)
+        place, key = self._parent_and_key(path)
         _insert(place, key, value, path)
 
     def _copy(self, operation: JSON) -> None:
-        source = _path(operation, "from")
-        place, key = self._place(source)
-        text = msgspec.json.encode(_look(place, key, source, default=None))
-        self._copied += len(text)
-        if self._copied > MAX_COPIED:
-            raise unprocessable(f"copies add {self._copied} bytes; at most {MAX_COPIED} are allowed")
-        path = _path(operation)
-        place, key = self._place(path)
+        source = _operation_path(operation, "from")
+        place, key = self._parent_and_key(source)
+        text = msgspec.json.encode(_lookup(place, key, source, default=None))
+        self._copied_bytes += len(text)
+        if self._copied_bytes > MAX_COPIED_BYTES:
+            raise unprocessable(
+                f"copies add {self._copied_bytes} bytes; at most {MAX_COPIED_BYTES} are allowed"
+            )
+        path = _operation_path(operation)
+        place, key = self._parent_and_key(path)
         _insert(place, key, msgspec.json.decode(text), path)
 
     def _test(self, operation: JSON) -> None:
-        path = _path(operation)
+        path = _operation_path(operation)
         found = self.root
         if path != "":
-            place, key = self._place(path)
-            found = _look(place, key, path, default=None)
-        if not same(found, operation.get("value")):
+            place, key = self._parent_and_key(path)
+            found = _lookup(place, key, path, default=None)
+        if not strictly_equal(found, operation.get("value")):
             raise unprocessable(f"testing value {path} failed")
 
-    def _place(self, path: str) -> tuple[JSON | list[Any], str]:
+    def _parent_and_key(self, path: str) -> tuple[JSON | list[Any], str]:
         """The object or list that holds what `path` names, and its key there."""
         steps = path.split("/")
         if len(steps) < 2:
             raise unprocessable(f'doc is missing path: "{path}"')
         found = self.root
         for step in steps[1:-1]:
-            found = _look(found, _unescaped(step), path, default=None)
+            found = _lookup(found, _unescape(step), path, default=None)
             if not isinstance(found, dict | list):
                 raise unprocessable(f'doc is missing path: "{path}"')
-        return found, _unescaped(steps[-1])
+        return found, _unescape(steps[-1])
 
 
-def same(left: Any, right: Any) -> bool:
+def strictly_equal(left: Any, right: Any) -> bool:
     """Whether two JSON values are equal; unlike in Python, 1, 1.0 and true all differ."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+        return left.keys() == right.keys() and all(
+            strictly_equal(value, right[key]) for key, value in left.items()
+        )
     if isinstance(left, list):
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(strictly_equal, left, right))
     return bool(left == right)
 
 
-def _path(operation: JSON, member: str = "path") -> str:
+def _operation_path(operation: JSON, member: str = "path") -> str:
     path = operation.get(member)
     if path is None:
         raise unprocessable(f"operation missing {member} field")
     return str(path)
 
 
-def _look(place: JSON | list[Any], key: str, path: str, *, default: Any) -> Any:
+def _lookup(place: JSON | list[Any], key: str, path: str, *, default: Any) -> Any:
     if isinstance(place, list):
-        return place[_position(key, len(place), path)]
+        return place[_list_index(key, len(place), path)]
     return place.get(key, default)
 
 
@@ -225,19 +229,19 @@ def _insert(place: JSON | list[Any], key: str, value: Any, path: str) -> None:
     elif key == "-":
         place.append(value)
     else:
-        place.insert(_position(key, len(place) + 1, path), value)
+        place.insert(_list_index(key, len(place) + 1, path), value)
 
 
-def _take(place: JSON | list[Any], key: str, path: str) -> Any:
+def _remove_at(place: JSON | list[Any], key: str, path: str) -> Any:
     if isinstance(place, list):
-        return place.pop(_position(key, len(place), path))
+        return place.pop(_list_index(key, len(place), path))
     value = place.pop(key, _MISSING)
     if value is _MISSING:
         raise unprocessable(f"error in remove for path: '{path}': Unable to remove nonexistent key: {key}")
     return value
 
 
-def _position(key: str, length: int, path: str) -> int:
+def _list_index(key: str, length: int, path: str) -> int:
     """An index below `length`; negative ones count from the end."""
     if not _INDEX.fullmatch(key):
         raise unprocessable(f"path '{path}': value was not a proper array index: '{key}'")
@@ -247,15 +251,15 @@ def _position(key: str, length: int, path: str) -> int:
     return position + length if position < 0 else position
 
 
-def _unescaped(step: str) -> str:
+def _unescape(step: str) -> str:
     """`~1` is a slash, `~0` a tilde. One pass: `~01` is `~1`."""
     return re.sub("~[01]", lambda found: "/" if found[0] == "~1" else "~", step) if "~" in step else step
 
 
-def _undecodable(value: Any, target: str) -> Refused:
-    return bad_request(f"error decoding patch: json: cannot unmarshal {json_name(value)} into {target}")
+def _decode_error(value: Any, target: str) -> StatusError:
+    return bad_request(f"error decoding patch: json: cannot unmarshal {go_json_type(value)} into {target}")
 
 
-def json_name(value: Any) -> str:
+def go_json_type(value: Any) -> str:
     """What Go's JSON decoder calls a value of the wrong type."""
-    return _JSON_NAMES.get(value.__class__, "null")
+    return _GO_JSON_TYPES.get(value.__class__, "null")

@@ -6,25 +6,31 @@ from collections.abc import Callable
 
 from gangline.api.meta import JSON, Key
 from gangline.apiserver import refusals
-from gangline.apiserver.errors import Refused
-from gangline.apiserver.registry.catalog import Entry
-from gangline.apiserver.registry.traits import needs_version
-from gangline.schema.go_text import quoted
-from gangline.schema.problems import Problem, ProblemKind
+from gangline.apiserver.errors import StatusError
+from gangline.apiserver.registry.catalog import ServedKind
+from gangline.apiserver.registry.traits import requires_resource_version
+from gangline.schema.go_text import quoted_text
+from gangline.schema.problems import FieldProblem, ProblemKind
 
-LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """For generated names: no vowels, so that no words come out; nothing that is easily misread."""
-TRIES = 8
-_LONGEST_PREFIX = 58
-_FROM_SERVER = ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-_KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+MAX_NAME_ATTEMPTS = 8
+_MAX_PREFIX_LENGTH = 58
+_SERVER_SET_FIELDS = ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_PRESERVED_FIELDS = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+)
 
 NAME_MISSING = "the name of the object ({name} based on URL) was undeterminable: name must be provided"
 NAME_DIFFERS = "the name of the object ({given}) does not match the name on the URL ({name})"
 NAMESPACE_DIFFERS = "the namespace of the provided object does not match the namespace sent on the request"
 
 
-def metadata_of(body: JSON) -> JSON:
+def ensure_metadata(body: JSON) -> JSON:
     """The metadata of a body, made an object where it is none."""
     found = body.get("metadata")
     if not isinstance(found, dict):
@@ -32,9 +38,9 @@ def metadata_of(body: JSON) -> JSON:
     return found
 
 
-def check_place(entry: Entry, key: Key, body: JSON) -> None:
+def check_object_key(entry: ServedKind, key: Key, body: JSON) -> None:
     """A body names the object that the URL names. Raises `Refused` (400)."""
-    metadata = metadata_of(body)
+    metadata = ensure_metadata(body)
     check_namespace(entry, key.namespace, metadata)
     name = metadata.get("name")
     if not name:
@@ -43,9 +49,9 @@ def check_place(entry: Entry, key: Key, body: JSON) -> None:
         raise refusals.bad_request(NAME_DIFFERS.format(given=name, name=key.name))
 
 
-def check_namespace(entry: Entry, namespace: str, metadata: JSON) -> None:
+def check_namespace(entry: ServedKind, namespace: str, metadata: JSON) -> None:
     """A body is in the namespace of the URL, or says none. Cluster-scoped kinds ignore what it says."""
-    if not entry.served.namespaced:
+    if not entry.resource.namespaced:
         metadata.pop("namespace", None)
     elif (metadata.get("namespace") or namespace) != namespace:
         raise refusals.bad_request(NAMESPACE_DIFFERS)
@@ -53,50 +59,50 @@ def check_namespace(entry: Entry, namespace: str, metadata: JSON) -> None:
         metadata["namespace"] = namespace
 
 
-def identify(metadata: JSON, now: str, taken: Callable[[str], bool]) -> None:
+def fill_system_fields(metadata: JSON, now: str, taken: Callable[[str], bool]) -> None:
     """What the server gives a new object, whatever the client sent. `taken` says whether a name is used already."""
-    for name in _FROM_SERVER:
+    for name in _SERVER_SET_FIELDS:
         metadata.pop(name, None)
     if not metadata.get("name") and metadata.get("generateName"):
-        names = (generated(metadata["generateName"]) for _ in range(TRIES))
+        names = (generate_name(metadata["generateName"]) for _ in range(MAX_NAME_ATTEMPTS))
         metadata["name"] = next(
-            (name for name in names if not taken(name)), generated(metadata["generateName"])
+            (name for name in names if not taken(name)), generate_name(metadata["generateName"])
         )
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now
 
 
-def pinned_version(metadata: JSON) -> str:
+def version_precondition(metadata: JSON) -> str:
     """The resourceVersion that an object must have to be changed; empty for any. Raises `Refused` (500).
 
     `0` is any, as for the real server, which reads a number.
     """
     version = str(metadata.get("resourceVersion") or "")
     if version and not (version.isascii() and version.isdecimal()):
-        raise Refused(500, f"strconv.ParseUint: parsing {quoted(version)}: invalid syntax")
+        raise StatusError(500, f"strconv.ParseUint: parsing {quoted_text(version)}: invalid syntax")
     return version.lstrip("0")
 
 
-def same_object(entry: Entry, name: str, old: JSON, new: JSON, *, put: bool) -> None:
+def preserve_system_fields(entry: ServedKind, name: str, old: JSON, new: JSON, *, put: bool) -> None:
     """Fill in what a change may leave out, and keep what it may not touch. Raises `Refused`."""
     metadata, was = new["metadata"], old["metadata"]
-    version = pinned_version(metadata)
-    if not version and put and needs_version(entry):
-        problem = Problem(
+    version = version_precondition(metadata)
+    if not version and put and requires_resource_version(entry):
+        problem = FieldProblem(
             ProblemKind.INVALID, "metadata.resourceVersion", 0, "must be specified for an update"
         )
         raise refusals.invalid_resource(entry, name, [problem])
     if version and version != was["resourceVersion"]:
-        raise refusals.conflict(entry, name, refusals.MODIFIED)
+        raise refusals.conflict(entry, name, refusals.MODIFIED_MESSAGE)
     metadata["resourceVersion"] = was["resourceVersion"]
-    for field in _KEPT:
+    for field in _PRESERVED_FIELDS:
         if field not in was:
             metadata.pop(field, None)
         elif field != "uid" or not metadata.get("uid"):
             metadata[field] = was[field]
 
 
-def generated(prefix: str) -> str:
+def generate_name(prefix: str) -> str:
     """A name that nobody has yet, most likely."""
-    suffix = "".join(random.choices(LETTERS, k=5))  # noqa: S311 - not a secret
-    return f"{prefix[:_LONGEST_PREFIX]}{suffix}"
+    suffix = "".join(random.choices(SUFFIX_ALPHABET, k=5))  # noqa: S311 - not a secret
+    return f"{prefix[:_MAX_PREFIX_LENGTH]}{suffix}"

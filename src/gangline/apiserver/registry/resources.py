@@ -11,7 +11,7 @@ from gangline.api.meta import JSON
 from gangline.schema.typed import published
 
 # Kinds that controllers of a whole cluster would act on. Here they are kept, and that is all.
-INERT = frozenset(
+INERT_KINDS = frozenset(
     {
         ("apps", "DaemonSet"),
         ("apps", "Deployment"),
@@ -25,14 +25,14 @@ INERT = frozenset(
 )
 
 # Where the version that a resource is stored in is not its own. The storage version's hash tells.
-_STORED_AS = {
+_STORAGE_VERSIONS = {
     "events.events.k8s.io": ("", "v1"),
     "horizontalpodautoscalers.autoscaling": ("autoscaling", "v2"),
     "customresourcedefinitions.apiextensions.k8s.io": ("apiextensions.k8s.io", "v1beta1"),
 }
 
 _CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-_PART_VERBS = ("get", "patch", "update")
+_SUBRESOURCE_VERBS = ("get", "patch", "update")
 
 
 class Subresource(msgspec.Struct, frozen=True):
@@ -42,10 +42,10 @@ class Subresource(msgspec.Struct, frozen=True):
     kind: str
     group: str = ""
     version: str = ""
-    verbs: tuple[str, ...] = _PART_VERBS
+    verbs: tuple[str, ...] = _SUBRESOURCE_VERBS
 
 
-class Served(msgspec.Struct, frozen=True):
+class ApiResource(msgspec.Struct, frozen=True):
     """One resource in one version."""
 
     group: str
@@ -59,7 +59,7 @@ class Served(msgspec.Struct, frozen=True):
     categories: tuple[str, ...] = ()
     subresources: tuple[Subresource, ...] = ()
     list_kind: str = ""
-    stored_as: tuple[str, str] = ("", "")
+    storage_version: tuple[str, str] = ("", "")
     """Group and version it is stored in."""
     custom: bool = False
 
@@ -68,24 +68,24 @@ class Served(msgspec.Struct, frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
-    def name(self) -> str:
+    def qualified_name(self) -> str:
         """As errors say it: `pods`, `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
-    def root(self) -> str:
+    def group_version_path(self) -> str:
         """Its group version's path without slashes around it: `api/v1`, `apis/apps/v1`."""
-        return root(self.group, self.version)
+        return group_version_path(self.group, self.version)
 
     @property
-    def stored(self) -> bool:
+    def is_stored(self) -> bool:
         """False for what only answers, as reviews and bindings do."""
         return "list" in self.verbs
 
     @property
-    def warning(self) -> str:
+    def inert_warning(self) -> str:
         """What to tell whoever creates one; empty where something acts on it."""
-        if (self.group, self.kind) not in INERT:
+        if (self.group, self.kind) not in INERT_KINDS:
             return ""
         return f"gangline stores this {self.kind}, but runs no controller that acts on it"
 
@@ -93,25 +93,25 @@ class Served(msgspec.Struct, frozen=True):
         return next((part for part in self.subresources if part.name == name), None)
 
 
-def root(group: str, version: str) -> str:
+def group_version_path(group: str, version: str) -> str:
     """The path of a group version, without slashes around it."""
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
 @cache
-def built_in() -> tuple[Served, ...]:
+def builtin_resources() -> tuple[ApiResource, ...]:
     """What every server has, in kube-apiserver's order: preferred versions first."""
     return tuple(
-        _built_in(group["name"], version["version"], item)
-        for group in published.discovery().groups
+        _builtin_resource(group["name"], version["version"], item)
+        for group in published.discovery_data().groups
         for version in group["versions"]
         for item in version["resources"]
     )
 
 
-def _built_in(group: str, version: str, item: JSON) -> Served:
+def _builtin_resource(group: str, version: str, item: JSON) -> ApiResource:
     plural, kind = item["resource"], item["responseKind"]["kind"]
-    return Served(
+    return ApiResource(
         group,
         version,
         kind,
@@ -121,20 +121,20 @@ def _built_in(group: str, version: str, item: JSON) -> Served:
         verbs=tuple(item["verbs"]),
         short_names=tuple(item.get("shortNames", ())),
         categories=tuple(item.get("categories", ())),
-        subresources=tuple(map(_part, item["subresources"])),
+        subresources=tuple(map(_subresource, item["subresources"])),
         list_kind=f"{kind}List",
-        stored_as=_STORED_AS.get(f"{plural}.{group}", (group, version)),
+        storage_version=_STORAGE_VERSIONS.get(f"{plural}.{group}", (group, version)),
     )
 
 
-def _part(item: JSON) -> Subresource:
+def _subresource(item: JSON) -> Subresource:
     kind = item["responseKind"]
     return Subresource(
         item["subresource"], kind["kind"], kind["group"], kind["version"], tuple(item["verbs"])
     )
 
 
-def defined(crd: JSON) -> tuple[Served, ...]:
+def crd_resources(crd: JSON) -> tuple[ApiResource, ...]:
     """The resources of a CustomResourceDefinition, one for each version it serves, preferred version first.
 
     Names are the accepted ones: those in its status, where there are any.
@@ -145,17 +145,17 @@ def defined(crd: JSON) -> tuple[Served, ...]:
     storage = next((item["name"] for item in spec["versions"] if item.get("storage")), "")
     served = [item for item in spec["versions"] if item.get("served")]
     served.sort(key=lambda item: version_rank(item["name"]))
-    return tuple(_defined(spec, names, item, storage) for item in served)
+    return tuple(_crd_resource(spec, names, item, storage) for item in served)
 
 
-def _defined(spec: JSON, names: JSON, version: JSON, storage: str) -> Served:
+def _crd_resource(spec: JSON, names: JSON, version: JSON, storage: str) -> ApiResource:
     kind = names["kind"]
     parts = version.get("subresources") or {}
     offered = (
         ("status", Subresource("status", kind)),
         ("scale", Subresource("scale", "Scale", "autoscaling", "v1")),
     )
-    return Served(
+    return ApiResource(
         spec["group"],
         version["name"],
         kind,
@@ -167,24 +167,24 @@ def _defined(spec: JSON, names: JSON, version: JSON, storage: str) -> Served:
         categories=tuple(names.get("categories") or ()),
         subresources=tuple(part for name, part in offered if parts.get(name) is not None),
         list_kind=names.get("listKind") or f"{kind}List",
-        stored_as=(spec["group"], storage),
+        storage_version=(spec["group"], storage),
         custom=True,
     )
 
 
-_VERSION = re.compile(r"v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?")
+_VERSION_PATTERN = re.compile(r"v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?")
 
 
 def version_rank(version: str) -> tuple[Any, ...]:
     """Sorts versions as Kubernetes prefers them: v10, v2, v1, v2beta1, v1alpha3, then others by name."""
-    found = _VERSION.fullmatch(version)
+    found = _VERSION_PATTERN.fullmatch(version)
     if found is None:
         return (3, 0, 0, version)
     major, stage, minor = found.groups()
     return ({None: 0, "beta": 1, "alpha": 2}[stage], -int(major), -int(minor or 0), version)
 
 
-def in_order(custom: Iterable[Served]) -> Iterator[Served]:
+def all_resources(custom: Iterable[ApiResource]) -> Iterator[ApiResource]:
     """Built-in resources, then custom ones: groups and resources by name, preferred versions first."""
-    yield from built_in()
+    yield from builtin_resources()
     yield from sorted(custom, key=lambda item: (item.group, version_rank(item.version), item.plural))

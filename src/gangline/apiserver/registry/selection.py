@@ -7,20 +7,20 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.api.selectors import FieldSelector, LabelSelector, SelectableFields, SelectorError
 from gangline.apiserver import refusals
-from gangline.apiserver.store.records import Event, Record
+from gangline.apiserver.store.records import StoreEvent, StoreRecord
 
 
-class _Meta(msgspec.Struct, gc=False):
+class _LabelledMetadata(msgspec.Struct, gc=False):
     name: str = ""
     namespace: str = ""
     labels: dict[str, str] = {}
 
 
-class _Labelled(msgspec.Struct, gc=False):
-    metadata: _Meta
+class _LabelledObject(msgspec.Struct, gc=False):
+    metadata: _LabelledMetadata
 
 
-_labelled = msgspec.json.Decoder(_Labelled).decode
+_decode_labels = msgspec.json.Decoder(_LabelledObject).decode
 
 
 class Selection:
@@ -30,7 +30,7 @@ class Selection:
         self._labels, self._fields = labels, fields
 
     @classmethod
-    def of(cls, query: Mapping[str, str], fields: SelectableFields) -> "Selection":
+    def from_query(cls, query: Mapping[str, str], fields: SelectableFields) -> "Selection":
         """From a query. Raises `Refused` (400)."""
         try:
             return cls(
@@ -43,16 +43,16 @@ class Selection:
     def __bool__(self) -> bool:
         return bool(self._labels) or bool(self._fields)
 
-    def takes(self, record: Record) -> bool:
+    def matches(self, record: StoreRecord) -> bool:
         """Whether an object is selected."""
-        if self._labels and not self._labels.matches(_labelled(record.data).metadata.labels):
+        if self._labels and not self._labels.matches(_decode_labels(record.data).metadata.labels):
             return False
         if not self._fields:
             return True
         obj: JSON = msgspec.json.decode(record.data)
         return self._fields.matches(obj)
 
-    def told(self, event: Event) -> str | None:
+    def watch_event_type(self, event: StoreEvent) -> str | None:
         """What a watcher of this selection is told of a change: ADDED, MODIFIED, DELETED, or nothing.
 
         An object that comes into the selection is added, one that leaves it deleted.
@@ -60,14 +60,14 @@ class Selection:
         if not self:
             if event.deleted:
                 return "DELETED"
-            return "ADDED" if event.before is None else "MODIFIED"
-        was = event.before is not None and self.takes(event.before)
+            return "ADDED" if event.previous is None else "MODIFIED"
+        was = event.previous is not None and self.matches(event.previous)
         if event.deleted:
             return "DELETED" if was else None
-        now = self.takes(event.record)
+        now = self.matches(event.record)
         if now:
             return "MODIFIED" if was else "ADDED"
         return "DELETED" if was else None
 
 
-EVERYTHING = Selection(LabelSelector(), FieldSelector())
+SELECT_ALL = Selection(LabelSelector(), FieldSelector())

@@ -2,11 +2,11 @@
 
 from collections.abc import Set as AbstractSet
 
-from gangline.apiserver.registry.catalog import Entry
+from gangline.apiserver.registry.catalog import ServedKind
 
 _RBAC = "rbac.authorization.k8s.io"
 
-_MADE_BY_PUT: AbstractSet[tuple[str, str]] = frozenset(
+_CREATED_BY_PUT: AbstractSet[tuple[str, str]] = frozenset(
     {
         ("", "endpoints"),
         ("", "events"),
@@ -21,7 +21,7 @@ _MADE_BY_PUT: AbstractSet[tuple[str, str]] = frozenset(
         ("node.k8s.io", "runtimeclasses"),
     }
 )
-_NEVER_BLINDLY: AbstractSet[tuple[str, str]] = frozenset(
+_NO_UNCONDITIONAL_UPDATE: AbstractSet[tuple[str, str]] = frozenset(
     {
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
@@ -32,7 +32,7 @@ _NEVER_BLINDLY: AbstractSet[tuple[str, str]] = frozenset(
         ("storage.k8s.io", "csidrivers"),
     }
 )
-_SHOWN_WHEN_DELETED: AbstractSet[tuple[str, str]] = frozenset(
+_RETURNS_DELETED_OBJECT: AbstractSet[tuple[str, str]] = frozenset(
     {
         ("", "namespaces"),
         ("", "persistentvolumeclaims"),
@@ -49,29 +49,31 @@ _SHOWN_WHEN_DELETED: AbstractSet[tuple[str, str]] = frozenset(
         ("storage.k8s.io", "volumeattachments"),
     }
 )
-_ORPHANING: AbstractSet[tuple[str, str]] = frozenset({("", "replicationcontrollers"), ("batch", "jobs")})
+_ORPHANS_BY_DEFAULT: AbstractSet[tuple[str, str]] = frozenset(
+    {("", "replicationcontrollers"), ("batch", "jobs")}
+)
 
 
-def made_by_put(entry: Entry) -> bool:
+def allows_create_on_update(entry: ServedKind) -> bool:
     """Whether PUT creates an object that is not there."""
-    return (entry.group, entry.plural) in _MADE_BY_PUT
+    return (entry.group, entry.plural) in _CREATED_BY_PUT
 
 
-def needs_version(entry: Entry) -> bool:
+def requires_resource_version(entry: ServedKind) -> bool:
     """Whether PUT without a resourceVersion is refused, instead of overwriting whatever is there."""
-    return entry.custom or (entry.group, entry.plural) in _NEVER_BLINDLY
+    return entry.custom or (entry.group, entry.plural) in _NO_UNCONDITIONAL_UPDATE
 
 
-def shown_when_deleted(entry: Entry) -> bool:
+def returns_deleted_object(entry: ServedKind) -> bool:
     """Whether a deletion answers with the object instead of a Status."""
-    return (entry.group, entry.plural) in _SHOWN_WHEN_DELETED
+    return (entry.group, entry.plural) in _RETURNS_DELETED_OBJECT
 
 
-def orphans(entry: Entry) -> bool:
+def orphans_by_default(entry: ServedKind) -> bool:
     """Whether a deletion that says nothing about dependents leaves them behind."""
-    return (entry.group, entry.plural) in _ORPHANING
+    return (entry.group, entry.plural) in _ORPHANS_BY_DEFAULT
 
 
-def is_core(entry: Entry, plural: str) -> bool:
+def is_core_resource(entry: ServedKind, plural: str) -> bool:
     """Whether this is that resource of the core group."""
     return not entry.group and entry.plural == plural

@@ -10,14 +10,14 @@
     └── StoreFailed      the disk: full, broken, damaged; or the store is closed
 """
 
-from gangline.apiserver.store.records import Record
+from gangline.apiserver.store.records import StoreRecord
 from gangline.base.errors import GanglineError
 
 
 class StaleWrite(GanglineError):
     """A record is not at the revision that its writer expected. Nothing of the commit took effect."""
 
-    def __init__(self, path: str, expected: int, current: Record | None) -> None:
+    def __init__(self, path: str, expected: int, current: StoreRecord | None) -> None:
         found = f"at revision {current.revision}" if current else "not there"
         super().__init__(f"{path} is {found}, expected {f'revision {expected}' if expected else 'nothing'}")
         self.path = path
@@ -25,23 +25,23 @@ class StaleWrite(GanglineError):
         """What is there now, as `Store.get` gives it."""
 
 
-class Compacted(GanglineError):
+class RevisionCompacted(GanglineError):
     """History starts after the revision that was asked for."""
 
     def __init__(self, asked: int, oldest: int) -> None:
         super().__init__(f"revision {asked} is gone, the oldest one known is {oldest}")
-        self.asked, self.oldest = asked, oldest
+        self.requested, self.oldest = asked, oldest
 
 
-class TooNew(GanglineError):
+class RevisionTooNew(GanglineError):
     """A revision later than the newest."""
 
     def __init__(self, asked: int, current: int) -> None:
         super().__init__(f"revision {asked} is yet to come, the newest is {current}")
-        self.asked, self.current = asked, current
+        self.requested, self.current = asked, current
 
 
-class TooSlow(GanglineError):
+class WatcherTooSlow(GanglineError):
     """More changes wait for a watcher than it may leave waiting. It can resume where it stopped."""
 
 

@@ -8,32 +8,32 @@ from pathlib import Path
 
 from gangline.base.errors import InputError
 
-LOCK = "lock"
+LOCK_FILE = "lock"
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path) -> Iterator[None]:
     """Hold a folder (made, for its owner only, when missing) until the block or the process ends.
 
     Raises `InputError` when another process holds it, or it cannot be written to.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise InputError(f"{folder}: cannot be used: {error.strerror}; choose a writable folder") from error
     try:
-        _take(lock, folder)
+        _acquire(lock, folder)
         yield
     finally:
         # This also unlocks. The file stays: removing it would race with whoever opens it now.
         os.close(lock)
 
 
-def holder(folder: Path) -> int | None:
+def lock_holder(folder: Path) -> int | None:
     """The process that holds a folder, if one does. What a process that died left behind does not count."""
     try:
-        with (folder / LOCK).open("rb") as lock:
+        with (folder / LOCK_FILE).open("rb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -43,7 +43,7 @@ def holder(folder: Path) -> int | None:
     return None
 
 
-def _take(lock: int, folder: Path) -> None:
+def _acquire(lock: int, folder: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from gangline.apiserver.store.errors import StoreFailed
-from gangline.apiserver.store.journal import Contents, Forget, Journal
-from gangline.apiserver.store.records import Event
+from gangline.apiserver.store.journal import Compaction, Journal, JournalContents
+from gangline.apiserver.store.records import StoreEvent
 
 log = logging.getLogger(__name__)
 
@@ -17,23 +17,23 @@ class Batch:
     """Commits that become durable and visible together, or not at all."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.due = False
+        self.events: list[StoreEvent] = []
+        self.is_due = False
         """Somebody waits for it to be written."""
         self.error: BaseException | None = None
-        self._settled = False
+        self._is_settled = False
         self._waiters: list[asyncio.Future[None]] = []
 
-    async def settled(self) -> None:
+    async def wait(self) -> None:
         """Wait until it is known how it ended: `error` says. Cancel-safe: nobody else notices."""
-        if not self._settled:
+        if not self._is_settled:
             # One for each, because cancelling a wait cancels the future that is waited for.
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
 
     def settle(self, error: BaseException | None) -> None:
-        self.error, self._settled = error, True
+        self.error, self._is_settled = error, True
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -43,22 +43,22 @@ class Batch:
 class GroupCommit:
     """Takes batches to a journal, one at a time, in a thread of its own; the rest happens on the loop."""
 
-    def __init__(self, journal: Journal, publish: Callable[[Sequence[Event]], None]) -> None:
+    def __init__(self, journal: Journal, publish: Callable[[Sequence[StoreEvent]], None]) -> None:
         self._journal = journal
         self._publish = publish
         self._thread = ThreadPoolExecutor(
             1, thread_name_prefix="gangline-store"
         )  # starts with its first work
-        self._gathering = Batch()
-        self._writing: Batch | None = None
-        self._scheduled = False
+        self._open_batch = Batch()
+        self._in_flight: Batch | None = None
+        self._is_scheduled = False
         # Paths with a write that is accepted and not yet settled.
-        self._unsettled: dict[str, Batch] = {}
+        self._pending_by_path: dict[str, Batch] = {}
         # Grows until a write took it along: with a part of it lost, what was deleted could come back.
-        self._unneeded: list[int] = []
-        self._compacted: int | None = None
+        self._obsolete_revisions: list[int] = []
+        self._compacted_revision: int | None = None
 
-    async def open(self) -> Contents:
+    async def open(self) -> JournalContents:
         """Raises what the journal raises; then, or when cancelled, everything is given up again."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._journal.open)
@@ -79,66 +79,70 @@ class GroupCommit:
                 self._thread.shutdown()
 
     async def _drain(self) -> None:
-        if self._compacted is not None:
+        if self._compacted_revision is not None:
             self.flush()
-        while self._writing is not None or self._gathering.due:
-            await (self._writing or self._gathering).settled()
+        while self._in_flight is not None or self._open_batch.is_due:
+            await (self._in_flight or self._open_batch).wait()
 
-    def unsettled(self, path: str) -> Batch | None:
+    def pending_batch(self, path: str) -> Batch | None:
         """The batch that is about to change a path, if any. There is at most one."""
-        return self._unsettled.get(path)
+        return self._pending_by_path.get(path)
 
-    def add(self, events: Sequence[Event]) -> Batch:
+    def add(self, events: Sequence[StoreEvent]) -> Batch:
         """Accept a commit. What it changes must not be unsettled."""
-        batch = self._gathering
+        batch = self._open_batch
         batch.events += events
         for event in events:
-            self._unsettled[event.record.path] = batch
+            self._pending_by_path[event.record.path] = batch
         return self.flush()
 
-    def forget(self, forget: Forget) -> None:
+    def schedule_compaction(self, forget: Compaction) -> None:
         """Let the next write delete what nothing needs any more."""
-        self._unneeded += forget.revisions
-        self._compacted = forget.compacted
+        self._obsolete_revisions += forget.obsolete_revisions
+        self._compacted_revision = forget.compacted_revision
 
     def flush(self) -> Batch:
         """Write what was gathered and is to be forgotten, as soon as the journal is free."""
-        self._gathering.due = True
-        if self._writing is None and not self._scheduled:
+        self._open_batch.is_due = True
+        if self._in_flight is None and not self._is_scheduled:
             # Not at once: other tasks that are ready to run may have commits too.
-            self._scheduled = True
+            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._write)
-        return self._gathering
+        return self._open_batch
 
     def _write(self) -> None:
-        self._scheduled = False
-        batch, self._gathering = self._gathering, Batch()
-        self._writing = batch
-        forget, self._unneeded, self._compacted = self._to_forget(), [], None
+        self._is_scheduled = False
+        batch, self._open_batch = self._open_batch, Batch()
+        self._in_flight = batch
+        forget, self._obsolete_revisions, self._compacted_revision = self._pending_compaction(), [], None
         writing = asyncio.get_running_loop().run_in_executor(
             self._thread, self._journal.write, batch.events, forget
         )
-        writing.add_done_callback(partial(self._written, batch, forget))
+        writing.add_done_callback(partial(self._on_written, batch, forget))
 
-    def _to_forget(self) -> Forget | None:
-        return None if self._compacted is None else Forget(self._compacted, tuple(self._unneeded))
+    def _pending_compaction(self) -> Compaction | None:
+        return (
+            None
+            if self._compacted_revision is None
+            else Compaction(self._compacted_revision, tuple(self._obsolete_revisions))
+        )
 
-    def _written(self, batch: Batch, forget: Forget | None, writing: asyncio.Future[None]) -> None:
+    def _on_written(self, batch: Batch, forget: Compaction | None, writing: asyncio.Future[None]) -> None:
         error = writing.exception()
-        self._writing = None
+        self._in_flight = None
         for event in batch.events:
-            del self._unsettled[event.record.path]
+            del self._pending_by_path[event.record.path]
         if error is None:
             self._publish(batch.events)
         else:
-            self._failed(error, forget)
+            self._on_failed(error, forget)
         batch.settle(error)
-        if self._gathering.due:
+        if self._open_batch.is_due:
             self.flush()
 
-    def _failed(self, error: BaseException, forget: Forget | None) -> None:
+    def _on_failed(self, error: BaseException, forget: Compaction | None) -> None:
         if isinstance(error, StoreFailed):
             log.error("the store could not write", extra={"error": str(error)})
         if forget is not None:
-            self._unneeded[:0] = forget.revisions
-            self._compacted = max(forget.compacted, self._compacted or 0)
+            self._obsolete_revisions[:0] = forget.obsolete_revisions
+            self._compacted_revision = max(forget.compacted_revision, self._compacted_revision or 0)

@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 
-CHUNK = 512
+KEYS_PER_CHUNK = 512
 """Keys per chunk when filled at once; a chunk is split at twice that."""
 
 
@@ -13,59 +13,59 @@ class SortedKeys:
     Kept as chunks of bounded length, so that no change moves more than a chunk.
     """
 
-    def __init__(self, keys: Iterable[str] = (), chunk: int = CHUNK) -> None:
+    def __init__(self, keys: Iterable[str] = (), chunk: int = KEYS_PER_CHUNK) -> None:
         ordered = sorted(keys)
-        self._size = chunk
+        self._chunk_size = chunk
         self._chunks = [ordered[start : start + chunk] for start in range(0, len(ordered), chunk)]
         # The greatest key of every chunk; no chunk is empty.
-        self._lasts = [chunk[-1] for chunk in self._chunks]
+        self._last_keys = [chunk[-1] for chunk in self._chunks]
 
     def add(self, key: str) -> None:
         """Add a key that is not there."""
         if not self._chunks:
-            self._chunks, self._lasts = [[key]], [key]
+            self._chunks, self._last_keys = [[key]], [key]
             return
-        at = min(bisect_left(self._lasts, key), len(self._chunks) - 1)
+        at = min(bisect_left(self._last_keys, key), len(self._chunks) - 1)
         chunk = self._chunks[at]
         insort(chunk, key)
-        if len(chunk) > 2 * self._size:
-            self._chunks[at : at + 1] = chunk[: self._size], chunk[self._size :]
-            self._lasts[at : at + 1] = chunk[self._size - 1], chunk[-1]
+        if len(chunk) > 2 * self._chunk_size:
+            self._chunks[at : at + 1] = chunk[: self._chunk_size], chunk[self._chunk_size :]
+            self._last_keys[at : at + 1] = chunk[self._chunk_size - 1], chunk[-1]
         else:
-            self._lasts[at] = chunk[-1]
+            self._last_keys[at] = chunk[-1]
 
     def remove(self, key: str) -> None:
         """Remove a key that is there."""
-        at = bisect_left(self._lasts, key)
+        at = bisect_left(self._last_keys, key)
         chunk = self._chunks[at]
         del chunk[bisect_left(chunk, key)]
         if chunk:
-            self._lasts[at] = chunk[-1]
+            self._last_keys[at] = chunk[-1]
         else:
-            del self._chunks[at], self._lasts[at]
+            del self._chunks[at], self._last_keys[at]
 
-    def under(self, prefix: str, after: str = "", limit: int = 0) -> tuple[list[str], int]:
+    def keys_under(self, prefix: str, after: str = "", limit: int = 0) -> tuple[list[str], int]:
         """Keys that start with a prefix and are greater than `after`, and how many a limit left out."""
         first, last = self._bounds(prefix, after)
-        found = self._cut(first, last, limit)
-        return found, (self._distance(first, last) - len(found) if limit else 0)
+        found = self._slice(first, last, limit)
+        return found, (self._count_between(first, last) - len(found) if limit else 0)
 
     def count(self, prefix: str) -> int:
-        return self._distance(*self._bounds(prefix, ""))
+        return self._count_between(*self._bounds(prefix, ""))
 
     def _bounds(self, prefix: str, after: str) -> tuple[tuple[int, int], tuple[int, int]]:
         """Where a range starts and ends: chunk and position."""
-        end = successor(prefix)
-        last = self._place(end) if end is not None else (len(self._chunks), 0)
+        end = prefix_range_end(prefix)
+        last = self._position(end) if end is not None else (len(self._chunks), 0)
         # Nothing lies between a string and itself with the smallest character appended.
-        first = self._place(max(prefix, f"{after}\0") if after else prefix)
+        first = self._position(max(prefix, f"{after}\0") if after else prefix)
         return min(first, last), last
 
-    def _place(self, key: str) -> tuple[int, int]:
-        chunk = bisect_left(self._lasts, key)
+    def _position(self, key: str) -> tuple[int, int]:
+        chunk = bisect_left(self._last_keys, key)
         return (chunk, bisect_left(self._chunks[chunk], key)) if chunk < len(self._chunks) else (chunk, 0)
 
-    def _cut(self, first: tuple[int, int], last: tuple[int, int], limit: int) -> list[str]:
+    def _slice(self, first: tuple[int, int], last: tuple[int, int], limit: int) -> list[str]:
         (chunk, start), (end_chunk, end) = first, last
         found: list[str] = []
         while chunk <= end_chunk and chunk < len(self._chunks) and not (limit and len(found) >= limit):
@@ -73,19 +73,19 @@ class SortedKeys:
             chunk, start = chunk + 1, 0
         return found[:limit] if limit else found
 
-    def _distance(self, first: tuple[int, int], last: tuple[int, int]) -> int:
+    def _count_between(self, first: tuple[int, int], last: tuple[int, int]) -> int:
         whole = sum(map(len, self._chunks[first[0] : last[0]]))
         return whole - first[1] + last[1]
 
 
-def successor(prefix: str) -> str | None:
+def prefix_range_end(prefix: str) -> str | None:
     """The least string greater than all that start with a prefix; None when there is no such string."""
     kept = prefix.rstrip(chr(0x10FFFF))
     return kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None
 
 
-def under_sorted(keys: list[str], prefix: str, after: str) -> list[str]:
+def sorted_keys_under(keys: list[str], prefix: str, after: str) -> list[str]:
     """The same range of a plain sorted list."""
-    end = successor(prefix)
+    end = prefix_range_end(prefix)
     start = max(bisect_left(keys, prefix), bisect_right(keys, after) if after else 0)
     return keys[start : bisect_left(keys, end) if end is not None else None]

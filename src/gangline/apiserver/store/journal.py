@@ -5,26 +5,26 @@ from typing import Protocol
 
 import msgspec
 
-from gangline.apiserver.store.records import Event, Record
+from gangline.apiserver.store.records import StoreEvent, StoreRecord
 
 
-class Contents(msgspec.Struct, frozen=True):
+class JournalContents(msgspec.Struct, frozen=True):
     """What a journal kept."""
 
-    cluster: str
+    cluster_id: str
     """Made up when the journal was created, and kept."""
     revision: int
     """The newest that was ever given out, even if nothing of it is left."""
-    compacted: int
-    changes: Sequence[tuple[Record, bool]] = ()
+    compacted_revision: int
+    changes: Sequence[tuple[StoreRecord, bool]] = ()
     """In order of revision, whether each was a deletion. All after `compacted`, and what of the rest is needed."""
 
 
-class Forget(msgspec.Struct, frozen=True):
+class Compaction(msgspec.Struct, frozen=True):
     """Compaction: history now starts after `compacted`, and the content of these revisions is not needed."""
 
-    compacted: int
-    revisions: tuple[int, ...] = ()
+    compacted_revision: int
+    obsolete_revisions: tuple[int, ...] = ()
 
 
 class Journal(Protocol):
@@ -33,9 +33,9 @@ class Journal(Protocol):
     Raises `StoreFailed` when the disk does, `InputError` when it is the user who must do something.
     """
 
-    def open(self) -> Contents: ...
+    def open(self) -> JournalContents: ...
 
-    def write(self, events: Sequence[Event], forget: Forget | None) -> None:
+    def write(self, events: Sequence[StoreEvent], forget: Compaction | None) -> None:
         """All of it or nothing, and durable on return. After an error the next one may succeed."""
         ...
 

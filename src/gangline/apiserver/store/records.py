@@ -6,7 +6,7 @@ from gangline.api.meta import JSON
 
 
 # gc=False here and below: no cycles, and the collector need not walk what may be 10,000s of them.
-class Record(msgspec.Struct, frozen=True, gc=False):
+class StoreRecord(msgspec.Struct, frozen=True, gc=False):
     """An object at a revision. `data` is its JSON as clients get it, `metadata.resourceVersion` included."""
 
     path: str
@@ -14,12 +14,12 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
 
-class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
+class StoreEvent(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One change. The same object goes to every watcher."""
 
-    record: Record
+    record: StoreRecord
     """What is there now; for a deletion the last content, at the revision of the deletion."""
-    before: Record | None
+    previous: StoreRecord | None
     """What was there. None: the record was created."""
     deleted: bool = False
 
@@ -36,7 +36,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
         return self.record.data
 
 
-class Write(msgspec.Struct, frozen=True):
+class StoreWrite(msgspec.Struct, frozen=True):
     """Set a path or, with a body of None, delete it.
 
     `expected` is the revision it must have now; 0: it must not exist. The store sets `metadata.resourceVersion` in
@@ -45,30 +45,30 @@ class Write(msgspec.Struct, frozen=True):
 
     path: str
     body: JSON | None
-    expected: int
-    final: JSON | None = None
+    expected_revision: int
+    final_body: JSON | None = None
     """What watchers of a deletion are told; by default what was there."""
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class RangeResult(msgspec.Struct, frozen=True):
     """Records under a prefix, in order of path, all as of one revision."""
 
     revision: int
-    records: tuple[Record, ...]
+    records: tuple[StoreRecord, ...]
     remaining: int = 0
     """How many more there are after a limit."""
 
     @property
-    def more(self) -> bool:
+    def has_more(self) -> bool:
         return self.remaining > 0
 
 
-class Retention(msgspec.Struct, frozen=True):
+class HistoryRetention(msgspec.Struct, frozen=True):
     """How much history is kept for watches that resume and lists that read older revisions.
 
     Whichever is reached first: that many changes, or that many bytes which nothing but history needs (old content
     and deleted objects; what is still current costs nothing extra).
     """
 
-    changes: int = 20_000
-    size: int = 64 * 2**20
+    max_changes: int = 20_000
+    max_bytes: int = 64 * 2**20

@@ -17,24 +17,24 @@ from pathlib import Path
 import msgspec
 
 from gangline.apiserver.store.errors import StoreFailed
-from gangline.apiserver.store.folder_lock import locked
-from gangline.apiserver.store.journal import Contents, Forget
-from gangline.apiserver.store.records import Event, Record
+from gangline.apiserver.store.folder_lock import folder_lock
+from gangline.apiserver.store.journal import Compaction, JournalContents
+from gangline.apiserver.store.records import StoreEvent, StoreRecord
 from gangline.base.errors import InputError
 
 log = logging.getLogger(__name__)
 
-FILE = "state.db"
-SCHEMA = 1
+DATABASE_FILE = "state.db"
+SCHEMA_VERSION = 1
 """Grows with every change of the tables; `PRAGMA user_version` in the file."""
 
-ROWS = 64
+MAX_INSERT_ROWS = 64
 """The most rows that one statement inserts."""
 
-WAL_BYTES = 16 * 2**20
+MAX_WAL_BYTES = 16 * 2**20
 """How long the write-ahead log gets before it is copied into the file."""
 
-TABLES = """
+CREATE_TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE changes (revision INTEGER PRIMARY KEY, path TEXT NOT NULL, data BLOB NOT NULL, deleted INTEGER NOT NULL);
 """
@@ -54,111 +54,115 @@ class SqliteJournal:
 
     def __init__(self, folder: Path, durability: Durability = Durability.FULL) -> None:
         self._folder = folder
-        self._file = folder / FILE
+        self._file = folder / DATABASE_FILE
         self._durability = durability
-        self._held = ExitStack()
+        self._open_resources = ExitStack()
         self._connection: sqlite3.Connection | None = None
 
-    def open(self) -> Contents:
-        self._held.enter_context(locked(self._folder))
-        with self._translated():
+    def open(self) -> JournalContents:
+        self._open_resources.enter_context(folder_lock(self._folder))
+        with self._as_store_errors():
             # SQLite removes its log when it is closed in order.
-            unclean = self._file.with_name(f"{FILE}-wal").exists()
+            unclean = self._file.with_name(f"{DATABASE_FILE}-wal").exists()
             connection = self._connect()
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version > SCHEMA:
+            if version > SCHEMA_VERSION:
                 raise InputError(
-                    f"{self._file}: written by a newer gangline (format {version}, known is {SCHEMA}); "
+                    f"{self._file}: written by a newer gangline (format {version}, known is {SCHEMA_VERSION}); "
                     "use that version, or another folder"
                 )
             if version == 0:
-                self._create(connection)
+                self._create_tables(connection)
             elif unclean:
-                self._check(connection)
-            return self._contents(connection)
+                self._check_integrity(connection)
+            return self._read_contents(connection)
 
-    def write(self, events: Sequence[Event], forget: Forget | None) -> None:
+    def write(self, events: Sequence[StoreEvent], forget: Compaction | None) -> None:
         connection = self._connection
         assert connection is not None, "write before open"
-        with self._translated():
+        with self._as_store_errors():
             # sqlite3 gives up the GIL around every statement and has to win it back from a busy event loop, so
             # the usual batch is a single statement, and its own transaction.
-            if forget is None and 0 < len(events) <= ROWS:
-                insert(connection, events)
+            if forget is None and 0 < len(events) <= MAX_INSERT_ROWS:
+                insert_events(connection, events)
                 return
             with transaction(connection):
-                for start in range(0, len(events), ROWS):
-                    insert(connection, events[start : start + ROWS])
+                for start in range(0, len(events), MAX_INSERT_ROWS):
+                    insert_events(connection, events[start : start + MAX_INSERT_ROWS])
                 if forget is not None:
-                    self._forget(connection, forget)
+                    self._compact(connection, forget)
 
     def close(self) -> None:
         self._connection = None
-        with self._translated():
-            self._held.close()
+        with self._as_store_errors():
+            self._open_resources.close()
 
     def _connect(self) -> sqlite3.Connection:
         # Secrets are in it.
         os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600))
-        connection = sqlite3.connect(self._file, isolation_level=None, cached_statements=ROWS + 16)
-        self._connection = self._held.enter_context(closing(connection))
+        connection = sqlite3.connect(self._file, isolation_level=None, cached_statements=MAX_INSERT_ROWS + 16)
+        self._connection = self._open_resources.enter_context(closing(connection))
         full = self._durability is Durability.FULL
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
         connection.execute(f"PRAGMA fullfsync = {int(full)}")  # macOS: to the platter, not to the drive
         page = connection.execute("PRAGMA page_size").fetchone()[0]
-        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_BYTES // page}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {MAX_WAL_BYTES // page}")
         return connection
 
-    def _create(self, connection: sqlite3.Connection) -> None:
+    def _create_tables(self, connection: sqlite3.Connection) -> None:
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise InputError(f"{self._file}: not written by gangline; choose another folder")
         with transaction(connection):
-            for statement in TABLES.strip().splitlines():
+            for statement in CREATE_TABLES.strip().splitlines():
                 connection.execute(statement)
             rows = [("cluster", str(uuid.uuid4())), ("compacted", "0")]
             connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
-            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
-    def _check(self, connection: sqlite3.Connection) -> None:
+    def _check_integrity(self, connection: sqlite3.Connection) -> None:
         log.info("the store was not closed in order, checking it", extra={"file": self._file})
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise StoreFailed(f"{self._file}: damaged: {found}; restore a copy, or start with another folder")
 
-    def _contents(self, connection: sqlite3.Connection) -> Contents:
+    def _read_contents(self, connection: sqlite3.Connection) -> JournalContents:
         meta = dict(connection.execute("SELECT name, value FROM meta"))
         rows = connection.execute("SELECT revision, path, data, deleted FROM changes ORDER BY revision")
-        changes = [(Record(path, revision, data), bool(deleted)) for revision, path, data, deleted in rows]
+        changes = [
+            (StoreRecord(path, revision, data), bool(deleted)) for revision, path, data, deleted in rows
+        ]
         compacted = int(meta["compacted"])
         newest = changes[-1][0].revision if changes else 0
-        return Contents(meta["cluster"], max(compacted, newest), compacted, changes)
+        return JournalContents(meta["cluster"], max(compacted, newest), compacted, changes)
 
-    def _forget(self, connection: sqlite3.Connection, forget: Forget) -> None:
-        revisions = msgspec.json.encode(forget.revisions).decode()
+    def _compact(self, connection: sqlite3.Connection, forget: Compaction) -> None:
+        revisions = msgspec.json.encode(forget.obsolete_revisions).decode()
         connection.execute(
             "DELETE FROM changes WHERE revision IN (SELECT value FROM json_each(?))", (revisions,)
         )
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (str(forget.compacted),))
+        connection.execute(
+            "UPDATE meta SET value = ? WHERE name = 'compacted'", (str(forget.compacted_revision),)
+        )
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _as_store_errors(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
             raise StoreFailed(f"{self._file}: {error}") from error
 
 
-def insert(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+def insert_events(connection: sqlite3.Connection, events: Sequence[StoreEvent]) -> None:
     values: list[object] = []
     for event in events:
         values += (event.record.revision, event.record.path, event.record.data, event.deleted)
-    connection.execute(insertion(len(events)), values)
+    connection.execute(insert_statement(len(events)), values)
 
 
 @cache
-def insertion(rows: int) -> str:
+def insert_statement(rows: int) -> str:
     """A statement that inserts so many rows; as text it finds its prepared form in the connection's cache."""
     values = ", ".join(["(?, ?, ?, ?)"] * rows)
     return f"INSERT INTO changes (revision, path, data, deleted) VALUES {values}"  # noqa: S608 - question marks

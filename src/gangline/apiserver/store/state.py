@@ -2,37 +2,37 @@
 
 from collections.abc import Iterable, Sequence
 
-from gangline.apiserver.store.errors import TooNew
-from gangline.apiserver.store.history import History
-from gangline.apiserver.store.index import SortedKeys, under_sorted
-from gangline.apiserver.store.records import Event, Record, Retention, Snapshot
+from gangline.apiserver.store.errors import RevisionTooNew
+from gangline.apiserver.store.history import RevisionHistory
+from gangline.apiserver.store.index import SortedKeys, sorted_keys_under
+from gangline.apiserver.store.records import HistoryRetention, RangeResult, StoreEvent, StoreRecord
 
-FIRST = 1
+FIRST_REVISION = 1
 """The revision of an empty store. Not 0, which in Kubernetes' lists and watches means "any"."""
 
 
-class State:
+class StoreState:
     """Records at the newest revision, and history."""
 
     def __init__(self) -> None:
-        self.revision = FIRST
-        self._records: dict[str, Record] = {}
+        self.revision = FIRST_REVISION
+        self._records: dict[str, StoreRecord] = {}
         self._keys = SortedKeys()
-        self._history = History()
+        self._history = RevisionHistory()
 
-    def load(self, revision: int, compacted: int, changes: Iterable[tuple[Record, bool]]) -> None:
+    def load(self, revision: int, compacted: int, changes: Iterable[tuple[StoreRecord, bool]]) -> None:
         """Start from what a journal kept, in order of revision; the flag says that it was a deletion."""
-        self._history = History(compacted)
+        self._history = RevisionHistory(compacted)
         for record, deleted in changes:
             before = self._records.pop(record.path, None)
             if not deleted:
                 self._records[record.path] = record
             if record.revision > compacted:
-                self._history.append(Event(record, before, deleted))
+                self._history.append(StoreEvent(record, before, deleted))
         self._keys = SortedKeys(self._records)
-        self.revision = max(FIRST, revision)
+        self.revision = max(FIRST_REVISION, revision)
 
-    def apply(self, events: Sequence[Event]) -> None:
+    def apply(self, events: Sequence[StoreEvent]) -> None:
         """Make changes visible, all at once as far as readers can tell."""
         for event in events:
             record = event.record
@@ -40,51 +40,51 @@ class State:
                 del self._records[record.path]
                 self._keys.remove(record.path)
             else:
-                if event.before is None:
+                if event.previous is None:
                     self._keys.add(record.path)
                 self._records[record.path] = record
             self._history.append(event)
             self.revision = record.revision
 
-    def get(self, path: str) -> Record | None:
+    def get(self, path: str) -> StoreRecord | None:
         return self._records.get(path)
 
     def count(self, prefix: str) -> int:
         return self._keys.count(prefix)
 
-    def range(self, prefix: str, start_after: str = "", limit: int = 0) -> Snapshot:
-        paths, remaining = self._keys.under(prefix, start_after, limit)
-        return Snapshot(self.revision, tuple(map(self._records.__getitem__, paths)), remaining)
+    def range(self, prefix: str, start_after: str = "", limit: int = 0) -> RangeResult:
+        paths, remaining = self._keys.keys_under(prefix, start_after, limit)
+        return RangeResult(self.revision, tuple(map(self._records.__getitem__, paths)), remaining)
 
-    def range_at(self, revision: int, prefix: str, start_after: str = "", limit: int = 0) -> Snapshot:
-        """The same as of an earlier revision. Raises `Compacted`, `TooNew`."""
+    def range_at(self, revision: int, prefix: str, start_after: str = "", limit: int = 0) -> RangeResult:
+        """The same as of an earlier revision. Raises `RevisionCompacted`, `RevisionTooNew`."""
         if revision > self.revision:
-            raise TooNew(revision, self.revision)
-        then = self._history.undone(revision, prefix)
+            raise RevisionTooNew(revision, self.revision)
+        then = self._history.replaced_since(revision, prefix)
         if not then:
             now = self.range(prefix, start_after, limit)
-            return Snapshot(revision, now.records, now.remaining)
-        same = [path for path in self._keys.under(prefix, start_after)[0] if path not in then]
+            return RangeResult(revision, now.records, now.remaining)
+        same = [path for path in self._keys.keys_under(prefix, start_after)[0] if path not in then]
         changed = sorted(path for path, record in then.items() if record is not None)
         # Two sorted runs: sorting them together is one merge.
-        paths = sorted(same + under_sorted(changed, prefix, start_after))
+        paths = sorted(same + sorted_keys_under(changed, prefix, start_after))
         page = paths[:limit] if limit else paths
         records = tuple(then.get(path) or self._records[path] for path in page)
-        return Snapshot(revision, records, len(paths) - len(page))
+        return RangeResult(revision, records, len(paths) - len(page))
 
     @property
-    def compacted(self) -> int:
-        return self._history.compacted
+    def compacted_revision(self) -> int:
+        return self._history.compacted_revision
 
-    def after(self, revision: int, prefix: str) -> tuple[Event, ...]:
-        """Changes after a revision. Raises `Compacted`."""
-        return self._history.after(revision, prefix)
+    def events_after(self, revision: int, prefix: str) -> tuple[StoreEvent, ...]:
+        """Changes after a revision. Raises `RevisionCompacted`."""
+        return self._history.events_after(revision, prefix)
 
     def compact(self, revision: int) -> list[int]:
         """Forget history up to a revision. Returns the revisions that nothing needs any more."""
         if revision > self.revision:
-            raise TooNew(revision, self.revision)
+            raise RevisionTooNew(revision, self.revision)
         return self._history.compact(revision)
 
-    def horizon(self, keep: Retention) -> int:
-        return self._history.horizon(keep)
+    def compaction_target(self, keep: HistoryRetention) -> int:
+        return self._history.compaction_target(keep)

@@ -13,15 +13,21 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.apiserver.store.errors import StaleWrite, StoreFailed
 from gangline.apiserver.store.group_commit import Batch, GroupCommit
-from gangline.apiserver.store.journal import Forget, Journal
-from gangline.apiserver.store.records import Event, Record, Retention, Snapshot, Write
-from gangline.apiserver.store.state import State
-from gangline.apiserver.store.watches import Watch, Watches
+from gangline.apiserver.store.journal import Compaction, Journal
+from gangline.apiserver.store.records import (
+    HistoryRetention,
+    RangeResult,
+    StoreEvent,
+    StoreRecord,
+    StoreWrite,
+)
+from gangline.apiserver.store.state import StoreState
+from gangline.apiserver.store.watches import StoreWatch, WatchBroadcaster
 
-BACKLOG = 10_000
+MAX_WATCH_BACKLOG = 10_000
 """Changes that may wait for a watcher before it is given up."""
 
-KEEP = Retention()
+DEFAULT_RETENTION = HistoryRetention()
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(JSON).decode
@@ -34,40 +40,40 @@ class Store:
     disk failed. Writes of one commit have consecutive revisions and become durable and visible together.
     """
 
-    def __init__(self, journal: Journal | None = None, keep: Retention = KEEP) -> None:
-        self._keep = keep
-        self._state = State()
-        self._watches = Watches(self._state.revision)
-        self._group = GroupCommit(journal, self._publish) if journal is not None else None
-        self._cluster = str(uuid.uuid4())
+    def __init__(self, journal: Journal | None = None, keep: HistoryRetention = DEFAULT_RETENTION) -> None:
+        self._retention = keep
+        self._state = StoreState()
+        self._broadcaster = WatchBroadcaster(self._state.revision)
+        self._group_commit = GroupCommit(journal, self._publish) if journal is not None else None
+        self._cluster_id = str(uuid.uuid4())
         # The newest revision that a write was given: ahead of the state while writes are on their way to the disk.
-        self._given = self._state.revision
-        self._open = False
+        self._allocated_revision = self._state.revision
+        self._is_open = False
 
     async def __aenter__(self) -> Self:
         """Load what the journal kept. Raises `StoreFailed`, and `InputError` when the folder is in use."""
-        if self._group is not None:
-            contents = await self._group.open()
-            self._cluster = contents.cluster
-            self._state.load(contents.revision, contents.compacted, contents.changes)
-            self._given = self._watches.revision = self._state.revision
-            self._trim()
-        self._open = True
+        if self._group_commit is not None:
+            contents = await self._group_commit.open()
+            self._cluster_id = contents.cluster_id
+            self._state.load(contents.revision, contents.compacted_revision, contents.changes)
+            self._allocated_revision = self._broadcaster.revision = self._state.revision
+            self._trim_history()
+        self._is_open = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Finish the commits that were accepted, end all watches, and leave no thread behind."""
-        self._open = False
+        self._is_open = False
         try:
-            if self._group is not None:
-                await self._group.close()
+            if self._group_commit is not None:
+                await self._group_commit.close()
         finally:
-            self._watches.end()
+            self._broadcaster.close_all()
 
     @property
-    def cluster(self) -> str:
+    def cluster_id(self) -> str:
         """A UUID that was made up when this state began."""
-        return self._cluster
+        return self._cluster_id
 
     @property
     def revision(self) -> int:
@@ -75,50 +81,52 @@ class Store:
         return self._state.revision
 
     @property
-    def compacted(self) -> int:
+    def compacted_revision(self) -> int:
         """The oldest revision that can be read or resumed from."""
-        return self._state.compacted
+        return self._state.compacted_revision
 
-    def get(self, path: str) -> Record | None:
+    def get(self, path: str) -> StoreRecord | None:
         return self._state.get(path)
 
     def count(self, prefix: str = "") -> int:
         """How many records there are under a prefix, without going through them."""
         return self._state.count(prefix)
 
-    def range(self, prefix: str, *, start_after: str = "", limit: int = 0, at: int | None = None) -> Snapshot:
+    def range(
+        self, prefix: str, *, start_after: str = "", limit: int = 0, at: int | None = None
+    ) -> RangeResult:
         """Records under a prefix, in order of path, after a path, at most `limit` (0: all).
 
         `at` reads an earlier revision, as the next page of a list must; it costs as much as there were changes
-        since. Raises `Compacted` when that is no longer known and `TooNew` when it is yet to come.
+        since. Raises `RevisionCompacted` when that is no longer known and `RevisionTooNew` when it is yet to come.
         """
         if at is None or at == self._state.revision:
             return self._state.range(prefix, start_after, limit)
         return self._state.range_at(at, prefix, start_after, limit)
 
-    def departed(self, prefix: str) -> tuple[Record, ...]:
+    def deleted_records(self, prefix: str) -> tuple[StoreRecord, ...]:
         """What was deleted under a prefix, as it was at the end, if nothing else has its path now.
 
         As far back as history goes.
         """
-        events = self._state.after(self._state.compacted, prefix)
+        events = self._state.events_after(self._state.compacted_revision, prefix)
         gone = {event.path: event.record for event in events if event.deleted}
         return tuple(record for path, record in gone.items() if self._state.get(path) is None)
 
-    def watch(self, prefix: str, *, after: int, backlog: int = BACKLOG) -> Watch:
+    def watch(self, prefix: str, *, after: int, backlog: int = MAX_WATCH_BACKLOG) -> StoreWatch:
         """Changes under a prefix after a revision; close it when done.
 
         It starts here and now: after `range`, with no await in between, nothing can be missed. A revision that is
-        yet to come is waited for. Raises `Compacted`.
+        yet to come is waited for. Raises `RevisionCompacted`.
         """
         self._check_open()
-        return Watch(self._watches, prefix, after, self._state.after(after, prefix), backlog)
+        return StoreWatch(self._broadcaster, prefix, after, self._state.events_after(after, prefix), backlog)
 
     def end_watches(self) -> None:
         """Let everybody who watches now get to the end of the iteration. The store goes on."""
-        self._watches.end()
+        self._broadcaster.close_all()
 
-    async def commit(self, *writes: Write) -> tuple[Record, ...]:
+    async def commit(self, *writes: StoreWrite) -> tuple[StoreRecord, ...]:
         """Make all changes, or none. Returns the new records; for a deletion, what watchers are told.
 
         They are durable (if there is a journal) and visible on return. Raises `StaleWrite` when a path is not at
@@ -128,76 +136,82 @@ class Store:
         self._check_open()
         if len(writes) > 1 and len({write.path for write in writes}) < len(writes):
             raise ValueError("a path occurs twice in one commit")
-        while (ahead := self._ahead(writes)) is not None:
+        while (ahead := self._pending_batch(writes)) is not None:
             # Whether we are stale is known when it is: it may yet fail. Nobody learns of what is not durable.
-            await ahead.settled()
+            await ahead.wait()
             self._check_open()
-        events = self._prepared(writes)
-        self._given += len(events)
-        if self._group is None:
+        events = self._make_events(writes)
+        self._allocated_revision += len(events)
+        if self._group_commit is None:
             self._publish(events)
         elif events:
-            await self._durable(self._group.add(events))
+            await self._wait_durable(self._group_commit.add(events))
         return tuple(event.record for event in events)
 
     async def compact(self, revision: int) -> None:
-        """Forget history up to a revision; idempotent. Raises `TooNew`, `StoreFailed`.
+        """Forget history up to a revision; idempotent. Raises `RevisionTooNew`, `StoreFailed`.
 
-        It happens by itself too, as the store's `Retention` says.
+        It happens by itself too, as the store's `HistoryRetention` says.
         """
         self._check_open()
         self._compact(revision)
-        if self._group is not None:
-            await self._durable(self._group.flush())
+        if self._group_commit is not None:
+            await self._wait_durable(self._group_commit.flush())
 
-    def _ahead(self, writes: Sequence[Write]) -> Batch | None:
-        if self._group is None:
+    def _pending_batch(self, writes: Sequence[StoreWrite]) -> Batch | None:
+        if self._group_commit is None:
             return None
-        found = (self._group.unsettled(write.path) for write in writes)
+        found = (self._group_commit.pending_batch(write.path) for write in writes)
         return next((batch for batch in found if batch is not None), None)
 
-    def _prepared(self, writes: Sequence[Write]) -> list[Event]:
+    def _make_events(self, writes: Sequence[StoreWrite]) -> list[StoreEvent]:
         current = [self._state.get(write.path) for write in writes]
         for write, record in zip(writes, current, strict=True):
-            if (record.revision if record is not None else 0) != write.expected:
-                raise StaleWrite(write.path, write.expected, record)
-        given = enumerate(zip(writes, current, strict=True), start=self._given + 1)
-        return [_event(write, record, revision) for revision, (write, record) in given]
+            if (record.revision if record is not None else 0) != write.expected_revision:
+                raise StaleWrite(write.path, write.expected_revision, record)
+        given = enumerate(zip(writes, current, strict=True), start=self._allocated_revision + 1)
+        return [_make_event(write, record, revision) for revision, (write, record) in given]
 
-    async def _durable(self, batch: Batch) -> None:
-        await batch.settled()
+    async def _wait_durable(self, batch: Batch) -> None:
+        await batch.wait()
         if batch.error is not None:
             raise StoreFailed(str(batch.error)) from batch.error
 
-    def _publish(self, events: Sequence[Event]) -> None:
+    def _publish(self, events: Sequence[StoreEvent]) -> None:
         self._state.apply(events)
-        self._watches.tell(events, self._state.revision)
-        self._trim()
+        self._broadcaster.publish(events, self._state.revision)
+        self._trim_history()
 
-    def _trim(self) -> None:
-        horizon = self._state.horizon(self._keep)
-        if horizon > self._state.compacted:
+    def _trim_history(self) -> None:
+        horizon = self._state.compaction_target(self._retention)
+        if horizon > self._state.compacted_revision:
             self._compact(horizon)
 
     def _compact(self, revision: int) -> None:
         unneeded = self._state.compact(revision)
-        if self._group is not None:
-            self._group.forget(Forget(self._state.compacted, tuple(unneeded)))
+        if self._group_commit is not None:
+            self._group_commit.schedule_compaction(
+                Compaction(self._state.compacted_revision, tuple(unneeded))
+            )
 
     def _check_open(self) -> None:
-        if not self._open:
+        if not self._is_open:
             raise StoreFailed("the store is closed")
 
 
-def _event(write: Write, current: Record | None, revision: int) -> Event:
+def _make_event(write: StoreWrite, current: StoreRecord | None, revision: int) -> StoreEvent:
     if write.body is not None:
-        return Event(Record(write.path, revision, _encoded(write.body, revision)), current)
+        return StoreEvent(
+            StoreRecord(write.path, revision, _encode_at_revision(write.body, revision)), current
+        )
     if current is None:
         raise ValueError(f"{write.path}: deleting what must not exist")
-    final = write.final if write.final is not None else _decode(current.data)
-    return Event(Record(write.path, revision, _encoded(final, revision)), current, deleted=True)
+    final = write.final_body if write.final_body is not None else _decode(current.data)
+    return StoreEvent(
+        StoreRecord(write.path, revision, _encode_at_revision(final, revision)), current, deleted=True
+    )
 
 
-def _encoded(body: JSON, revision: int) -> bytes:
+def _encode_at_revision(body: JSON, revision: int) -> bytes:
     body.setdefault("metadata", {})["resourceVersion"] = str(revision)
     return _encode(body)

@@ -5,85 +5,96 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import chain
 
-from gangline.apiserver.store.errors import TooSlow
-from gangline.apiserver.store.records import Event
+from gangline.apiserver.store.errors import WatcherTooSlow
+from gangline.apiserver.store.records import StoreEvent
 
 
-class Watches:
+class WatchBroadcaster:
     """All who watch. Those with the same prefix share the work of picking the events."""
 
     def __init__(self, revision: int) -> None:
         self.revision = revision
-        self._groups: dict[str, set[Watch]] = {}
+        self._by_prefix: dict[str, set[StoreWatch]] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._groups.values()))
+        return sum(map(len, self._by_prefix.values()))
 
-    def add(self, watch: "Watch") -> None:
-        self._groups.setdefault(watch.prefix, set()).add(watch)
+    def add(self, watch: "StoreWatch") -> None:
+        self._by_prefix.setdefault(watch.prefix, set()).add(watch)
 
-    def discard(self, watch: "Watch") -> None:
-        group = self._groups.get(watch.prefix, set())
+    def discard(self, watch: "StoreWatch") -> None:
+        group = self._by_prefix.get(watch.prefix, set())
         group.discard(watch)
         if not group:
-            self._groups.pop(watch.prefix, None)
+            self._by_prefix.pop(watch.prefix, None)
 
-    def tell(self, events: Sequence[Event], revision: int) -> None:
+    def publish(self, events: Sequence[StoreEvent], revision: int) -> None:
         """Changes that just became visible; `revision` is now the newest."""
         self.revision = revision
         # Copies, because a watch that is too slow leaves.
-        for prefix, group in list(self._groups.items()):
+        for prefix, group in list(self._by_prefix.items()):
             told = tuple(event for event in events if event.record.path.startswith(prefix))
             if told:
                 for watch in list(group):
                     watch.push(told)
 
-    def end(self) -> None:
+    def close_all(self) -> None:
         """No more changes will come: whoever waits gets to the end of the iteration."""
-        for watch in [*chain.from_iterable(self._groups.values())]:
+        for watch in [*chain.from_iterable(self._by_prefix.values())]:
             watch.close()
 
 
-class Watch:
+class StoreWatch:
     """Changes under a prefix after a revision: an endless iterator of batches, for one reader.
 
     Batches are never empty; what was committed together arrives together. Nothing is missing, doubled or out of
     order. Use it as a context manager, or `close` it. Waiting is cancel-safe: nothing is lost. Ends when it or the
-    store is closed; raises `TooSlow` when more than `backlog` changes wait (history that it started with aside).
+    store is closed; raises `WatcherTooSlow` when more than `backlog` changes wait (history that it started with aside).
     """
 
     def __init__(
-        self, watches: Watches, prefix: str, after: int, history: tuple[Event, ...], backlog: int
+        self,
+        watches: WatchBroadcaster,
+        prefix: str,
+        after: int,
+        history: tuple[StoreEvent, ...],
+        backlog: int,
     ) -> None:
         self.prefix = prefix
-        self._watches = watches
-        self._after = after
-        self._backlog = backlog
-        self._batches: deque[tuple[Event, ...]] = deque([history] if history else [])
-        self._waiting = 0
-        self._reader: asyncio.Future[None] | None = None
-        self._alarm: asyncio.TimerHandle | None = None
+        self._broadcaster = watches
+        self._delivered_revision = after
+        self._max_backlog = backlog
+        self._batches: deque[tuple[StoreEvent, ...]] = deque([history] if history else [])
+        self._backlog_size = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
         self._closed = False
-        self._too_slow = False
+        self._is_too_slow = False
         watches.add(self)
 
     @property
     def revision(self) -> int:
         """Every change under the prefix up to here was given out: what a bookmark may say."""
         if self._batches:
-            return max(self._after, self._batches[0][0].record.revision - 1)
-        return self._after if self._closed else max(self._after, self._watches.revision)
+            return max(self._delivered_revision, self._batches[0][0].record.revision - 1)
+        return (
+            self._delivered_revision
+            if self._closed
+            else max(self._delivered_revision, self._broadcaster.revision)
+        )
 
-    def push(self, events: tuple[Event, ...]) -> None:
-        """Add changes, in order. Called by `Watches`."""
-        if events[0].record.revision <= self._after:  # it waits for a revision that is yet to come
-            events = tuple(event for event in events if event.record.revision > self._after)
+    def push(self, events: tuple[StoreEvent, ...]) -> None:
+        """Add changes, in order. Called by `WatchBroadcaster`."""
+        if (
+            events[0].record.revision <= self._delivered_revision
+        ):  # it waits for a revision that is yet to come
+            events = tuple(event for event in events if event.record.revision > self._delivered_revision)
             if not events:
                 return
-        self._waiting += len(events)
-        if self._waiting > self._backlog:
-            self._too_slow = True
+        self._backlog_size += len(events)
+        if self._backlog_size > self._max_backlog:
+            self._is_too_slow = True
             self._batches.clear()
             self.close()
         else:
@@ -93,72 +104,74 @@ class Watch:
     def close(self) -> None:
         """Get no more. Idempotent."""
         self._closed = True
-        self._watches.discard(self)
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._broadcaster.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._wake()
 
     def _wake(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "StoreWatch":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __aiter__(self) -> "Watch":
+    def __aiter__(self) -> "StoreWatch":
         return self
 
-    async def __anext__(self) -> tuple[Event, ...]:
+    async def __anext__(self) -> tuple[StoreEvent, ...]:
         while not self._batches and not self._closed:
-            await self._change()
-        return self._taken()
+            await self._wait_for_change()
+        return self._take_batches()
 
-    async def within(self, seconds: float) -> tuple[Event, ...] | None:
+    async def next_batch(self, seconds: float) -> tuple[StoreEvent, ...] | None:
         """The next batch as iteration gives it, or None when there is none for so long."""
         if not self._batches and not self._closed:
-            self._set_alarm(seconds)
-            await self._change()
+            self._set_timer(seconds)
+            await self._wait_for_change()
             if not self._batches and not self._closed:
                 return None
-        return self._taken()
+        return self._take_batches()
 
-    def _taken(self) -> tuple[Event, ...]:
+    def _take_batches(self) -> tuple[StoreEvent, ...]:
         if not self._batches:
-            if self._too_slow:
-                raise TooSlow(f"more than {self._backlog} changes wait for a watch of {self.prefix or '/'}")
+            if self._is_too_slow:
+                raise WatcherTooSlow(
+                    f"more than {self._max_backlog} changes wait for a watch of {self.prefix or '/'}"
+                )
             raise StopAsyncIteration
         events = self._batches[0] if len(self._batches) == 1 else tuple(chain.from_iterable(self._batches))
         self._batches.clear()
-        self._waiting = 0
-        self._after = events[-1].record.revision
+        self._backlog_size = 0
+        self._delivered_revision = events[-1].record.revision
         return events
 
     # One timer that is moved when it rings, and not one for each batch: most are never needed.
-    def _set_alarm(self, seconds: float) -> None:
+    def _set_timer(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + seconds
-        if self._alarm is not None and self._alarm.when() > self._deadline:
-            self._alarm.cancel()
-            self._alarm = None
-        if self._alarm is None:
-            self._alarm = loop.call_at(self._deadline, self._rung, loop)
+        if self._timer is not None and self._timer.when() > self._deadline:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_at(self._deadline, self._on_timer, loop)
 
-    def _rung(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._alarm = None
-        if self._reader is None:
+    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._waiter is None:
             return
         if loop.time() < self._deadline:
-            self._alarm = loop.call_at(self._deadline, self._rung, loop)
+            self._timer = loop.call_at(self._deadline, self._on_timer, loop)
         else:
             self._wake()
 
-    async def _change(self) -> None:
-        self._reader = asyncio.get_running_loop().create_future()
+    async def _wait_for_change(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
         try:
-            await self._reader
+            await self._waiter
         finally:
-            self._reader = None
+            self._waiter = None

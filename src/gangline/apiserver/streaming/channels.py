@@ -11,10 +11,10 @@ from gangline.apiserver import refusals
 
 V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
-CLOSE_SECONDS = 2.0
+CLOSE_TIMEOUT = 2.0
 """How long a client may take to say goodbye."""
 
-SUCCESS: JSON = {"metadata": {}, "status": "Success"}
+SUCCESS_STATUS: JSON = {"metadata": {}, "status": "Success"}
 
 
 class Channels:
@@ -27,7 +27,7 @@ class Channels:
     async def accept(cls, http: web.BaseRequest, spoken: Sequence[str]) -> Self:
         """Shake hands, in the first of our protocols that the client knows. Raises `Refused`."""
         check_upgrade(http, spoken)
-        socket = web.WebSocketResponse(protocols=spoken, timeout=CLOSE_SECONDS, compress=False)
+        socket = web.WebSocketResponse(protocols=spoken, timeout=CLOSE_TIMEOUT, compress=False)
         await socket.prepare(http)
         return cls(socket)
 
@@ -74,10 +74,10 @@ def check_upgrade(http: web.BaseRequest, spoken: Sequence[str]) -> None:
         )
 
 
-def exited(code: int) -> JSON:
+def exit_status(code: int) -> JSON:
     """The Status of a command that ran."""
     if code == 0:
-        return SUCCESS
+        return SUCCESS_STATUS
     return {
         "metadata": {},
         "status": "Failure",

@@ -14,73 +14,82 @@ from aiohttp import web
 
 from gangline.api.meta import JSON
 from gangline.apiserver import refusals
-from gangline.apiserver.http.handler import Asked, Subresource
-from gangline.apiserver.http.routes import Verb
-from gangline.apiserver.registry.registry import Registry, decoded
+from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler
+from gangline.apiserver.http.routes import RequestVerb
+from gangline.apiserver.registry.registry import Registry, decode_record
 from gangline.apiserver.streaming.channels import (
     CLOSE,
     RESIZE,
     STDERR,
     STDIN,
     STDOUT,
-    SUCCESS,
+    SUCCESS_STATUS,
     V4,
     V5,
     Channels,
     check_upgrade,
-    exited,
+    exit_status,
 )
-from gangline.apiserver.streaming.log_options import container_of, flag, log_options, run_of
-from gangline.apiserver.streaming.port_forward import Forwarding
+from gangline.apiserver.streaming.log_options import container_name, container_run_id, log_options, query_flag
+from gangline.apiserver.streaming.port_forward import PortForwardSession
 from gangline.base.clock import Clock
-from gangline.base.tasks import first_of
-from gangline.kube.podstreams import Command, NoLogs, NotRunnable, NotRunning, Place, PodStreams
+from gangline.base.tasks import run_until_first
+from gangline.kube.podstreams import (
+    ContainerNotRunning,
+    ContainerRef,
+    ExecFailed,
+    NoLogs,
+    PodStreams,
+    RunningCommand,
+)
 
-Nodes = Mapping[str, PodStreams]
+StreamsByNode = Mapping[str, PodStreams]
 """By name. May be filled after the server has started: a node needs a server to begin with."""
 
-PROTOCOLS = (V5, V4)
-LOOK = timedelta(seconds=1)
+EXEC_PROTOCOLS = (V5, V4)
+DISCONNECT_POLL_INTERVAL = timedelta(seconds=1)
 """How often a silent log is checked for a reader that has left."""
 
 
-class Size(msgspec.Struct, frozen=True, rename="pascal"):
+class TerminalSize(msgspec.Struct, frozen=True, rename="pascal"):
     """Of a terminal."""
 
     width: Annotated[int, msgspec.Meta(ge=0, le=65535)]
     height: Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 
-def streams(registry: Registry, nodes: Nodes, clock: Clock) -> dict[tuple[str, str, str], Subresource]:
+def stream_handlers(
+    registry: Registry, nodes: StreamsByNode, clock: Clock
+) -> dict[tuple[str, str, str], SubresourceHandler]:
     """By group, plural and name."""
-    served = Streams(registry, nodes, clock)
+    served = PodStreamHandlers(registry, nodes, clock)
     return {
         ("", "pods", "log"): served.log,
         ("", "pods", "exec"): served.exec,
         ("", "pods", "attach"): served.attach,
-        ("", "pods", "portforward"): served.forward,
+        ("", "pods", "portforward"): served.port_forward,
     }
 
 
-class Streams:
+class PodStreamHandlers:
     """The handlers. Everything that can be refused is refused before the first byte of a stream."""
 
-    def __init__(self, registry: Registry, nodes: Nodes, clock: Clock) -> None:
+    def __init__(self, registry: Registry, nodes: StreamsByNode, clock: Clock) -> None:
         self._registry, self._nodes, self._clock = registry, nodes, clock
 
     # Logs
 
-    async def log(self, asked: Asked) -> web.StreamResponse:
+    async def log(self, asked: ApiRequest) -> web.StreamResponse:
         """The log of a container as plain text."""
-        if asked.verb is not Verb.GET:
+        if asked.verb is not RequestVerb.GET:
             raise refusals.method_not_allowed()
-        options = log_options(asked.query, asked.target.name, self._clock.now())
+        options = log_options(asked.query, asked.info.name, self._clock.now())
         pod = self._pod(asked)
-        place = _place(asked, pod, container_of(pod, asked.query.get("container", "")))
+        place = _container_ref(asked, pod, container_name(pod, asked.query.get("container", "")))
         if not pod["spec"].get("nodeName"):
             return web.Response(status=204)
         node = self._node(asked, pod)
-        run = run_of(pod, place.container, previous=options.previous)
+        run = container_run_id(pod, place.container, previous=options.previous)
         try:
             found = node.logs(place, run, options)
         except NoLogs as error:
@@ -96,112 +105,114 @@ class Streams:
                     async for part in parts:
                         await response.write(part)
 
-        await first_of(copy(), self._left(asked.http))
+        await run_until_first(copy(), self._wait_for_disconnect(asked.http))
         return response
 
-    async def _left(self, http: web.BaseRequest) -> None:
+    async def _wait_for_disconnect(self, http: web.BaseRequest) -> None:
         """Return when the client has gone."""
         while http.transport is not None and not http.transport.is_closing():
-            await self._clock.sleep(LOOK)
+            await self._clock.sleep(DISCONNECT_POLL_INTERVAL)
 
     # Commands
 
-    async def exec(self, asked: Asked) -> web.StreamResponse:
+    async def exec(self, asked: ApiRequest) -> web.StreamResponse:
         """A command in a container: its streams, then how it ended."""
-        _, place, node = self._running(asked)
+        _, place, node = self._running_container(asked)
         command = asked.http.query.getall("command", [])
         if not command:
             raise refusals.bad_request("you must specify a command")
-        tty, stdin = flag(asked.query, "tty"), flag(asked.query, "stdin")
-        wanted = _outputs(asked, tty=tty)
+        tty, stdin = query_flag(asked.query, "tty"), query_flag(asked.query, "stdin")
+        wanted = _output_channels(asked, tty=tty)
         if not wanted and not stdin:
             raise refusals.bad_request("you must specify at least 1 of stdin, stdout, stderr")
-        check_upgrade(asked.http, PROTOCOLS)
+        check_upgrade(asked.http, EXEC_PROTOCOLS)
         try:
-            async with node.executing(place, command, stdin=stdin, tty=tty) as running:
+            async with node.run_command(place, command, stdin=stdin, tty=tty) as running:
                 channels = await _accept(asked, wanted)
-                await _converse(channels, _listen(channels, running), _speak(channels, running, wanted))
-        except NotRunning as error:
-            raise refusals.internal(f"unable to upgrade connection: {error}") from error
-        except NotRunnable as error:
+                await _run_stream(
+                    channels, _copy_input(channels, running), _copy_output(channels, running, wanted)
+                )
+        except ContainerNotRunning as error:
+            raise refusals.internal_error(f"unable to upgrade connection: {error}") from error
+        except ExecFailed as error:
             channels = await _accept(asked, wanted)
-            await _converse(channels, _explain(channels, error))
+            await _run_stream(channels, _send_start_error(channels, error))
         return channels.response
 
-    async def attach(self, asked: Asked) -> web.StreamResponse:
+    async def attach(self, asked: ApiRequest) -> web.StreamResponse:
         """What a container prints, from now until it ends."""
-        pod, place, node = self._running(asked)
-        if flag(asked.query, "stdin"):
+        pod, place, node = self._running_container(asked)
+        if query_flag(asked.query, "stdin"):
             raise refusals.bad_request(
                 f"container {place.container} runs as a process without standard input; attach without it, or use exec"
             )
-        tty = flag(asked.query, "tty")
-        wanted = _outputs(asked, tty=tty)
-        run = run_of(pod, place.container, previous=False)
+        tty = query_flag(asked.query, "tty")
+        wanted = _output_channels(asked, tty=tty)
+        run = container_run_id(pod, place.container, previous=False)
         channels = await _accept(asked, wanted)
 
         async def copy() -> None:
-            async with aclosing(node.attached(place, run)) as parts:
+            async with aclosing(node.attach(place, run)) as parts:
                 async for stream, text in parts:
                     channel = STDERR if stream == b"stderr" and not tty else STDOUT
                     if channel in wanted:
                         await channels.send(channel, text)
-            await channels.send_status(SUCCESS)
+            await channels.send_status(SUCCESS_STATUS)
 
-        await _converse(channels, _ignore(channels), copy())
+        await _run_stream(channels, _discard_input(channels), copy())
         return channels.response
 
     # Ports
 
-    async def forward(self, asked: Asked) -> web.StreamResponse:
+    async def port_forward(self, asked: ApiRequest) -> web.StreamResponse:
         """Connections to ports of a pod."""
         pod = self._pod(asked)
-        node, place = self._host(asked, pod), _place(asked, pod, "")
+        node, place = self._assigned_node(asked, pod), _container_ref(asked, pod, "")
         check_upgrade(asked.http, (V4,))
-        ports = _ports(asked)
+        ports = _forwarded_ports(asked)
         channels = await Channels.accept(asked.http, (V4,))
-        forwarding = Forwarding(channels, place, node)
-        await _converse(channels, forwarding.run(ports))
+        forwarding = PortForwardSession(channels, place, node)
+        await _run_stream(channels, forwarding.run(ports))
         return channels.response
 
     # Pods and nodes
 
-    def _pod(self, asked: Asked) -> JSON:
-        if asked.verb not in (Verb.GET, Verb.CREATE):
+    def _pod(self, asked: ApiRequest) -> JSON:
+        if asked.verb not in (RequestVerb.GET, RequestVerb.CREATE):
             raise refusals.method_not_allowed()
-        return decoded(self._registry.get(asked.entry, asked.target.key))
+        return decode_record(self._registry.get(asked.served_kind, asked.info.key))
 
-    def _running(self, asked: Asked) -> tuple[JSON, Place, PodStreams]:
+    def _running_container(self, asked: ApiRequest) -> tuple[JSON, ContainerRef, PodStreams]:
         pod = self._pod(asked)
-        place = _place(asked, pod, container_of(pod, asked.query.get("container", "")))
-        return pod, place, self._host(asked, pod)
+        place = _container_ref(asked, pod, container_name(pod, asked.query.get("container", "")))
+        return pod, place, self._assigned_node(asked, pod)
 
-    def _host(self, asked: Asked, pod: JSON) -> PodStreams:
+    def _assigned_node(self, asked: ApiRequest, pod: JSON) -> PodStreams:
         """The node for a connection to a pod."""
         if not pod["spec"].get("nodeName"):
-            raise refusals.bad_request(f"pod {asked.target.name} does not have a host assigned")
+            raise refusals.bad_request(f"pod {asked.info.name} does not have a host assigned")
         return self._node(asked, pod)
 
-    def _node(self, asked: Asked, pod: JSON) -> PodStreams:
+    def _node(self, asked: ApiRequest, pod: JSON) -> PodStreams:
         name = pod["spec"]["nodeName"]
         node = self._nodes.get(name)
         if node is None:
             # Of a node that it cannot reach the real server says so, too, naming the wrong kind.
-            raise refusals.not_found(asked.entry, name)
+            raise refusals.not_found(asked.served_kind, name)
         return node
 
 
-def _place(asked: Asked, pod: JSON, container: str) -> Place:
-    return Place(asked.target.key, pod["metadata"]["uid"], container)
+def _container_ref(asked: ApiRequest, pod: JSON, container: str) -> ContainerRef:
+    return ContainerRef(asked.info.key, pod["metadata"]["uid"], container)
 
 
-def _outputs(asked: Asked, *, tty: bool) -> list[int]:
+def _output_channels(asked: ApiRequest, *, tty: bool) -> list[int]:
     """The channels on which the client wants output. A terminal has one."""
-    wanted = [STDOUT] if flag(asked.query, "stdout") else []
-    return [*wanted, STDERR] if flag(asked.query, "stderr") and not tty else wanted
+    wanted = [STDOUT] if query_flag(asked.query, "stdout") else []
+    return [*wanted, STDERR] if query_flag(asked.query, "stderr") and not tty else wanted
 
 
-def _ports(asked: Asked) -> list[int]:
+def _forwarded_ports(asked: ApiRequest) -> list[int]:
     words = [word for text in asked.http.query.getall("ports", []) for word in text.split(",")]
     if not words:
         raise refusals.bad_request('query parameter "ports" cannot be empty')
@@ -211,25 +222,25 @@ def _ports(asked: Asked) -> list[int]:
     return [int(word) for word in words]
 
 
-async def _accept(asked: Asked, outputs: list[int]) -> Channels:
-    channels = await Channels.accept(asked.http, PROTOCOLS)
+async def _accept(asked: ApiRequest, outputs: list[int]) -> Channels:
+    channels = await Channels.accept(asked.http, EXEC_PROTOCOLS)
     # Nothing, to say that the connection stands.
     with suppress(ConnectionResetError):
         await channels.send(outputs[0] if outputs else STDOUT, b"")
     return channels
 
 
-async def _converse(channels: Channels, *work: Coroutine[Any, Any, object]) -> None:
+async def _run_stream(channels: Channels, *work: Coroutine[Any, Any, object]) -> None:
     """Until the first of it is done. A client that leaves in the middle is no error."""
     try:
-        await first_of(*work)
+        await run_until_first(*work)
     except* ConnectionResetError:
         pass
     finally:
         await channels.close()
 
 
-async def _listen(channels: Channels, running: Command) -> None:
+async def _copy_input(channels: Channels, running: RunningCommand) -> None:
     """What the client says, until it leaves."""
     async for channel, data in channels:
         if channel == STDIN:
@@ -238,16 +249,16 @@ async def _listen(channels: Channels, running: Command) -> None:
             running.close_input()
         elif channel == RESIZE:
             with suppress(msgspec.DecodeError):
-                size = msgspec.json.decode(data, type=Size)
+                size = msgspec.json.decode(data, type=TerminalSize)
                 running.resize(size.width, size.height)
 
 
-async def _ignore(channels: Channels) -> None:
+async def _discard_input(channels: Channels) -> None:
     async for _ in channels:
         pass
 
 
-async def _speak(channels: Channels, running: Command, wanted: list[int]) -> None:
+async def _copy_output(channels: Channels, running: RunningCommand, wanted: list[int]) -> None:
     """All output, then the exit code."""
 
     async def copy(output: int) -> None:
@@ -258,10 +269,10 @@ async def _speak(channels: Channels, running: Command, wanted: list[int]) -> Non
     async with asyncio.TaskGroup() as group:
         for output in (STDOUT, STDERR):
             group.create_task(copy(output))
-        code = await running.ended()
-    await channels.send_status(exited(code))
+        code = await running.wait()
+    await channels.send_status(exit_status(code))
 
 
-async def _explain(channels: Channels, error: NotRunnable) -> None:
+async def _send_start_error(channels: Channels, error: ExecFailed) -> None:
     await channels.send(STDERR, f"{error}\n".encode())
-    await channels.send_status(exited(error.code))
+    await channels.send_status(exit_status(error.exit_code))

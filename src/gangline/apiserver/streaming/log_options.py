@@ -9,13 +9,13 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.apiserver import refusals
 from gangline.kube.podstreams import LogOptions
-from gangline.schema.problems import Problem, ProblemKind
+from gangline.schema.problems import FieldProblem, ProblemKind
 
-SCHEME = "process://"
+CONTAINER_ID_SCHEME = "process://"
 """What container ids of a node that runs processes begin with."""
 
 
-class _Options(msgspec.Struct, frozen=True):
+class _PodLogOptionsKind(msgspec.Struct, frozen=True):
     """As a refusal names them."""
 
     group: str = ""
@@ -23,44 +23,44 @@ class _Options(msgspec.Struct, frozen=True):
     plural: str = "pods/log"
 
 
-def flag(query: Mapping[str, str], name: str) -> bool:
+def query_flag(query: Mapping[str, str], name: str) -> bool:
     """A boolean as the API reads it: anything but false and 0, even nothing."""
     return name in query and query[name].lower() not in ("false", "0")
 
 
 def log_options(query: Mapping[str, str], pod: str, now: datetime) -> LogOptions:
     """The options of `pods/log`. Raises `Refused`: 400 for what cannot be read, 422 for what makes no sense."""
-    tail, limit = _number(query, "tailLines"), _number(query, "limitBytes")
-    seconds, since = _number(query, "sinceSeconds"), _time(query, "sinceTime")
-    problems: list[Problem] = []
+    tail, limit = _query_integer(query, "tailLines"), _query_integer(query, "limitBytes")
+    seconds, since = _query_integer(query, "sinceSeconds"), _query_time(query, "sinceTime")
+    problems: list[FieldProblem] = []
     if tail is not None and tail < 0:
-        problems.append(_invalid("tailLines", tail, "must be greater than or equal to 0"))
+        problems.append(_invalid_value("tailLines", tail, "must be greater than or equal to 0"))
     if limit is not None and limit < 1:
-        problems.append(_invalid("limitBytes", limit, "must be greater than 0"))
+        problems.append(_invalid_value("limitBytes", limit, "must be greater than 0"))
     if seconds is not None and since is not None:
         detail = "at most one of `sinceTime` or `sinceSeconds` may be specified"
-        problems.append(Problem(ProblemKind.FORBIDDEN, "[]", detail=detail))
+        problems.append(FieldProblem(ProblemKind.FORBIDDEN, "[]", detail=detail))
     elif seconds is not None and seconds < 1:
-        problems.append(_invalid("sinceSeconds", seconds, "must be greater than 0"))
+        problems.append(_invalid_value("sinceSeconds", seconds, "must be greater than 0"))
     if query.get("stream", "All") != "All":
-        problems.append(Problem(ProblemKind.FORBIDDEN, "stream", detail="may not be specified"))
+        problems.append(FieldProblem(ProblemKind.FORBIDDEN, "stream", detail="may not be specified"))
     if problems:
-        raise refusals.invalid(_Options(), pod, problems)
+        raise refusals.invalid(_PodLogOptionsKind(), pod, problems)
     return LogOptions(
-        follow=flag(query, "follow"),
-        previous=flag(query, "previous"),
-        timestamps=flag(query, "timestamps"),
+        follow=query_flag(query, "follow"),
+        previous=query_flag(query, "previous"),
+        timestamps=query_flag(query, "timestamps"),
         tail=tail,
         since=now - timedelta(seconds=seconds) if seconds is not None else since,
         limit_bytes=limit,
     )
 
 
-def _invalid(field: str, value: int, detail: str) -> Problem:
-    return Problem(ProblemKind.INVALID, field, value, detail)
+def _invalid_value(field: str, value: int, detail: str) -> FieldProblem:
+    return FieldProblem(ProblemKind.INVALID, field, value, detail)
 
 
-def _number(query: Mapping[str, str], name: str) -> int | None:
+def _query_integer(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if text is None:
         return None
@@ -70,7 +70,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _time(query: Mapping[str, str], name: str) -> datetime | None:
+def _query_time(query: Mapping[str, str], name: str) -> datetime | None:
     text = query.get(name, "")
     if not text:
         return None
@@ -84,7 +84,7 @@ def _time(query: Mapping[str, str], name: str) -> datetime | None:
     return found
 
 
-def container_of(pod: JSON, wanted: str) -> str:
+def container_name(pod: JSON, wanted: str) -> str:
     """The container a request is about. Raises `Refused` when it must be said, or is none of the pod's."""
     name, spec = pod["metadata"]["name"], pod["spec"]
     parts = ("initContainers", "containers", "ephemeralContainers")
@@ -102,35 +102,35 @@ def container_of(pod: JSON, wanted: str) -> str:
     return only
 
 
-def run_of(pod: JSON, container: str, *, previous: bool) -> str:
+def container_run_id(pod: JSON, container: str, *, previous: bool) -> str:
     """The identity of the run whose log is meant. Raises `Refused` in the kubelet's words if there is none."""
     where = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
-    status = _status(pod, container)
+    status = _container_status(pod, container)
     if status is None:
         raise refusals.bad_request(f"{where} is not available")
     state, last = status.get("state") or {}, (status.get("lastState") or {}).get("terminated")
     if previous:
         if not (last or {}).get("containerID"):
             raise refusals.bad_request(f"previous terminated {where} not found")
-        return _identity(last)
+        return _container_id(last)
     if "running" in state:
-        return _identity(status)
+        return _container_id(status)
     if "terminated" in state or last is not None:
         ended = [each for each in (state.get("terminated"), last) if (each or {}).get("containerID")]
         if not ended:
             raise refusals.bad_request(f"{where} is terminated")
-        return _identity(ended[0])
+        return _container_id(ended[0])
     reason = (state.get("waiting") or {}).get("reason")
     raise refusals.bad_request(
         f"{where} is waiting to start: {reason}" if reason else f"{where} is waiting to start - no logs yet"
     )
 
 
-def _status(pod: JSON, container: str) -> JSON | None:
+def _container_status(pod: JSON, container: str) -> JSON | None:
     parts = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
     found = (each for part in parts for each in (pod.get("status") or {}).get(part) or ())
     return next((each for each in found if each["name"] == container), None)
 
 
-def _identity(named: Any) -> str:
-    return str(named.get("containerID", "")).removeprefix(SCHEME)
+def _container_id(named: Any) -> str:
+    return str(named.get("containerID", "")).removeprefix(CONTAINER_ID_SCHEME)

@@ -3,43 +3,43 @@
 from datetime import datetime
 from typing import Any
 
-from gangline.api.durations import since
+from gangline.api.durations import human_age
 from gangline.api.meta import JSON
-from gangline.apiserver.tables.table import age, name_of
+from gangline.apiserver.tables.table import age_cell, object_name
 
 _NONE = "<none>"
 
 
-def cells(pod: JSON, now: datetime) -> list[Any]:
+def pod_cells(pod: JSON, now: datetime) -> list[Any]:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    seen = _Seen(pod)
+    seen = _ContainerSummary(pod)
     ips = status.get("podIPs") or [{}]
     return [
-        name_of(pod),
+        object_name(pod),
         f"{seen.ready}/{seen.total}",
         seen.reason,
-        _restarts(seen, now),
-        age(pod, now),
+        _restarts_cell(seen, now),
+        age_cell(pod, now),
         ips[0].get("ip") or _NONE,
         spec.get("nodeName") or _NONE,
         status.get("nominatedNodeName") or _NONE,
-        _gates(spec, status),
+        _readiness_gates_cell(spec, status),
     ]
 
 
-_COMPLETED = {"Succeeded": "The pod has completed successfully.", "Failed": "The pod failed."}
+_COMPLETION_MESSAGES = {"Succeeded": "The pod has completed successfully.", "Failed": "The pod failed."}
 
 
-def conditions(pod: JSON) -> list[JSON]:
+def pod_row_conditions(pod: JSON) -> list[JSON]:
     """That a pod has ended; `kubectl` hides such rows on request."""
     phase = (pod.get("status") or {}).get("phase", "")
-    message = _COMPLETED.get(phase)
+    message = _COMPLETION_MESSAGES.get(phase)
     if message is None:
         return []
     return [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
 
 
-class _Seen:
+class _ContainerSummary:
     """What a pod's containers add up to. Later containers win over earlier ones, init containers over the phase."""
 
     def __init__(self, pod: JSON) -> None:
@@ -57,15 +57,15 @@ class _Seen:
             for each in self._conditions
         ):
             self.reason = "SchedulingGated"
-        initializing = self._see_init(status.get("initContainerStatuses") or [])
-        if not initializing or self._is_true("Initialized"):
-            self._see_main(status)
-        self._see_deletion(pod)
+        initializing = self._add_init_containers(status.get("initContainerStatuses") or [])
+        if not initializing or self._condition_is_true("Initialized"):
+            self._add_containers(status)
+        self._apply_deletion(pod)
 
-    def _see_init(self, statuses: list[JSON]) -> bool:
+    def _add_init_containers(self, statuses: list[JSON]) -> bool:
         """True while an init container has not done its part."""
         for index, container in enumerate(statuses):
-            self._count(container)
+            self._count_restarts(container)
             state = container.get("state") or {}
             ended, waiting = state.get("terminated"), state.get("waiting")
             if ended is not None and ended.get("exitCode", 0) == 0:
@@ -74,7 +74,7 @@ class _Seen:
                 self.ready += bool(container.get("ready"))
                 continue
             if ended is not None:
-                self.reason = f"Init:{_ending(ended)}"
+                self.reason = f"Init:{_termination_reason(ended)}"
             elif waiting and waiting.get("reason") not in (None, "", "PodInitializing"):
                 self.reason = f"Init:{waiting['reason']}"
             else:
@@ -82,46 +82,46 @@ class _Seen:
             return True
         return False
 
-    def _see_main(self, status: JSON) -> None:
+    def _add_containers(self, status: JSON) -> None:
         # Restarts of init containers that are through do not count any more; sidecars go on.
         self.restarts, self.last_restart = 0, ""
         for container in status.get("initContainerStatuses") or []:
             if container["name"] in self._sidecars:
-                self._count(container)
+                self._count_restarts(container)
         running = False
         for container in reversed(status.get("containerStatuses") or []):
-            self._count(container)
+            self._count_restarts(container)
             state = container.get("state") or {}
             ended, waiting = state.get("terminated"), state.get("waiting") or {}
             if waiting.get("reason"):
                 self.reason = waiting["reason"]
             elif ended is not None:
-                self.reason = _ending(ended)
+                self.reason = _termination_reason(ended)
             elif container.get("ready") and state.get("running") is not None:
                 running = True
                 self.ready += 1
         if self.reason == "Completed" and running:
-            self.reason = "Running" if self._is_true("Ready") else "NotReady"
+            self.reason = "Running" if self._condition_is_true("Ready") else "NotReady"
 
-    def _see_deletion(self, pod: JSON) -> None:
+    def _apply_deletion(self, pod: JSON) -> None:
         if not pod.get("metadata", {}).get("deletionTimestamp"):
             return
         status = pod.get("status") or {}
         if status.get("reason") == "NodeLost":
             self.reason = "Unknown"
-        elif status.get("phase") not in _COMPLETED:
+        elif status.get("phase") not in _COMPLETION_MESSAGES:
             self.reason = "Terminating"
 
-    def _count(self, container: JSON) -> None:
+    def _count_restarts(self, container: JSON) -> None:
         self.restarts += container.get("restartCount", 0)
         ended = (container.get("lastState") or {}).get("terminated") or {}
         self.last_restart = max(self.last_restart, ended.get("finishedAt") or "")
 
-    def _is_true(self, kind: str) -> bool:
+    def _condition_is_true(self, kind: str) -> bool:
         return any(each["type"] == kind and each.get("status") == "True" for each in self._conditions)
 
 
-def _ending(terminated: JSON) -> str:
+def _termination_reason(terminated: JSON) -> str:
     if terminated.get("reason"):
         return str(terminated["reason"])
     if terminated.get("signal"):
@@ -129,13 +129,13 @@ def _ending(terminated: JSON) -> str:
     return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def _restarts(seen: _Seen, now: datetime) -> str:
+def _restarts_cell(seen: _ContainerSummary, now: datetime) -> str:
     if seen.restarts and seen.last_restart:
-        return f"{seen.restarts} ({since(seen.last_restart, now)} ago)"
+        return f"{seen.restarts} ({human_age(seen.last_restart, now)} ago)"
     return str(seen.restarts)
 
 
-def _gates(spec: JSON, status: JSON) -> str:
+def _readiness_gates_cell(spec: JSON, status: JSON) -> str:
     gates = spec.get("readinessGates") or []
     if not gates:
         return _NONE

@@ -5,24 +5,24 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
-from gangline.api.durations import human, since
+from gangline.api.durations import human_age, human_duration
 from gangline.api.meta import JSON
 from gangline.api.selectors import LabelSelector, SelectorError
 from gangline.apiserver.tables import pod_row
-from gangline.apiserver.tables.columns import COLUMNS
-from gangline.apiserver.tables.table import GENERIC, Cells, Printer, age, name_of
+from gangline.apiserver.tables.columns import BUILTIN_COLUMNS
+from gangline.apiserver.tables.table import GENERIC_PRINTER, CellsFunc, TablePrinter, age_cell, object_name
 
 _NONE, _UNSET, _UNKNOWN = "<none>", "<unset>", "<unknown>"
-_SHOWN = 3
+_MAX_ITEMS_SHOWN = 3
 """Addresses, ports and the like in one cell; the others are only counted."""
 
 
-def printer(kind: str) -> Printer:
+def builtin_printer(kind: str) -> TablePrinter:
     """The printer of a built-in kind."""
-    return _PRINTERS.get(kind, GENERIC)
+    return _PRINTERS.get(kind, GENERIC_PRINTER)
 
 
-def at(value: JSON, *path: str) -> Any:
+def field_at(value: JSON, *path: str) -> Any:
     """A nested field, None where any step is missing."""
     found: Any = value
     for step in path:
@@ -30,95 +30,107 @@ def at(value: JSON, *path: str) -> Any:
     return found
 
 
-def _count(value: JSON, *path: str) -> int:
-    return len(at(value, *path) or ())
+def _field_length(value: JSON, *path: str) -> int:
+    return len(field_at(value, *path) or ())
 
 
-def _number(value: JSON, *path: str) -> int:
-    number: int = at(value, *path) or 0
+def _int_field(value: JSON, *path: str) -> int:
+    number: int = field_at(value, *path) or 0
     return number
 
 
-def _text(value: JSON, *path: str, missing: str = "") -> str:
-    text = at(value, *path)
+def _text_field(value: JSON, *path: str, missing: str = "") -> str:
+    text = field_at(value, *path)
     return missing if text is None else str(text)
 
 
-def _labels(labels: Mapping[str, str] | None) -> str:
+def _labels_text(labels: Mapping[str, str] | None) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or _NONE
 
 
-def _selector(selector: JSON | None, *, empty: str = _NONE, wrong: str = "<error>") -> str:
+def _selector_text(selector: JSON | None, *, empty: str = _NONE, wrong: str = "<error>") -> str:
     try:
         return str(LabelSelector.from_json(selector)) or empty
     except SelectorError:
         return wrong
 
 
-def _containers(template: JSON | None) -> list[Any]:
+def _container_cells(template: JSON | None) -> list[Any]:
     """Names and images, one cell each."""
-    containers = at(template or {}, "spec", "containers") or []
+    containers = field_at(template or {}, "spec", "containers") or []
     return [",".join(str(each.get(field, "")) for each in containers) for field in ("name", "image")]
 
 
-def _listed(items: Iterable[str], *, none: str) -> str:
+def _abbreviated_list(items: Iterable[str], *, none: str) -> str:
     every = list(items)
-    text = ",".join(every[:_SHOWN])
-    if len(every) > _SHOWN:
-        return f"{text} + {len(every) - _SHOWN} more..."
+    text = ",".join(every[:_MAX_ITEMS_SHOWN])
+    if len(every) > _MAX_ITEMS_SHOWN:
+        return f"{text} + {len(every) - _MAX_ITEMS_SHOWN} more..."
     return text or none
 
 
-def _config_map(obj: JSON, now: datetime) -> list[Any]:
-    return [name_of(obj), _count(obj, "data") + _count(obj, "binaryData"), age(obj, now)]
+def _config_map_cells(obj: JSON, now: datetime) -> list[Any]:
+    return [
+        object_name(obj),
+        _field_length(obj, "data") + _field_length(obj, "binaryData"),
+        age_cell(obj, now),
+    ]
 
 
-def _secret(obj: JSON, now: datetime) -> list[Any]:
-    return [name_of(obj), obj.get("type", ""), _count(obj, "data"), age(obj, now)]
+def _secret_cells(obj: JSON, now: datetime) -> list[Any]:
+    return [object_name(obj), obj.get("type", ""), _field_length(obj, "data"), age_cell(obj, now)]
 
 
-def _service_account(obj: JSON, now: datetime) -> list[Any]:
-    return [name_of(obj), _count(obj, "secrets"), age(obj, now)]
+def _service_account_cells(obj: JSON, now: datetime) -> list[Any]:
+    return [object_name(obj), _field_length(obj, "secrets"), age_cell(obj, now)]
 
 
-def _namespace(obj: JSON, now: datetime) -> list[Any]:
-    return [name_of(obj), _text(obj, "status", "phase"), age(obj, now)]
+def _namespace_cells(obj: JSON, now: datetime) -> list[Any]:
+    return [object_name(obj), _text_field(obj, "status", "phase"), age_cell(obj, now)]
 
 
-def _lease(obj: JSON, now: datetime) -> list[Any]:
-    return [name_of(obj), _text(obj, "spec", "holderIdentity"), age(obj, now)]
+def _lease_cells(obj: JSON, now: datetime) -> list[Any]:
+    return [object_name(obj), _text_field(obj, "spec", "holderIdentity"), age_cell(obj, now)]
 
 
-def _runtime_class(obj: JSON, now: datetime) -> list[Any]:
-    return [name_of(obj), obj.get("handler", ""), age(obj, now)]
+def _runtime_class_cells(obj: JSON, now: datetime) -> list[Any]:
+    return [object_name(obj), obj.get("handler", ""), age_cell(obj, now)]
 
 
-def _priority_class(obj: JSON, now: datetime) -> list[Any]:
+def _priority_class_cells(obj: JSON, now: datetime) -> list[Any]:
     value, default = obj.get("value", 0), obj.get("globalDefault", False)
-    return [name_of(obj), value, default, age(obj, now), obj.get("preemptionPolicy", "")]
+    return [object_name(obj), value, default, age_cell(obj, now), obj.get("preemptionPolicy", "")]
 
 
-def _service(obj: JSON, now: datetime) -> list[Any]:
+def _service_cells(obj: JSON, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     addresses = spec.get("clusterIPs") or [_NONE]
-    ports = ",".join(map(_service_port, spec.get("ports") or ())) or _NONE
+    ports = ",".join(map(_service_port_text, spec.get("ports") or ())) or _NONE
     kind = spec.get("type", "")
-    external = _external(kind, spec, obj.get("status") or {})
-    return [name_of(obj), kind, addresses[0], external, ports, age(obj, now), _labels(spec.get("selector"))]
+    external = _external_ip(kind, spec, obj.get("status") or {})
+    return [
+        object_name(obj),
+        kind,
+        addresses[0],
+        external,
+        ports,
+        age_cell(obj, now),
+        _labels_text(spec.get("selector")),
+    ]
 
 
-def _service_port(port: JSON) -> str:
+def _service_port_text(port: JSON) -> str:
     node = f":{port['nodePort']}" if port.get("nodePort") else ""
     return f"{port['port']}{node}/{port.get('protocol', 'TCP')}"
 
 
-def _external(kind: str, spec: JSON, status: JSON) -> str:
+def _external_ip(kind: str, spec: JSON, status: JSON) -> str:
     given: list[str] = spec.get("externalIPs") or []
     match kind:
         case "ClusterIP" | "NodePort":
             return ",".join(given) or _NONE
         case "LoadBalancer":
-            ingress = at(status, "loadBalancer", "ingress") or []
+            ingress = field_at(status, "loadBalancer", "ingress") or []
             found = {each.get("ip") or each.get("hostname") or "" for each in ingress} - {""}
             return ",".join([*sorted(found), *given]) or "<pending>"
         case "ExternalName":
@@ -127,7 +139,7 @@ def _external(kind: str, spec: JSON, status: JSON) -> str:
             return _UNKNOWN
 
 
-def _endpoints(obj: JSON, now: datetime) -> list[Any]:
+def _endpoints_cells(obj: JSON, now: datetime) -> list[Any]:
     addresses = [
         _host_port(each["ip"], port)
         for subset in obj.get("subsets") or ()
@@ -135,7 +147,7 @@ def _endpoints(obj: JSON, now: datetime) -> list[Any]:
         for each in subset.get("addresses") or ()
     ]
     none = "" if obj.get("subsets") else _NONE
-    return [name_of(obj), _listed(addresses, none=none), age(obj, now)]
+    return [object_name(obj), _abbreviated_list(addresses, none=none), age_cell(obj, now)]
 
 
 def _host_port(ip: str, port: JSON | None) -> str:
@@ -144,123 +156,142 @@ def _host_port(ip: str, port: JSON | None) -> str:
     return f"[{ip}]:{port['port']}" if ":" in ip else f"{ip}:{port['port']}"
 
 
-def _endpoint_slice(obj: JSON, now: datetime) -> list[Any]:
+def _endpoint_slice_cells(obj: JSON, now: datetime) -> list[Any]:
     ports = [str(each.get("port") or each.get("name") or "*") for each in obj.get("ports") or ()]
     addresses = [address for each in obj.get("endpoints") or () for address in each.get("addresses") or ()]
-    shown = [_listed(items, none=_UNSET) for items in (ports, addresses)]
-    return [name_of(obj), obj.get("addressType", ""), *shown, age(obj, now)]
+    shown = [_abbreviated_list(items, none=_UNSET) for items in (ports, addresses)]
+    return [object_name(obj), obj.get("addressType", ""), *shown, age_cell(obj, now)]
 
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 
 
-def _node(obj: JSON, now: datetime) -> list[Any]:
-    info = at(obj, "status", "nodeInfo") or {}
+def _node_cells(obj: JSON, now: datetime) -> list[Any]:
+    info = field_at(obj, "status", "nodeInfo") or {}
     system = [
         info.get(field) or _UNKNOWN for field in ("osImage", "kernelVersion", "containerRuntimeVersion")
     ]
-    addresses = [_address(obj, kind) for kind in ("InternalIP", "ExternalIP")]
+    addresses = [_node_address(obj, kind) for kind in ("InternalIP", "ExternalIP")]
     version = info.get("kubeletVersion", "")
-    return [name_of(obj), _node_status(obj), _roles(obj), age(obj, now), version, *addresses, *system]
+    return [
+        object_name(obj),
+        _node_status(obj),
+        _node_roles(obj),
+        age_cell(obj, now),
+        version,
+        *addresses,
+        *system,
+    ]
 
 
 def _node_status(obj: JSON) -> str:
-    ready = [each for each in at(obj, "status", "conditions") or () if each.get("type") == "Ready"]
+    ready = [each for each in field_at(obj, "status", "conditions") or () if each.get("type") == "Ready"]
     status = "Unknown"
     if ready:
         status = "Ready" if ready[-1].get("status") == "True" else "NotReady"
-    return f"{status},SchedulingDisabled" if at(obj, "spec", "unschedulable") else status
+    return f"{status},SchedulingDisabled" if field_at(obj, "spec", "unschedulable") else status
 
 
-def _roles(obj: JSON) -> str:
-    labels: dict[str, str] = at(obj, "metadata", "labels") or {}
+def _node_roles(obj: JSON) -> str:
+    labels: dict[str, str] = field_at(obj, "metadata", "labels") or {}
     roles = {key.removeprefix(_ROLE_PREFIX) for key in labels if key.startswith(_ROLE_PREFIX)}
     roles.add(labels.get("kubernetes.io/role", ""))
     return ",".join(sorted(roles - {""})) or _NONE
 
 
-def _address(obj: JSON, kind: str) -> str:
-    addresses = at(obj, "status", "addresses") or ()
+def _node_address(obj: JSON, kind: str) -> str:
+    addresses = field_at(obj, "status", "addresses") or ()
     return next((str(each.get("address", "")) for each in addresses if each.get("type") == kind), _NONE)
 
 
-_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+_ACCESS_MODES = {
+    "ReadWriteOnce": "RWO",
+    "ReadOnlyMany": "ROX",
+    "ReadWriteMany": "RWX",
+    "ReadWriteOncePod": "RWOP",
+}
 
 
-def _modes(modes: Iterable[str] | None) -> str:
+def _access_modes(modes: Iterable[str] | None) -> str:
     given = set(modes or ())
-    return ",".join(short for mode, short in _MODES.items() if mode in given)
+    return ",".join(short for mode, short in _ACCESS_MODES.items() if mode in given)
 
 
-def _class(obj: JSON) -> str:
-    old = at(obj, "metadata", "annotations", "volume.beta.kubernetes.io/storage-class")
-    return _text(obj, "spec", "storageClassName") if old is None else str(old)
+def _storage_class_name(obj: JSON) -> str:
+    old = field_at(obj, "metadata", "annotations", "volume.beta.kubernetes.io/storage-class")
+    return _text_field(obj, "spec", "storageClassName") if old is None else str(old)
 
 
 def _volume_phase(obj: JSON) -> str:
-    return "Terminating" if at(obj, "metadata", "deletionTimestamp") else _text(obj, "status", "phase")
+    return (
+        "Terminating"
+        if field_at(obj, "metadata", "deletionTimestamp")
+        else _text_field(obj, "status", "phase")
+    )
 
 
-def _volume(obj: JSON, now: datetime) -> list[Any]:
-    claim = at(obj, "spec", "claimRef")
+def _volume_cells(obj: JSON, now: datetime) -> list[Any]:
+    claim = field_at(obj, "spec", "claimRef")
     return [
-        name_of(obj),
-        _text(obj, "spec", "capacity", "storage", missing="0"),
-        _modes(at(obj, "spec", "accessModes")),
-        _text(obj, "spec", "persistentVolumeReclaimPolicy"),
+        object_name(obj),
+        _text_field(obj, "spec", "capacity", "storage", missing="0"),
+        _access_modes(field_at(obj, "spec", "accessModes")),
+        _text_field(obj, "spec", "persistentVolumeReclaimPolicy"),
         _volume_phase(obj),
         f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
-        _class(obj),
-        _text(obj, "spec", "volumeAttributesClassName", missing=_UNSET),
-        _text(obj, "status", "reason"),
-        age(obj, now),
-        _text(obj, "spec", "volumeMode", missing=_UNSET),
+        _storage_class_name(obj),
+        _text_field(obj, "spec", "volumeAttributesClassName", missing=_UNSET),
+        _text_field(obj, "status", "reason"),
+        age_cell(obj, now),
+        _text_field(obj, "spec", "volumeMode", missing=_UNSET),
     ]
 
 
-def _claim(obj: JSON, now: datetime) -> list[Any]:
-    volume = _text(obj, "spec", "volumeName")
-    capacity = _text(obj, "status", "capacity", "storage", missing="0")
+def _claim_cells(obj: JSON, now: datetime) -> list[Any]:
+    volume = _text_field(obj, "spec", "volumeName")
+    capacity = _text_field(obj, "status", "capacity", "storage", missing="0")
     return [
-        name_of(obj),
+        object_name(obj),
         _volume_phase(obj),
         volume,
         capacity if volume else "",
-        _modes(at(obj, "status", "accessModes")) if volume else "",
-        _class(obj),
-        _text(obj, "spec", "volumeAttributesClassName", missing=_UNSET),
-        age(obj, now),
-        _text(obj, "spec", "volumeMode", missing=_UNSET),
+        _access_modes(field_at(obj, "status", "accessModes")) if volume else "",
+        _storage_class_name(obj),
+        _text_field(obj, "spec", "volumeAttributesClassName", missing=_UNSET),
+        age_cell(obj, now),
+        _text_field(obj, "spec", "volumeMode", missing=_UNSET),
     ]
 
 
-def _storage_class(obj: JSON, now: datetime) -> list[Any]:
-    marks = at(obj, "metadata", "annotations") or {}
+def _storage_class_cells(obj: JSON, now: datetime) -> list[Any]:
+    marks = field_at(obj, "metadata", "annotations") or {}
     kinds = (
         "storageclass.kubernetes.io/is-default-class",
         "storageclass.beta.kubernetes.io/is-default-class",
     )
     default = any(marks.get(mark) == "true" for mark in kinds)
     return [
-        f"{name_of(obj)} (default)" if default else name_of(obj),
+        f"{object_name(obj)} (default)" if default else object_name(obj),
         obj.get("provisioner", ""),
-        _text(obj, "reclaimPolicy", missing="Delete"),
-        _text(obj, "volumeBindingMode", missing="Immediate"),
+        _text_field(obj, "reclaimPolicy", missing="Delete"),
+        _text_field(obj, "volumeBindingMode", missing="Immediate"),
         obj.get("allowVolumeExpansion", False),
-        age(obj, now),
+        age_cell(obj, now),
     ]
 
 
-def _event(obj: JSON, now: datetime) -> list[Any]:
+def _event_cells(obj: JSON, now: datetime) -> list[Any]:
     """An event, as either of the two APIs spells it."""
     about = obj.get("involvedObject") or obj.get("regarding") or {}
     kind, name = str(about.get("kind", "")).lower(), about.get("name", "")
-    first = since(_either(obj, "firstTimestamp", "deprecatedFirstTimestamp") or obj.get("eventTime"), now)
-    last_stamp = _either(obj, "lastTimestamp", "deprecatedLastTimestamp")
-    last = since(last_stamp, now) if last_stamp else first
-    count = _either(obj, "count", "deprecatedCount") or 1
+    first = human_age(
+        _first_set(obj, "firstTimestamp", "deprecatedFirstTimestamp") or obj.get("eventTime"), now
+    )
+    last_stamp = _first_set(obj, "lastTimestamp", "deprecatedLastTimestamp")
+    last = human_age(last_stamp, now) if last_stamp else first
+    count = _first_set(obj, "count", "deprecatedCount") or 1
     if series := obj.get("series"):
-        last, count = since(series.get("lastObservedTime"), now), series.get("count", 0)
+        last, count = human_age(series.get("lastObservedTime"), now), series.get("count", 0)
     return [
         last,
         obj.get("type", ""),
@@ -268,25 +299,25 @@ def _event(obj: JSON, now: datetime) -> list[Any]:
         f"{kind}/{name}" if name else kind,
         about.get("fieldPath", ""),
         _event_source(obj),
-        str(_either(obj, "message", "note") or "").strip(),
+        str(_first_set(obj, "message", "note") or "").strip(),
         first,
         count,
-        name_of(obj),
+        object_name(obj),
     ]
 
 
-def _either(obj: JSON, name: str, other: str) -> Any:
+def _first_set(obj: JSON, name: str, other: str) -> Any:
     return obj.get(name) or obj.get(other)
 
 
 def _event_source(obj: JSON) -> str:
-    source = _either(obj, "source", "deprecatedSource") or {}
-    component = source.get("component") or _either(obj, "reportingComponent", "reportingController") or ""
+    source = _first_set(obj, "source", "deprecatedSource") or {}
+    component = source.get("component") or _first_set(obj, "reportingComponent", "reportingController") or ""
     instance = source.get("host") or obj.get("reportingInstance")
     return f"{component}, {instance}" if instance else component
 
 
-def _binding(obj: JSON, now: datetime) -> list[Any]:
+def _role_binding_cells(obj: JSON, now: datetime) -> list[Any]:
     role = obj.get("roleRef") or {}
     subjects = obj.get("subjects") or ()
     users, groups = (
@@ -299,47 +330,47 @@ def _binding(obj: JSON, now: datetime) -> list[Any]:
         if each.get("kind") == "ServiceAccount"
     )
     reference = f"{role.get('kind', '')}/{role.get('name', '')}"
-    return [name_of(obj), reference, age(obj, now), users, groups, accounts]
+    return [object_name(obj), reference, age_cell(obj, now), users, groups, accounts]
 
 
-def _deployment(obj: JSON, now: datetime) -> list[Any]:
-    selector = _selector(at(obj, "spec", "selector"), empty="", wrong="<invalid>")
+def _deployment_cells(obj: JSON, now: datetime) -> list[Any]:
+    selector = _selector_text(field_at(obj, "spec", "selector"), empty="", wrong="<invalid>")
     return [
-        name_of(obj),
-        f"{_number(obj, 'status', 'readyReplicas')}/{_number(obj, 'spec', 'replicas')}",
-        _number(obj, "status", "updatedReplicas"),
-        _number(obj, "status", "availableReplicas"),
-        age(obj, now),
-        *_containers(at(obj, "spec", "template")),
+        object_name(obj),
+        f"{_int_field(obj, 'status', 'readyReplicas')}/{_int_field(obj, 'spec', 'replicas')}",
+        _int_field(obj, "status", "updatedReplicas"),
+        _int_field(obj, "status", "availableReplicas"),
+        age_cell(obj, now),
+        *_container_cells(field_at(obj, "spec", "template")),
         selector,
     ]
 
 
-def _replica_set(obj: JSON, now: datetime) -> list[Any]:
-    return [*_replicas(obj, now), _selector(at(obj, "spec", "selector"))]
+def _replica_set_cells(obj: JSON, now: datetime) -> list[Any]:
+    return [*_replica_cells(obj, now), _selector_text(field_at(obj, "spec", "selector"))]
 
 
-def _replication_controller(obj: JSON, now: datetime) -> list[Any]:
-    return [*_replicas(obj, now), _labels(at(obj, "spec", "selector"))]
+def _replication_controller_cells(obj: JSON, now: datetime) -> list[Any]:
+    return [*_replica_cells(obj, now), _labels_text(field_at(obj, "spec", "selector"))]
 
 
-def _replicas(obj: JSON, now: datetime) -> list[Any]:
+def _replica_cells(obj: JSON, now: datetime) -> list[Any]:
     return [
-        name_of(obj),
-        _number(obj, "spec", "replicas"),
-        _number(obj, "status", "replicas"),
-        _number(obj, "status", "readyReplicas"),
-        age(obj, now),
-        *_containers(at(obj, "spec", "template")),
+        object_name(obj),
+        _int_field(obj, "spec", "replicas"),
+        _int_field(obj, "status", "replicas"),
+        _int_field(obj, "status", "readyReplicas"),
+        age_cell(obj, now),
+        *_container_cells(field_at(obj, "spec", "template")),
     ]
 
 
-def _stateful_set(obj: JSON, now: datetime) -> list[Any]:
-    ready = f"{_number(obj, 'status', 'readyReplicas')}/{_number(obj, 'spec', 'replicas')}"
-    return [name_of(obj), ready, age(obj, now), *_containers(at(obj, "spec", "template"))]
+def _stateful_set_cells(obj: JSON, now: datetime) -> list[Any]:
+    ready = f"{_int_field(obj, 'status', 'readyReplicas')}/{_int_field(obj, 'spec', 'replicas')}"
+    return [object_name(obj), ready, age_cell(obj, now), *_container_cells(field_at(obj, "spec", "template"))]
 
 
-_SCHEDULED = (
+_DAEMON_SET_COUNTS = (
     "desiredNumberScheduled",
     "currentNumberScheduled",
     "numberReady",
@@ -348,27 +379,27 @@ _SCHEDULED = (
 )
 
 
-def _daemon_set(obj: JSON, now: datetime) -> list[Any]:
-    template = at(obj, "spec", "template")
+def _daemon_set_cells(obj: JSON, now: datetime) -> list[Any]:
+    template = field_at(obj, "spec", "template")
     return [
-        name_of(obj),
-        *(_number(obj, "status", field) for field in _SCHEDULED),
-        _labels(at(obj, "spec", "template", "spec", "nodeSelector")),
-        age(obj, now),
-        *_containers(template),
-        _selector(at(obj, "spec", "selector")),
+        object_name(obj),
+        *(_int_field(obj, "status", field) for field in _DAEMON_SET_COUNTS),
+        _labels_text(field_at(obj, "spec", "template", "spec", "nodeSelector")),
+        age_cell(obj, now),
+        *_container_cells(template),
+        _selector_text(field_at(obj, "spec", "selector")),
     ]
 
 
-def _controller_revision(obj: JSON, now: datetime) -> list[Any]:
-    owners = at(obj, "metadata", "ownerReferences") or ()
+def _controller_revision_cells(obj: JSON, now: datetime) -> list[Any]:
+    owners = field_at(obj, "metadata", "ownerReferences") or ()
     owner = next((each for each in owners if each.get("controller")), None)
     name = _NONE
     if owner is not None:
         group = owner.get("apiVersion", "").rpartition("/")[0]
         kind = f"{owner['kind']}.{group}" if group else owner["kind"]
         name = f"{kind.lower()}/{owner['name']}"
-    return [name_of(obj), name, obj.get("revision", 0), age(obj, now)]
+    return [object_name(obj), name, obj.get("revision", 0), age_cell(obj, now)]
 
 
 _JOB_STATES = {
@@ -380,104 +411,106 @@ _JOB_STATES = {
 }
 
 
-def _job(obj: JSON, now: datetime) -> list[Any]:
+def _job_cells(obj: JSON, now: datetime) -> list[Any]:
     return [
-        name_of(obj),
+        object_name(obj),
         _job_status(obj),
-        _completions(obj),
+        _job_completions(obj),
         _job_duration(obj, now),
-        age(obj, now),
-        *_containers(at(obj, "spec", "template")),
-        _selector(at(obj, "spec", "selector")),
+        age_cell(obj, now),
+        *_container_cells(field_at(obj, "spec", "template")),
+        _selector_text(field_at(obj, "spec", "selector")),
     ]
 
 
 def _job_status(obj: JSON) -> str:
-    conditions = at(obj, "status", "conditions") or ()
+    conditions = field_at(obj, "status", "conditions") or ()
     # The first condition of a type counts, should there be several.
     states = {each["type"]: each.get("status") == "True" for each in reversed(conditions)}
-    if at(obj, "metadata", "deletionTimestamp") and not (states.get("Complete") or states.get("Failed")):
+    if field_at(obj, "metadata", "deletionTimestamp") and not (
+        states.get("Complete") or states.get("Failed")
+    ):
         return "Terminating"
     return next((state for kind, state in _JOB_STATES.items() if states.get(kind)), "Running")
 
 
-def _completions(obj: JSON) -> str:
-    done, wanted = _number(obj, "status", "succeeded"), at(obj, "spec", "completions")
+def _job_completions(obj: JSON) -> str:
+    done, wanted = _int_field(obj, "status", "succeeded"), field_at(obj, "spec", "completions")
     if wanted is not None:
         return f"{done}/{wanted}"
-    parallel = _number(obj, "spec", "parallelism")
+    parallel = _int_field(obj, "spec", "parallelism")
     return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
 
 
 def _job_duration(obj: JSON, now: datetime) -> str:
-    start, end = at(obj, "status", "startTime"), at(obj, "status", "completionTime")
+    start, end = field_at(obj, "status", "startTime"), field_at(obj, "status", "completionTime")
     if start is None:
         return ""
     until = now if end is None else datetime.fromisoformat(end)
-    return human(until - datetime.fromisoformat(start))
+    return human_duration(until - datetime.fromisoformat(start))
 
 
-def _cron_job(obj: JSON, now: datetime) -> list[Any]:
-    suspended = at(obj, "spec", "suspend")
-    last = at(obj, "status", "lastScheduleTime")
+def _cron_job_cells(obj: JSON, now: datetime) -> list[Any]:
+    suspended = field_at(obj, "spec", "suspend")
+    last = field_at(obj, "status", "lastScheduleTime")
     return [
-        name_of(obj),
-        _text(obj, "spec", "schedule"),
-        _text(obj, "spec", "timeZone", missing=_NONE),
-        _text({"value": suspended}, "value", missing=_UNSET),
-        _count(obj, "status", "active"),
-        _NONE if last is None else since(last, now),
-        age(obj, now),
-        *_containers(at(obj, "spec", "jobTemplate", "spec", "template")),
-        _selector(at(obj, "spec", "jobTemplate", "spec", "selector")),
+        object_name(obj),
+        _text_field(obj, "spec", "schedule"),
+        _text_field(obj, "spec", "timeZone", missing=_NONE),
+        _text_field({"value": suspended}, "value", missing=_UNSET),
+        _field_length(obj, "status", "active"),
+        _NONE if last is None else human_age(last, now),
+        age_cell(obj, now),
+        *_container_cells(field_at(obj, "spec", "jobTemplate", "spec", "template")),
+        _selector_text(field_at(obj, "spec", "jobTemplate", "spec", "selector")),
     ]
 
 
-def _budget(obj: JSON, now: datetime) -> list[Any]:
-    limits = [_text(obj, "spec", field, missing="N/A") for field in ("minAvailable", "maxUnavailable")]
-    return [name_of(obj), *limits, _number(obj, "status", "disruptionsAllowed"), age(obj, now)]
+def _disruption_budget_cells(obj: JSON, now: datetime) -> list[Any]:
+    limits = [_text_field(obj, "spec", field, missing="N/A") for field in ("minAvailable", "maxUnavailable")]
+    return [object_name(obj), *limits, _int_field(obj, "status", "disruptionsAllowed"), age_cell(obj, now)]
 
 
-def _quota(obj: JSON, now: datetime) -> list[Any]:
-    hard, used = at(obj, "status", "hard") or {}, at(obj, "status", "used") or {}
+def _resource_quota_cells(obj: JSON, now: datetime) -> list[Any]:
+    hard, used = field_at(obj, "status", "hard") or {}, field_at(obj, "status", "used") or {}
     columns: tuple[list[str], list[str]] = ([], [])
     for name, limit in sorted(hard.items()):
         columns[name.startswith("limits.")].append(f"{name}: {used.get(name, '0')}/{limit}")
-    return [name_of(obj), *map(", ".join, columns), age(obj, now)]
+    return [object_name(obj), *map(", ".join, columns), age_cell(obj, now)]
 
 
-def _network_policy(obj: JSON, now: datetime) -> list[Any]:
-    return [name_of(obj), _selector(at(obj, "spec", "podSelector") or {}), age(obj, now)]
+def _network_policy_cells(obj: JSON, now: datetime) -> list[Any]:
+    return [object_name(obj), _selector_text(field_at(obj, "spec", "podSelector") or {}), age_cell(obj, now)]
 
 
-def _autoscaler(obj: JSON, now: datetime) -> list[Any]:
-    target = at(obj, "spec", "scaleTargetRef") or {}
+def _autoscaler_cells(obj: JSON, now: datetime) -> list[Any]:
+    target = field_at(obj, "spec", "scaleTargetRef") or {}
     return [
-        name_of(obj),
+        object_name(obj),
         f"{target.get('kind', '')}/{target.get('name', '')}",
-        _metrics(obj.get("spec") or {}, obj.get("status") or {}),
-        _text(obj, "spec", "minReplicas", missing=_UNSET),
-        _number(obj, "spec", "maxReplicas"),
-        _number(obj, "status", "currentReplicas"),
-        age(obj, now),
+        _autoscaler_metrics(obj.get("spec") or {}, obj.get("status") or {}),
+        _text_field(obj, "spec", "minReplicas", missing=_UNSET),
+        _int_field(obj, "spec", "maxReplicas"),
+        _int_field(obj, "status", "currentReplicas"),
+        age_cell(obj, now),
     ]
 
 
-def _metrics(spec: JSON, status: JSON) -> str:
+def _autoscaler_metrics(spec: JSON, status: JSON) -> str:
     """Current and wanted values of the first two metrics. autoscaling/v1 knows the processor only."""
     if (wanted := spec.get("targetCPUUtilizationPercentage")) is not None:
         current = status.get("currentCPUUtilizationPercentage")
         return f"cpu: {_UNKNOWN if current is None else f'{current}%'}/{wanted}%"
     metrics, current_metrics = spec.get("metrics") or [], status.get("currentMetrics") or []
     shown = [
-        _metric(metric, current_metrics[index] if index < len(current_metrics) else {})
+        _metric_text(metric, current_metrics[index] if index < len(current_metrics) else {})
         for index, metric in enumerate(metrics)
     ]
     text = ", ".join(shown[:2]) or _NONE
     return f"{text} + {len(shown) - 2} more..." if len(shown) > 2 else text
 
 
-_METRICS = {
+_METRIC_FIELDS = {
     "External": "external",
     "Pods": "pods",
     "Object": "object",
@@ -486,69 +519,69 @@ _METRICS = {
 }
 
 
-def _metric(metric: JSON, status: JSON) -> str:
+def _metric_text(metric: JSON, status: JSON) -> str:
     kind = metric.get("type", "")
-    field = _METRICS.get(kind)
+    field = _METRIC_FIELDS.get(kind)
     if field is None:
         return "<unknown type>"
-    wanted = at(metric, field, "target") or {}
-    current = at(status, field, "current") or {}
-    average = _text(current, "averageValue", missing=_UNKNOWN)
+    wanted = field_at(metric, field, "target") or {}
+    current = field_at(status, field, "current") or {}
+    average = _text_field(current, "averageValue", missing=_UNKNOWN)
     if kind == "Pods":
         return f"{average}/{wanted.get('averageValue', '')}"
     if kind in ("Resource", "ContainerResource"):
-        name = _text(metric, field, "name")
+        name = _text_field(metric, field, "name")
         if "averageValue" in wanted:
             return f"{name}: {average}/{wanted['averageValue']}"
-        return f"{name}: {_percent(current, _UNKNOWN)}/{_percent(wanted, '<auto>')}"
+        return f"{name}: {_utilization_text(current, _UNKNOWN)}/{_utilization_text(wanted, '<auto>')}"
     if "averageValue" in wanted:
         return f"{average}/{wanted['averageValue']} (avg)"
-    return f"{_text(current, 'value', missing=_UNKNOWN)}/{wanted.get('value', '')}"
+    return f"{_text_field(current, 'value', missing=_UNKNOWN)}/{wanted.get('value', '')}"
 
 
-def _percent(value: JSON, missing: str) -> str:
+def _utilization_text(value: JSON, missing: str) -> str:
     percent = value.get("averageUtilization")
     return missing if percent is None else f"{percent}%"
 
 
 _CELLS: Final[Mapping[str, Callable[[JSON, datetime], list[Any]]]] = MappingProxyType(
     {
-        "ClusterRoleBinding": _binding,
-        "ConfigMap": _config_map,
-        "ControllerRevision": _controller_revision,
-        "CronJob": _cron_job,
-        "DaemonSet": _daemon_set,
-        "Deployment": _deployment,
-        "EndpointSlice": _endpoint_slice,
-        "Endpoints": _endpoints,
-        "Event": _event,
-        "HorizontalPodAutoscaler": _autoscaler,
-        "Job": _job,
-        "Lease": _lease,
-        "Namespace": _namespace,
-        "NetworkPolicy": _network_policy,
-        "Node": _node,
-        "PersistentVolume": _volume,
-        "PersistentVolumeClaim": _claim,
-        "Pod": pod_row.cells,
-        "PodDisruptionBudget": _budget,
-        "PriorityClass": _priority_class,
-        "ReplicaSet": _replica_set,
-        "ReplicationController": _replication_controller,
-        "ResourceQuota": _quota,
-        "RoleBinding": _binding,
-        "RuntimeClass": _runtime_class,
-        "Secret": _secret,
-        "Service": _service,
-        "ServiceAccount": _service_account,
-        "StatefulSet": _stateful_set,
-        "StorageClass": _storage_class,
+        "ClusterRoleBinding": _role_binding_cells,
+        "ConfigMap": _config_map_cells,
+        "ControllerRevision": _controller_revision_cells,
+        "CronJob": _cron_job_cells,
+        "DaemonSet": _daemon_set_cells,
+        "Deployment": _deployment_cells,
+        "EndpointSlice": _endpoint_slice_cells,
+        "Endpoints": _endpoints_cells,
+        "Event": _event_cells,
+        "HorizontalPodAutoscaler": _autoscaler_cells,
+        "Job": _job_cells,
+        "Lease": _lease_cells,
+        "Namespace": _namespace_cells,
+        "NetworkPolicy": _network_policy_cells,
+        "Node": _node_cells,
+        "PersistentVolume": _volume_cells,
+        "PersistentVolumeClaim": _claim_cells,
+        "Pod": pod_row.pod_cells,
+        "PodDisruptionBudget": _disruption_budget_cells,
+        "PriorityClass": _priority_class_cells,
+        "ReplicaSet": _replica_set_cells,
+        "ReplicationController": _replication_controller_cells,
+        "ResourceQuota": _resource_quota_cells,
+        "RoleBinding": _role_binding_cells,
+        "RuntimeClass": _runtime_class_cells,
+        "Secret": _secret_cells,
+        "Service": _service_cells,
+        "ServiceAccount": _service_account_cells,
+        "StatefulSet": _stateful_set_cells,
+        "StorageClass": _storage_class_cells,
     }
 )
 
 
-def _printer(kind: str, cells: Cells) -> Printer:
-    return Printer(COLUMNS[kind], cells, pod_row.conditions if kind == "Pod" else None)
+def _make_printer(kind: str, cells: CellsFunc) -> TablePrinter:
+    return TablePrinter(BUILTIN_COLUMNS[kind], cells, pod_row.pod_row_conditions if kind == "Pod" else None)
 
 
-_PRINTERS: Final = {kind: _printer(kind, cells) for kind, cells in _CELLS.items()}
+_PRINTERS: Final = {kind: _make_printer(kind, cells) for kind, cells in _CELLS.items()}

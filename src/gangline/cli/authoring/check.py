@@ -5,11 +5,11 @@ import sys
 import click
 
 from gangline.base.errors import InputError
-from gangline.cli.flags.verb import verb
-from gangline.cli.manifests.files import STDIN, files_in, text_of_file
+from gangline.cli.flags.verb import cli_command
+from gangline.cli.manifests.files import STDIN, file_text, files_in
 
 
-@verb()
+@cli_command()
 @click.argument("files", nargs=-1, metavar="FILE...", type=click.Path())
 @click.option("-f", "--filename", "more", multiple=True, metavar="FILE", help="A file or folder; - is stdin.")
 @click.option("-R", "--recursive", is_flag=True, help="Look into folders below those given.")
@@ -28,29 +28,32 @@ def check(files: tuple[str, ...], more: tuple[str, ...], recursive: bool, output
     Exit codes: 0 no mistakes, 1 mistakes.
     """
     # Imported here: schemas and their rules take a while to load.
-    from gangline.cli.manifests.lint import as_json, check_text
+    from gangline.cli.manifests.lint import check_text, findings_json
     from gangline.cli.output.formats import as_json as json_text
 
     given = files + more
     names = [file for name in given for file in files_in(name, recursive=recursive)]
     if not names:
         raise InputError("name a file, a folder, or - for standard input")
-    found = {name: check_text(text_of_file(name), name if name != STDIN else "stdin") for name in names}
+    found = {name: check_text(file_text(name), name if name != STDIN else "stdin") for name in names}
     # One among others in a folder may be empty; a file that somebody names may not.
-    every = not any(checked.holds for checked in found.values())
-    found = {name: checked.filled() if every or name in given else checked for name, checked in found.items()}
+    every = not any(checked.has_content for checked in found.values())
+    found = {
+        name: checked.with_empty_finding() if every or name in given else checked
+        for name, checked in found.items()
+    }
     findings = tuple(finding for checked in found.values() for finding in checked.findings)
     if output == "json":
-        sys.stdout.write(json_text(as_json(findings)))
+        sys.stdout.write(json_text(findings_json(findings)))
         return 1 if findings else 0
     for finding in findings:
         click.echo(str(finding))
     for name, checked in found.items():
         if not checked.findings:
-            click.echo(_well(name, checked.jobs, checked.others), err=True)
+            click.echo(_clean_summary(name, checked.jobs, checked.other_objects), err=True)
     return 1 if findings else 0
 
 
-def _well(name: str, jobs: int, others: int) -> str:
+def _clean_summary(name: str, jobs: int, others: int) -> str:
     told = f"{name}: {jobs} job{'s' if jobs != 1 else ''}, no mistakes"
     return f"{told}; {others} other object{'s' if others != 1 else ''} not looked at" if others else told

@@ -5,10 +5,10 @@ from pathlib import Path
 import click
 
 from gangline.base.errors import InputError
-from gangline.cli.flags.verb import verb
+from gangline.cli.flags.verb import cli_command
 
 
-@verb()
+@cli_command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option(
     "--to",

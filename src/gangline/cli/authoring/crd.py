@@ -8,10 +8,10 @@ import click
 
 from gangline.api.kubeflow.training import JobKind
 from gangline.base.errors import InputError
-from gangline.cli.flags.verb import verb
+from gangline.cli.flags.verb import cli_command
 
 
-@verb()
+@cli_command()
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option(
     "--described", is_flag=True, help="With descriptions, for kubectl explain. Needs apply --server-side."

@@ -8,21 +8,21 @@ import click
 import msgspec
 import yaml
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.meta import JSON
 from gangline.api.scheduling import PODGROUPS, QUEUES
-from gangline.cli.flags.verb import verb
+from gangline.cli.flags.verb import cli_command
 
-_NAMES = (*(kind.kind for kind in KINDS), PODGROUPS.kind, QUEUES.kind)
-_WIDTH = 100_000
+_KIND_NAMES = (*(kind.kind for kind in TRAINING_KINDS), PODGROUPS.kind, QUEUES.kind)
+_YAML_WIDTH = 100_000
 # A collection of so many characters goes on one line.
-_SHORT = 90
+_MAX_FLOW_LENGTH = 90
 # How deep in a definition the fields of a template's pod are.
-_POD_FIELDS = 16
-_EVERYWHERE = 1000
+_POD_FIELDS_DEPTH = 16
+_UNFOLDED_DEPTH = 1000
 
 
-@verb()
+@cli_command()
 @click.option(
     "--described", is_flag=True, help="With descriptions, for kubectl explain. Needs apply --server-side."
 )
@@ -31,8 +31,8 @@ _EVERYWHERE = 1000
     "kinds",
     multiple=True,
     metavar="KIND",
-    type=click.Choice(_NAMES, case_sensitive=False),
-    help=f"Only this kind; may be given several times. One of {', '.join(_NAMES)}.",
+    type=click.Choice(_KIND_NAMES, case_sensitive=False),
+    help=f"Only this kind; may be given several times. One of {', '.join(_KIND_NAMES)}.",
 )
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 def crds(described: bool, kinds: tuple[str, ...], output: str) -> None:
@@ -48,7 +48,7 @@ def crds(described: bool, kinds: tuple[str, ...], output: str) -> None:
     from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd
     from gangline.schema.crds.job_crds import crd
 
-    made = {kind.kind: partial(crd, kind) for kind in KINDS}
+    made = {kind.kind: partial(crd, kind) for kind in TRAINING_KINDS}
     made |= {resource.kind: partial(gang_crd, resource) for resource in GANG_RESOURCES}
     found = [make(described=described) for name, make in made.items() if not kinds or name in kinds]
     text = as_json(found) if output == "json" else as_yaml(found, folded=not described)
@@ -67,14 +67,14 @@ def as_yaml(definitions: Sequence[JSON], *, folded: bool = True) -> str:
     What is `folded` has each field of Kubernetes' own types on one line, however long: written out, indentation
     would be most of the text.
     """
-    deepest = _POD_FIELDS if folded else _EVERYWHERE
-    return "---\n".join(_document(definition, deepest) for definition in definitions)
+    deepest = _POD_FIELDS_DEPTH if folded else _UNFOLDED_DEPTH
+    return "---\n".join(_yaml_document(definition, deepest) for definition in definitions)
 
 
-def _document(definition: JSON, deepest: int) -> str:
+def _yaml_document(definition: JSON, deepest: int) -> str:
     node = _Representer(sort_keys=False).represent_data(definition)
     _fold(node, 0, deepest)
-    text: str = yaml.serialize(node, Dumper=yaml.CSafeDumper, width=_WIDTH, allow_unicode=True)
+    text: str = yaml.serialize(node, Dumper=yaml.CSafeDumper, width=_YAML_WIDTH, allow_unicode=True)
     return text
 
 
@@ -93,5 +93,5 @@ def _fold(node: yaml.Node, depth: int, deepest: int) -> int:
     else:
         return len(node.value)
     length = sum(_fold(part, depth + 1, deepest) + 2 for part in parts)
-    node.flow_style = length <= _SHORT or depth >= deepest
+    node.flow_style = length <= _MAX_FLOW_LENGTH or depth >= deepest
     return length

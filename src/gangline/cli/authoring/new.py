@@ -6,13 +6,13 @@ from pathlib import Path
 import click
 
 from gangline.base.errors import InputError
-from gangline.cli.flags.verb import Verb
-from gangline.cli.run.demo import examples
+from gangline.cli.flags.verb import CliCommand
+from gangline.cli.run.demo import examples_folder
 
-FOLDER = "custom-operator"
-FILES = ("relay_operator.py", "test_relay_operator.py", "relay.py", "relayjob.yaml", "operator.yaml")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,30}")
-_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
+EXAMPLE_FOLDER = "custom-operator"
+EXAMPLE_FILES = ("relay_operator.py", "test_relay_operator.py", "relay.py", "relayjob.yaml", "operator.yaml")
+_KIND_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,30}")
+_API_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 
 
 @click.group()
@@ -20,7 +20,7 @@ def new() -> None:
     """Begin an operator for a kind of job of your own: gangline new operator Spark."""
 
 
-@new.command(cls=Verb)
+@new.command(cls=CliCommand)
 @click.argument("name", metavar="NAME")
 @click.option("--group", default="example.com", show_default=True, metavar="DOMAIN", help="Its API group.")
 @click.option(
@@ -41,21 +41,21 @@ def operator(name: str, group: str, into: Path | None) -> None:
     Exit codes: 0; 1 an error, such as a folder that is there already.
     """
     word = name.removesuffix("Job")
-    if not _NAME.fullmatch(word):
+    if not _KIND_NAME.fullmatch(word):
         raise InputError(f'"{name}": write letters and digits, beginning with a letter, such as Spark')
-    if not _GROUP.fullmatch(group):
+    if not _API_GROUP.fullmatch(group):
         raise InputError(f'--group: "{group}" is no domain; write one of yours, such as ml.example.com')
     folder = into or Path(f"{word.lower()}-operator")
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is there and not empty; write --into with another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    for file in FILES:
-        text = (examples() / FOLDER / file).read_text()
-        (folder / renamed(file, word, group)).write_text(renamed(text, word, group))
+    for file in EXAMPLE_FILES:
+        text = (examples_folder() / EXAMPLE_FOLDER / file).read_text()
+        (folder / renamed_example(file, word, group)).write_text(renamed_example(text, word, group))
     click.echo(f"{folder}: an operator for {word}Job; next: cd {folder} && python -m pytest", err=True)
 
 
-def renamed(text: str, word: str, group: str) -> str:
+def renamed_example(text: str, word: str, group: str) -> str:
     """The example, about another kind. `relay` is in no other word there."""
     titled = word[0].upper() + word[1:]
     spelled = {"RELAY": word.upper(), "Relay": titled, "relay": word.lower(), "example.com": group}

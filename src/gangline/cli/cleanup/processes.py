@@ -10,26 +10,26 @@ from gangline.api.meta import Key
 from gangline.node.checkpoint import RunFiles, StateFolder
 
 
-def alive(state: Path, pod: Key | None = None) -> Iterator[RunFiles]:
+def running_containers(state: Path, pod: Key | None = None) -> Iterator[RunFiles]:
     """The runs of containers that go on, of one pod or of all."""
     for folder in StateFolder(state).pods():
         if pod is None or folder.key == pod:
             for container in folder.containers():
-                yield from (files for files in folder.runs(container) if files.alive())
+                yield from (files for files in folder.runs(container) if files.is_alive())
 
 
-def pods(state: Path) -> Iterator[tuple[str, int]]:
+def pod_pids(state: Path) -> Iterator[tuple[str, int]]:
     """The pid of the newest process of each pod that has one, by the pod's name."""
     for folder in StateFolder(state).pods():
-        running = [files.running() for files in alive(state, folder.key)]
+        running = [files.start_record() for files in running_containers(state, folder.key)]
         if running and running[-1] is not None:
             yield folder.key.name, running[-1].pid
 
 
-def kill(state: Path, pod: Key) -> int | None:
+def kill_pod(state: Path, pod: Key) -> int | None:
     """SIGKILL to the process of a pod, as a machine out of memory would. Its pid, or None if nothing ran there."""
-    for files in alive(state, pod):
-        running = files.running()
+    for files in running_containers(state, pod):
+        running = files.start_record()
         if running is not None:
             with suppress(ProcessLookupError):
                 os.kill(running.pid, signal.SIGKILL)
@@ -39,8 +39,8 @@ def kill(state: Path, pod: Key) -> int | None:
 
 def kill_all(state: Path) -> None:
     """At once, every process of every pod. Each is ended by its shim, which leaves nothing of it."""
-    for files in alive(state):
-        running = files.running()
+    for files in running_containers(state):
+        running = files.start_record()
         if running is not None:
             with suppress(ProcessLookupError):
                 os.kill(running.shim, signal.SIGUSR1)

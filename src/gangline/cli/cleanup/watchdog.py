@@ -15,10 +15,10 @@ import sys
 import time
 from pathlib import Path
 
-ROUNDS, PAUSE = 50, 0.1
+KILL_ATTEMPTS, KILL_PAUSE_SECONDS = 50, 0.1
 
 
-def alive(lock: Path) -> bool:
+def is_locked(lock: Path) -> bool:
     """Whether a shim holds its lock: a pid that was used again does not fool us."""
     try:
         descriptor = os.open(lock, os.O_RDWR)
@@ -34,11 +34,11 @@ def alive(lock: Path) -> bool:
         os.close(descriptor)
 
 
-def kill(state: Path) -> bool:
+def kill_processes(state: Path) -> bool:
     """Ask every shim to kill its process; whether any was there."""
     found = False
     for lock in state.glob("pods/*/*/*.lock"):
-        if alive(lock):
+        if is_locked(lock):
             found = True
             try:
                 os.kill(json.loads(lock.with_suffix(".run").read_bytes())["shim"], signal.SIGUSR1)
@@ -53,10 +53,10 @@ def main() -> None:
     state = Path(sys.argv[1])
     while os.read(0, 1024):
         pass
-    for _ in range(ROUNDS):
-        if not kill(state):
+    for _ in range(KILL_ATTEMPTS):
+        if not kill_processes(state):
             break
-        time.sleep(PAUSE)
+        time.sleep(KILL_PAUSE_SECONDS)
     shutil.rmtree(state, ignore_errors=True)
     for spare in map(Path, sys.argv[2:]):
         try:

@@ -9,42 +9,42 @@ from click.shell_completion import CompletionItem
 
 from gangline.api.meta import Selector
 from gangline.base.errors import GanglineError
-from gangline.cli.flags.server_options import Place, ServerOptions, find
-from gangline.cli.resources.lookup import BY_HEART, JOB_KINDS, NAMESPACES
+from gangline.cli.flags.server_options import ServerOptions, ServerTarget, find_server
+from gangline.cli.resources.lookup import BUILTIN_RESOURCES, JOB_KINDS, NAMESPACES
 from gangline.kube.client import Client
 
-SECONDS = 2.0
+TIMEOUT_SECONDS = 2.0
 
 
 def contexts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The contexts of the kubeconfig."""
-    from gangline.kube.config.kubeconfig import File, read
+    from gangline.kube.config.kubeconfig import KubeconfigFile, read_kubeconfig
 
     named = [context.params["kubeconfig"]] if context.params.get("kubeconfig") else []
     listed = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     found: list[str] = []
     for name in named or listed or [str(Path.home() / ".kube" / "config")]:
         try:
-            found += read(File(Path(name), name)).contexts
+            found += read_kubeconfig(KubeconfigFile(Path(name), name)).contexts
         except GanglineError:
             continue
-    return _matching(found, incomplete)
+    return _completion_items(found, incomplete)
 
 
 def namespaces(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The namespaces of the server."""
 
-    async def names(client: Client, place: Place) -> list[str]:
+    async def names(client: Client, place: ServerTarget) -> list[str]:
         return [body["metadata"]["name"] for body in (await client.list(NAMESPACES)).items]
 
-    return _matching(_asked(context, names), incomplete)
+    return _completion_items(_query_server(context, names), incomplete)
 
 
 def jobs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The training jobs in the namespace: by name, or by KIND/NAME once a kind is begun."""
     kind, slash, _ = incomplete.partition("/")
 
-    async def names(client: Client, place: Place) -> list[str]:
+    async def names(client: Client, place: ServerTarget) -> list[str]:
         found = []
         for resource in JOB_KINDS:
             if slash and kind not in (resource.kind.lower(), resource.plural):
@@ -56,7 +56,7 @@ def jobs(context: click.Context, parameter: click.Parameter, incomplete: str) ->
             found += [f"{kind}/" * bool(slash) + body["metadata"]["name"] for body in page.items]
         return found
 
-    return _matching(_asked(context, names), incomplete)
+    return _completion_items(_query_server(context, names), incomplete)
 
 
 def kinds_and_jobs(
@@ -67,9 +67,11 @@ def kinds_and_jobs(
     if "/" in incomplete:
         return jobs(context, parameter, incomplete)
     if not written:
-        return _matching(["jobs", *(resource.plural for resource, _ in BY_HEART)], incomplete)
+        return _completion_items(
+            ["jobs", *(resource.plural for resource, _ in BUILTIN_RESOURCES)], incomplete
+        )
 
-    async def names(client: Client, place: Place) -> list[str]:
+    async def names(client: Client, place: ServerTarget) -> list[str]:
         from gangline.cli.resources.lookup import resolve
 
         found = []
@@ -81,29 +83,29 @@ def kinds_and_jobs(
             found += [body["metadata"]["name"] for body in page.items]
         return found
 
-    return _matching(_asked(context, names), incomplete)
+    return _completion_items(_query_server(context, names), incomplete)
 
 
-def _matching(found: list[str], incomplete: str) -> list[CompletionItem]:
+def _completion_items(found: list[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in sorted(set(found)) if name.startswith(incomplete)]
 
 
-def _asked(context: click.Context, names: Any) -> list[str]:
+def _query_server(context: click.Context, names: Any) -> list[str]:
     from datetime import timedelta
 
-    from gangline.kube.transport.blocking import BlockingClock, BlockingTransport, answered, carries
+    from gangline.kube.transport.blocking import BlockingClock, BlockingTransport, run_without_loop, supports
 
     given = {name: context.params[name] for name in ServerOptions._fields if context.params.get(name)}
     given.pop("verbose", None)
     try:
-        place = find(ServerOptions(**given))
-        if place.left is not None:
-            return _remembered(place, place.left, names)
-        if not carries(place.connection):
+        place = find_server(ServerOptions(**given))
+        if place.archive is not None:
+            return _query_archive(place, place.archive, names)
+        if not supports(place.connection):
             return []
-        patience = timedelta(seconds=SECONDS)
+        patience = timedelta(seconds=TIMEOUT_SECONDS)
         with BlockingTransport(place.connection, patience=patience, warn=lambda text: None) as transport:
-            found: list[str] = answered(
+            found: list[str] = run_without_loop(
                 names(Client(transport, clock=BlockingClock(), timeout=patience), place)
             )
             return found
@@ -111,17 +113,17 @@ def _asked(context: click.Context, names: Any) -> list[str]:
         return []
 
 
-def _remembered(place: Place, left: Path, names: Any) -> list[str]:
+def _query_archive(place: ServerTarget, left: Path, names: Any) -> list[str]:
     """From what earlier runs left."""
     import asyncio
 
-    from gangline.base.tasks import unwrapped
-    from gangline.cli.connect.archived_runs import remembered
+    from gangline.base.tasks import unwrap_exception_group
+    from gangline.cli.connect.archived_runs import open_archive
 
     async def found() -> list[str]:
-        async with remembered(left) as transport:
+        async with open_archive(left) as transport:
             told: list[str] = await names(Client(transport), place)
             return told
 
-    with unwrapped():
+    with unwrap_exception_group():
         return asyncio.run(found())

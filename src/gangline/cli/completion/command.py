@@ -4,12 +4,12 @@ import click
 from click.shell_completion import get_completion_class
 
 from gangline.base.errors import InputError
-from gangline.cli.flags.verb import verb
+from gangline.cli.flags.verb import cli_command
 
 SHELLS = ("bash", "zsh", "fish", "powershell")
 
 
-@verb()
+@cli_command()
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

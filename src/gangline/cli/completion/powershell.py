@@ -4,7 +4,7 @@ import os
 
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class
 
-SOURCE = """\
+SCRIPT_TEMPLATE = """\
 Register-ArgumentCompleter -Native -CommandName '%(prog_name)s' -ScriptBlock {
     param($wordToComplete, $commandAst, $cursorPosition)
     $words = $commandAst.CommandElements |
@@ -32,11 +32,11 @@ class PowerShellComplete(ShellComplete):
     """What the script above asks for: a word and a tab before its help, one per line."""
 
     name = "powershell"
-    source_template = SOURCE
+    source_template = SCRIPT_TEMPLATE
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        words = [_bare(word) for word in os.environ["COMP_WORDS"].split("\n")[1:]]
-        incomplete = _bare(os.environ.get("COMP_CWORD", ""))
+        words = [_unquoted(word) for word in os.environ["COMP_WORDS"].split("\n")[1:]]
+        incomplete = _unquoted(os.environ.get("COMP_CWORD", ""))
         # The word under the cursor is among them, unless it is still empty.
         if incomplete and words and words[-1] == incomplete:
             words.pop()
@@ -50,7 +50,7 @@ class PowerShellComplete(ShellComplete):
         return f"{item.value}\t{told}" if told else item.value
 
 
-def _bare(word: str) -> str:
+def _unquoted(word: str) -> str:
     """Without the quote it begins with, and the one it may end with."""
     if word[:1] in ("'", '"'):
         return word[1:].removesuffix(word[0])

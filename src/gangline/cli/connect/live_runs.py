@@ -12,36 +12,38 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gangline.api.meta import Key
-from gangline.base.files import private
-from gangline.kube.config.access import Access
+from gangline.base.files import write_private
+from gangline.kube.config.access import PlaneAccess
 from gangline.kube.config.connection import Connection
 from gangline.local.paths import home_folder
 
-NAME = "run.kubeconfig"
-JOBS = "gangline.dev/jobs"
+KUBECONFIG_NAME = "run.kubeconfig"
+JOBS_EXTENSION = "gangline.dev/jobs"
 
 
-class Run(NamedTuple):
+class LiveRun(NamedTuple):
     """A run that goes on, and its jobs."""
 
     kubeconfig: Path
     jobs: frozenset[Key]
 
 
-async def publish(state: Path, plane: Connection, jobs: Iterable[Key]) -> None:
+async def publish_kubeconfig(state: Path, plane: Connection, jobs: Iterable[Key]) -> None:
     """Leave word in a run's folder of where its plane is."""
     token = (await plane.credentials.headers()).get("Authorization", "").removeprefix("Bearer ")
-    config = Access(plane.server, token).kubeconfig()
+    config = PlaneAccess(plane.server, token).kubeconfig()
     names = [str(job) for job in jobs]
-    config["extensions"] = [{"name": JOBS, "extension": {"jobs": names, "home": str(home_folder(None))}}]
-    private(state / NAME, json.dumps(config).encode())
+    config["extensions"] = [
+        {"name": JOBS_EXTENSION, "extension": {"jobs": names, "home": str(home_folder(None))}}
+    ]
+    write_private(state / KUBECONFIG_NAME, json.dumps(config).encode())
 
 
-def runs(home: Path | None = None) -> Iterator[Run]:
+def live_runs(home: Path | None = None) -> Iterator[LiveRun]:
     """Those of this user, newest first: of the state folder that is meant, by default the user's own."""
     mine = str(home_folder(home))
-    found = Path(tempfile.gettempdir()).glob(f"gangline-*/{NAME}")
-    for file in sorted(found, key=_age, reverse=True):
+    found = Path(tempfile.gettempdir()).glob(f"gangline-*/{KUBECONFIG_NAME}")
+    for file in sorted(found, key=_modified_at, reverse=True):
         try:
             # Anybody may make a folder of that name.
             if file.parent.stat().st_uid != os.getuid():
@@ -49,18 +51,18 @@ def runs(home: Path | None = None) -> Iterator[Run]:
             config = json.loads(file.read_bytes())
             told = config["extensions"][0]["extension"]
             if told["home"] == mine:
-                yield Run(file, frozenset(Key(*name.split("/", 1)) for name in told["jobs"]))
+                yield LiveRun(file, frozenset(Key(*name.split("/", 1)) for name in told["jobs"]))
         except (OSError, ValueError, KeyError, IndexError, TypeError):
             continue
 
 
-def _age(file: Path) -> float:
+def _modified_at(file: Path) -> float:
     try:
         return file.stat().st_mtime
     except OSError:
         return 0.0
 
 
-def run_of(namespace: str, name: str, home: Path | None = None) -> Path | None:
+def find_run_kubeconfig(namespace: str, name: str, home: Path | None = None) -> Path | None:
     """The kubeconfig of the run that has a job of that name, if one has."""
-    return next((run.kubeconfig for run in runs(home) if Key(namespace, name) in run.jobs), None)
+    return next((run.kubeconfig for run in live_runs(home) if Key(namespace, name) in run.jobs), None)

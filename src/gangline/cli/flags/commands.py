@@ -26,15 +26,15 @@ class LazyGroup(click.Group):
             # Examples keep their lines, also those of a raw docstring.
             kwargs["help"] = kwargs["help"].replace("\\b\n", "\b\n")
         super().__init__(*args, **kwargs)
-        self._lazy, self._aliases = dict(lazy or {}), dict(aliases or {})
+        self._lazy_commands, self._aliases = dict(lazy or {}), dict(aliases or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *self._lazy})
+        return sorted({*super().list_commands(ctx), *self._lazy_commands})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         name = self._aliases.get(cmd_name, cmd_name)
-        if name in self._lazy and name not in self.commands:
-            module, _, attribute = self._lazy[name][0].partition(":")
+        if name in self._lazy_commands and name not in self.commands:
+            module, _, attribute = self._lazy_commands[name][0].partition(":")
             found: click.Command = getattr(import_module(module), attribute)
             return found
         return super().get_command(ctx, name)
@@ -53,7 +53,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = []
         for name in self.list_commands(ctx):
-            told = self._lazy[name][1] if name in self._lazy else ""
+            told = self._lazy_commands[name][1] if name in self._lazy_commands else ""
             command = None if told else self.get_command(ctx, name)
             if command is not None and not command.hidden:
                 told = command.get_short_help_str(80)
@@ -64,7 +64,7 @@ class LazyGroup(click.Group):
                 formatter.write_dl(rows)
 
 
-def complain(error: click.ClickException) -> None:
+def print_usage_error(error: click.ClickException) -> None:
     """Say what is wrong with a command line, in one line, with where to read more. No word at all gets the whole help."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if isinstance(error, click.exceptions.NoArgsIsHelpError):

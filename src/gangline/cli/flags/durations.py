@@ -8,16 +8,16 @@ import click
 from gangline.base.errors import InputError
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h|d)")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h|d)")
 
 
-def duration(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """Raises `InputError` for what is none."""
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text)
     try:
         if re.fullmatch(r"\d+(\.\d+)?", rest):
             return timedelta(seconds=sign * float(rest))
-        parts = _PART.findall(rest)
+        parts = _DURATION_PART.findall(rest)
         if not parts or "".join(number + unit for number, unit in parts) != rest:
             raise InputError(f'"{text}" is no duration; write 30s, 5m or 1h30m')
         return sign * timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
@@ -30,6 +30,6 @@ def DURATION(text: str | timedelta) -> timedelta:  # noqa: N802 - used as a type
     if isinstance(text, timedelta):
         return text
     try:
-        return duration(text)
+        return parse_duration(text)
     except InputError as error:
         raise click.BadParameter(str(error)) from error

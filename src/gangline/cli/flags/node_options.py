@@ -17,7 +17,7 @@ class NodeOptions(NamedTuple):
     runtime: str = "process"
     network: str = "shared"
 
-    def words(self) -> list[str]:
+    def as_arguments(self) -> list[str]:
         """As they would be written on a command line."""
         found = [part for amount in self.capacity for part in ("--capacity", amount)]
         found += ["--images", str(self.images.absolute())] if self.images is not None else []

@@ -7,32 +7,32 @@ from typing import Any, TypeVar
 import click
 
 from gangline.cli.connect.server import (
-    MANAGER,
-    Place,
+    FIELD_MANAGER,
     ServerOptions,
-    Work,
-    ask,
-    converse,
-    find,
+    ServerTarget,
+    ServerWork,
+    find_server,
+    run_async,
+    run_blocking,
 )
-from gangline.cli.errors import ERROR, NOT_FOUND, sentence, told
+from gangline.cli.errors import ERROR, NOT_FOUND, error_line, print_error
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.verb import completed_by
 
 __all__ = [
     "ERROR",
-    "MANAGER",
+    "FIELD_MANAGER",
     "NOT_FOUND",
-    "Place",
     "ServerOptions",
-    "Work",
-    "ask",
-    "converse",
-    "find",
-    "sentence",
+    "ServerTarget",
+    "ServerWork",
+    "error_line",
+    "find_server",
+    "print_error",
+    "run_async",
+    "run_blocking",
     "server_options",
     "server_options_all",
-    "told",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,20 +40,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def server_options(command: F) -> F:
     """The options of every verb, for a command that takes them as `server`."""
-    return _options(command, every=False)
+    return _add_server_options(command, every=False)
 
 
 def server_options_all(command: F) -> F:
     """The same, with `-A`."""
-    return _options(command, every=True)
+    return _add_server_options(command, every=True)
 
 
-def _options(command: F, *, every: bool) -> F:
+def _add_server_options(command: F, *, every: bool) -> F:
     def collected(*args: Any, **given: Any) -> Any:
         own = {name: given.pop(name) for name in ServerOptions._fields if name in given}
         words = given.get("words") or ("",)
         about = str(given.get("job") or words[-1])
-        return command(*args, server=ServerOptions(**own, about=about), **given)
+        return command(*args, server=ServerOptions(**own, job_hint=about), **given)
 
     update_wrapper(collected, command)
     namespaces = (
@@ -61,19 +61,19 @@ def _options(command: F, *, every: bool) -> F:
             "-A", "--all-namespaces", "all_namespaces", is_flag=True, help="Look in all namespaces."
         ),
     )
-    for option in reversed((_NAMESPACE, *(namespaces if every else ()), *_SERVER)):
+    for option in reversed((_NAMESPACE_OPTION, *(namespaces if every else ()), *_CONNECTION_OPTIONS)):
         option(collected)
     return collected  # type: ignore[return-value]
 
 
-_NAMESPACE = click.option(
+_NAMESPACE_OPTION = click.option(
     "-n",
     "--namespace",
     metavar="NAME",
     help="Namespace; by default the one of the context.",
     shell_complete=completed_by("namespaces"),
 )
-_SERVER = (
+_CONNECTION_OPTIONS = (
     click.option("--kubeconfig", metavar="FILE", help="Kubeconfig to use instead of KUBECONFIG."),
     click.option(
         "--context",

@@ -7,7 +7,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SERVER = (
+SERVER_OPTION_NAMES = (
     "kubeconfig",
     "context",
     "cluster",
@@ -20,7 +20,7 @@ SERVER = (
 )
 
 
-class Verb(click.Command):
+class CliCommand(click.Command):
     r"""Its help keeps lines after `\b` as they are, also from a raw docstring, and lists common options last."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -34,16 +34,16 @@ class Verb(click.Command):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                (common if parameter.name in SERVER else own).append(record)
+                (common if parameter.name in SERVER_OPTION_NAMES else own).append(record)
         for title, records in (("Options", own), ("Which server", common)):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
 
-def verb(name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], Verb]:
+def cli_command(name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], CliCommand]:
     """`click.command` for these."""
-    return click.command(name, cls=Verb, **settings)
+    return click.command(name, cls=CliCommand, **settings)
 
 
 def completed_by(what: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gangline.api.kubeflow.training import ConditionType, TrainingJob
-from gangline.cli.follow.view import Line, Span, ended, lasted
-from gangline.cli.output.curve import Point, fell
-from gangline.cli.output.log_lines import tamed
-from gangline.jobs.plan.status import newest
-from gangline.progress.line import progress
-from gangline.why.model.wording import count, meaning
+from gangline.cli.follow.view import Span, StyledLine, duration_text, exit_code_text
+from gangline.cli.output.curve import Point, change_text
+from gangline.cli.output.log_lines import printable_text
+from gangline.jobs.plan.status import current_condition
+from gangline.progress.line import parse_progress
+from gangline.why.model.wording import count_phrase, exit_code_meaning
 
-LAST_WORDS = 5
+MAX_LOG_LINES = 5
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """A job that has ended, and what was seen of it."""
 
     job: TrainingJob
@@ -26,60 +26,63 @@ class Outcome(msgspec.Struct, frozen=True):
     curves: Mapping[str, Sequence[Point]] = {}
     metric: str = ""
     # Members whose pod had failed at the end, and their exit codes.
-    failed: Mapping[str, int | None] = {}
+    failed_replicas: Mapping[str, int | None] = {}
 
     @property
     def succeeded(self) -> bool:
         return self.job.status.holds(ConditionType.SUCCEEDED)
 
 
-def plain_ending(outcome: Outcome) -> list[Line]:
+def plain_summary(outcome: RunOutcome) -> list[StyledLine]:
     """For files and pipes."""
     job = outcome.job
-    told = f"{newest(job.status)} in {outcome.seconds:.1f} s: {job.status.conditions[-1].message}"
-    return [(Span(told),), *_failure(outcome), *_although(outcome)]
+    told = f"{current_condition(job.status)} in {outcome.seconds:.1f} s: {job.status.conditions[-1].message}"
+    return [(Span(told),), *_failure_lines(outcome), *_failed_replicas_note(outcome)]
 
 
-def live_ending(outcome: Outcome) -> list[Line]:
+def live_summary(outcome: RunOutcome) -> list[StyledLine]:
     """For a terminal: `✔ Succeeded in 14 s · 1 restart · loss 1.92 → 0.004`."""
     status = outcome.job.status
-    parts = [f"{newest(status)} in {lasted(outcome.seconds)}"]
-    parts += [count(status.restarts, "restart")] if status.restarts else []
+    parts = [f"{current_condition(status)} in {duration_text(outcome.seconds)}"]
+    parts += [count_phrase(status.restarts, "restart")] if status.restarts else []
     if not outcome.succeeded:
         parts.append(status.conditions[-1].message)
-        return [(Span("✖ ", "bold red"), Span(" · ".join(parts), "bold")), *_failure(outcome)]
-    told = next((fell(points) for _, points in sorted(outcome.curves.items()) if len(points) > 1), "")
+        return [(Span("✖ ", "bold red"), Span(" · ".join(parts), "bold")), *_failure_lines(outcome)]
+    told = next((change_text(points) for _, points in sorted(outcome.curves.items()) if len(points) > 1), "")
     parts += [f"{outcome.metric} {told}"] if told else []
-    return [(Span("✔ ", "bold green"), Span(" · ".join(parts), "bold")), *_although(outcome)]
+    return [(Span("✔ ", "bold green"), Span(" · ".join(parts), "bold")), *_failed_replicas_note(outcome)]
 
 
-def _failure(outcome: Outcome) -> list[Line]:
+def _failure_lines(outcome: RunOutcome) -> list[StyledLine]:
     first = outcome.job.status.first_failure
     if not outcome.job.status.holds(ConditionType.FAILED) or first is None:
         return []
     code = "" if first.exit_code is None else f" with exit code {first.exit_code}"
     reason = f" ({first.reason})" if first.reason else ""
-    means = f": {meaning(first.exit_code)}" if first.exit_code is not None else ""
+    means = f": {exit_code_meaning(first.exit_code)}" if first.exit_code is not None else ""
     if first.reason == "OOMKilled":
         means = ": it used more memory than it may"
     return [
         (Span(f"first to fail: {first.replica}{code}{reason}{means}", "red"),),
-        *((Span(f"  {first.replica}| {line}", "dim"),) for line in last_words(first.replica, outcome)),
+        *((Span(f"  {first.replica}| {line}", "dim"),) for line in last_log_lines(first.replica, outcome)),
     ]
 
 
-def _although(outcome: Outcome) -> list[Line]:
+def _failed_replicas_note(outcome: RunOutcome) -> list[StyledLine]:
     """A kind may succeed by one member alone (a master): then nobody should miss that others did not."""
-    if not outcome.succeeded or not outcome.failed:
+    if not outcome.succeeded or not outcome.failed_replicas:
         return []
     whom = ", ".join(
-        f"{member} ({ended(code)})" if code is not None else member for member, code in outcome.failed.items()
+        f"{member} ({exit_code_text(code)})" if code is not None else member
+        for member, code in outcome.failed_replicas.items()
     )
     return [(Span("note: ", "yellow"), Span(f"the job succeeded although these failed: {whom}"))]
 
 
-def last_words(member: str, outcome: Outcome) -> list[str]:
+def last_log_lines(member: str, outcome: RunOutcome) -> list[str]:
     """What a member said at the end: as the job's status has it, else as it was seen here."""
     first = outcome.job.status.first_failure
     said = first.log if first is not None and first.log else outcome.tails.get(member, ())
-    return [tamed(line) for line in said if line.strip() and progress(line) is None][-LAST_WORDS:]
+    return [printable_text(line) for line in said if line.strip() and parse_progress(line) is None][
+        -MAX_LOG_LINES:
+    ]

@@ -3,35 +3,35 @@
 from types import TracebackType
 from typing import Self
 
-from gangline.cli.follow.outcome import Outcome
+from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
-from gangline.cli.follow.view import Facts, Line
+from gangline.cli.follow.view import JobFrame, StyledLine
 from gangline.progress.line import Progress
 
 
-class Board:
+class SplitScreen:
     """The screen that jobs share. With one job its part is the screen itself."""
 
     def __init__(self, screen: Screen, jobs: int) -> None:
         self.screen, self._jobs = screen, jobs
         # What was last drawn of each, in the order of the jobs.
-        self._facts: dict[str, Facts] = {}
+        self._frames: dict[str, JobFrame] = {}
 
-    def part(self, job: str) -> Screen:
-        return self.screen if self._jobs == 1 else Part(self, job)
+    def pane(self, job: str) -> Screen:
+        return self.screen if self._jobs == 1 else JobPane(self, job)
 
-    def draw(self, job: str, facts: Facts) -> None:
+    def draw(self, job: str, facts: JobFrame) -> None:
         """One job has changed; all are drawn."""
-        self._facts[job] = facts
-        self.screen.draw(*self._facts.values())
+        self._frames[job] = facts
+        self.screen.draw(*self._frames.values())
 
 
-class Part:
+class JobPane:
     """What one job has of a shared screen: `linear/worker-0` for its `worker-0`."""
 
-    def __init__(self, board: Board, job: str) -> None:
-        self._board, self._screen, self._job = board, board.screen, job
-        self.draws = board.screen.draws
+    def __init__(self, board: SplitScreen, job: str) -> None:
+        self._split_screen, self._screen, self._job = board, board.screen, job
+        self.shows_usage = board.screen.shows_usage
 
     def __enter__(self) -> Self:
         return self
@@ -41,30 +41,30 @@ class Part:
     ) -> None:
         """The screen is left by whoever entered it."""
 
-    def ready(self, url: str, seconds: float) -> None:
-        self._screen.ready(url, seconds)
+    def show_ready(self, url: str, seconds: float) -> None:
+        self._screen.show_ready(url, seconds)
 
-    def state(self, job: str, state: str) -> None:
-        self._screen.state(job, state)
+    def show_state(self, job: str, state: str) -> None:
+        self._screen.show_state(job, state)
 
-    def pod(self, member: str, phase: str) -> None:
-        self._screen.pod(self._named(member), phase)
+    def show_phase(self, member: str, phase: str) -> None:
+        self._screen.show_phase(self._qualified_name(member), phase)
 
-    def log(self, member: str, line: str) -> None:
-        self._screen.log(self._named(member), line)
+    def show_log(self, member: str, line: str) -> None:
+        self._screen.show_log(self._qualified_name(member), line)
 
-    def progress(self, member: str, progress: Progress) -> None:
-        self._screen.progress(self._named(member), progress)
+    def show_progress(self, member: str, progress: Progress) -> None:
+        self._screen.show_progress(self._qualified_name(member), progress)
 
-    def draw(self, *jobs: Facts) -> None:
+    def draw(self, *jobs: JobFrame) -> None:
         for facts in jobs:
-            self._board.draw(self._job, facts)
+            self._split_screen.draw(self._job, facts)
 
-    def say(self, *lines: Line) -> None:
+    def say(self, *lines: StyledLine) -> None:
         self._screen.say(*lines)
 
-    def end(self, outcome: Outcome) -> None:
-        self._screen.end(outcome)
+    def show_outcome(self, outcome: RunOutcome) -> None:
+        self._screen.show_outcome(outcome)
 
-    def _named(self, member: str) -> str:
+    def _qualified_name(self, member: str) -> str:
         return f"{self._job}/{member}"

@@ -8,49 +8,49 @@ from typing import NamedTuple
 
 from gangline.api.core import Pod, PodPhase
 from gangline.base.clock import Clock
-from gangline.cli.follow.follower import Said
-from gangline.cli.output.log_lines import Line, Merger, parsed
-from gangline.jobs.pods.replicas import training
+from gangline.cli.follow.follower import PodLine
+from gangline.cli.output.log_lines import LineMerger, TimedLine, parse_line
+from gangline.jobs.pods.replicas import training_container_name
 from gangline.kube.client import Client
 from gangline.kube.errors import BadRequest, NotFound, ServerError, StreamBroken, Unreachable
-from gangline.kube.pods import Pods
+from gangline.kube.pods import PodSubresources
 
-RETRY = timedelta(milliseconds=500)
-LAST = timedelta(seconds=2)
+RETRY_DELAY = timedelta(milliseconds=500)
+DRAIN_TIMEOUT = timedelta(seconds=2)
 """How long logs may go on once the job has ended: a member that is kept need not end."""
 
 
-class Mark(NamedTuple):
+class LogPosition(NamedTuple):
     """How far a log was read: the time of its last line, and how many lines had that time."""
 
-    moment: str = ""
-    times: int = 0
+    timestamp: str = ""
+    line_count: int = 0
 
-    def after(self, line: Line) -> "Mark":
+    def advanced_by(self, line: TimedLine) -> "LogPosition":
         """Once this line, too, was read. One without a time belongs to the line before it."""
-        if not line.moment:
+        if not line.timestamp:
             return self
-        return Mark(line.moment, self.times + 1 if line.moment == self.moment else 1)
+        return LogPosition(line.timestamp, self.line_count + 1 if line.timestamp == self.timestamp else 1)
 
     @property
     def since(self) -> datetime | None:
-        return datetime.fromisoformat(f"{self.moment[:26]}+00:00") if self.moment else None
+        return datetime.fromisoformat(f"{self.timestamp[:26]}+00:00") if self.timestamp else None
 
 
-class Unread:
+class ResumeFilter:
     """Of a log that is read again from about a mark on, what comes after the mark."""
 
-    def __init__(self, mark: Mark) -> None:
-        self._mark, self._left = mark, mark.times
+    def __init__(self, mark: LogPosition) -> None:
+        self._position, self._lines_to_skip = mark, mark.line_count
 
-    def has(self, line: Line) -> bool:
-        if line.moment == self._mark.moment and self._left:
-            self._left -= 1
+    def is_new(self, line: TimedLine) -> bool:
+        if line.timestamp == self._position.timestamp and self._lines_to_skip:
+            self._lines_to_skip -= 1
             return False
-        return not line.moment or line.moment >= self._mark.moment
+        return not line.timestamp or line.timestamp >= self._position.timestamp
 
 
-class _Source:
+class _PodLog:
     """One pod as it is now; whoever waits is woken when it changes."""
 
     def __init__(self, pod: Pod) -> None:
@@ -60,72 +60,72 @@ class _Source:
         self.pod = pod
         self.changed.set()
 
-    def started(self, container: str) -> bool:
+    def has_started(self, container: str) -> bool:
         """Whether there is a log."""
         for status in self.pod.status.container_statuses:
             if status.name == container:
                 state = status.state
                 return bool(state.running or state.terminated or status.last_state.terminated)
-        return self.ended
+        return self.has_ended
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether nothing more will be said: then one more reading is enough."""
         return self.pod.status.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
-class RemoteLines:
+class ServerLogSource:
     """Reads one container of every pod that was seen. Made in a running loop."""
 
     def __init__(self, client: Client, container: str, clock: Clock) -> None:
         self._client, self._container, self._clock = client, container, clock
-        self._sources: dict[str, _Source] = {}
-        self._new: asyncio.Queue[_Source] = asyncio.Queue()
+        self._pod_logs: dict[str, _PodLog] = {}
+        self._new_logs: asyncio.Queue[_PodLog] = asyncio.Queue()
         self._readers: list[asyncio.Task[None]] = []
-        self._merger, self._over = Merger(), False
+        self._merger, self._drained = LineMerger(), False
 
-    def seen(self, pod: Pod) -> None:
-        found = self._sources.get(pod.metadata.uid)
+    def update_pod(self, pod: Pod) -> None:
+        found = self._pod_logs.get(pod.metadata.uid)
         if found is not None:
             found.update(pod)
             return
-        self._sources[pod.metadata.uid] = found = _Source(pod)
-        self._new.put_nowait(found)
+        self._pod_logs[pod.metadata.uid] = found = _PodLog(pod)
+        self._new_logs.put_nowait(found)
 
-    async def read(self) -> None:
+    async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
-                self._readers.append(group.create_task(self._read(await self._new.get())))
+                self._readers.append(group.create_task(self._read_pod(await self._new_logs.get())))
 
-    async def rest(self) -> None:
-        while not self._new.empty():
+    async def drain(self) -> None:
+        while not self._new_logs.empty():
             await self._clock.sleep(timedelta())
         running = [reader for reader in self._readers if not reader.done()]
         if running:
-            await asyncio.wait(running, timeout=LAST.total_seconds())
-        self._over = True
+            await asyncio.wait(running, timeout=DRAIN_TIMEOUT.total_seconds())
+        self._drained = True
 
-    def lines(self) -> Iterator[Said]:
-        found = self._merger.rest() if self._over else self._merger.due(self._clock.now())
-        return (Said(line.member, line.text) for line in found)
+    def new_lines(self) -> Iterator[PodLine]:
+        found = self._merger.drain() if self._drained else self._merger.due_lines(self._clock.now())
+        return (PodLine(line.replica, line.text) for line in found)
 
     def close(self) -> None:
         """Readers end when `read` is cancelled."""
 
-    async def _read(self, source: _Source) -> None:
+    async def _read_pod(self, source: _PodLog) -> None:
         """One pod to its end: again after a restart inside it, or when the connection broke."""
-        mark = Mark()
+        mark = LogPosition()
         while True:
             # In this order: what was said before the end is read after the end was seen.
             source.changed.clear()
-            if not source.started(training(source.pod, self._container)):
+            if not source.has_started(training_container_name(source.pod, self._container)):
                 await source.changed.wait()
                 continue
-            ended = source.ended
+            ended = source.has_ended
             try:
                 async with aclosing(self._lines_after(source, mark)) as lines:
                     async for line in lines:
-                        mark = mark.after(line)
+                        mark = mark.advanced_by(line)
                         self._merger.add(line, self._clock.now())
             except NotFound:
                 return
@@ -134,16 +134,16 @@ class RemoteLines:
                 pass
             if ended:
                 return
-            await self._clock.sleep(RETRY)
+            await self._clock.sleep(RETRY_DELAY)
 
-    async def _lines_after(self, source: _Source, mark: Mark) -> AsyncGenerator[Line, None]:
-        metadata, unread = source.pod.metadata, Unread(mark)
-        container = training(source.pod, self._container)
-        found = Pods(self._client).logs(
+    async def _lines_after(self, source: _PodLog, mark: LogPosition) -> AsyncGenerator[TimedLine, None]:
+        metadata, unread = source.pod.metadata, ResumeFilter(mark)
+        container = training_container_name(source.pod, self._container)
+        found = PodSubresources(self._client).logs(
             metadata.key, container=container, follow=True, timestamps=True, since=mark.since
         )
         async with aclosing(found) as lines:
             async for raw in lines:
-                line = parsed(metadata.name, raw)
-                if unread.has(line):
+                line = parse_line(metadata.name, raw)
+                if unread.is_new(line):
                     yield line

@@ -9,17 +9,17 @@ from typing import IO, Any, Protocol, Self
 import click
 
 from gangline.base.clock import Clock
-from gangline.cli.follow.outcome import Outcome, live_ending, plain_ending
-from gangline.cli.follow.view import Facts, Line, Span, block, plain, text
-from gangline.cli.output.log_lines import tamed
-from gangline.cli.output.tables import obeys
+from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
+from gangline.cli.follow.view import JobFrame, Span, StyledLine, job_lines, plain_progress, plain_text
+from gangline.cli.output.log_lines import printable_text
+from gangline.cli.output.tables import is_ansi_terminal
 from gangline.progress.line import Progress
 
-COLOURS = (36, 35, 34, 32, 33, 96, 95, 94)
+REPLICA_COLOURS = (36, 35, 34, 32, 33, 96, 95, 94)
 """Of members' names, as terminals number them: cyan, magenta, blue ..."""
-PARTS = 4
+PROGRESS_PARTS = 4
 """Into so many parts progress is divided in plain lines: one line for each that is done."""
-PERIOD = timedelta(seconds=10)
+PROGRESS_INTERVAL = timedelta(seconds=10)
 """How often progress is told in plain lines when nobody knows how much there is."""
 
 
@@ -27,49 +27,49 @@ class Screen(Protocol):
     """What a follower has to tell. Left with `with`, so that a terminal is never left in disorder."""
 
     # Whether it is worth looking at what processes take.
-    draws: bool
+    shows_usage: bool
 
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
-    def ready(self, url: str, seconds: float) -> None:
+    def show_ready(self, url: str, seconds: float) -> None:
         """The plane is there."""
 
-    def state(self, job: str, state: str) -> None:
+    def show_state(self, job: str, state: str) -> None:
         """The job's state is another one."""
 
-    def pod(self, member: str, phase: str) -> None:
+    def show_phase(self, member: str, phase: str) -> None:
         """A member's phase is another one."""
 
-    def log(self, member: str, line: str) -> None: ...
-    def progress(self, member: str, progress: Progress) -> None: ...
-    def draw(self, *jobs: Facts) -> None:
+    def show_log(self, member: str, line: str) -> None: ...
+    def show_progress(self, member: str, progress: Progress) -> None: ...
+    def draw(self, *jobs: JobFrame) -> None:
         """All there is to know now of every job. Called again and again."""
 
-    def say(self, *lines: Line) -> None:
+    def say(self, *lines: StyledLine) -> None:
         """Lines for people."""
 
-    def end(self, outcome: Outcome) -> None:
+    def show_outcome(self, outcome: RunOutcome) -> None:
         """The job has ended: the verdict. Nothing is drawn after it."""
 
 
-def choose(stream: IO[str], clock: Clock) -> Screen:
+def choose_screen(stream: IO[str], clock: Clock) -> Screen:
     """A live screen for a terminal that can move its cursor, else plain lines."""
-    if obeys(stream):
-        return Live(stream)
-    return Plain(stream, clock)
+    if is_ansi_terminal(stream):
+        return LiveScreen(stream)
+    return PlainScreen(stream, clock)
 
 
-class Plain:
+class PlainScreen:
     """One line per change: no colour, nothing is drawn twice, nothing is cut."""
 
-    draws = False
+    shows_usage = False
 
     def __init__(self, stream: IO[str], clock: Clock) -> None:
         self._stream, self._clock = stream, clock
         # How far each member was, and when, at the last line about that.
-        self._told: dict[str, tuple[int, float]] = {}
+        self._last_progress: dict[str, tuple[int, float]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -77,45 +77,45 @@ class Plain:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def ready(self, url: str, seconds: float) -> None:
+    def show_ready(self, url: str, seconds: float) -> None:
         # For people, not for those who read the output.
         click.echo(f"local control plane ready: {url}", file=sys.stderr)
 
-    def state(self, job: str, state: str) -> None:
+    def show_state(self, job: str, state: str) -> None:
         self._echo(f"{job}  {state}")
 
-    def pod(self, member: str, phase: str) -> None:
+    def show_phase(self, member: str, phase: str) -> None:
         self._echo(f"  {member:<10} {phase.lower()}")
 
-    def log(self, member: str, line: str) -> None:
+    def show_log(self, member: str, line: str) -> None:
         # A terminal that takes no orders from us takes none from programs. A pipe has what they said.
-        said = tamed(line, coloured=False) if self._stream.isatty() else line
+        said = printable_text(line, coloured=False) if self._stream.isatty() else line
         self._echo(f"{member}| {said}")
 
-    def progress(self, member: str, progress: Progress) -> None:
-        share, now = progress.share, self._clock.monotonic()
-        part, since = self._told.get(member, (-1, -PERIOD.total_seconds()))
-        here = part if share is None else int(share * PARTS)
+    def show_progress(self, member: str, progress: Progress) -> None:
+        share, now = progress.fraction, self._clock.monotonic()
+        part, since = self._last_progress.get(member, (-1, -PROGRESS_INTERVAL.total_seconds()))
+        here = part if share is None else int(share * PROGRESS_PARTS)
         # A member that was restarted may be further back than it was.
-        if here != part or (share is None and now - since >= PERIOD.total_seconds()):
-            self._told[member] = (here, now)
-            self._echo(f"  {member:<10} {plain(progress)}")
+        if here != part or (share is None and now - since >= PROGRESS_INTERVAL.total_seconds()):
+            self._last_progress[member] = (here, now)
+            self._echo(f"  {member:<10} {plain_progress(progress)}")
 
-    def draw(self, *jobs: Facts) -> None:
+    def draw(self, *jobs: JobFrame) -> None:
         """Every change was told already."""
 
-    def say(self, *lines: Line) -> None:
+    def say(self, *lines: StyledLine) -> None:
         for line in lines:
-            self._echo(text(line))
+            self._echo(plain_text(line))
 
-    def end(self, outcome: Outcome) -> None:
-        self.say(*plain_ending(outcome))
+    def show_outcome(self, outcome: RunOutcome) -> None:
+        self.say(*plain_summary(outcome))
 
     def _echo(self, line: str) -> None:
         click.echo(line, file=self._stream)
 
 
-class Folding:
+class RepeatCollapser:
     """Lines of members, where one that a member says again and again is said once and counted."""
 
     def __init__(self) -> None:
@@ -127,24 +127,24 @@ class Folding:
         if line == last:
             self._last[member] = (line, times + 1)
             return
-        yield from self._rest(member)
+        yield from self._drain_replica(member)
         self._last[member] = (line, 0)
         yield line
 
-    def rest(self) -> Iterator[tuple[str, str]]:
+    def drain(self) -> Iterator[tuple[str, str]]:
         """What was counted and not yet told, by member."""
         for member, (line, _) in list(self._last.items()):
-            for told in self._rest(member):
+            for told in self._drain_replica(member):
                 yield member, told
             self._last[member] = (line, 0)
 
-    def _rest(self, member: str) -> Iterator[str]:
+    def _drain_replica(self, member: str) -> Iterator[str]:
         times = self._last.get(member, ("", 0))[1]
         if times:
             yield "… repeated once" if times == 1 else f"… repeated {times} times"
 
 
-class _Written:
+class _RawText:
     """Text for rich to print as it is. Styling every line would take a hundred times as long."""
 
     def __init__(self, text: str) -> None:
@@ -156,10 +156,10 @@ class _Written:
         yield Segment(self._text + "\n")
 
 
-class Live:
+class LiveScreen:
     """Logs scroll by, and under them a block with every member is drawn anew in place."""
 
-    draws = True
+    shows_usage = True
 
     def __init__(self, stream: IO[str]) -> None:
         # Imported here: only a terminal needs it.
@@ -167,84 +167,88 @@ class Live:
         from rich.live import Live as Block
 
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
-        self._block: Any = Block(
+        self._live: Any = Block(
             console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )
-        self._folding = Folding()
+        self._repeats = RepeatCollapser()
         # Log lines since the block was last drawn: printed together, for each print draws the block anew.
-        self._waiting: list[str] = []
-        self._coloured = self._console.color_system is not None and not self._console.no_color
+        self._queued_lines: list[str] = []
+        self._use_colour = self._console.color_system is not None and not self._console.no_color
         self._colours: dict[str, int] = {}
         # Of the members' names that were seen so far.
-        self._longest = 0
+        self._name_width = 0
 
     def __enter__(self) -> Self:
-        self._block.__enter__()
+        self._live.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._finish()
 
-    def ready(self, url: str, seconds: float) -> None:
+    def show_ready(self, url: str, seconds: float) -> None:
         from gangline import __version__
 
         told = f"gangline {__version__} · local control plane ready in {seconds:.1f} s · {url}"
         self.say((Span(told, "dim"),))
 
-    def state(self, job: str, state: str) -> None:
+    def show_state(self, job: str, state: str) -> None:
         """The block has it."""
 
-    def pod(self, member: str, phase: str) -> None:
+    def show_phase(self, member: str, phase: str) -> None:
         """The block has it."""
 
-    def progress(self, member: str, progress: Progress) -> None:
+    def show_progress(self, member: str, progress: Progress) -> None:
         """The block has it."""
 
-    def log(self, member: str, line: str) -> None:
-        for told in self._folding.add(member, line):
-            self._hold(member, told)
+    def show_log(self, member: str, line: str) -> None:
+        for told in self._repeats.add(member, line):
+            self._queue_line(member, told)
 
-    def draw(self, *jobs: Facts) -> None:
+    def draw(self, *jobs: JobFrame) -> None:
         from rich.text import Text
 
-        self._longest = max([self._longest, *(len(seat.name) for facts in jobs for seat in facts.seats)])
-        self._print()
+        self._name_width = max(
+            [self._name_width, *(len(seat.name) for facts in jobs for seat in facts.replicas)]
+        )
+        self._flush_lines()
         width, height = self._console.size
         room = max(3, height // 2 // max(1, len(jobs)))
-        lines = [line for facts in jobs for line in block(facts, width - 1, room)]
+        lines = [line for facts in jobs for line in job_lines(facts, width - 1, room)]
         rule = Text("─" * (width - 1), style="dim")
-        self._block.update(Text("\n").join([rule, *map(self._styled, lines)]), refresh=True)
+        self._live.update(Text("\n").join([rule, *map(self._rich_text, lines)]), refresh=True)
 
-    def say(self, *lines: Line) -> None:
-        self._print()
+    def say(self, *lines: StyledLine) -> None:
+        self._flush_lines()
         for line in lines:
-            self._console.print(self._styled(line), soft_wrap=True)
+            self._console.print(self._rich_text(line), soft_wrap=True)
 
-    def end(self, outcome: Outcome) -> None:
+    def show_outcome(self, outcome: RunOutcome) -> None:
         self._finish()
-        self.say(*live_ending(outcome))
+        self.say(*live_summary(outcome))
 
-    def _hold(self, member: str, line: str) -> None:
-        self._longest = max(self._longest, len(member))
-        before = f"{member:>{self._longest}}│"
-        if self._coloured:
-            colour = self._colours.setdefault(member, COLOURS[len(self._colours) % len(COLOURS)])
+    def _queue_line(self, member: str, line: str) -> None:
+        self._name_width = max(self._name_width, len(member))
+        before = f"{member:>{self._name_width}}│"
+        if self._use_colour:
+            colour = self._colours.setdefault(
+                member, REPLICA_COLOURS[len(self._colours) % len(REPLICA_COLOURS)]
+            )
             before = f"\x1b[{colour}m{before}\x1b[0m"
-        self._waiting.append(f"{before} {tamed(line, coloured=self._coloured)}")
+        self._queued_lines.append(f"{before} {printable_text(line, coloured=self._use_colour)}")
 
-    def _print(self) -> None:
-        if self._waiting:
-            self._console.print(_Written("\n".join(self._waiting)), soft_wrap=True)
-            self._waiting = []
+    def _flush_lines(self) -> None:
+        if self._queued_lines:
+            self._console.print(_RawText("\n".join(self._queued_lines)), soft_wrap=True)
+            self._queued_lines = []
 
     def _finish(self) -> None:
-        for member, told in self._folding.rest():
-            self._hold(member, told)
-        self._print()
-        self._block.stop()
+        for member, told in self._repeats.drain():
+            self._queue_line(member, told)
+        self._flush_lines()
+        self._live.stop()
 
     @staticmethod
-    def _styled(line: Line) -> Any:
+    def _rich_text(line: StyledLine) -> Any:
         from rich.text import Text
 
         return Text.assemble(*((span.text, span.style) for span in line))

@@ -5,13 +5,13 @@ from typing import Any
 import click
 
 from gangline.cli.flags.server_options import ServerOptions, server_options_all
-from gangline.cli.flags.verb import verb
-from gangline.cli.get.command import get_options, options_of
+from gangline.cli.flags.verb import cli_command
+from gangline.cli.get.command import get_flags, get_options
 from gangline.cli.get.run import run_get
 from gangline.cli.resources.replicas import JOB_NAME
 
 
-@verb("list")
+@cli_command("list")
 @get_options
 @server_options_all
 def list_(server: ServerOptions, **given: Any) -> int:
@@ -22,10 +22,10 @@ def list_(server: ServerOptions, **given: Any) -> int:
 
     Exit codes: 0, or 1 an error.
     """
-    return run_get(("jobs",), server, options_of(given))
+    return run_get(("jobs",), server, get_flags(given))
 
 
-@verb()
+@cli_command()
 @click.argument("job", required=False, default="")
 @get_options
 @server_options_all
@@ -38,7 +38,7 @@ def ps(job: str, server: ServerOptions, **given: Any) -> int:
 
     Exit codes: 0, or 1 an error.
     """
-    options = options_of(given)
+    options = get_flags(given)
     label = f"{JOB_NAME}={job.rpartition('/')[2]}" if job else JOB_NAME
     selector = f"{label},{options.selector}" if options.selector else label
     return run_get(("pods",), server, options._replace(selector=selector))

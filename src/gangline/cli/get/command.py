@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import click
 
 from gangline.cli.flags.server_options import ServerOptions, server_options_all
-from gangline.cli.flags.verb import completed_by, verb
-from gangline.cli.get.run import Options, run_get
+from gangline.cli.flags.verb import cli_command, completed_by
+from gangline.cli.get.run import GetFlags, run_get
 from gangline.cli.output import formats
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,7 +23,12 @@ def get_options(command: F) -> F:
             "--field-selector", default="", metavar="FIELDS", help="Only with these fields: metadata.name=x."
         ),
         click.option(
-            "-o", "--output", "form", default="", metavar="FORM", help=f"How to print: {formats.FORMS}."
+            "-o",
+            "--output",
+            "form",
+            default="",
+            metavar="FORM",
+            help=f"How to print: {formats.FORMAT_NAMES}.",
         ),
         click.option("-w", "--watch", is_flag=True, help="Go on and print changes."),
         click.option(
@@ -41,7 +46,7 @@ def get_options(command: F) -> F:
     return command
 
 
-@verb()
+@cli_command()
 @click.argument(
     "words", nargs=-1, metavar="KIND [NAME...] | KIND/NAME...", shell_complete=completed_by("kinds_and_jobs")
 )
@@ -63,10 +68,10 @@ def get(words: tuple[str, ...], server: ServerOptions, **given: Any) -> int:
 
     Exit codes: 0, or 1 when something named is not there.
     """
-    return run_get(words or ("jobs",), server, options_of(given))
+    return run_get(words or ("jobs",), server, get_flags(given))
 
 
-def options_of(given: dict[str, Any]) -> Options:
+def get_flags(given: dict[str, Any]) -> GetFlags:
     """The options as a value. Raises `InputError`."""
-    form, headers = formats.form(given.pop("form")), not given.pop("no_headers")
-    return Options(form=form, headers=headers, **given)
+    form, headers = formats.parse_format(given.pop("form")), not given.pop("no_headers")
+    return GetFlags(output_format=form, headers=headers, **given)

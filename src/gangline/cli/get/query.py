@@ -5,48 +5,50 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gangline.api.meta import JSON, Key, ListMeta, Selector, Wire
+from gangline.api.meta import JSON, ApiStruct, Key, ListMeta, Selector
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
 from gangline.cli.output import tables
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
-from gangline.kube.paths import collection, item, selection
-from gangline.kube.transport.api import Query, Request
+from gangline.kube.paths import collection_path, object_path, selector_query
+from gangline.kube.transport.api import QueryParams, Request
 
-PAGE = 500
-AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-NO_KINDS = "the server knows no training jobs; bring their definitions: gangline crds | kubectl apply -f -"
+PAGE_SIZE = 500
+TABLE_ACCEPT = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+NO_JOB_KINDS = (
+    "the server knows no training jobs; bring their definitions: gangline crds | kubectl apply -f -"
+)
 
 
-class Wanted(NamedTuple):
+class ObjectQuery(NamedTuple):
     """Objects of one kind: those named, or all that are selected."""
 
     resource: Resource[JSON]
     names: tuple[str, ...] = ()
-    where: Selector = Selector()
+    base_selector: Selector = Selector()
     # The namespace of those named.
-    home: str = ""
+    object_namespace: str = ""
 
     def key(self, name: str) -> Key:
-        return Key(self.home if self.resource.namespaced else "", name)
+        return Key(self.object_namespace if self.resource.namespaced else "", name)
 
     @property
     def selector(self) -> Selector:
         """Where to list: kinds without namespaces are asked for without one."""
         if self.resource.namespaced:
-            return self.where
-        return msgspec.structs.replace(self.where, namespace="")
+            return self.base_selector
+        return msgspec.structs.replace(self.base_selector, namespace="")
 
 
-class Got(NamedTuple):
+class FetchResult(NamedTuple):
     """What was found, and what the server said about the rest."""
 
     objects: list[JSON]
     errors: list[KubeError]
 
 
-async def objects(client: Client, wanted: Wanted) -> Got:
+async def fetch_objects(client: Client, wanted: ObjectQuery) -> FetchResult:
     """Whole objects, each with its kind, which lists leave out. Raises what listing raises."""
     found: list[JSON] = []
     errors: list[KubeError] = []
@@ -56,13 +58,13 @@ async def objects(client: Client, wanted: Wanted) -> Got:
         except NotFound as error:
             errors.append(error)
     if not wanted.names:
-        async for page in client.pages(wanted.resource, wanted.selector, limit=PAGE):
+        async for page in client.pages(wanted.resource, wanted.selector, limit=PAGE_SIZE):
             found.extend(page.items)
     kind = {"apiVersion": wanted.resource.api_version, "kind": wanted.resource.kind}
-    return Got([{**kind, **body} for body in found], errors)
+    return FetchResult([{**kind, **body} for body in found], errors)
 
 
-async def jobs(client: Client, kinds: Sequence[Wanted], *, every: bool) -> Got:
+async def fetch_jobs(client: Client, kinds: Sequence[ObjectQuery], *, every: bool) -> FetchResult:
     """Jobs of several kinds. A kind that the server does not know has none; if it knows none, `InputError`.
 
     `every`: a name need be that of one kind only.
@@ -72,7 +74,7 @@ async def jobs(client: Client, kinds: Sequence[Wanted], *, every: bool) -> Got:
     unknown = 0
     for wanted in kinds:
         try:
-            got = await objects(client, wanted)
+            got = await fetch_objects(client, wanted)
         except NotFound:
             unknown += 1
             continue
@@ -80,97 +82,105 @@ async def jobs(client: Client, kinds: Sequence[Wanted], *, every: bool) -> Got:
         errors += got.errors
     if unknown == len(kinds):
         raise InputError(
-            NO_KINDS if every else f'the server doesn\'t have a resource type "{kinds[0].resource.plural}"'
+            NO_JOB_KINDS
+            if every
+            else f'the server doesn\'t have a resource type "{kinds[0].resource.plural}"'
         )
     if every and kinds[0].names:
         there = {body["metadata"]["name"] for body in found}
-        errors = [_no_job(kinds[0], name) for name in kinds[0].names if name not in there]
-    return Got(found, errors)
+        errors = [_no_such_job(kinds[0], name) for name in kinds[0].names if name not in there]
+    return FetchResult(found, errors)
 
 
-def _no_job(wanted: Wanted, name: str) -> KubeError:
+def _no_such_job(wanted: ObjectQuery, name: str) -> KubeError:
     from gangline.kube.errors import Status
 
-    told = f'no training job "{name}" in namespace "{wanted.home}"'
+    told = f'no training job "{name}" in namespace "{wanted.object_namespace}"'
     return NotFound(Status(status="Failure", message=told, reason="NotFound", code=404))
 
 
 # The server's own tables
 
 
-class _Column(Wire, frozen=True):
+class _ColumnDefinition(ApiStruct, frozen=True):
     name: str = ""
     priority: int = 0
 
 
-class Row(Wire, frozen=True):
+class TableRow(ApiStruct, frozen=True):
     cells: tuple[Any, ...] = ()
     object: JSON = {}
 
 
-class Table(Wire, frozen=True):
+class ServerTable(ApiStruct, frozen=True):
     """What `kubectl get` prints, made by the server."""
 
     kind: str = ""
     metadata: ListMeta = ListMeta()
-    column_definitions: tuple[_Column, ...] | None = ()
-    rows: tuple[Row, ...] = ()
+    column_definitions: tuple[_ColumnDefinition, ...] | None = ()
+    rows: tuple[TableRow, ...] = ()
     # Of a server that makes no tables.
     items: tuple[JSON, ...] = ()
 
 
-async def table(
-    client: Client, wanted: Wanted, *, whole: bool = False
-) -> tuple[list[Table], list[KubeError]]:
+async def fetch_tables(
+    client: Client, wanted: ObjectQuery, *, whole: bool = False
+) -> tuple[list[ServerTable], list[KubeError]]:
     """The tables of what is wanted, one for each request it took. `whole`: rows carry their whole object."""
-    include: Query = (("includeObject", "Object"),) if whole else ()
-    found: list[Table] = []
+    include: QueryParams = (("includeObject", "Object"),) if whole else ()
+    found: list[ServerTable] = []
     errors: list[KubeError] = []
     for name in wanted.names:
-        request = Request("GET", item(wanted.resource, wanted.key(name)), include, accept=AS_TABLE)
+        request = Request("GET", object_path(wanted.resource, wanted.key(name)), include, accept=TABLE_ACCEPT)
         try:
-            found.append(await client.read(request, Table))
+            found.append(await client.call_typed(request, ServerTable))
         except NotFound as error:
             errors.append(error)
     token = "" if not wanted.names else None
     while token is not None:
         request = list_request(
-            wanted, (*include, ("limit", str(PAGE)), *((("continue", token),) if token else ()))
+            wanted, (*include, ("limit", str(PAGE_SIZE)), *((("continue", token),) if token else ()))
         )
-        page = await client.read(request, Table)
+        page = await client.call_typed(request, ServerTable)
         found.append(page)
         token = page.metadata.continue_ or None
     return found, errors
 
 
-def list_request(wanted: Wanted, more: Query = ()) -> Request:
+def list_request(wanted: ObjectQuery, more: QueryParams = ()) -> Request:
     """A list as a table."""
     where = wanted.selector
-    path = collection(wanted.resource, where.namespace)
-    return Request("GET", path, selection(where) + more, accept=AS_TABLE)
+    path = collection_path(wanted.resource, where.namespace)
+    return Request("GET", path, selector_query(where) + more, accept=TABLE_ACCEPT)
 
 
-class Look(NamedTuple):
+class TableStyle(NamedTuple):
     """How a table is shown."""
 
     wide: bool = False
-    namespaces: bool = False
-    labels: bool = False
+    show_namespace: bool = False
+    show_labels: bool = False
     # The kind before each name, where several are shown: `pod/`.
     prefix: str = ""
 
 
-def header(found: Table, look: Look) -> list[str]:
+def table_header(found: ServerTable, look: TableStyle) -> list[str]:
     """Titles of the columns that are shown."""
-    names = [column.name.upper() for column in _shown(found, look)]
-    return [*(["NAMESPACE"] if look.namespaces else []), *names, *(["LABELS"] if look.labels else [])]
+    names = [column.name.upper() for column in _visible_columns(found, look)]
+    return [
+        *(["NAMESPACE"] if look.show_namespace else []),
+        *names,
+        *(["LABELS"] if look.show_labels else []),
+    ]
 
 
-def cells(found: Table, row: Row, look: Look, columns: Table | None = None) -> list[str]:
+def row_cells(
+    found: ServerTable, row: TableRow, look: TableStyle, columns: ServerTable | None = None
+) -> list[str]:
     """A row, cell by cell. Later tables of a watch have no columns: those of the first count."""
     definitions = (columns or found).column_definitions or ()
     texts = [
-        tables.cell(value)
+        tables.cell_text(value)
         for column, value in zip(definitions, row.cells, strict=False)
         if look.wide or not column.priority
     ]
@@ -178,29 +188,29 @@ def cells(found: Table, row: Row, look: Look, columns: Table | None = None) -> l
     if look.prefix and texts:
         texts[0] = look.prefix + texts[0]
     return [
-        *([metadata.get("namespace", "")] if look.namespaces else []),
+        *([metadata.get("namespace", "")] if look.show_namespace else []),
         *texts,
-        *([tables.labels(metadata.get("labels"))] if look.labels else []),
+        *([tables.labels_text(metadata.get("labels"))] if look.show_labels else []),
     ]
 
 
-def _shown(found: Table, look: Look) -> list[_Column]:
+def _visible_columns(found: ServerTable, look: TableStyle) -> list[_ColumnDefinition]:
     return [column for column in found.column_definitions or () if look.wide or not column.priority]
 
 
-async def table_changes(client: Client, wanted: Wanted, since: str) -> AsyncGenerator[Table, None]:
+async def watch_table(client: Client, wanted: ObjectQuery, since: str) -> AsyncGenerator[ServerTable, None]:
     """Tables of one row, one for each change, until the server ends the stream. Raises `Gone`."""
-    from gangline.kube.errors import Status, api_error
-    from gangline.kube.transport.api import lines
+    from gangline.kube.errors import Status, error_from_status
+    from gangline.kube.transport.api import LineReader
 
-    query: Query = (("watch", "true"), ("resourceVersion", since))
+    query: QueryParams = (("watch", "true"), ("resourceVersion", since))
     names = wanted.names
     if names:
         query = (*query, ("fieldSelector", f"metadata.name={names[0]}"))
     async with client.stream(list_request(wanted, query)) as stream:
-        async for line in lines(stream.chunks()):
+        async for line in LineReader(stream.chunks()):
             event = msgspec.json.decode(line)
             if event["type"] == "ERROR":
-                raise api_error(msgspec.convert(event["object"], Status))
+                raise error_from_status(msgspec.convert(event["object"], Status))
             if event["type"] != "BOOKMARK":
-                yield msgspec.convert(event["object"], Table)
+                yield msgspec.convert(event["object"], ServerTable)

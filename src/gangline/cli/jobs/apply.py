@@ -8,28 +8,34 @@ import click
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
-from gangline.cli.flags.server_options import MANAGER, Place, ServerOptions, ask, server_options
-from gangline.cli.flags.verb import verb
-from gangline.cli.manifests.files import EMPTY, Catalogue, placed, read_files
-from gangline.cli.manifests.server_errors import explained
+from gangline.cli.flags.server_options import (
+    FIELD_MANAGER,
+    ServerOptions,
+    ServerTarget,
+    run_blocking,
+    server_options,
+)
+from gangline.cli.flags.verb import cli_command
+from gangline.cli.manifests.files import NO_OBJECTS, ResourceFinder, read_files, resolve_manifest
+from gangline.cli.manifests.server_errors import rejection_text
 from gangline.cli.output import formats, tables
-from gangline.cli.resources.lookup import shown_name
+from gangline.cli.resources.lookup import resource_name
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, NotFound
 from gangline.kube.options import FieldValidation, WriteOptions
 
 
-class Options(NamedTuple):
+class ApplyFlags(NamedTuple):
     """How to write."""
 
     dry_run: str
-    form: formats.Form
+    output_format: formats.OutputFormat
     validation: FieldValidation
-    manager: str
+    field_manager: str
     force: bool = False
 
 
-_FILES = (
+_FILE_OPTIONS = (
     click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path()),
     click.option(
         "-f", "--filename", "more", multiple=True, metavar="FILE", help="A file or folder; - is stdin."
@@ -50,19 +56,19 @@ _FILES = (
         help="What becomes of fields that the server does not know.",
     ),
     click.option(
-        "--field-manager", "manager", default=MANAGER, show_default=True, help="Who owns the fields."
+        "--field-manager", "manager", default=FIELD_MANAGER, show_default=True, help="Who owns the fields."
     ),
 )
 
 
-def _from_files(command: Any) -> Any:
-    for option in reversed(_FILES):
+def _file_options(command: Any) -> Any:
+    for option in reversed(_FILE_OPTIONS):
         command = option(command)
     return command
 
 
-@verb()
-@_from_files
+@cli_command()
+@_file_options
 @click.option("--force-conflicts", "force", is_flag=True, help="Take fields that somebody else owns.")
 @click.option("--server-side", is_flag=True, hidden=True, help="Always so.")
 @server_options
@@ -82,11 +88,11 @@ def apply(
     Exit codes: 0, or 1 when something was refused.
     """
     given.pop("server_side")
-    return _run(files + more, recursive, server, _options(given), _applied)
+    return _write_files(files + more, recursive, server, _apply_flags(given), _apply_object)
 
 
-@verb()
-@_from_files
+@cli_command()
+@_file_options
 @server_options
 def create(
     files: tuple[str, ...], more: tuple[str, ...], recursive: bool, server: ServerOptions, **given: Any
@@ -98,48 +104,50 @@ def create(
 
     Exit codes: 0, or 1 when something was refused.
     """
-    return _run(files + more, recursive, server, _options(given), _created)
+    return _write_files(files + more, recursive, server, _apply_flags(given), _create_object)
 
 
-def _options(given: dict[str, Any]) -> Options:
-    return Options(
+def _apply_flags(given: dict[str, Any]) -> ApplyFlags:
+    return ApplyFlags(
         dry_run=given["dry_run"],
-        form=formats.form(given["form"]),
+        output_format=formats.parse_format(given["form"]),
         validation=FieldValidation(given["validate"].capitalize()),
-        manager=given["manager"],
+        field_manager=given["manager"],
         force=given.get("force", False),
     )
 
 
-def _run(files: Sequence[str], recursive: bool, server: ServerOptions, options: Options, write: Any) -> int:
+def _write_files(
+    files: Sequence[str], recursive: bool, server: ServerOptions, options: ApplyFlags, write: Any
+) -> int:
     if not files:
         raise InputError("name a file: -f FILE, or -f - for standard input")
     found = read_files(files, recursive=recursive)
     if not found:
-        raise InputError(f"{', '.join(files)}: {EMPTY}; give a file with a job")
+        raise InputError(f"{', '.join(files)}: {NO_OBJECTS}; give a file with a job")
 
-    async def work(client: Client, place: Place) -> int:
+    async def work(client: Client, place: ServerTarget) -> int:
         dry = options.dry_run == "server"
-        writer = client.writing(
-            WriteOptions(options.manager, dry_run=dry, field_validation=options.validation)
+        writer = client.with_options(
+            WriteOptions(options.field_manager, dry_run=dry, field_validation=options.validation)
         )
-        failed, done, catalogue = False, [], Catalogue(client)
+        failed, done, catalogue = False, [], ResourceFinder(client)
         for document in found:
             try:
-                resource, key, body = await placed(catalogue, document, place)
-                done.append(await _one(writer, resource, key, body, options, write))
+                resource, key, body = await resolve_manifest(catalogue, document, place)
+                done.append(await _write_document(writer, resource, key, body, options, write))
             except (ApiError, InputError) as error:
-                click.echo(explained(document, error), err=True)
+                click.echo(rejection_text(document, error), err=True)
                 failed = True
-        if not options.form.is_table and options.form.word != formats.NAME and done:
-            tables.put(formats.shown(done, options.form, single=len(found) == 1))
+        if not options.output_format.is_table and options.output_format.name != formats.NAME and done:
+            tables.write_stdout(formats.format_objects(done, options.output_format, single=len(found) == 1))
         return 1 if failed else 0
 
-    return ask(server, work)
+    return run_blocking(server, work)
 
 
-async def _one(
-    client: Client, resource: Resource[JSON], key: Key, body: JSON, options: Options, write: Any
+async def _write_document(
+    client: Client, resource: Resource[JSON], key: Key, body: JSON, options: ApplyFlags, write: Any
 ) -> JSON:
     typed = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
     if options.dry_run == "client":
@@ -147,16 +155,16 @@ async def _one(
     else:
         done, what = await write(client, resource, key, typed, options)
     how = {"none": "", "client": " (dry run)", "server": " (server dry run)"}[options.dry_run]
-    name = shown_name(resource, done["metadata"].get("name", key.name))
-    if options.form.word == formats.NAME:
+    name = resource_name(resource, done["metadata"].get("name", key.name))
+    if options.output_format.name == formats.NAME:
         click.echo(name)
-    elif options.form.is_table:
+    elif options.output_format.is_table:
         click.echo(f"{name} {what}{how}")
     return {"apiVersion": resource.api_version, "kind": resource.kind, **done}
 
 
-async def _applied(
-    client: Client, resource: Resource[JSON], key: Key, body: JSON, options: Options
+async def _apply_object(
+    client: Client, resource: Resource[JSON], key: Key, body: JSON, options: ApplyFlags
 ) -> tuple[JSON, str]:
     if not key.name:
         raise InputError("metadata.name: is missing; generateName works with create only")
@@ -164,18 +172,18 @@ async def _applied(
         before: JSON | None = await client.get(resource, key)
     except NotFound:
         before = None
-    done = await client.apply(resource, body, owner=options.manager, force=options.force)
+    done = await client.apply(resource, body, owner=options.field_manager, force=options.force)
     if before is None:
         return done, "created"
-    return done, "unchanged" if _version(before) == _version(done) else "configured"
+    return done, "unchanged" if _resource_version(before) == _resource_version(done) else "configured"
 
 
-async def _created(
-    client: Client, resource: Resource[JSON], key: Key, body: JSON, options: Options
+async def _create_object(
+    client: Client, resource: Resource[JSON], key: Key, body: JSON, options: ApplyFlags
 ) -> tuple[JSON, str]:
     return await client.create(resource, body, namespace=key.namespace), "created"
 
 
-def _version(body: JSON) -> str:
+def _resource_version(body: JSON) -> str:
     version: str = body["metadata"].get("resourceVersion", "")
     return version

@@ -11,18 +11,32 @@ from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
 from gangline.cli.flags.durations import DURATION
-from gangline.cli.flags.server_options import MANAGER, Place, ServerOptions, ask, sentence, server_options_all
-from gangline.cli.flags.verb import completed_by, verb
-from gangline.cli.resources.lookup import JOBS_WORDS, find_job, known, resolve, shown_name, targets
+from gangline.cli.flags.server_options import (
+    FIELD_MANAGER,
+    ServerOptions,
+    ServerTarget,
+    error_line,
+    run_blocking,
+    server_options_all,
+)
+from gangline.cli.flags.verb import cli_command, completed_by
+from gangline.cli.resources.lookup import (
+    JOBS_WORDS,
+    builtin_resource,
+    find_job,
+    resolve,
+    resource_args,
+    resource_name,
+)
 from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound
-from gangline.kube.options import Propagation, WriteOptions
+from gangline.kube.options import DeletionPropagation, WriteOptions
 from gangline.kube.transport.blocking import BlockingClock
 
-LOOK = timedelta(milliseconds=200)
+POLL_INTERVAL = timedelta(milliseconds=200)
 
 
-class Doomed(NamedTuple):
+class DeleteTarget(NamedTuple):
     """One object to delete."""
 
     resource: Resource[JSON]
@@ -30,10 +44,10 @@ class Doomed(NamedTuple):
     uid: str = ""
 
 
-class Options(NamedTuple):
+class DeleteFlags(NamedTuple):
     """How to delete."""
 
-    propagation: Propagation
+    propagation: DeletionPropagation
     grace: timedelta | None
     wait: bool
     timeout: timedelta
@@ -44,7 +58,7 @@ class Options(NamedTuple):
     name_only: bool
 
 
-@verb()
+@cli_command()
 @click.argument(
     "words", nargs=-1, metavar="[JOB... | KIND NAME... | KIND/NAME...]", shell_complete=completed_by("jobs")
 )
@@ -93,24 +107,24 @@ def delete(
 
     Exit codes: 0, or 1 when something was not there.
     """
-    options = _options(given)
+    options = _delete_flags(given)
     if bool(words) == bool(files):
         raise InputError("say what to delete: a job, KIND/NAME, or -f FILE")
 
-    async def work(client: Client, place: Place) -> int:
+    async def work(client: Client, place: ServerTarget) -> int:
         if files:
-            doomed = [one async for one in _of_files(client, place, files, recursive)]
+            doomed = [one async for one in _file_targets(client, place, files, recursive)]
         else:
-            doomed = [one async for one in chosen(client, place, words, options)]
+            doomed = [one async for one in delete_targets(client, place, words, options)]
         return await delete_all(client, doomed, options)
 
-    return ask(server, work)
+    return run_blocking(server, work)
 
 
-def _options(given: dict[str, Any]) -> Options:
+def _delete_flags(given: dict[str, Any]) -> DeleteFlags:
     seconds = 0 if given["force"] else 1 if given["now"] else given["grace_period"]
-    return Options(
-        propagation=Propagation(given["cascade"].capitalize()),
+    return DeleteFlags(
+        propagation=DeletionPropagation(given["cascade"].capitalize()),
         grace=timedelta(seconds=seconds) if seconds is not None and seconds >= 0 else None,
         wait=given["wait"],
         timeout=given["timeout"],
@@ -122,40 +136,42 @@ def _options(given: dict[str, Any]) -> Options:
     )
 
 
-async def chosen(
-    client: Client, place: Place, words: Sequence[str], options: Options
-) -> AsyncIterator[Doomed]:
+async def delete_targets(
+    client: Client, place: ServerTarget, words: Sequence[str], options: DeleteFlags
+) -> AsyncIterator[DeleteTarget]:
     """What the words of the command line mean. Raises `NotFound` and `InputError`."""
     first = words[0].lower()
-    is_kind = "/" not in first and (first in JOBS_WORDS or known(first) is not None)
+    is_kind = "/" not in first and (first in JOBS_WORDS or builtin_resource(first) is not None)
     every = options.all_of_kind or bool(options.selector)
     if not is_kind and not every and len(words) > 1 and "/" not in first:
         is_kind = await _is_kind(client, place, words[0])
     if not is_kind and not every:
-        async for one in _named(client, place, words):
+        async for one in _named_targets(client, place, words):
             yield one
         return
     if not every and len(words) == 1:
         raise InputError(
             "resource(s) were provided, but no name was specified; name one, or pass --all or -l"
         )
-    for target in targets(words):
+    for target in resource_args(words):
         for resource in await resolve(client, target.kind):
             if not target.name:
                 where = Selector(place.namespace if resource.namespaced else "", options.selector)
-                async for one in _selected(client, resource, where, several=first in JOBS_WORDS):
+                async for one in _selected_targets(client, resource, where, several=first in JOBS_WORDS):
                     yield one
             elif target.kind.lower() not in JOBS_WORDS:
-                yield Doomed(resource, Key(place.home if resource.namespaced else "", target.name))
+                yield DeleteTarget(
+                    resource, Key(place.object_namespace if resource.namespaced else "", target.name)
+                )
         if target.name and target.kind.lower() in JOBS_WORDS:
-            job = await find_job(client, place.home, target.name)
-            yield Doomed(job.resource, job.key)
+            job = await find_job(client, place.object_namespace, target.name)
+            yield DeleteTarget(job.resource, job.key)
 
 
-async def _is_kind(client: Client, place: Place, word: str) -> bool:
+async def _is_kind(client: Client, place: ServerTarget, word: str) -> bool:
     """Whether the first of several words is a kind that only the server knows, as `queue`. A job of that name comes first."""
     try:
-        await find_job(client, place.home, word)
+        await find_job(client, place.object_namespace, word)
     except NotFound:
         try:
             await resolve(client, word)
@@ -165,43 +181,47 @@ async def _is_kind(client: Client, place: Place, word: str) -> bool:
     return False
 
 
-async def _named(client: Client, place: Place, words: Sequence[str]) -> AsyncIterator[Doomed]:
+async def _named_targets(
+    client: Client, place: ServerTarget, words: Sequence[str]
+) -> AsyncIterator[DeleteTarget]:
     for word in words:
         kind, slash, name = word.rpartition("/")
         if not slash or kind.lower() in JOBS_WORDS:
-            job = await find_job(client, place.home, word)
-            yield Doomed(job.resource, job.key, job.body["metadata"]["uid"])
+            job = await find_job(client, place.object_namespace, word)
+            yield DeleteTarget(job.resource, job.key, job.body["metadata"]["uid"])
         else:
             (resource, *_) = await resolve(client, kind)
-            yield Doomed(resource, Key(place.home if resource.namespaced else "", name))
+            yield DeleteTarget(resource, Key(place.object_namespace if resource.namespaced else "", name))
 
 
-async def _selected(
+async def _selected_targets(
     client: Client, resource: Resource[JSON], where: Selector, *, several: bool
-) -> AsyncIterator[Doomed]:
+) -> AsyncIterator[DeleteTarget]:
     try:
-        async for body in client.each(resource, where):
+        async for body in client.iterate(resource, where):
             metadata = body["metadata"]
-            yield Doomed(resource, Key(metadata.get("namespace", ""), metadata["name"]), metadata["uid"])
+            yield DeleteTarget(
+                resource, Key(metadata.get("namespace", ""), metadata["name"]), metadata["uid"]
+            )
     except NotFound:
         if not several:
             raise
 
 
-async def _of_files(
-    client: Client, place: Place, files: Sequence[str], recursive: bool
-) -> AsyncIterator[Doomed]:
-    from gangline.cli.manifests.files import Catalogue, placed, read_files
+async def _file_targets(
+    client: Client, place: ServerTarget, files: Sequence[str], recursive: bool
+) -> AsyncIterator[DeleteTarget]:
+    from gangline.cli.manifests.files import ResourceFinder, read_files, resolve_manifest
 
-    catalogue = Catalogue(client)
+    catalogue = ResourceFinder(client)
     for document in read_files(files, recursive=recursive):
-        resource, key, _ = await placed(catalogue, document, place)
-        yield Doomed(resource, key)
+        resource, key, _ = await resolve_manifest(catalogue, document, place)
+        yield DeleteTarget(resource, key)
 
 
-async def delete_all(client: Client, doomed: Sequence[Doomed], options: Options) -> int:
+async def delete_all(client: Client, doomed: Sequence[DeleteTarget], options: DeleteFlags) -> int:
     """Delete, tell, and wait. Gives the exit code."""
-    writer = client.writing(WriteOptions(MANAGER, dry_run=options.dry_run == "server"))
+    writer = client.with_options(WriteOptions(FIELD_MANAGER, dry_run=options.dry_run == "server"))
     failed, gone = False, []
     for one in doomed:
         try:
@@ -216,20 +236,20 @@ async def delete_all(client: Client, doomed: Sequence[Doomed], options: Options)
         except (NotFound, Conflict) as error:
             failed = failed or not (options.ignore_not_found and isinstance(error, NotFound))
             if not (options.ignore_not_found and isinstance(error, NotFound)):
-                click.echo(sentence(error), err=True)
+                click.echo(error_line(error), err=True)
             continue
-        click.echo(_told(one, options))
+        click.echo(_deleted_message(one, options))
         gone.append(one)
     if not doomed:
         click.echo("No resources found", err=True)
     if options.wait and options.dry_run == "none":
-        failed = not await _await_end(client, gone, options.timeout, BlockingClock()) or failed
+        failed = not await _wait_until_deleted(client, gone, options.timeout, BlockingClock()) or failed
     return 1 if failed else 0
 
 
-def _told(one: Doomed, options: Options) -> str:
+def _deleted_message(one: DeleteTarget, options: DeleteFlags) -> str:
     if options.name_only:
-        return shown_name(one.resource, one.key.name)
+        return resource_name(one.resource, one.key.name)
     group = f".{one.resource.group}" if one.resource.group else ""
     where = f" from {one.key.namespace} namespace" if one.key.namespace else ""
     how = {"none": "", "client": " (dry run)", "server": " (server dry run)"}[options.dry_run]
@@ -237,21 +257,24 @@ def _told(one: Doomed, options: Options) -> str:
     return f'{one.resource.kind.lower()}{group} "{one.key.name}" {word}{where}{how}'
 
 
-async def _await_end(client: Client, gone: Sequence[Doomed], timeout: timedelta, clock: Clock) -> bool:
+async def _wait_until_deleted(
+    client: Client, gone: Sequence[DeleteTarget], timeout: timedelta, clock: Clock
+) -> bool:
     """Whether all are gone in time. A new one of the same name does not count."""
     end = clock.monotonic() + timeout.total_seconds() if timeout else None
     for one in gone:
-        while await _there(client, one):
+        while await _still_exists(client, one):
             if end is not None and clock.monotonic() > end:
                 click.echo(
-                    f"error: timed out waiting for {shown_name(one.resource, one.key.name)} to go", err=True
+                    f"error: timed out waiting for {resource_name(one.resource, one.key.name)} to go",
+                    err=True,
                 )
                 return False
-            await clock.sleep(LOOK)
+            await clock.sleep(POLL_INTERVAL)
     return True
 
 
-async def _there(client: Client, one: Doomed) -> bool:
+async def _still_exists(client: Client, one: DeleteTarget) -> bool:
     try:
         body = await client.get(one.resource, one.key)
     except NotFound:

@@ -7,26 +7,26 @@ from typing import Any
 
 import click
 
-from gangline.api.durations import human, since
+from gangline.api.durations import human_age, human_duration
 from gangline.api.meta import JSON, Selector
 from gangline.base.clock import SystemClock
 from gangline.cli.exit_codes import NOT_FOUND
-from gangline.cli.flags.server_options import Place, ServerOptions, ask, server_options
-from gangline.cli.flags.verb import completed_by, verb
-from gangline.cli.jobs.events import concerns, ordered
-from gangline.cli.jobs.events import row as event_row
+from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options
+from gangline.cli.flags.verb import cli_command, completed_by
+from gangline.cli.jobs.events import event_row as event_row
+from gangline.cli.jobs.events import is_about, sorted_events
 from gangline.cli.output import formats, job_rows, tables
-from gangline.cli.output.log_lines import tamed
-from gangline.cli.resources.lookup import EVENTS, FoundJob, find_job
-from gangline.cli.resources.replicas import exit_text, member, pod_state, replicas, restarts
+from gangline.cli.output.log_lines import printable_text
+from gangline.cli.resources.lookup import EVENTS, ServerJob, find_job
+from gangline.cli.resources.replicas import exit_text, list_replicas, pod_state, replica_name, restart_count
 from gangline.kube.client import Client
-from gangline.progress.line import progress
+from gangline.progress.line import parse_progress
 
-MOST_EVENTS = 20
+MAX_EVENTS = 20
 NONE = "-"
 
 
-@verb()
+@cli_command()
 @click.argument("words", nargs=-1, required=True, metavar="JOB...", shell_complete=completed_by("jobs"))
 @click.option("-o", "--output", "form", default="", metavar="FORM", help="json or yaml: the object itself.")
 @server_options
@@ -40,72 +40,80 @@ def describe(words: tuple[str, ...], form: str, server: ServerOptions) -> int:
 
     Exit codes: 0; 102 no such job.
     """
-    how = formats.form(form)
+    how = formats.parse_format(form)
     # As kubectl has it: `describe tfjob linear`.
     names = [f"{words[0]}/{name}" for name in words[1:]] if _is_kind(words) else list(words)
 
-    async def work(client: Client, place: Place) -> None:
+    async def work(client: Client, place: ServerTarget) -> None:
         for number, word in enumerate(names):
-            job = await find_job(client, place.home, word)
+            job = await find_job(client, place.object_namespace, word)
             if not how.is_table:
-                tables.put(formats.shown([job.body], how, single=True))
+                tables.write_stdout(formats.format_objects([job.body], how, single=True))
                 continue
             page = await client.list(EVENTS, Selector(job.key.namespace))
-            pods = await replicas(client, job)
-            text = page_of(job, pods, page.items, SystemClock().now())
-            tables.put(("\n\n" if number else "") + text)
+            pods = await list_replicas(client, job)
+            text = describe_page(job, pods, page.items, SystemClock().now())
+            tables.write_stdout(("\n\n" if number else "") + text)
 
-    return ask(server, work, missing=NOT_FOUND)
+    return run_blocking(server, work, missing=NOT_FOUND)
 
 
 def _is_kind(words: Sequence[str]) -> bool:
-    from gangline.cli.resources.lookup import JOBS_WORDS, known
+    from gangline.cli.resources.lookup import JOBS_WORDS, builtin_resource
 
-    return len(words) > 1 and (words[0].lower() in JOBS_WORDS or known(words[0]) is not None)
+    return len(words) > 1 and (words[0].lower() in JOBS_WORDS or builtin_resource(words[0]) is not None)
 
 
-def page_of(job: FoundJob, pods: Sequence[JSON], events: Iterable[JSON], now: datetime) -> str:
+def describe_page(job: ServerJob, pods: Sequence[JSON], events: Iterable[JSON], now: datetime) -> str:
     """The whole page. Pure."""
-    colour = tables.colours(sys.stdout)
+    colour = tables.use_colour(sys.stdout)
     blocks = (
-        _head(job, now),
-        _spec(job.body),
-        _replicas(job, pods, now, colour=colour),
-        _conditions(job.body, now, colour=colour),
-        _failure(job.body, now),
-        _events(job, events, now, colour=colour),
+        _header_section(job, now),
+        _spec_section(job.body),
+        _replicas_section(job, pods, now, colour=colour),
+        _conditions_section(job.body, now, colour=colour),
+        _failure_section(job.body, now),
+        _events_section(job, events, now, colour=colour),
     )
     return "\n".join(block for block in blocks if block)
 
 
-def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
+def _field_lines(pairs: Iterable[tuple[str, str]]) -> str:
     return "".join(f"{name + ':':<14} {value}\n" for name, value in pairs if value)
 
 
-def _head(job: FoundJob, now: datetime) -> str:
+def _header_section(job: ServerJob, now: datetime) -> str:
     body, metadata = job.body, job.body["metadata"]
     status = body.get("status") or {}
-    started, ended = job_rows.moment(status.get("startTime")), job_rows.moment(status.get("completionTime"))
-    why = job_rows.reason(body, now)
-    return _pairs(
+    started, ended = (
+        job_rows.parse_timestamp(status.get("startTime")),
+        job_rows.parse_timestamp(status.get("completionTime")),
+    )
+    why = job_rows.job_reason(body, now)
+    return _field_lines(
         (
             ("Name", metadata["name"]),
             ("Namespace", metadata.get("namespace", "")),
             ("Kind", f"{job.resource.kind} ({job.resource.api_version})"),
-            ("Labels", _mapped(metadata.get("labels"))),
-            ("State", job_rows.state(body) + (f": {why}" if why != NONE else "")),
-            ("Ready", job_rows.ready(body)),
+            ("Labels", _labels_text(metadata.get("labels"))),
+            ("State", job_rows.job_state(body) + (f": {why}" if why != NONE else "")),
+            ("Ready", job_rows.ready_text(body)),
             ("Restarts", str(status.get("restarts") or 0)),
-            ("Queue", job_rows.queue(body) if job_rows.queue(body) != NONE else ""),
-            ("Created", f"{since(metadata.get('creationTimestamp'), now)} ago"),
-            ("Started", f"{human(now - started)} ago" if started else ""),
-            ("Ended", f"{human(now - ended)} ago, after {job_rows.lasted(body, now)}" if ended else ""),
-            ("Progress", _progress(body, now)),
+            ("Queue", job_rows.queue_name(body) if job_rows.queue_name(body) != NONE else ""),
+            ("Created", f"{human_age(metadata.get('creationTimestamp'), now)} ago"),
+            ("Started", f"{human_duration(now - started)} ago" if started else ""),
+            (
+                "Ended",
+                f"{human_duration(now - ended)} ago, after {job_rows.job_duration(body, now)}"
+                if ended
+                else "",
+            ),
+            ("Progress", _progress_line(body, now)),
         )
     )
 
 
-def _progress(body: JSON, now: datetime) -> str:
+def _progress_line(body: JSON, now: datetime) -> str:
     """`step 120/500 loss=0.12 (24 %), worker-0, 4s ago`."""
     told = job_rows.progress_text(body)
     if told == NONE:
@@ -113,30 +121,30 @@ def _progress(body: JSON, now: datetime) -> str:
     found = body["status"]["progress"]
     step, total = found["step"], found.get("total")
     share = (
-        f" ({min(step / total, 1):.0%})".replace("%", " %") if job_rows.numeric(total) and total > 0 else ""
+        f" ({min(step / total, 1):.0%})".replace("%", " %") if job_rows.is_number(total) and total > 0 else ""
     )
-    when = f", {since(found['updated'], now)} ago" if found.get("updated") else ""
+    when = f", {human_age(found['updated'], now)} ago" if found.get("updated") else ""
     return f"{told}{share}" + (f", {found['replica']}" if found.get("replica") else "") + when
 
 
-def _mapped(found: Any) -> str:
+def _labels_text(found: Any) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted((found or {}).items()))
 
 
-def _spec(body: JSON) -> str:
+def _spec_section(body: JSON) -> str:
     spec = body.get("spec") or {}
     policy = {
         name: value
         for name, value in (spec.get("runPolicy") or {}).items()
         if value not in (None, {}, False, "")
     }
-    lines = [f"Run policy:    {_flat(policy)}\n"] if policy else []
-    rows = [_type_row(kind, found or {}) for kind, found in job_rows.replica_specs(body).items()]
+    lines = [f"Run policy:    {_inline_text(policy)}\n"] if policy else []
+    rows = [_replica_type_row(kind, found or {}) for kind, found in job_rows.replica_specs(body).items()]
     table = tables.render(("TYPE", "REPLICAS", "RESTART", "IMAGE", "RESOURCES", "COMMAND"), rows)
     return "".join(lines) + "Asked for:\n" + _indented(table)
 
 
-def _type_row(kind: str, spec: JSON) -> list[str]:
+def _replica_type_row(kind: str, spec: JSON) -> list[str]:
     containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or [{}]
     main = containers[0]
     wanted = (
@@ -148,14 +156,14 @@ def _type_row(kind: str, spec: JSON) -> list[str]:
         str(1 if spec.get("replicas") is None else spec["replicas"]),
         spec.get("restartPolicy") or NONE,
         main.get("image") or NONE,
-        _flat(wanted) or NONE,
-        tables.fitted(command, 60),
+        _inline_text(wanted) or NONE,
+        tables.clipped_text(command, 60),
     ]
 
 
-def _flat(found: JSON) -> str:
+def _inline_text(found: JSON) -> str:
     return ", ".join(
-        f"{name}={value}" if not isinstance(value, dict) else f"{name}({_flat(value)})"
+        f"{name}={value}" if not isinstance(value, dict) else f"{name}({_inline_text(value)})"
         for name, value in sorted(found.items())
     )
 
@@ -164,13 +172,13 @@ def _indented(text: str) -> str:
     return "".join(f"  {line}\n" for line in text.splitlines())
 
 
-def _replicas(job: FoundJob, pods: Sequence[JSON], now: datetime, *, colour: bool) -> str:
+def _replicas_section(job: ServerJob, pods: Sequence[JSON], now: datetime, *, colour: bool) -> str:
     if not pods:
         return "Replicas:      no pods\n"
-    reports = [_report(pod) for pod in pods]
+    reports = [_last_report(pod) for pod in pods]
     told = any(reports)
     rows = [
-        [*_pod_row(job, pod, now), *([report or NONE] if told else []), next(_why(pod), NONE)]
+        [*_pod_row(job, pod, now), *([report or NONE] if told else []), next(_pod_problems(pod), NONE)]
         for pod, report in zip(pods, reports, strict=True)
     ]
     header = ("REPLICA", "STATE", "NODE", "RESTARTS", "EXIT", "AGE", *(("PROGRESS",) if told else ()), "WHY")
@@ -178,51 +186,51 @@ def _replicas(job: FoundJob, pods: Sequence[JSON], now: datetime, *, colour: boo
     return "Replicas:\n" + _indented(table)
 
 
-def _report(pod: JSON) -> str:
+def _last_report(pod: JSON) -> str:
     """What a replica last reported; nothing if it does not."""
-    found = progress((pod["metadata"].get("annotations") or {}).get(job_rows.PROGRESS, ""))
+    found = parse_progress((pod["metadata"].get("annotations") or {}).get(job_rows.PROGRESS_ANNOTATION, ""))
     if found is None:
         return ""
     said = {"step": found.step, "total": found.total, "metrics": dict(found.metrics)}
     return job_rows.progress_text({"status": {"progress": said}})
 
 
-def _pod_row(job: FoundJob, pod: JSON, now: datetime) -> list[str]:
+def _pod_row(job: ServerJob, pod: JSON, now: datetime) -> list[str]:
     return [
-        member(job, pod),
+        replica_name(job, pod),
         pod_state(pod),
         pod["spec"].get("nodeName") or NONE,
-        str(restarts(pod)),
+        str(restart_count(pod)),
         exit_text(pod),
-        since(pod["metadata"].get("creationTimestamp"), now),
+        human_age(pod["metadata"].get("creationTimestamp"), now),
     ]
 
 
-def _why(pod: JSON) -> Iterator[str]:
+def _pod_problems(pod: JSON) -> Iterator[str]:
     """What keeps a replica from running, in the words of whoever knows."""
     status = pod.get("status") or {}
     for found in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         for part in ("waiting", "terminated"):
             told = ((found.get("state") or {}).get(part) or {}).get("message")
             if told:
-                yield _short(told)
+                yield _one_line(told)
     if status.get("message"):
-        yield _short(status["message"])
+        yield _one_line(status["message"])
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            yield _short(condition.get("message") or condition.get("reason") or "not scheduled")
+            yield _one_line(condition.get("message") or condition.get("reason") or "not scheduled")
 
 
-def _short(text: str) -> str:
-    return tables.fitted(" ".join(str(text).split()), 120)
+def _one_line(text: str) -> str:
+    return tables.clipped_text(" ".join(str(text).split()), 120)
 
 
-def _conditions(body: JSON, now: datetime, *, colour: bool) -> str:
+def _conditions_section(body: JSON, now: datetime, *, colour: bool) -> str:
     rows = [
         [
             str(found.get("type", "")),
             str(found.get("status", "")),
-            since(found.get("lastTransitionTime"), now),
+            human_age(found.get("lastTransitionTime"), now),
             str(found.get("reason", "")) or NONE,
             " ".join(str(found.get("message", "")).split()) or NONE,
         ]
@@ -234,11 +242,11 @@ def _conditions(body: JSON, now: datetime, *, colour: bool) -> str:
     return "Conditions:\n" + _indented(table)
 
 
-def _failure(body: JSON, now: datetime) -> str:
+def _failure_section(body: JSON, now: datetime) -> str:
     found = (body.get("status") or {}).get("firstFailure")
     if not found:
         return ""
-    when = f", {since(found['time'], now)} ago" if found.get("time") else ""
+    when = f", {human_age(found['time'], now)} ago" if found.get("time") else ""
     text = f"First failure: {job_rows.failure_text(found)}{when}\n"
     if found.get("exitCode") is not None:
         text += (
@@ -247,14 +255,14 @@ def _failure(body: JSON, now: datetime) -> str:
     if found.get("message"):
         text += f"  {' '.join(str(found['message']).split())}\n"
     return text + "".join(
-        f"  {found.get('replica', '')}| {tamed(str(line))}\n" for line in found.get("log") or ()
+        f"  {found.get('replica', '')}| {printable_text(str(line))}\n" for line in found.get("log") or ()
     )
 
 
-def _events(job: FoundJob, events: Iterable[JSON], now: datetime, *, colour: bool) -> str:
-    chosen = ordered(one for one in events if concerns(one, job))
-    left = len(chosen) - MOST_EVENTS
-    rows = [event_row(one, now) for one in chosen[-MOST_EVENTS:]]
+def _events_section(job: ServerJob, events: Iterable[JSON], now: datetime, *, colour: bool) -> str:
+    chosen = sorted_events(one for one in events if is_about(one, job))
+    left = len(chosen) - MAX_EVENTS
+    rows = [event_row(one, now) for one in chosen[-MAX_EVENTS:]]
     if not rows:
         return "Events:        none\n"
     table = tables.render(("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"), rows, colour=colour)

@@ -11,17 +11,17 @@ import click
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
 from gangline.cli.exit_codes import NOT_FOUND
-from gangline.cli.flags.server_options import Place, ServerOptions, converse, server_options
-from gangline.cli.flags.verb import completed_by, verb
+from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_async, server_options
+from gangline.cli.flags.verb import cli_command, completed_by
 from gangline.cli.resources.lookup import PODS, find_job
-from gangline.cli.resources.replicas import container_of, member, replica, replicas
+from gangline.cli.resources.replicas import container_name, list_replicas, replica_name, replica_selector
 from gangline.kube.client import Client
 from gangline.kube.errors import StreamBroken
 
-CHUNK = 32 * 1024
+STDIN_CHUNK_BYTES = 32 * 1024
 
 
-@verb("exec", context_settings={"ignore_unknown_options": True})
+@cli_command("exec", context_settings={"ignore_unknown_options": True})
 @click.argument("job", shell_complete=completed_by("jobs"))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGS...]")
 @click.option(
@@ -56,37 +56,43 @@ def exec_(
     if tty and not terminal:
         click.echo("Unable to use a TTY - input is not a terminal", err=True)
 
-    async def work(client: Client, place: Place) -> int:
-        pod = await _pod(client, place, job, chosen)
-        return await _talk(client, pod, list(words), container_of(pod, container), stdin=stdin, tty=terminal)
+    async def work(client: Client, place: ServerTarget) -> int:
+        pod = await _find_pod(client, place, job, chosen)
+        return await _run_command(
+            client, pod, list(words), container_name(pod, container), stdin=stdin, tty=terminal
+        )
 
-    return converse(server, work, missing=NOT_FOUND)
+    return run_async(server, work, missing=NOT_FOUND)
 
 
-async def _pod(client: Client, place: Place, word: str, chosen: str) -> JSON:
+async def _find_pod(client: Client, place: ServerTarget, word: str, chosen: str) -> JSON:
     kind, slash, name = word.rpartition("/")
     if slash and kind.lower() in ("pod", "pods", "po"):
-        return await client.get(PODS, Key(place.home, name))
-    found = await find_job(client, place.home, word)
-    pods = await replicas(client, found, (replica(chosen),) if chosen else ())
+        return await client.get(PODS, Key(place.object_namespace, name))
+    found = await find_job(client, place.object_namespace, word)
+    pods = await list_replicas(client, found, (replica_selector(chosen),) if chosen else ())
     running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
     if not running:
-        states = ", ".join(f"{member(found, pod)} {(pod.get('status') or {}).get('phase')}" for pod in pods)
-        raise InputError(f"{found.shown} has no replica that runs" + (f": {states}" if states else ""))
+        states = ", ".join(
+            f"{replica_name(found, pod)} {(pod.get('status') or {}).get('phase')}" for pod in pods
+        )
+        raise InputError(f"{found.display_name} has no replica that runs" + (f": {states}" if states else ""))
     return running[0]
 
 
-async def _talk(
+async def _run_command(
     client: Client, pod: JSON, command: list[str], container: str, *, stdin: bool, tty: bool
 ) -> int:
-    from gangline.kube.pods import Pods
+    from gangline.kube.pods import PodSubresources
     from gangline.kube.streams import Channel
 
     key = Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
-    with _raw() if tty else _plain():
-        async with Pods(client).exec(key, command, container=container, stdin=stdin, tty=tty) as session:
+    with _raw_terminal() if tty else _plain_terminal():
+        async with PodSubresources(client).exec(
+            key, command, container=container, stdin=stdin, tty=tty
+        ) as session:
             async with asyncio.TaskGroup() as group:
-                feeding = group.create_task(_feed(session, tty=tty)) if stdin else None
+                feeding = group.create_task(_forward_stdin(session, tty=tty)) if stdin else None
                 async for channel, data in session:
                     stream = sys.stdout if channel is Channel.STDOUT else sys.stderr
                     stream.buffer.write(data)
@@ -96,7 +102,7 @@ async def _talk(
             return session.exit_code or 0
 
 
-async def _feed(session: Any, *, tty: bool) -> None:
+async def _forward_stdin(session: Any, *, tty: bool) -> None:
     """Standard input, as it comes. A reader of its own: a thread that waits for a key cannot be ended."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
@@ -104,28 +110,28 @@ async def _feed(session: Any, *, tty: bool) -> None:
     try:
         with suppress(StreamBroken):
             if tty:
-                width, height = _size()
+                width, height = _terminal_size()
                 await session.resize(width, height)
-            while data := await reader.read(CHUNK):
+            while data := await reader.read(STDIN_CHUNK_BYTES):
                 await session.write(data)
             await session.close_stdin()
     finally:
         transport.close()
 
 
-def _size() -> tuple[int, int]:
+def _terminal_size() -> tuple[int, int]:
     import shutil
 
     return shutil.get_terminal_size()
 
 
 @contextmanager
-def _plain() -> Iterator[None]:
+def _plain_terminal() -> Iterator[None]:
     yield
 
 
 @contextmanager
-def _raw() -> Iterator[None]:
+def _raw_terminal() -> Iterator[None]:
     """Keys go to the command, Ctrl-C too."""
     import termios
     import tty

@@ -5,16 +5,16 @@ import click
 from gangline.api.meta import Key
 from gangline.base.errors import InputError
 from gangline.cli.exit_codes import NOT_FOUND
-from gangline.cli.flags.server_options import Place, ServerOptions, ask, server_options
-from gangline.cli.flags.verb import completed_by, verb
-from gangline.cli.output.job_rows import finished, state
+from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options
+from gangline.cli.flags.verb import cli_command, completed_by
+from gangline.cli.output.job_rows import is_finished, job_state
 from gangline.cli.resources.lookup import PODS, find_job
-from gangline.cli.resources.replicas import member, replica, replicas
+from gangline.cli.resources.replicas import list_replicas, replica_name, replica_selector
 from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound
 
 
-@verb()
+@cli_command()
 @click.argument("job", shell_complete=completed_by("jobs"))
 @click.option(
     "--replica", "chosen", multiple=True, metavar="TYPE[/INDEX]", help="worker/1, or all of worker."
@@ -32,17 +32,17 @@ def restart(job: str, chosen: tuple[str, ...], server: ServerOptions) -> int:
 
     Exit codes: 0; 1 an error, such as a job that has ended; 102 no such job.
     """
-    wanted = tuple(map(replica, chosen))
+    wanted = tuple(map(replica_selector, chosen))
 
-    async def work(client: Client, place: Place) -> None:
-        found = await find_job(client, place.home, job)
-        if finished(found.body):
+    async def work(client: Client, place: ServerTarget) -> None:
+        found = await find_job(client, place.object_namespace, job)
+        if is_finished(found.body):
             raise InputError(
-                f"{found.shown} has ended ({state(found.body)}); submit it again under another name"
+                f"{found.display_name} has ended ({job_state(found.body)}); submit it again under another name"
             )
-        pods = await replicas(client, found, wanted)
+        pods = await list_replicas(client, found, wanted)
         if not pods:
-            raise InputError(f"{found.shown} has no pods to restart")
+            raise InputError(f"{found.display_name} has no pods to restart")
         for pod in pods:
             metadata = pod["metadata"]
             try:
@@ -50,6 +50,6 @@ def restart(job: str, chosen: tuple[str, ...], server: ServerOptions) -> int:
             except (NotFound, Conflict):
                 # Somebody was faster.
                 continue
-            click.echo(f"{found.shown} {member(found, pod)} restarted")
+            click.echo(f"{found.display_name} {replica_name(found, pod)} restarted")
 
-    return ask(server, work, missing=NOT_FOUND)
+    return run_blocking(server, work, missing=NOT_FOUND)

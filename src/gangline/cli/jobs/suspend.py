@@ -4,14 +4,14 @@ import click
 
 from gangline.base.errors import InputError
 from gangline.cli.exit_codes import NOT_FOUND
-from gangline.cli.flags.server_options import Place, ServerOptions, ask, server_options
-from gangline.cli.flags.verb import completed_by, verb
-from gangline.cli.output.job_rows import finished, state
+from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options
+from gangline.cli.flags.verb import cli_command, completed_by
+from gangline.cli.output.job_rows import is_finished, job_state
 from gangline.cli.resources.lookup import find_job
 from gangline.kube.client import Client
 
 
-@verb()
+@cli_command()
 @click.argument("words", nargs=-1, required=True, metavar="JOB...", shell_complete=completed_by("jobs"))
 @server_options
 def suspend(words: tuple[str, ...], server: ServerOptions) -> int:
@@ -23,10 +23,10 @@ def suspend(words: tuple[str, ...], server: ServerOptions) -> int:
 
     Exit codes: 0; 1 an error, such as a job that has ended; 102 no such job.
     """
-    return _set(words, server, suspended=True)
+    return _set_suspended(words, server, suspended=True)
 
 
-@verb()
+@cli_command()
 @click.argument("words", nargs=-1, required=True, metavar="JOB...", shell_complete=completed_by("jobs"))
 @server_options
 def resume(words: tuple[str, ...], server: ServerOptions) -> int:
@@ -37,21 +37,21 @@ def resume(words: tuple[str, ...], server: ServerOptions) -> int:
 
     Exit codes: 0; 1 an error; 102 no such job.
     """
-    return _set(words, server, suspended=False)
+    return _set_suspended(words, server, suspended=False)
 
 
-def _set(words: tuple[str, ...], server: ServerOptions, *, suspended: bool) -> int:
-    async def work(client: Client, place: Place) -> None:
+def _set_suspended(words: tuple[str, ...], server: ServerOptions, *, suspended: bool) -> int:
+    async def work(client: Client, place: ServerTarget) -> None:
         for word in words:
-            job = await find_job(client, place.home, word)
-            if finished(job.body):
+            job = await find_job(client, place.object_namespace, word)
+            if is_finished(job.body):
                 raise InputError(
-                    f"{job.shown} has ended ({state(job.body)}); it cannot be suspended or resumed"
+                    f"{job.display_name} has ended ({job_state(job.body)}); it cannot be suspended or resumed"
                 )
             before = bool((job.body["spec"].get("runPolicy") or {}).get("suspend"))
             body = {"spec": {"runPolicy": {"suspend": suspended}}}
             await client.patch(job.resource, job.key, body)
             word_ = "suspended" if suspended else "resumed"
-            click.echo(f"{job.shown} {word_}" + (" (as it was)" if before == suspended else ""))
+            click.echo(f"{job.display_name} {word_}" + (" (as it was)" if before == suspended else ""))
 
-    return ask(server, work, missing=NOT_FOUND)
+    return run_blocking(server, work, missing=NOT_FOUND)

@@ -14,38 +14,38 @@ from gangline.api.quantity import Quantity
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
 from gangline.cli.exit_codes import NOT_FOUND
-from gangline.cli.flags.server_options import Place, ServerOptions, ask, server_options_all
-from gangline.cli.flags.verb import completed_by, verb
+from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options_all
+from gangline.cli.flags.verb import cli_command, completed_by
 from gangline.cli.output import tables
 from gangline.cli.resources.lookup import PODS, find_job
-from gangline.cli.resources.replicas import JOB_NAME, ordered
+from gangline.cli.resources.replicas import JOB_NAME, sorted_pods
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound, ServerError
 
-METRICS: Resource[JSON] = Resource("metrics.k8s.io", "v1beta1", "PodMetrics", "pods", dict[str, Any])
+POD_METRICS: Resource[JSON] = Resource("metrics.k8s.io", "v1beta1", "PodMetrics", "pods", dict[str, Any])
 SAMPLE_SECONDS = 0.5
 PAUSE_SECONDS = 1.5
-WIDTH = 40
-BLOCKS = "▁▂▃▄▅▆▇█"
-CLEAR = "\x1b[H\x1b[2J"
-NOT_MEASURED = (
+SPARKLINE_WIDTH = 40
+SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
+CLEAR_SCREEN = "\x1b[H\x1b[2J"
+METRICS_MISSING = (
     "nobody measures here: the cluster has no metrics.k8s.io (install metrics-server), "
     "and the pods are not on this machine"
 )
 
 
-class Use(NamedTuple):
+class ResourceUsage(NamedTuple):
     """What one replica uses: cores, and bytes."""
 
     cores: float = 0.0
     memory: int = 0
 
-    def __add__(self, other: object) -> "Use":
-        assert isinstance(other, Use)
-        return Use(self.cores + other.cores, self.memory + other.memory)
+    def __add__(self, other: object) -> "ResourceUsage":
+        assert isinstance(other, ResourceUsage)
+        return ResourceUsage(self.cores + other.cores, self.memory + other.memory)
 
 
-@verb()
+@cli_command()
 @click.argument("job", required=False, shell_complete=completed_by("jobs"))
 @click.option("-w", "--watch", is_flag=True, help="Go on, with a curve of the CPU used.")
 @click.option("--no-headers", is_flag=True, help="No titles above the columns.")
@@ -63,50 +63,57 @@ def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -
     Exit codes: 0; 1 nobody measures; 102 no such job.
     """
 
-    async def work(client: Client, place: Place) -> None:
+    async def work(client: Client, place: ServerTarget) -> None:
         where = Selector(place.namespace, labels=JOB_NAME)
         if job:
-            found = await find_job(client, place.home, job)
+            found = await find_job(client, place.object_namespace, job)
             where = Selector(found.key.namespace, labels=f"{JOB_NAME}={found.key.name}")
         history: dict[str, list[float]] = {}
         while True:
-            pods = ordered((await client.list(PODS, where)).items)
-            uses = await measured(client, place, where, pods)
-            rows = rows_of(pods, uses, namespaces=not where.namespace)
+            pods = sorted_pods((await client.list(PODS, where)).items)
+            uses = await measure_pods(client, place, where, pods)
+            rows = usage_rows(pods, uses, namespaces=not where.namespace)
             titles = (*(("NAMESPACE",) if not where.namespace else ()), *HEADER)
             if watch:
-                titles, rows = (*titles, "CPU SO FAR"), _with_history(pods, uses, rows, history)
-                tables.put(CLEAR if tables.obeys(sys.stdout) else "")
-            tables.put(tables.render(titles, rows, headers=not no_headers))
+                titles, rows = (*titles, "CPU SO FAR"), _with_sparklines(pods, uses, rows, history)
+                tables.write_stdout(CLEAR_SCREEN if tables.is_ansi_terminal(sys.stdout) else "")
+            tables.write_stdout(tables.render(titles, rows, headers=not no_headers))
             if not rows:
                 click.echo("no replica runs", err=True)
             if not watch:
                 return
             time.sleep(PAUSE_SECONDS)  # noqa: ASYNC251 - nothing else goes on here
 
-    return ask(server, work, missing=NOT_FOUND, alive=True)
+    return run_blocking(server, work, missing=NOT_FOUND, alive=True)
 
 
-def _with_history(
-    pods: Iterable[JSON], uses: Mapping[str, Use], rows: list[list[str]], history: dict[str, list[float]]
+def _with_sparklines(
+    pods: Iterable[JSON],
+    uses: Mapping[str, ResourceUsage],
+    rows: list[list[str]],
+    history: dict[str, list[float]],
 ) -> list[list[str]]:
     seen = [pod["metadata"]["uid"] for pod in pods if pod["metadata"]["uid"] in uses]
     for uid in seen:
-        history[uid] = [*history.get(uid, []), uses[uid].cores][-WIDTH:]
+        history[uid] = [*history.get(uid, []), uses[uid].cores][-SPARKLINE_WIDTH:]
     return [[*row, sparkline(history[uid])] for row, uid in zip(rows, seen, strict=True)]
 
 
 def sparkline(values: Sequence[float]) -> str:
     """A curve in one line of text: the highest value is a full block, nothing is the lowest."""
     most = max(values, default=0.0)
-    steps = len(BLOCKS) - 1
-    return "".join(BLOCKS[round(value / most * steps)] if most > 0 else BLOCKS[0] for value in values)
+    steps = len(SPARKLINE_BLOCKS) - 1
+    return "".join(
+        SPARKLINE_BLOCKS[round(value / most * steps)] if most > 0 else SPARKLINE_BLOCKS[0] for value in values
+    )
 
 
 HEADER = ("JOB", "POD", "NODE", "CPU(cores)", "MEMORY(bytes)", "OF LIMIT")
 
 
-def rows_of(pods: Iterable[JSON], uses: Mapping[str, Use], *, namespaces: bool = False) -> list[list[str]]:
+def usage_rows(
+    pods: Iterable[JSON], uses: Mapping[str, ResourceUsage], *, namespaces: bool = False
+) -> list[list[str]]:
     """One row for each pod that is measured, by its uid."""
     rows = []
     for pod in pods:
@@ -122,56 +129,60 @@ def rows_of(pods: Iterable[JSON], uses: Mapping[str, Use], *, namespaces: bool =
                 pod["spec"].get("nodeName") or "-",
                 f"{round(use.cores * 1000)}m",
                 f"{use.memory // 2**20}Mi",
-                _share(pod, use),
+                _limit_share(pod, use),
             ]
         )
     return rows
 
 
-def _share(pod: JSON, use: Use) -> str:
+def _limit_share(pod: JSON, use: ResourceUsage) -> str:
     limits = [
         ((found.get("resources") or {}).get("limits") or {}).get("memory")
         for found in pod["spec"]["containers"]
     ]
     if not all(limits) or not limits:
         return "-"
-    whole = sum(_number(limit) for limit in limits)
+    whole = sum(_quantity_value(limit) for limit in limits)
     return f"{use.memory / whole:.0%}" if whole else "-"
 
 
-async def measured(client: Client, place: Place, where: Selector, pods: Sequence[JSON]) -> dict[str, Use]:
+async def measure_pods(
+    client: Client, place: ServerTarget, where: Selector, pods: Sequence[JSON]
+) -> dict[str, ResourceUsage]:
     """What pods use, by uid. Raises `InputError` where nobody measures."""
-    folder = _folder(place)
+    folder = _pods_folder(place)
     if folder is not None:
-        return _processes(folder, pods)
+        return _measure_processes(folder, pods)
     try:
-        page = await client.list(METRICS, where)
+        page = await client.list(POD_METRICS, where)
     except (NotFound, ServerError) as error:
-        raise InputError(NOT_MEASURED) from error
+        raise InputError(METRICS_MISSING) from error
     names = {(found["metadata"]["namespace"], found["metadata"]["name"]): found for found in page.items}
     keyed = (
         (pod["metadata"]["uid"], (pod["metadata"]["namespace"], pod["metadata"]["name"])) for pod in pods
     )
-    return {uid: _said(names[key]) for uid, key in keyed if key in names}
+    return {uid: _reported_usage(names[key]) for uid, key in keyed if key in names}
 
 
-def _said(metrics: JSON) -> Use:
-    total = Use()
+def _reported_usage(metrics: JSON) -> ResourceUsage:
+    total = ResourceUsage()
     for container in metrics.get("containers") or ():
         usage = container.get("usage") or {}
-        total += Use(_number(usage.get("cpu", "0")), int(_number(usage.get("memory", "0"))))
+        total += ResourceUsage(
+            _quantity_value(usage.get("cpu", "0")), int(_quantity_value(usage.get("memory", "0")))
+        )
     return total
 
 
-def _folder(place: Place) -> Path | None:
+def _pods_folder(place: ServerTarget) -> Path | None:
     """Where the node of a plane of this machine, or of a run, keeps its pods."""
-    folder = place.local / "pods" / "pods" if place.local is not None else None
-    if place.run is not None:
-        folder = place.run / "pods"
+    folder = place.plane_folder / "pods" / "pods" if place.plane_folder is not None else None
+    if place.run_folder is not None:
+        folder = place.run_folder / "pods"
     return folder if folder is not None and folder.is_dir() else None
 
 
-def _processes(folder: Path, pods: Sequence[JSON]) -> dict[str, Use]:
+def _measure_processes(folder: Path, pods: Sequence[JSON]) -> dict[str, ResourceUsage]:
     """Measure process trees of pods, all at the same time."""
     import psutil
 
@@ -179,25 +190,25 @@ def _processes(folder: Path, pods: Sequence[JSON]) -> dict[str, Use]:
     for pod in pods:
         metadata = pod["metadata"]
         place = folder / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
-        trees[metadata["uid"]] = [process for pid in _pids(place) for process in _tree(pid)]
+        trees[metadata["uid"]] = [process for pid in _running_pids(place) for process in _process_tree(pid)]
     for processes in trees.values():
         for process in processes:
             _cores(process)
     time.sleep(SAMPLE_SECONDS if any(trees.values()) else 0)
     return {
-        uid: sum((Use(_cores(process), _memory(process)) for process in processes), Use())
+        uid: sum((ResourceUsage(_cores(process), _memory(process)) for process in processes), ResourceUsage())
         for uid, processes in trees.items()
         if processes
     }
 
 
-def _pids(place: Path) -> list[int]:
+def _running_pids(place: Path) -> list[int]:
     """The processes of the newest attempt of each container that has not ended."""
     runs = (run for run in place.glob("*/*.run") if not run.with_suffix(".exit").exists())
     return [int(msgspec.json.decode(run.read_bytes())["pid"]) for run in runs]
 
 
-def _tree(pid: int) -> list[Any]:
+def _process_tree(pid: int) -> list[Any]:
     import psutil
 
     try:
@@ -225,5 +236,5 @@ def _memory(process: Any) -> int:
         return 0
 
 
-def _number(quantity: Any) -> float:
+def _quantity_value(quantity: Any) -> float:
     return float(Quantity.parse(str(quantity)).as_fraction())

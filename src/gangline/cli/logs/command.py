@@ -10,24 +10,36 @@ import click
 
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
-from gangline.cli.exit_codes import NOT_FOUND, verdict
+from gangline.cli.exit_codes import NOT_FOUND, job_exit_code
 from gangline.cli.flags.durations import DURATION
-from gangline.cli.flags.server_options import Place, ServerOptions, ask, converse, server_options
-from gangline.cli.flags.verb import completed_by, verb
-from gangline.cli.output.log_lines import Line, merged, normal, parsed
-from gangline.cli.output.tables import colours, paint
-from gangline.cli.resources.lookup import FoundJob, find_job
-from gangline.cli.resources.replicas import Replica, container_of, member, replica, replicas
+from gangline.cli.flags.server_options import (
+    ServerOptions,
+    ServerTarget,
+    run_async,
+    run_blocking,
+    server_options,
+)
+from gangline.cli.flags.verb import cli_command, completed_by
+from gangline.cli.output.log_lines import TimedLine, merge_lines, normalized_time, parse_line
+from gangline.cli.output.tables import paint, use_colour
+from gangline.cli.resources.lookup import ServerJob, find_job
+from gangline.cli.resources.replicas import (
+    ReplicaSelector,
+    container_name,
+    list_replicas,
+    replica_name,
+    replica_selector,
+)
 from gangline.kube.client import Client
 from gangline.kube.errors import BadRequest, NotFound
 
 _PALETTE = ("36", "32", "33", "35", "34", "31", "96", "92", "93", "95")
 
 
-class Options(NamedTuple):
+class LogsFlags(NamedTuple):
     """Which lines, and how they look."""
 
-    replicas: tuple[Replica, ...] = ()
+    replicas: tuple[ReplicaSelector, ...] = ()
     container: str = ""
     follow: bool = False
     tail: int | None = None
@@ -43,7 +55,7 @@ class Options(NamedTuple):
         return self.since or self.since_time
 
 
-@verb()
+@cli_command()
 @click.argument("job", shell_complete=completed_by("jobs"))
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended; replicas yet to come too.")
 @click.option(
@@ -83,29 +95,35 @@ def logs(
 
     Exit codes: 0; 102 no such job; with --exit-code 0 succeeded, 100 failed, 101 not finished, 103 deleted.
     """
-    options = Options(replicas=tuple(map(replica, chosen)), since_time=_time(since_time), **given)
+    options = LogsFlags(
+        replicas=tuple(map(replica_selector, chosen)), since_time=_parse_since_time(since_time), **given
+    )
     if options.follow and options.previous:
         raise InputError(
             "--follow and --previous: what was said before does not go on; leave one of them out"
         )
     if options.follow:
-        from gangline.cli.logs.follow import follow
+        from gangline.cli.logs.follow import follow_logs
 
-        async def live(client: Client, place: Place) -> int:
-            return await follow(client, place.home, job, options)
+        async def live(client: Client, place: ServerTarget) -> int:
+            return await follow_logs(client, place.object_namespace, job, options)
 
-        async def judge(client: Client, place: Place) -> int:
-            return verdict((await find_job(client, place.home, job)).body) if options.exit_code else 0
+        async def judge(client: Client, place: ServerTarget) -> int:
+            return (
+                job_exit_code((await find_job(client, place.object_namespace, job)).body)
+                if options.exit_code
+                else 0
+            )
 
-        return converse(server, live, missing=NOT_FOUND, afterwards=judge)
+        return run_async(server, live, missing=NOT_FOUND, afterwards=judge)
 
-    async def once(client: Client, place: Place) -> int:
-        return await _once(client, await find_job(client, place.home, job), options)
+    async def once(client: Client, place: ServerTarget) -> int:
+        return await _print_logs(client, await find_job(client, place.object_namespace, job), options)
 
-    return ask(server, once, missing=NOT_FOUND)
+    return run_blocking(server, once, missing=NOT_FOUND)
 
 
-def _time(text: str | None) -> datetime | None:
+def _parse_since_time(text: str | None) -> datetime | None:
     if not text:
         return None
     try:
@@ -117,58 +135,61 @@ def _time(text: str | None) -> datetime | None:
     return found
 
 
-async def _once(client: Client, job: FoundJob, options: Options) -> int:
-    pods = await replicas(client, job, options.replicas)
-    said = [await _said(client, pod, member(job, pod), options) for pod in pods]
-    write = Writer(options)
-    for line in merged(lines for lines in said if lines is not None):
+async def _print_logs(client: Client, job: ServerJob, options: LogsFlags) -> int:
+    pods = await list_replicas(client, job, options.replicas)
+    said = [await _pod_log(client, pod, replica_name(job, pod), options) for pod in pods]
+    write = LogPrinter(options)
+    for line in merge_lines(lines for lines in said if lines is not None):
         write(line)
     if not pods:
         click.echo(
-            f"{job.shown} has no pods" + ("" if not _left(job) else "; this was left of the first failure:"),
+            f"{job.display_name} has no pods"
+            + ("" if not _failure_log(job) else "; this was left of the first failure:"),
             err=True,
         )
-        for line in _left(job):
+        for line in _failure_log(job):
             write(line)
     elif all(lines is None for lines in said):
         what = "was started again in its pod" if options.previous else "has started"
-        click.echo(f"no replica of {job.shown} {what}", err=True)
-    return verdict(job.body) if options.exit_code else 0
+        click.echo(f"no replica of {job.display_name} {what}", err=True)
+    return job_exit_code(job.body) if options.exit_code else 0
 
 
-def _left(job: FoundJob) -> list[Line]:
+def _failure_log(job: ServerJob) -> list[TimedLine]:
     """What the job itself remembers of the replica that failed first, once its pods are gone."""
     failure = (job.body.get("status") or {}).get("firstFailure") or {}
-    moment = normal(str(failure.get("time") or ""))
-    return [Line(moment, str(failure.get("replica", "")), str(text)) for text in failure.get("log") or ()]
+    moment = normalized_time(str(failure.get("time") or ""))
+    return [
+        TimedLine(moment, str(failure.get("replica", "")), str(text)) for text in failure.get("log") or ()
+    ]
 
 
-async def _said(client: Client, pod: JSON, name: str, options: Options) -> list[Line] | None:
+async def _pod_log(client: Client, pod: JSON, name: str, options: LogsFlags) -> list[TimedLine] | None:
     """What a replica said; None if it has not started, or is gone."""
     try:
-        return [line async for line in lines_of(client, pod, name, options)]
+        return [line async for line in read_pod_lines(client, pod, name, options)]
     except (BadRequest, NotFound) as error:
         if options.container and "not valid for pod" in str(error):
             raise
         return None
 
 
-async def lines_of(
+async def read_pod_lines(
     client: Client,
     pod: JSON,
     name: str,
-    options: Options,
+    options: LogsFlags,
     *,
     start: timedelta | datetime | None = None,
     tail: int | None = None,
-) -> AsyncGenerator[Line, None]:
+) -> AsyncGenerator[TimedLine, None]:
     """The lines of one replica, from the server. Raises `BadRequest` where it has not started."""
-    from gangline.kube.pods import Pods
+    from gangline.kube.pods import PodSubresources
 
     metadata = pod["metadata"]
-    found = Pods(client).logs(
+    found = PodSubresources(client).logs(
         Key(metadata["namespace"], metadata["name"]),
-        container=container_of(pod, options.container),
+        container=container_name(pod, options.container),
         follow=options.follow,
         previous=options.previous,
         tail=options.tail if tail is None else tail,
@@ -177,23 +198,27 @@ async def lines_of(
     )
     async with aclosing(found) as lines:
         async for raw in lines:
-            yield parsed(name, raw)
+            yield parse_line(name, raw)
 
 
-class Writer:
+class LogPrinter:
     """Prints lines; on a terminal each replica has its colour."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: LogsFlags) -> None:
         self._options = options
-        self._colour = colours(sys.stdout)
-        self._seen: dict[str, str] = {}
+        self._use_colour = use_colour(sys.stdout)
+        self._replica_colours: dict[str, str] = {}
 
-    def __call__(self, line: Line) -> None:
+    def __call__(self, line: TimedLine) -> None:
         options = self._options
-        if not self._colour or not options.prefix:
-            text = line.shown(prefix=options.prefix, timestamps=options.timestamps)
+        if not self._use_colour or not options.prefix:
+            text = line.as_text(prefix=options.prefix, timestamps=options.timestamps)
         else:
-            code = self._seen.setdefault(line.member, _PALETTE[len(self._seen) % len(_PALETTE)])
-            text = paint(f"{line.member}| ", code) + line.shown(prefix=False, timestamps=options.timestamps)
+            code = self._replica_colours.setdefault(
+                line.replica, _PALETTE[len(self._replica_colours) % len(_PALETTE)]
+            )
+            text = paint(f"{line.replica}| ", code) + line.as_text(
+                prefix=False, timestamps=options.timestamps
+            )
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from gangline.api.codec.documents import Document, documents
-from gangline.api.codec.errors import Path as Steps
+from gangline.api.codec.errors import FieldPath as Steps
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
-from gangline.cli.connect.server import Place
-from gangline.cli.resources.lookup import BY_HEART
+from gangline.cli.connect.server import ServerTarget
+from gangline.cli.resources.lookup import BUILTIN_RESOURCES
 from gangline.kube.client import Client
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
-EMPTY = "holds no object"
+NO_OBJECTS = "holds no object"
 """What is said of a file without any, or with comments only."""
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
+_PATH_STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
 
 def read_files(names: Sequence[str], *, recursive: bool = False) -> list[Document]:
@@ -28,7 +28,7 @@ def read_files(names: Sequence[str], *, recursive: bool = False) -> list[Documen
         document
         for name in names
         for file in files_in(name, recursive=recursive)
-        for document in documents(text_of_file(file), file=file if file != STDIN else "stdin")
+        for document in documents(file_text(file), file=file if file != STDIN else "stdin")
     ]
 
 
@@ -47,7 +47,7 @@ def files_in(name: str, *, recursive: bool = False) -> Iterator[str]:
     yield from found
 
 
-def text_of_file(name: str) -> str:
+def file_text(name: str) -> str:
     """What a file holds, or standard input. Raises `InputError`."""
     try:
         return sys.stdin.read() if name == STDIN else Path(name).read_text()
@@ -57,24 +57,25 @@ def text_of_file(name: str) -> str:
         raise InputError(f"{name}: is not text") from error
 
 
-def steps(field: str, body: Any = None) -> Steps:
+def path_steps(field: str, body: Any = None) -> Steps:
     """The path that a server writes as `spec.containers[0].name`, step by step.
 
     It writes keys with points as they are: `limits.nvidia.com/gpu`. Those that the body has are one step.
     """
     path = tuple(
-        int(index) if index.isdigit() else name or index.strip("\"'") for name, index in _STEP.findall(field)
+        int(index) if index.isdigit() else name or index.strip("\"'")
+        for name, index in _PATH_STEP.findall(field)
     )
     found: list[str | int] = []
     while path:
-        count = _together(path, body)
+        count = _key_length(path, body)
         step = path[0] if count == 1 else ".".join(map(str, path[:count]))
-        body, path = at(body, (step,)), path[count:]
+        body, path = value_at(body, (step,)), path[count:]
         found.append(step)
     return tuple(found)
 
 
-def _together(path: Steps, body: Any) -> int:
+def _key_length(path: Steps, body: Any) -> int:
     """How many steps are one key of the body: one, unless only several of them are."""
     if not isinstance(body, dict) or path[0] in body:
         return 1
@@ -82,7 +83,7 @@ def _together(path: Steps, body: Any) -> int:
     return next(several, 1)
 
 
-def at(value: Any, path: Steps) -> Any:
+def value_at(value: Any, path: Steps) -> Any:
     """What is there in a body; None for nothing."""
     for step in path:
         try:
@@ -92,33 +93,35 @@ def at(value: Any, path: Steps) -> Any:
     return value
 
 
-def nearest(document: Document, field: str) -> int | None:
+def field_line(document: Document, field: str) -> int | None:
     """The line of a field that a server complains about."""
-    return document.line(steps(field, document.body) if field != "<nil>" else ())
+    return document.line(path_steps(field, document.body) if field != "<nil>" else ())
 
 
-class Catalogue:
+class ResourceFinder:
     """Which resource a manifest means. The server is asked once, and once more for what it did not have then."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._known = {(kind.api_version, kind.kind): kind for kind, _ in BY_HEART}
+        self._resources = {(kind.api_version, kind.kind): kind for kind, _ in BUILTIN_RESOURCES}
 
     async def find(self, version: str, kind: str) -> Resource[JSON] | None:
         """None if the server has no such kind."""
-        if (version, kind) not in self._known:
-            from gangline.kube.discovery import resources
+        if (version, kind) not in self._resources:
+            from gangline.kube.discovery import server_resources
 
-            for found in await resources(self._client):
+            for found in await server_resources(self._client):
                 resource = found.resource
-                self._known.setdefault((resource.api_version, resource.kind), resource)
-        return self._known.get((version, kind))
+                self._resources.setdefault((resource.api_version, resource.kind), resource)
+        return self._resources.get((version, kind))
 
 
-async def placed(catalogue: Catalogue, document: Document, place: Place) -> tuple[Resource[JSON], Key, JSON]:
+async def resolve_manifest(
+    catalogue: ResourceFinder, document: Document, place: ServerTarget
+) -> tuple[Resource[JSON], Key, JSON]:
     """Where an object belongs, and its body with the namespace in it. Raises `InputError` with file and line."""
     body = document.body
-    version, kind = _word(document, "apiVersion"), _word(document, "kind")
+    version, kind = _required_text(document, "apiVersion"), _required_text(document, "kind")
     resource = await catalogue.find(version, kind)
     if resource is None:
         raise document.error(f'the server has no kind "{kind}" in "{version}"', ("kind",))
@@ -126,10 +129,10 @@ async def placed(catalogue: Catalogue, document: Document, place: Place) -> tupl
     if not isinstance(metadata, dict):
         raise document.error("required field is missing", ("metadata",))
     written = metadata.get("namespace") or ""
-    namespace = (written or place.home) if resource.namespaced else ""
-    if resource.namespaced and written and place.asked and written != place.asked:
+    namespace = (written or place.object_namespace) if resource.namespaced else ""
+    if resource.namespaced and written and place.flag_namespace and written != place.flag_namespace:
         raise document.error(
-            f'is "{written}", but --namespace is "{place.asked}"; leave one of them out',
+            f'is "{written}", but --namespace is "{place.flag_namespace}"; leave one of them out',
             ("metadata", "namespace"),
         )
     name = metadata.get("name") or ""
@@ -140,7 +143,7 @@ async def placed(catalogue: Catalogue, document: Document, place: Place) -> tupl
     return resource, Key(namespace, str(name)), body
 
 
-def _word(document: Document, field: str) -> str:
+def _required_text(document: Document, field: str) -> str:
     value: Any = document.body.get(field)
     if not isinstance(value, str) or not value:
         raise document.error("required field is missing", (field,))

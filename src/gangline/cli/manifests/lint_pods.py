@@ -13,23 +13,23 @@ from typing import Any, NamedTuple
 
 from gangline.api.codec.codec import decode_document
 from gangline.api.codec.documents import Document
-from gangline.api.codec.errors import Path as Steps
+from gangline.api.codec.errors import FieldPath as Steps
 from gangline.api.kubeflow.training import TrainingJob
 from gangline.api.meta import JSON
 from gangline.api.quantity import QuantityError
 from gangline.apiserver.kinds.machinery import formats
-from gangline.apiserver.kinds.pod.strategy import PodKind
+from gangline.apiserver.kinds.pod.strategy import PodStrategy
 from gangline.base.clock import SystemClock
-from gangline.cli.manifests.files import at, steps
+from gangline.cli.manifests.files import path_steps, value_at
 from gangline.jobs.framework import Framework
-from gangline.jobs.plan.observed import Observed
+from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.pods.render import pod_body
 from gangline.jobs.pods.replicas import Member
-from gangline.schema.problems import Problem, ProblemKind
+from gangline.schema.problems import FieldProblem, ProblemKind
 
-_RESTART = ("Always", "OnFailure", "Never")
-_CONTAINER_RESTART = re.compile(r"spec\.(?:initC|c)ontainers\[\d+\]\.restartPolicy")
-_VARIES = re.compile(
+_RESTART_POLICIES = ("Always", "OnFailure", "Never")
+_CONTAINER_RESTART_FIELD = re.compile(r"spec\.(?:initC|c)ontainers\[\d+\]\.restartPolicy")
+_VERSION_DEPENDENT = re.compile(
     r"resizePolicy|restartPolicyRules|stopSignal|hostUsers|hostnameOverride|^spec\.resources\b|fileKeyRef"
     # A cluster names the account before it looks.
     r"|serviceAccountToken$"
@@ -39,7 +39,7 @@ _ABOVE_LIMIT = re.compile(r"^must be less than or equal to (\S+) limit of (\S+)$
 _QUOTED = re.compile(r'"([^"]*)"')
 
 
-class Refusal(NamedTuple):
+class PodProblem(NamedTuple):
     """One value that a server would not take: where in the job, why, and what to write."""
 
     path: Steps
@@ -47,7 +47,7 @@ class Refusal(NamedTuple):
     write: str = ""
 
 
-def refused(framework: Framework[Any], body: JSON, *, sound: bool) -> Iterator[Refusal]:
+def pod_problems(framework: Framework[Any], body: JSON, *, sound: bool) -> Iterator[PodProblem]:
     """What would be refused of the pods of a job, each type once.
 
     `sound`: nothing else is wrong with it. Of any other job the operator makes no pods, and its templates are judged
@@ -55,19 +55,19 @@ def refused(framework: Framework[Any], body: JSON, *, sound: bool) -> Iterator[R
     """
     facts = framework.facts
     written: JSON = body["spec"][facts.replicas]
-    made = _made(framework, body) if sound else {}
+    made = _operator_pod_specs(framework, body) if sound else {}
     for kind, entry in written.items():
         template: JSON = entry.get("template") or {}
         spec = made.get(kind.lower()) or {**deepcopy(template["spec"]), "restartPolicy": "Never"}
-        for problem in _problems(spec, template):
+        for problem in _spec_problems(spec, template):
             if sound or problem.kind is not ProblemKind.NOT_FOUND:
-                yield _refusal(problem, spec, ("spec", facts.replicas, kind, "template"))
+                yield _pod_problem(problem, spec, ("spec", facts.replicas, kind, "template"))
 
 
-def _made(framework: Framework[Any], body: JSON) -> dict[str, JSON]:
+def _operator_pod_specs(framework: Framework[Any], body: JSON) -> dict[str, JSON]:
     """The spec of a pod of each type, as the operator makes it."""
     job: TrainingJob = decode_document(Document(body, {}), framework.facts.model)
-    seen = Observed.of(framework, job, SystemClock().now())
+    seen = ObservedJob.of(framework, job, SystemClock().now())
     made: dict[str, JSON] = {}
     for kind, spec in framework.replicas(seen.job).items():
         seat = Member(kind, 0)
@@ -78,87 +78,87 @@ def _made(framework: Framework[Any], body: JSON) -> dict[str, JSON]:
     return made
 
 
-def _problems(spec: JSON, template: JSON) -> Iterator[Problem]:
+def _spec_problems(spec: JSON, template: JSON) -> Iterator[FieldProblem]:
     """Of a pod, without what its operator writes into its metadata."""
-    kind, metadata = PodKind(), template.get("metadata") or {}
+    kind, metadata = PodStrategy(), template.get("metadata") or {}
     own = {name: metadata[name] for name in ("labels", "annotations") if metadata.get(name)}
     pod: JSON = {"metadata": {"name": "x", "namespace": "x", **own}, "spec": spec}
     try:
-        kind.defaults(pod)
+        kind.normalize(pod)
     except QuantityError:
         # Told by the schema.
         return
     for problem in kind.validate(pod):
-        if _CONTAINER_RESTART.fullmatch(problem.field):
-            yield from _restart(problem, pod)
-        elif not _VARIES.search(problem.field) and not _follows(problem, spec, template):
+        if _CONTAINER_RESTART_FIELD.fullmatch(problem.field):
+            yield from _restart_problems(problem, pod)
+        elif not _VERSION_DEPENDENT.search(problem.field) and not _is_consequence(problem, spec, template):
             yield problem
 
 
-def _follows(problem: Problem, spec: JSON, template: JSON) -> bool:
+def _is_consequence(problem: FieldProblem, spec: JSON, template: JSON) -> bool:
     """Whether it is said of something else as well: limits that became requests; a volume that is there, and wrong."""
-    path = steps(problem.field)
+    path = path_steps(problem.field)
     if problem.kind is ProblemKind.NOT_FOUND:
         return any(one.get("name") == problem.value for one in spec.get("volumes") or ())
-    return path[-2:-1] == ("requests",) and at(template, path) is None
+    return path[-2:-1] == ("requests",) and value_at(template, path) is None
 
 
-def _restart(problem: Problem, pod: JSON) -> Iterator[Problem]:
+def _restart_problems(problem: FieldProblem, pod: JSON) -> Iterator[FieldProblem]:
     """Which containers may have which policy depends on the version; what is no policy is wrong in all."""
-    policy = at(pod, steps(problem.field))
-    if policy not in _RESTART:
-        told = ", ".join(f'"{one}"' for one in _RESTART)
-        yield Problem(ProblemKind.NOT_SUPPORTED, problem.field, policy, f"supported values: {told}")
+    policy = value_at(pod, path_steps(problem.field))
+    if policy not in _RESTART_POLICIES:
+        told = ", ".join(f'"{one}"' for one in _RESTART_POLICIES)
+        yield FieldProblem(ProblemKind.NOT_SUPPORTED, problem.field, policy, f"supported values: {told}")
 
 
-def _refusal(problem: Problem, spec: JSON, template: Steps) -> Refusal:
-    path = _element({"spec": spec}, steps(problem.field), problem.value)
+def _pod_problem(problem: FieldProblem, spec: JSON, template: Steps) -> PodProblem:
+    path = _element_path({"spec": spec}, path_steps(problem.field), problem.value)
     if above := _ABOVE_LIMIT.search(problem.detail):
-        return Refusal((*template, *path, above[1]), problem.message, f"{above[1]}: {above[2]}")
-    return Refusal((*template, *path), _message(problem, path, spec), _remedy(problem, path, spec))
+        return PodProblem((*template, *path, above[1]), problem.message, f"{above[1]}: {above[2]}")
+    return PodProblem((*template, *path), _problem_message(problem, path, spec), _remedy(problem, path, spec))
 
 
-def _message(problem: Problem, path: Steps, spec: JSON) -> str:
+def _problem_message(problem: FieldProblem, path: Steps, spec: JSON) -> str:
     if problem.kind is ProblemKind.REQUIRED and not problem.detail:
         return "required field is missing"
     if problem.kind is ProblemKind.NOT_FOUND and path[-3:-2] == ("volumeMounts",):
-        return f'there is no volume "{problem.value}"; {_volumes(spec)}'
+        return f'there is no volume "{problem.value}"; {_volume_hint(spec)}'
     # Kubernetes shows no value where it means the field as a whole.
     return problem.detail if problem.kind is ProblemKind.INVALID and problem.value == "" else problem.message
 
 
-def _volumes(spec: JSON) -> str:
+def _volume_hint(spec: JSON) -> str:
     known = ", ".join(one.get("name", "") for one in spec.get("volumes") or ())
     return f"name one of {known}, or add it to volumes" if known else "add it to volumes"
 
 
-def _element(body: Any, path: Steps, value: Any) -> Steps:
+def _element_path(body: Any, path: Steps, value: Any) -> Steps:
     """Of some lists Kubernetes names only the field: the element is the one that has that value."""
     for number, step in enumerate(path):
-        listed = at(body, path[:number])
+        listed = value_at(body, path[:number])
         if isinstance(listed, list) and not isinstance(step, int):
-            has = (index for index, one in enumerate(listed) if at(one, path[number:]) == value)
+            has = (index for index, one in enumerate(listed) if value_at(one, path[number:]) == value)
             index = next(has, None)
             return path if index is None else (*path[:number], index, *path[number:])
     return path
 
 
-def _remedy(problem: Problem, path: Steps, spec: JSON) -> str:
+def _remedy(problem: FieldProblem, path: Steps, spec: JSON) -> str:
     field, value = path[-1], problem.value
     if problem.kind is ProblemKind.REQUIRED and field == "limits":
-        return _limits(at({"spec": spec}, path[:-1]) or {})
+        return _limits_remedy(value_at({"spec": spec}, path[:-1]) or {})
     if not isinstance(field, str) or not isinstance(value, str):
         return ""
     if problem.kind is ProblemKind.NOT_SUPPORTED:
-        return _close(field, value, _QUOTED.findall(problem.detail))
+        return _close_match(field, value, _QUOTED.findall(problem.detail))
     if problem.kind is ProblemKind.NOT_FOUND:
-        return _close(field, value, [one.get("name", "") for one in spec.get("volumes") or ()])
+        return _close_match(field, value, [one.get("name", "") for one in spec.get("volumes") or ()])
     if problem.kind is ProblemKind.INVALID and field == "name":
-        return _renamed(value, of_port="ports" in path)
+        return _valid_name(value, of_port="ports" in path)
     return ""
 
 
-def _limits(resources: JSON) -> str:
+def _limits_remedy(resources: JSON) -> str:
     """What cannot be shared is asked for by its limit."""
     limits = resources.get("limits") or {}
     wanted = [
@@ -169,14 +169,14 @@ def _limits(resources: JSON) -> str:
     return f"limits: {{{', '.join(wanted)}}}" if wanted else ""
 
 
-def _close(field: str, value: str, known: list[str]) -> str:
+def _close_match(field: str, value: str, known: list[str]) -> str:
     folded = {one.lower(): one for one in known}
     close = get_close_matches(value.lower(), folded, 1, 0.6)
     return f"{field}: {folded[close[0]]}" if close else ""
 
 
-def _renamed(value: str, *, of_port: bool) -> str:
+def _valid_name(value: str, *, of_port: bool) -> str:
     """The nearest name that may be: `My_Container` is `my-container`."""
-    check, most = (formats.port_name, 15) if of_port else (formats.dns_label, 63)
+    check, most = (formats.port_name_errors, 15) if of_port else (formats.dns_label_errors, 63)
     name = re.sub(r"[^a-z0-9]+", "-", value.lower())[:most].strip("-")
     return f"name: {name}" if name and not check(name) else ""

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gangline.cli.follow.view import number
+from gangline.cli.follow.view import number_text
 
 
 class Point(NamedTuple):
@@ -13,19 +13,19 @@ class Point(NamedTuple):
     value: float
 
 
-def curve(points: Sequence[Point], width: int = 60, height: int = 8) -> list[str]:
+def curve_lines(points: Sequence[Point], width: int = 60, height: int = 8) -> list[str]:
     """The curve with its scale at the left; no lines for no points. Every column is the mean of what falls in it."""
     if not points:
         return []
-    columns = resampled(points, width)
-    low, high = scale(columns)
-    lines = _lines([round((high - value) / (high - low) * (height - 1)) for value in columns], height)
-    labels = [number(round(high - (high - low) * at / (height - 1), 9) + 0.0) for at in range(height)]
+    columns = column_means(points, width)
+    low, high = value_range(columns)
+    lines = _box_drawing([round((high - value) / (high - low) * (height - 1)) for value in columns], height)
+    labels = [number_text(round(high - (high - low) * at / (height - 1), 9) + 0.0) for at in range(height)]
     margin = max(map(len, labels))
     return [f"{label:>{margin}} ┤{line}".rstrip() for label, line in zip(labels, lines, strict=True)]
 
 
-def resampled(points: Sequence[Point], width: int) -> list[float]:
+def column_means(points: Sequence[Point], width: int) -> list[float]:
     """One value per column, over the whole width: the mean of the points there, else the one before it."""
     first, last = points[0].step, max(point.step for point in points)
     span = (last - first) or 1.0
@@ -39,7 +39,7 @@ def resampled(points: Sequence[Point], width: int) -> list[float]:
     return values
 
 
-def scale(values: Sequence[float]) -> tuple[float, float]:
+def value_range(values: Sequence[float]) -> tuple[float, float]:
     """From where to where: down to zero when nothing is below it, and never empty."""
     low, high = min(values), max(values)
     if low >= 0:
@@ -47,7 +47,7 @@ def scale(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + 1.0)
 
 
-def _lines(rows: Sequence[int], height: int) -> list[str]:
+def _box_drawing(rows: Sequence[int], height: int) -> list[str]:
     """A line that goes level or upright, with round corners."""
     cells = [[" "] * len(rows) for _ in range(height)]
     before = rows[0]
@@ -63,11 +63,11 @@ def _lines(rows: Sequence[int], height: int) -> list[str]:
     return ["".join(row) for row in cells]
 
 
-SIZE = (640, 320)
-PAD = (56, 24, 40, 20)  # left, top, bottom, right
-COLOURS = ("#218bff", "#2da44e", "#bf8700", "#a475f9", "#cf222e", "#0a7ea4", "#bc4c00", "#d63384")
-GREY = "#d1d9e0"
-FONT = 'font-family="system-ui, sans-serif" font-size="12" fill="#59636e"'
+SVG_SIZE = (640, 320)
+SVG_PADDING = (56, 24, 40, 20)  # left, top, bottom, right
+LINE_COLOURS = ("#218bff", "#2da44e", "#bf8700", "#a475f9", "#cf222e", "#0a7ea4", "#bc4c00", "#d63384")
+MUTED_COLOUR = "#d1d9e0"
+SVG_FONT = 'font-family="system-ui, sans-serif" font-size="12" fill="#59636e"'
 
 
 class Stroke(NamedTuple):
@@ -78,18 +78,18 @@ class Stroke(NamedTuple):
     label: str = ""
 
 
-def picture(lines: Mapping[str, Sequence[Point]], title: str, metric: str = "loss") -> str:
+def curve_svg(lines: Mapping[str, Sequence[Point]], title: str, metric: str = "loss") -> str:
     """An SVG with one line per name, its axes and a legend. The same points give the same bytes."""
-    return drawn(
+    return chart_svg(
         [
-            Stroke(points, COLOURS[at % len(COLOURS)], f"{metric} of {name}")
+            Stroke(points, LINE_COLOURS[at % len(LINE_COLOURS)], f"{metric} of {name}")
             for at, (name, points) in enumerate(lines.items())
         ],
         title,
     )
 
 
-def comparison(
+def comparison_svg(
     best: Mapping[str, Sequence[Point]], others: Iterable[Sequence[Point]], title: str, *, rises: bool = False
 ) -> str:
     """An SVG in which the best have colours and names, and the others are grey behind them.
@@ -97,44 +97,45 @@ def comparison(
     One that runs away upwards (`rises` says that up is good) is cut off, so that the others can still be seen.
     """
     named = [
-        Stroke(points, COLOURS[at % len(COLOURS)], name) for at, (name, points) in enumerate(best.items())
+        Stroke(points, LINE_COLOURS[at % len(LINE_COLOURS)], name)
+        for at, (name, points) in enumerate(best.items())
     ]
-    strokes = [*(Stroke(points, GREY) for points in others), *named]
+    strokes = [*(Stroke(points, MUTED_COLOUR) for points in others), *named]
     starts = [each.points[0].value for each in strokes if each.points]
     limit = 2 * max(starts, default=0.0)
     if not rises and limit > 0:
-        strokes = [each._replace(points=_cut(each.points, limit)) for each in strokes]
-    return drawn(strokes, title, below=rises)
+        strokes = [each._replace(points=_clamped_points(each.points, limit)) for each in strokes]
+    return chart_svg(strokes, title, below=rises)
 
 
-def _cut(points: Sequence[Point], limit: float) -> list[Point]:
+def _clamped_points(points: Sequence[Point], limit: float) -> list[Point]:
     return [Point(point.step, min(point.value, limit)) for point in points]
 
 
-def drawn(strokes: Sequence[Stroke], title: str, *, below: bool = False, unit: str = "step") -> str:
+def chart_svg(strokes: Sequence[Stroke], title: str, *, below: bool = False, unit: str = "step") -> str:
     """The SVG. Its legend is at the top, or at the bottom where lines rise."""
     every = [point for stroke in strokes for point in stroke.points]
-    low, high = scale([point.value for point in every] or [0.0])
+    low, high = value_range([point.value for point in every] or [0.0])
     first = min((point.step for point in every), default=0.0)
     last = max((point.step for point in every), default=1.0)
-    width, height = SIZE
-    left, top, bottom, right = PAD
+    width, height = SVG_SIZE
+    left, top, bottom, right = SVG_PADDING
 
     def place(point: Point) -> tuple[float, float]:
         x = left + (point.step - first) / ((last - first) or 1.0) * (width - left - right)
         return x, top + (high - point.value) / (high - low) * (height - top - bottom)
 
     made = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" {FONT}>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" {SVG_FONT}>',
         f"<title>{html.escape(title, quote=False)}</title>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff" stroke="#d1d9e0"/>',
     ]
     for part in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = top + part * (height - top - bottom)
-        told = number(round(high - part * (high - low), 9))
+        told = number_text(round(high - part * (high - low), 9))
         made.append(f'<path d="M{left} {y:.1f}H{width - right}" stroke="#eaeef2"/>')
         made.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{told}</text>')
-    ends = [f"{round(step, _digits(last - first)):g}" for step in (first, last)]
+    ends = [f"{round(step, _axis_digits(last - first)):g}" for step in (first, last)]
     for anchor, x, told in (("start", left, ends[0]), ("end", width - right, f"{unit} {ends[1]}")):
         made.append(f'<text x="{x}" y="{height - bottom + 18}" text-anchor="{anchor}">{told}</text>')
     named = [stroke for stroke in strokes if stroke.label]
@@ -152,11 +153,11 @@ def drawn(strokes: Sequence[Stroke], title: str, *, below: bool = False, unit: s
     return "\n".join([*made, "</svg>\n"])
 
 
-def _digits(length: float) -> int:
+def _axis_digits(length: float) -> int:
     """After the point, so that the ends of an axis of this length are told to a hundredth of it, more or less."""
     return max(0, 2 - math.floor(math.log10(length))) if length > 0 else 4
 
 
-def fell(points: Sequence[Point]) -> str:
+def change_text(points: Sequence[Point]) -> str:
     """`1.92 → 0.004`; empty for fewer than two points."""
-    return f"{number(points[0].value)} → {number(points[-1].value)}" if len(points) > 1 else ""
+    return f"{number_text(points[0].value)} → {number_text(points[-1].value)}" if len(points) > 1 else ""

@@ -5,12 +5,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
-PADDING = 3
-NARROWEST = 6
+COLUMN_PADDING = 3
+MIN_COLUMN_WIDTH = 6
 """Of a column with its padding, as in kubectl."""
 
 _GREEN, _RED, _YELLOW, _BLUE, _DIM = "32", "31", "33", "36", "2"
-_COLOURS = {
+_STATE_COLOURS = {
     **dict.fromkeys(("Running", "Ready", "True", "Bound", "Active"), _GREEN),
     **dict.fromkeys(("Succeeded", "Completed"), _BLUE),
     **dict.fromkeys(("Failed", "Error", "OOMKilled", "CrashLoopBackOff", "Blocked", "Evicted"), _RED),
@@ -20,20 +20,20 @@ _COLOURS = {
 }
 
 
-def obeys(stream: IO[str]) -> bool:
+def is_ansi_terminal(stream: IO[str]) -> bool:
     """Whether it is a terminal that takes orders: to move its cursor, to erase, to change colour."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
-def colours(stream: IO[str]) -> bool:
+def use_colour(stream: IO[str]) -> bool:
     """Whether to use colour: on a terminal that can, unless NO_COLOR is set (https://no-color.org).
 
     That is about colour only: what is drawn in place is drawn all the same, and may be bold.
     """
-    return obeys(stream) and not os.environ.get("NO_COLOR")
+    return is_ansi_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
-def fitted(text: str, width: int) -> str:
+def clipped_text(text: str, width: int) -> str:
     """Text for a cell: cut to a width for people at a terminal, whole for everybody else."""
     return text if len(text) <= width or not sys.stdout.isatty() else f"{text[: width - 1]}…"
 
@@ -56,13 +56,13 @@ class Columns:
         self.widen([row])
         *others, last = row
         padded = (
-            self._painted(cell) + " " * (max(width + PADDING, NARROWEST) - len(cell))
+            self._painted(cell) + " " * (max(width + COLUMN_PADDING, MIN_COLUMN_WIDTH) - len(cell))
             for cell, width in zip(others, self._widths, strict=False)
         )
         return "".join(padded) + self._painted(last)
 
     def _painted(self, cell: str) -> str:
-        return paint(cell, _COLOURS.get(cell, "")) if self._colour else cell
+        return paint(cell, _STATE_COLOURS.get(cell, "")) if self._colour else cell
 
 
 def paint(text: str, code: str) -> str:
@@ -84,7 +84,7 @@ def render(
     return "".join(f"{line}\n" for line in lines)
 
 
-def cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """A cell of a server's table as text."""
     if value is None:
         return "<none>"
@@ -93,12 +93,12 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def labels(found: Mapping[str, str] | None) -> str:
+def labels_text(found: Mapping[str, str] | None) -> str:
     """All labels of an object in one cell."""
     return ",".join(f"{name}={value}" for name, value in sorted((found or {}).items())) or "<none>"
 
 
-def put(text: str) -> None:
+def write_stdout(text: str) -> None:
     """Data, to standard output."""
     sys.stdout.write(text)
     sys.stdout.flush()

@@ -6,21 +6,21 @@ from typing import NamedTuple
 
 from gangline.api.meta import JSON, Selector
 from gangline.base.errors import InputError
-from gangline.cli.resources.lookup import PODS, FoundJob
+from gangline.cli.resources.lookup import PODS, ServerJob
 from gangline.kube.client import Client
 
 JOB_NAME = "training.kubeflow.org/job-name"
 OPERATOR_NAME = "training.kubeflow.org/operator-name"
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
-DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-TRAINING = ("tensorflow", "pytorch", "xgboost", "mpi", "paddle", "jax")
+DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container"
+TRAINING_CONTAINERS = ("tensorflow", "pytorch", "xgboost", "mpi", "paddle", "jax")
 """What the containers that train are called. The labels and these are in `gangline.api.kubeflow.training`, at a price."""
 
-_REPLICA = re.compile(r"([A-Za-z]+)(?:[-/](\d+))?")
+_REPLICA_PATTERN = re.compile(r"([A-Za-z]+)(?:[-/](\d+))?")
 
 
-class Replica(NamedTuple):
+class ReplicaSelector(NamedTuple):
     """A replica type, or one replica of it."""
 
     type: str
@@ -29,7 +29,7 @@ class Replica(NamedTuple):
     def __str__(self) -> str:
         return self.type if self.number is None else f"{self.type}-{self.number}"
 
-    def has(self, pod: JSON) -> bool:
+    def matches(self, pod: JSON) -> bool:
         """Whether a pod is of it."""
         labels = pod["metadata"].get("labels") or {}
         if labels.get(REPLICA_TYPE, "").lower() != self.type:
@@ -38,20 +38,20 @@ class Replica(NamedTuple):
         return self.number is None or labels.get(REPLICA_INDEX, "0") == str(self.number)
 
 
-def replica(text: str) -> Replica:
+def replica_selector(text: str) -> ReplicaSelector:
     """What a person means by `worker`, `worker/0` or `worker-0`. Raises `InputError`."""
-    found = _REPLICA.fullmatch(text)
+    found = _REPLICA_PATTERN.fullmatch(text)
     if found is None:
         raise InputError(f'"{text}" is no replica; write worker, or worker/0')
-    return Replica(found[1].lower(), int(found[2]) if found[2] else None)
+    return ReplicaSelector(found[1].lower(), int(found[2]) if found[2] else None)
 
 
-def pods_of(job: FoundJob) -> Selector:
+def pod_selector(job: ServerJob) -> Selector:
     """Where the pods of a job are. A pod of a job of the same name and another kind has another operator-name."""
     return Selector(job.key.namespace, labels=f"{JOB_NAME}={job.key.name}")
 
 
-def belongs(job: FoundJob, pod: JSON) -> bool:
+def owns_pod(job: ServerJob, pod: JSON) -> bool:
     """Whether a pod is the job's own: by its owner, or where it has none by its labels."""
     owners = pod["metadata"].get("ownerReferences") or []
     if owners:
@@ -59,18 +59,18 @@ def belongs(job: FoundJob, pod: JSON) -> bool:
     return True
 
 
-async def replicas(client: Client, job: FoundJob, chosen: Sequence[Replica] = ()) -> list[JSON]:
+async def list_replicas(client: Client, job: ServerJob, chosen: Sequence[ReplicaSelector] = ()) -> list[JSON]:
     """The pods of a job, in order: those chosen, or all. Raises `InputError` when a chosen one is not there."""
-    page = await client.list(PODS, pods_of(job))
-    own = ordered(pod for pod in page.items if belongs(job, pod))
+    page = await client.list(PODS, pod_selector(job))
+    own = sorted_pods(pod for pod in page.items if owns_pod(job, pod))
     for each in chosen:
-        if not any(each.has(pod) for pod in own):
-            there = ", ".join(member(job, pod) for pod in own) or "no pods"
-            raise InputError(f'{job.shown} has no replica "{each}"; there is {there}')
-    return [pod for pod in own if not chosen or any(each.has(pod) for each in chosen)]
+        if not any(each.matches(pod) for pod in own):
+            there = ", ".join(replica_name(job, pod) for pod in own) or "no pods"
+            raise InputError(f'{job.display_name} has no replica "{each}"; there is {there}')
+    return [pod for pod in own if not chosen or any(each.matches(pod) for each in chosen)]
 
 
-def ordered(pods: Iterable[JSON]) -> list[JSON]:
+def sorted_pods(pods: Iterable[JSON]) -> list[JSON]:
     """By type, then by number."""
 
     def place(pod: JSON) -> tuple[str, int, str]:
@@ -81,21 +81,21 @@ def ordered(pods: Iterable[JSON]) -> list[JSON]:
     return sorted(pods, key=place)
 
 
-def member(job: FoundJob, pod: JSON) -> str:
+def replica_name(job: ServerJob, pod: JSON) -> str:
     """What a replica is called: `worker-1`."""
     name: str = pod["metadata"]["name"]
     return name.removeprefix(f"{job.key.name}-")
 
 
-def container_of(pod: JSON, asked: str = "") -> str:
+def container_name(pod: JSON, asked: str = "") -> str:
     """The container to look into: the one asked for, the annotated, the one that trains, the first."""
     if asked:
         return asked
     names: list[str] = [found["name"] for found in pod["spec"].get("containers") or [{"name": ""}]]
-    chosen = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER)
+    chosen = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER_ANNOTATION)
     if chosen in names:
         return str(chosen)
-    return next((name for name in names if name in TRAINING), names[0])
+    return next((name for name in names if name in TRAINING_CONTAINERS), names[0])
 
 
 def pod_state(pod: JSON) -> str:
@@ -111,7 +111,7 @@ def pod_state(pod: JSON) -> str:
     return str(status.get("reason") or status.get("phase") or "Unknown")
 
 
-def restarts(pod: JSON) -> int:
+def restart_count(pod: JSON) -> int:
     """How often containers were started again inside the pod."""
     found = (pod.get("status") or {}).get("containerStatuses") or []
     return sum(each.get("restartCount") or 0 for each in found)
@@ -119,7 +119,7 @@ def restarts(pod: JSON) -> int:
 
 def exit_text(pod: JSON) -> str:
     """How the training container ended, now or the last time: `0`, `1`, `137 (OOMKilled)`; `-` if it never did."""
-    name = container_of(pod)
+    name = container_name(pod)
     for found in (pod.get("status") or {}).get("containerStatuses") or []:
         if found.get("name") != name:
             continue

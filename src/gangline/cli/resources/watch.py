@@ -10,23 +10,23 @@ from gangline.api.scheme import Resource
 from gangline.base.clock import Clock, SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import Gone, StreamBroken, Unreachable
-from gangline.kube.watch import Change, ChangeType
+from gangline.kube.watch import ChangeType, ObjectChange
 
-TRIES = 5
+MAX_RECONNECTS = 5
 """How often in a row a lost server is looked for again, a second apart."""
-PAUSE = timedelta(seconds=1)
+RECONNECT_DELAY = timedelta(seconds=1)
 
 
-class Seen(NamedTuple):
+class WatchedObject(NamedTuple):
     """One object, as it is now or was last; or None, once everything that was there at first has been given."""
 
     body: JSON | None
     deleted: bool = False
 
 
-async def changes(
+async def watch_objects(
     client: Client, resource: Resource[JSON], where: Selector, clock: Clock | None = None
-) -> AsyncGenerator[Seen, None]:
+) -> AsyncGenerator[WatchedObject, None]:
     """Everything selected, then `Seen(None)` once, then each change; until the caller leaves.
 
     A connection that breaks is made again, and what changed meanwhile is given. Raises `ApiError`, and
@@ -38,44 +38,44 @@ async def changes(
     while True:
         try:
             page = await client.list(resource, where)
-            for each in _compared(known, page.items):
+            for each in _list_changes(known, page.items):
                 yield each
             if first:
-                yield Seen(None)
+                yield WatchedObject(None)
             first, failures = False, 0
             version = page.metadata.resource_version
             while True:
                 async with aclosing(client.watch(resource, where, since=version)) as events:
                     async for event in events:
                         version = event.resource_version or version
-                        if isinstance(event, Change):
+                        if isinstance(event, ObjectChange):
                             deleted = event.type is ChangeType.DELETED
                             uid = event.object["metadata"]["uid"]
                             known[uid] = event.object
                             if deleted:
                                 del known[uid]
-                            yield Seen(event.object, deleted)
+                            yield WatchedObject(event.object, deleted)
         except Gone:
             continue
         except (StreamBroken, Unreachable):
             failures += 1
-            if first or failures > TRIES:
+            if first or failures > MAX_RECONNECTS:
                 raise
-            await clock.sleep(PAUSE)
+            await clock.sleep(RECONNECT_DELAY)
 
 
-def _compared(known: dict[str, JSON], listed: Iterable[JSON]) -> Iterator[Seen]:
+def _list_changes(known: dict[str, JSON], listed: Iterable[JSON]) -> Iterator[WatchedObject]:
     """What a list says that was not known. `known` is brought up to date."""
     there = {body["metadata"]["uid"]: body for body in listed}
     for uid in [uid for uid in known if uid not in there]:
-        yield Seen(known.pop(uid), deleted=True)
+        yield WatchedObject(known.pop(uid), deleted=True)
     for uid, body in there.items():
         before = known.get(uid)
-        if before is None or _version(before) != _version(body):
+        if before is None or _resource_version(before) != _resource_version(body):
             known[uid] = body
-            yield Seen(body)
+            yield WatchedObject(body)
 
 
-def _version(body: JSON) -> str:
+def _resource_version(body: JSON) -> str:
     version: str = body["metadata"].get("resourceVersion", "")
     return version

@@ -11,19 +11,19 @@ from gangline.base.errors import InputError
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.cli.flags.server_options import ServerOptions, server_options
-from gangline.cli.flags.verb import verb
-from gangline.cli.run.request import Job, check_names
+from gangline.cli.flags.verb import cli_command
+from gangline.cli.run.request import RunJob, check_unique_names
 
 # Nobody else is here: a file that asks for a cluster's cores runs on the few there are, only slower.
-OFFERED = ("cpu=1000",)
-RUNS = Path("runs")
-DAY = 24 * 3600
+DEFAULT_CAPACITY = ("cpu=1000",)
+DEFAULT_RUNS_FOLDER = Path("runs")
+TTL_AFTER_FINISHED = 24 * 3600
 """For so many seconds a job made from a command stays in a cluster when it has ended."""
-HERE = ServerOptions()
-SPELT = {"as_user": "--as", "as_groups": "--as-group"}
+LOCAL_SERVER = ServerOptions()
+FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
 
 
-class Asked(NamedTuple):
+class RunRequest(NamedTuple):
     """A run as it was asked for: files, or a command and how many processes."""
 
     files: tuple[Path, ...] = ()
@@ -41,18 +41,18 @@ class Asked(NamedTuple):
     # Whether the curve is drawn in the terminal too.
     curve: bool = False
     node: NodeOptions = NodeOptions()
-    watcher: Callable[[Path], Any] | None = None
+    hook_factory: Callable[[Path], Any] | None = None
     # What to do next, said at the end.
-    following: str = ""
+    next_steps: str = ""
     # With a context: there. Without: on this machine.
-    server: ServerOptions = HERE
+    server: ServerOptions = LOCAL_SERVER
     # Whether the folder goes along; None: if the job names a file of it.
     ship: bool | None = None
     ship_limit: str = "1Gi"
     storage_class: str = ""
 
 
-@verb("run")
+@cli_command("run")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="FILE... | -- COMMAND...")
 @click.option(
     "-f",
@@ -89,7 +89,7 @@ class Asked(NamedTuple):
 @click.option(
     "--runs",
     type=click.Path(path_type=Path),
-    default=RUNS,
+    default=DEFAULT_RUNS_FOLDER,
     show_default=True,
     metavar="FOLDER",
     help="Where --keep keeps.",
@@ -123,7 +123,7 @@ class Asked(NamedTuple):
 @click.option("--storage-class", default="", metavar="NAME", help="Of the claim that carries a large folder.")
 @node_options
 @server_options
-def run_file(
+def run(
     words: tuple[str, ...],
     more: tuple[str, ...],
     nproc: int | None,
@@ -155,25 +155,25 @@ def run_file(
     """
     options = NodeOptions(**{name: given.pop(name) for name in NodeOptions._fields})
     limit: timedelta | None = given.pop("timeout")
-    check_place(server, options, gang=given["gang"])
-    asked = Asked(
+    check_server_flags(server, options, gang=given["gang"])
+    asked = RunRequest(
         **given,
         timeout=limit.total_seconds() if limit is not None else None,
         runs=runs if keep else None,
         output=output or "",
-        node=options._replace(capacity=(*OFFERED, *options.capacity)),
+        node=options._replace(capacity=(*DEFAULT_CAPACITY, *options.capacity)),
         server=server,
     )
     if nproc is not None:
         check_command(words, more)
-        return run_job(asked._replace(command=words, nproc=nproc))
+        return run_request(asked._replace(command=words, nproc=nproc))
     words += more
     if not words:
         raise InputError("expected a FILE; or for a script: gangline run --nproc 4 -- python train.py")
     if asked.image or asked.limits:
         option = "--image" if asked.image else "--limit"
         raise InputError(f"{option}: is for a COMMAND with --nproc; a file says it itself, or --set does")
-    return run_job(asked._replace(files=tuple(map(Path, words))))
+    return run_request(asked._replace(files=tuple(map(Path, words))))
 
 
 def check_command(words: Sequence[str], files: Sequence[str]) -> None:
@@ -192,13 +192,13 @@ def check_script(words: Sequence[str]) -> None:
         raise InputError(f"{script}: no such file; processes start in {Path.cwd()}")
 
 
-def check_place(server: ServerOptions, node: NodeOptions, *, gang: bool = False) -> None:
+def check_server_flags(server: ServerOptions, node: NodeOptions, *, gang: bool = False) -> None:
     """Refuse options of a cluster for a run on this machine, and the other way round. Raises `InputError`."""
     if server.context is None:
         # Which server is a question only of a cluster; a run must not land in one by accident.
-        for name, value in server._replace(verbose=0, about="")._asdict().items():
+        for name, value in server._replace(verbose=0, job_hint="")._asdict().items():
             if value:
-                option = SPELT.get(name, f"--{name.replace('_', '-')}")
+                option = FLAG_SPELLINGS.get(name, f"--{name.replace('_', '-')}")
                 raise InputError(
                     f"{option}: the run is on this machine; add --context NAME to run in a cluster"
                 )
@@ -211,59 +211,62 @@ def check_place(server: ServerOptions, node: NodeOptions, *, gang: bool = False)
         )
 
 
-def run_job(asked: Asked) -> int:
+def run_request(asked: RunRequest) -> int:
     """Read, run, follow, tell the verdict. Bad input is found before anything starts."""
-    jobs = _jobs(asked)
-    check_names(jobs)
+    jobs = _read_jobs(asked)
+    check_unique_names(jobs)
     # Imported here: the command line must start fast, and a mistake be told in no time.
     import gc
 
     # Nothing of what is imported is garbage, and looking for it takes a tenth of the time.
     gc.disable()
+    run: Callable[[RunRequest, Sequence[RunJob]], int]
     if asked.server.context is not None:
-        from gangline.cli.run.remote import execute
+        from gangline.cli.run.remote import run_remote as run
     else:
-        from gangline.cli.run.local import execute
-
+        from gangline.cli.run.local import run_local as run
     gc.freeze()
     gc.enable()
-    return execute(asked, jobs)
+    return run(asked, jobs)
 
 
-def _is_here(server: ServerOptions) -> bool:
+def _is_local_plane(server: ServerOptions) -> bool:
     """Whether the context leads to the plane of this machine, which runs processes and no images. Raises `ConfigError`."""
-    from gangline.cli.connect.server import find
+    from gangline.cli.connect.server import find_server
 
-    place = find(server._replace(verbose=0))
-    return place.local is not None or place.left is not None
+    place = find_server(server._replace(verbose=0))
+    return place.plane_folder is not None or place.archive is not None
 
 
-def _of_file(file: Path, settings: Sequence[str]) -> Iterator[Job]:
-    from gangline.cli.manifests.jobs import read_with_others
+def _jobs_in_file(file: Path, settings: Sequence[str]) -> Iterator[RunJob]:
+    from gangline.cli.manifests.jobs import read_jobs_and_others
 
-    found, others = read_with_others(file, settings)
+    found, others = read_jobs_and_others(file, settings)
     for number, (facts, document) in enumerate(found):
         # Made once, before the first.
         needs = others if number == 0 else ()
-        yield Job(facts, document.body, file.parent.resolve(), document=document, needs=needs)
+        yield RunJob(facts, document.body, file.parent.resolve(), document=document, dependencies=needs)
 
 
-def _jobs(asked: Asked) -> Sequence[Job]:
+def _read_jobs(asked: RunRequest) -> Sequence[RunJob]:
     """The jobs, their kinds, and where their processes start. Raises `InputError`."""
     if asked.files:
-        return [job for file in asked.files for job in _of_file(file, asked.settings)]
-    from gangline.cli.manifests.from_command import LOCAL_IMAGE, scripted
-    from gangline.cli.manifests.overrides import overridden
+        return [job for file in asked.files for job in _jobs_in_file(file, asked.settings)]
+    from gangline.cli.manifests.from_command import LOCAL_IMAGE, job_from_command
+    from gangline.cli.manifests.overrides import with_overrides
 
     remote = asked.server.context is not None
-    if remote and not asked.image and not _is_here(asked.server):
+    if remote and not asked.image and not _is_local_plane(asked.server):
         raise InputError("--context: a command in a cluster needs an image; add --image IMAGE")
     if not remote:
         check_script(asked.command)
-    facts, body = scripted(
+    facts, body = job_from_command(
         asked.kind, asked.command, asked.nproc, image=asked.image or LOCAL_IMAGE, limits=asked.limits
     )
     if remote:
         # As here, where nothing goes on when the run is over; but for a while one can look at it.
-        body["spec"]["runPolicy"] = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": DAY}
-    return [Job(facts, overridden(body, asked.settings), Path.cwd(), scripted=True)]
+        body["spec"]["runPolicy"] = {
+            "cleanPodPolicy": "Running",
+            "ttlSecondsAfterFinished": TTL_AFTER_FINISHED,
+        }
+    return [RunJob(facts, with_overrides(body, asked.settings), Path.cwd(), from_command=True)]

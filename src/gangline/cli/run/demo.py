@@ -5,26 +5,30 @@ from pathlib import Path
 import click
 
 from gangline.cli.flags.node_options import NodeOptions
-from gangline.cli.flags.verb import verb
-from gangline.cli.run.command import OFFERED, RUNS, Asked, run_job
+from gangline.cli.flags.verb import cli_command
+from gangline.cli.run.command import DEFAULT_CAPACITY, DEFAULT_RUNS_FOLDER, RunRequest, run_request
 
 JOB, VICTIM = "linear", "worker-1"
-MOMENT = 0.35
+KILL_AT_SHARE = 0.35
 """How far the victim is when it is killed."""
 # Slow enough to watch, and a curve that takes its time. The file itself trains in a second.
-PARTS = "spec.tfReplicaSpecs.{}.template.spec.containers.0.command=[python, linear.py, {}]"
-PACE = 0.025
-PATIENCE = 300.0
+COMMAND_SETTING = "spec.tfReplicaSpecs.{}.template.spec.containers.0.command=[python, linear.py, {}]"
+STEP_SECONDS = 0.025
+TIMEOUT_SECONDS = 300.0
 
 
-@verb()
+@cli_command()
 @click.option(
-    "--runs", type=click.Path(path_type=Path), default=RUNS, metavar="FOLDER", help="Where logs and curve go."
+    "--runs",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_RUNS_FOLDER,
+    metavar="FOLDER",
+    help="Where logs and curve go.",
 )
 @click.option(
     "--pace",
     type=float,
-    default=PACE,
+    default=STEP_SECONDS,
     show_default=True,
     metavar="SECONDS",
     help="What a step takes at least.",
@@ -40,39 +44,41 @@ def demo(runs: Path, pace: float) -> int:
 
     Exit codes: those of run.
     """
-    file = examples() / "tfjob-numpy.yaml"
-    from gangline.cli.run.accident import accident
-    from gangline.cli.run.nextsteps import verbs
+    file = examples_folder() / "tfjob-numpy.yaml"
+    from gangline.cli.run.accident import kill_once
+    from gangline.cli.run.nextsteps import next_commands
 
-    node = NodeOptions(capacity=OFFERED)
-    return run_job(
-        Asked(
+    node = NodeOptions(capacity=DEFAULT_CAPACITY)
+    return run_request(
+        RunRequest(
             files=(file,),
-            settings=settings(pace),
-            timeout=PATIENCE,
+            settings=demo_settings(pace),
+            timeout=TIMEOUT_SECONDS,
             runs=runs,
             curve=True,
             node=node,
-            watcher=lambda state: accident(state, VICTIM, MOMENT),
-            following=" · ".join((*verbs("get", f"why {JOB}", f"logs {JOB}"), f"gangline run {shown(file)}")),
+            hook_factory=lambda state: kill_once(state, VICTIM, KILL_AT_SHARE),
+            next_steps=" · ".join(
+                (*next_commands("get", f"why {JOB}", f"logs {JOB}"), f"gangline run {short_path(file)}")
+            ),
         )
     )
 
 
-def settings(pace: float) -> tuple[str, str]:
+def demo_settings(pace: float) -> tuple[str, str]:
     """What the demo changes in the example."""
     workers = f"--steps, '400', --pace, '{pace:g}'"
-    return PARTS.format("PS", "--rate, '0.012'"), PARTS.format("Worker", workers)
+    return COMMAND_SETTING.format("PS", "--rate, '0.012'"), COMMAND_SETTING.format("Worker", workers)
 
 
-def examples() -> Path:
+def examples_folder() -> Path:
     """The examples: inside the package when installed from a wheel, at the root of a clone."""
     package = Path(__file__).parents[2]
     shipped = package / "examples"
     return shipped if shipped.is_dir() else package.parents[1] / "examples"
 
 
-def shown(file: Path) -> str:
+def short_path(file: Path) -> str:
     """A path as short as it can be written from here."""
     here = Path.cwd()
     return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)

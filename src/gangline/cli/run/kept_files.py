@@ -8,39 +8,39 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gangline.api.meta import Key
-from gangline.local.home import Home
+from gangline.local.home import PlaneHome
 
 
-class Artifacts(NamedTuple):
+class ArtifactFolders(NamedTuple):
     """Where the jobs of a run have their folders."""
 
     # With {namespace} and {job} in it, as the node takes it.
     pattern: Path
     # How many folders above belong to it, and go with it.
-    depth: int = 0
+    parent_depth: int = 0
 
-    def of(self, job: Key) -> Path:
+    def folder(self, job: Key) -> Path:
         """The folder of a job."""
         return Path(str(self.pattern).replace("{namespace}", job.namespace).replace("{job}", job.name))
 
-    def all_of(self, job: Key) -> list[Path]:
+    def removable_folders(self, job: Key) -> list[Path]:
         """The folder of a job, and those above it, in the order in which they can be removed."""
-        folder = self.of(job)
-        return [folder, *folder.parents[: self.depth]]
+        folder = self.folder(job)
+        return [folder, *folder.parents[: self.parent_depth]]
 
 
-def in_state(home: Home) -> Artifacts:
+def state_artifacts(home: PlaneHome) -> ArtifactFolders:
     """In the user's state folder."""
-    return Artifacts(home.artifacts / "{namespace}" / "{job}", depth=2)
+    return ArtifactFolders(home.artifacts / "{namespace}" / "{job}", parent_depth=2)
 
 
-def in_runs(runs: Path) -> Artifacts:
+def run_artifacts(runs: Path) -> ArtifactFolders:
     """Where a run is kept."""
-    return Artifacts(runs.absolute() / "{job}" / "artifacts")
+    return ArtifactFolders(runs.absolute() / "{job}" / "artifacts")
 
 
 @contextmanager
-def provided(artifacts: Artifacts, jobs: Sequence[Key]) -> Iterator[None]:
+def provide_artifacts(artifacts: ArtifactFolders, jobs: Sequence[Key]) -> Iterator[None]:
     """The folders of jobs are there until the block ends; then those go that are empty.
 
     Another run that uses the same one keeps it. Where one cannot be made there is none.
@@ -48,30 +48,30 @@ def provided(artifacts: Artifacts, jobs: Sequence[Key]) -> Iterator[None]:
     with ExitStack() as stack:
         for job in jobs:
             with suppress(OSError):
-                stack.enter_context(_held(artifacts.all_of(job)))
+                stack.enter_context(_locked_folder(artifacts.removable_folders(job)))
         yield
 
 
 @contextmanager
-def _held(folders: Sequence[Path]) -> Iterator[None]:
+def _locked_folder(folders: Sequence[Path]) -> Iterator[None]:
     folders[0].mkdir(mode=0o700, parents=True, exist_ok=True)
     held = os.open(folders[0], os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(held, fcntl.LOCK_SH)
         yield
     finally:
-        _let_go(held, folders)
+        _unlock_and_prune(held, folders)
 
 
-def tidy(home: Home) -> None:
+def remove_empty_artifacts(home: PlaneHome) -> None:
     """Of the folders of all jobs in the user's state those go that are empty, unless a run uses them."""
     for folder in home.artifacts.glob("*/*"):
         with suppress(OSError):
             found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            _let_go(found, [folder, folder.parent, home.artifacts])
+            _unlock_and_prune(found, [folder, folder.parent, home.artifacts])
 
 
-def _let_go(held: int, folders: Sequence[Path]) -> None:
+def _unlock_and_prune(held: int, folders: Sequence[Path]) -> None:
     """Remove them in this order, up to the first that has something in it; none while somebody else holds the first."""
     try:
         with suppress(OSError):

@@ -15,49 +15,49 @@ import msgspec
 
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
-from gangline.base.tasks import unwrapped
+from gangline.base.tasks import unwrap_exception_group
 from gangline.cli.cleanup import interrupting
 from gangline.cli.cleanup import watchdog as guarding
 from gangline.cli.cleanup.processes import kill_all
-from gangline.cli.connect.live_runs import publish
-from gangline.cli.follow.follower import Follower, JobDeleted, Watcher
-from gangline.cli.follow.log_sources import FileLines
-from gangline.cli.follow.outcome import Outcome
-from gangline.cli.follow.parts import Board
+from gangline.cli.connect.live_runs import publish_kubeconfig
+from gangline.cli.follow.follower import Follower, JobDeleted, ProgressHook
+from gangline.cli.follow.log_sources import FileLogSource
+from gangline.cli.follow.outcome import RunOutcome
+from gangline.cli.follow.parts import SplitScreen
 from gangline.cli.follow.screen import Screen
-from gangline.cli.follow.usage import Usage
+from gangline.cli.follow.usage import UsageSampler
 from gangline.cli.follow.view import Span
-from gangline.cli.run.dependencies import provide
-from gangline.cli.run.keeping import Keeping
-from gangline.cli.run.kept_files import Artifacts, in_runs, in_state, provided
-from gangline.cli.run.record import Recording, recorded
-from gangline.cli.run.request import Job, gathered
-from gangline.cli.run.result import Result, final
+from gangline.cli.run.dependencies import create_dependencies
+from gangline.cli.run.keeping import RunFolder
+from gangline.cli.run.kept_files import ArtifactFolders, provide_artifacts, run_artifacts, state_artifacts
+from gangline.cli.run.record import RunRecorder, record_run
+from gangline.cli.run.request import RunJob, with_common_folder
+from gangline.cli.run.result import JobResult, fetch_final_job
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalSettings
-from gangline.local.home import Home
+from gangline.local.home import PlaneHome
 from gangline.local.paths import home_folder
 from gangline.node.settings import NodeSettings
-from gangline.operator.settings import LOCAL, LOCAL_GANGS
-from gangline.operator.wiring import embedded
-from gangline.why.model.wording import names
+from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
+from gangline.operator.wiring import embedded_plane
+from gangline.why.model.wording import name_list
 
 
-class Wanted(NamedTuple):
+class RunPlan(NamedTuple):
     """What to run, and how."""
 
-    jobs: Sequence[Job]
+    jobs: Sequence[RunJob]
     node: NodeSettings
     timeout: float | None = None
     # Whether every job starts whole or not at all; else those that ask for it.
     gang: bool = False
     # Made with the folder in which the node keeps its records.
-    watcher: Callable[[Path], Watcher] | None = None
+    hook_factory: Callable[[Path], ProgressHook] | None = None
     # By the job's name; none for those of which nothing is kept.
-    keeping: Mapping[str, Keeping] = {}
+    kept_folders: Mapping[str, RunFolder] = {}
 
 
-async def run(wanted: Wanted, screen: Screen, clock: Clock) -> list[Result]:
+async def run_jobs(wanted: RunPlan, screen: Screen, clock: Clock) -> list[JobResult]:
     """Run the jobs to their ends and show them. Raises `TimeoutError`; when this returns or raises, no process is left.
 
     A job that somebody deleted meanwhile has no result.
@@ -66,82 +66,85 @@ async def run(wanted: Wanted, screen: Screen, clock: Clock) -> list[Result]:
     one they are killed.
     """
     started = clock.monotonic()
-    folder, jobs = gathered(wanted.jobs)
-    with left(wanted, jobs, screen, clock) as (state, artifacts, recording), screen:
+    folder, jobs = with_common_folder(wanted.jobs)
+    with run_folders(wanted, jobs, screen, clock) as (state, artifacts, recording), screen:
         node = msgspec.structs.replace(wanted.node, artifacts=artifacts.pattern)
         settings = LocalSettings(folder=folder, logs=state, node=node)
         # The other kinds would only take time.
         operator = msgspec.structs.replace(
-            LOCAL_GANGS if wanted.gang else LOCAL, kinds=tuple({job.facts.kind for job in jobs})
+            LOCAL_GANG_SETTINGS if wanted.gang else LOCAL_SETTINGS,
+            kinds=tuple({job.kind.kind for job in jobs}),
         )
-        async with embedded(settings, clock, operator) as plane:
+        async with embedded_plane(settings, clock, operator) as plane:
             recording.store = plane.store
-            await publish(state, plane.connection, [job.key() for job in jobs])
-            screen.ready(plane.url, clock.monotonic() - started)
-            await provide(plane.client, jobs)
+            await publish_kubeconfig(state, plane.connection, [job.key() for job in jobs])
+            screen.show_ready(plane.url, clock.monotonic() - started)
+            await create_dependencies(plane.client, jobs)
             team = followers(wanted, jobs, plane.client, state, clock, screen)
-            with interruptible(team, screen, state):
+            with stop_on_interrupt(team, screen, state):
                 async with asyncio.timeout(wanted.timeout), asyncio.TaskGroup() as group:
                     tasks = [
-                        group.create_task(_followed(each, job, screen))
+                        group.create_task(_follow(each, job, screen))
                         for job, each in zip(jobs, team, strict=True)
                     ]
                 ends = [end for task in tasks if (end := task.result()) is not None]
                 return [
-                    Result(end, await final(plane.client, end), artifacts.of(end.job.metadata.key))
+                    JobResult(
+                        end, await fetch_final_job(plane.client, end), artifacts.folder(end.job.metadata.key)
+                    )
                     for end in ends
                 ]
 
 
-async def _followed(follower: Follower, job: Job, screen: Screen) -> Outcome | None:
+async def _follow(follower: Follower, job: RunJob, screen: Screen) -> RunOutcome | None:
     try:
-        with unwrapped():
-            return await follower.follow(job.body)
+        with unwrap_exception_group():
+            return await follower.submit_and_follow(job.body)
     except JobDeleted as error:
         screen.say((Span(str(error), "yellow"),))
         return None
 
 
 @contextmanager
-def left(
-    wanted: Wanted, jobs: Sequence[Job], screen: Screen, clock: Clock
-) -> Iterator[tuple[Path, Artifacts, Recording]]:
+def run_folders(
+    wanted: RunPlan, jobs: Sequence[RunJob], screen: Screen, clock: Clock
+) -> Iterator[tuple[Path, ArtifactFolders, RunRecorder]]:
     """The folder of the node, which goes; what programs make and the record of the jobs, which stay."""
-    home, keys = Home(home_folder(None)), [job.key() for job in jobs]
+    home, keys = PlaneHome(home_folder(None)), [job.key() for job in jobs]
     with suppress(InputError):
         # Others are not to look into it. Where it cannot be, nothing is left.
-        home.prepare()
-    kept = next(iter(wanted.keeping.values()), None)
-    artifacts = in_runs(kept.folder.parent) if kept is not None else in_state(home)
-    spare = [folder for key in keys for folder in artifacts.all_of(key)]
-    with guarded(spare) as state, provided(artifacts, keys):
-        recording = Recording(home.runs, [job.facts for job in jobs], state, clock)
-        with recorded(recording, lambda text: screen.say((Span(text, "yellow"),))):
+        home.create_folder()
+    kept = next(iter(wanted.kept_folders.values()), None)
+    artifacts = run_artifacts(kept.folder.parent) if kept is not None else state_artifacts(home)
+    spare = [folder for key in keys for folder in artifacts.removable_folders(key)]
+    with with_watchdog(spare) as state, provide_artifacts(artifacts, keys):
+        recording = RunRecorder(home.runs, [job.kind for job in jobs], state, clock)
+        with record_run(recording, lambda text: screen.say((Span(text, "yellow"),))):
             yield state, artifacts, recording
 
 
 def followers(
-    wanted: Wanted, jobs: Sequence[Job], client: Client, state: Path, clock: Clock, screen: Screen
+    wanted: RunPlan, jobs: Sequence[RunJob], client: Client, state: Path, clock: Clock, screen: Screen
 ) -> list[Follower]:
     """One for each job; several share the screen."""
-    board = Board(screen, len(jobs))
+    board = SplitScreen(screen, len(jobs))
     return [
         Follower(
             client,
-            job.facts,
-            FileLines(state, job.key(), [other.name for other in jobs]),
+            job.kind,
+            FileLogSource(state, job.key(), [other.name for other in jobs]),
             clock,
-            board.part(job.name),
-            watcher=wanted.watcher(state) if wanted.watcher is not None else None,
-            keeper=wanted.keeping[job.name].line if job.name in wanted.keeping else None,
-            usage=Usage(state, clock).sample if screen.draws else None,
+            board.pane(job.name),
+            watcher=wanted.hook_factory(state) if wanted.hook_factory is not None else None,
+            keeper=wanted.kept_folders[job.name].add_line if job.name in wanted.kept_folders else None,
+            usage=UsageSampler(state, clock).sample if screen.shows_usage else None,
         )
         for job in jobs
     ]
 
 
 @contextmanager
-def guarded(spare: Sequence[Path] = ()) -> Iterator[Path]:
+def with_watchdog(spare: Sequence[Path] = ()) -> Iterator[Path]:
     """A folder for the node, gone when the block ends; and with it every process, even if this one is killed.
 
     In that case the spare folders go, too, those that are empty.
@@ -164,11 +167,11 @@ def guarded(spare: Sequence[Path] = ()) -> Iterator[Path]:
         guard.communicate()
 
 
-def interruptible(team: Sequence[Follower], screen: Screen, state: Path) -> AbstractContextManager[None]:
+def stop_on_interrupt(team: Sequence[Follower], screen: Screen, state: Path) -> AbstractContextManager[None]:
     """Ctrl-C asks the block to end, and says what is being stopped; once more kills what is still there."""
 
     def told() -> None:
-        whom = names(team[0].alive()) or "the job" if len(team) == 1 else f"{len(team)} jobs"
+        whom = name_list(team[0].live_replicas()) or "the job" if len(team) == 1 else f"{len(team)} jobs"
         screen.say((Span(f"stopping {whom} … (Ctrl-C again kills at once)", "yellow"),))
 
-    return interrupting.interruptible(told, lambda: kill_all(state))
+    return interrupting.cancel_on_interrupt(told, lambda: kill_all(state))

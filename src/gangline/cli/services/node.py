@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.flags.verb import verb
+from gangline.cli.flags.verb import cli_command
 from gangline.cli.services.up import folder_option
 from gangline.local.paths import home_folder
 
 
-@verb()
+@cli_command()
 @folder_option
 @click.option("--name", default="", help="Name of the node; by default the machine's.")
 @node_options
@@ -32,24 +32,24 @@ def node(folder: Path | None, name: str, kubeconfig: str | None, context: str | 
     Exit codes: 0 interrupted; 1 an error.
     """
     chosen = name or socket.gethostname().lower()
-    return asyncio.run(_run(home_folder(folder), chosen, NodeOptions(**given), kubeconfig, context))
+    return asyncio.run(_run_node(home_folder(folder), chosen, NodeOptions(**given), kubeconfig, context))
 
 
-async def _run(
+async def _run_node(
     folder: Path, name: str, options: NodeOptions, kubeconfig: str | None, context: str | None
 ) -> int:
     from gangline.base.clock import SystemClock
     from gangline.kube.client import Client
-    from gangline.kube.config.connection import load
+    from gangline.kube.config.connection import load_connection
     from gangline.kube.transport.http import HttpTransport
-    from gangline.local.home import Home
-    from gangline.node.options import settings
+    from gangline.local.home import PlaneHome
+    from gangline.node.options import node_settings
     from gangline.node.standalone import run_node
 
-    chosen = settings(name=name, **options._asdict())
-    clock, home = SystemClock(), Home(folder)
-    home.prepare()
-    connection = load(kubeconfig=kubeconfig, context=context, environ=os.environ, home=Path.home())
+    chosen = node_settings(name=name, **options._asdict())
+    clock, home = SystemClock(), PlaneHome(folder)
+    home.create_folder()
+    connection = load_connection(kubeconfig=kubeconfig, context=context, environ=os.environ, home=Path.home())
     async with HttpTransport(connection) as transport:
         click.echo(f"node {name} of {connection.server}", err=True)
         await run_node(Client(transport, clock=clock), Path.cwd(), home.pods, chosen, clock)

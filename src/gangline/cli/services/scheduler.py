@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gangline.operator.main import GoCommand, log_level, switch
+from gangline.operator.main import GoCommand, go_flag, log_level
 
 
 @click.command(cls=GoCommand)
@@ -35,7 +35,7 @@ from gangline.operator.main import GoCommand, log_level, switch
     help="bind: pods that name this scheduler are bound. pin: pods of another scheduler that carry our gate are let "
     "go, with the node they are to go to.",
 )
-@switch(
+@go_flag(
     "--no-preemption",
     "Never make pods leave for more important gangs, or for a queue that is owed its share.",
 )
@@ -85,7 +85,7 @@ from gangline.operator.main import GoCommand, log_level, switch
     metavar="NAME",
     help="Namespace of that Lease; by default the one of the context, or the pod's own.",
 )
-@switch("--install-crds", "Bring the definitions of PodGroup and Queue on the server to this version first.")
+@go_flag("--install-crds", "Bring the definitions of PodGroup and Queue on the server to this version first.")
 @click.option(
     "--metrics-bind-address",
     default=":8080",
@@ -126,44 +126,44 @@ def scheduler(**flags: Any) -> int:
 
     Exit codes: 0 interrupted; 1 an error.
     """
-    return asyncio.run(_run(flags))
+    return asyncio.run(_run_scheduler(flags))
 
 
-async def _run(flags: Mapping[str, Any]) -> int:
+async def _run_scheduler(flags: Mapping[str, Any]) -> int:
     from gangline.base.clock import SystemClock
-    from gangline.base.log import LogFormat, configure
-    from gangline.kube.config.connection import load
+    from gangline.base.log import LogFormat, configure_logging
+    from gangline.kube.config.connection import load_connection
     from gangline.operator.scheduler_process import run_scheduler
 
     # Nearly all that is made here is a cache, or gone in a moment: looking for cycles in it serves nobody.
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
-    configure(log_level(flags["level"]), LogFormat(flags["log_format"]))
-    connection = load(
+    configure_logging(log_level(flags["level"]), LogFormat(flags["log_format"]))
+    connection = load_connection(
         kubeconfig=flags["kubeconfig"], context=flags["context"], environ=os.environ, home=Path.home()
     )
-    await run_scheduler(connection, settings_of(flags), SystemClock())
+    await run_scheduler(connection, process_settings(flags), SystemClock())
     return 0
 
 
-def settings_of(flags: Mapping[str, Any]) -> Any:
+def process_settings(flags: Mapping[str, Any]) -> Any:
     """What the flags mean, by their names with underscores: a `scheduler.settings.ProcessSettings`."""
-    from gangline.scheduler.settings import ProcessSettings, SchedulerSettings
-    from gangline.scheduler.types.cycle import Policy
+    from gangline.scheduler.settings import SchedulerProcessSettings, SchedulerSettings
+    from gangline.scheduler.types.cycle import SchedulerPolicy
 
     makes_room = not flags["no_preemption"]
     patience = timedelta(seconds=flags["patience"]) if flags["patience"] else None
     undo = flags["undo_after"]
     rules = SchedulerSettings(
         name=flags["scheduler_name"],
-        binds=flags["commit"] in ("both", "bind"),
-        pins=flags["commit"] in ("both", "pin"),
-        policy=Policy(patience=patience, preemption=makes_room, reclaim=makes_room),
-        timeout=timedelta(seconds=undo) if undo else SchedulerSettings().timeout,
-        undoes=bool(undo),
-        at_once=flags["in_flight"],
+        bind_pods=flags["commit"] in ("both", "bind"),
+        pin_pods=flags["commit"] in ("both", "pin"),
+        policy=SchedulerPolicy(starvation_timeout=patience, preemption=makes_room, reclaim=makes_room),
+        start_timeout=timedelta(seconds=undo) if undo else SchedulerSettings().start_timeout,
+        roll_back=bool(undo),
+        concurrency=flags["in_flight"],
     )
-    return ProcessSettings(
+    return SchedulerProcessSettings(
         scheduler=rules,
         metrics_address=flags["metrics_bind_address"],
         probe_address=flags["health_probe_bind_address"],

@@ -13,15 +13,15 @@ import click
 
 from gangline.base.errors import InputError
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.flags.verb import verb
+from gangline.cli.flags.verb import cli_command
 from gangline.local.paths import home_folder
 
-OPEN = (
+OPEN_BIND_WARNING = (
     "warning: the API server listens on {}: whoever reaches it and has the token runs commands here, as you; "
     "leave out --bind to keep it to this machine"
 )
-SILENT = "it said nothing (is there room on the disk?)"
-PATIENCE = 60.0
+EMPTY_LOG_TEXT = "it said nothing (is there room on the disk?)"
+TIMEOUT_SECONDS = 60.0
 """Seconds to wait for a plane to come up or go down."""
 
 folder_option = click.option(
@@ -32,7 +32,7 @@ folder_option = click.option(
 )
 
 
-@verb()
+@cli_command()
 @folder_option
 @click.option(
     "--port",
@@ -74,94 +74,103 @@ def up(
 
     Exit codes: 0; 1 an error, such as a port that is taken.
     """
-    from gangline.local.home import Home
-    from gangline.local.listen import binding
-    from gangline.node.options import settings
+    from gangline.local.home import PlaneHome
+    from gangline.local.listen import parse_listen_address
+    from gangline.node.options import node_settings
 
     # Wrong input is told here, not in the log of a process in the background.
-    place, options = binding(bind), NodeOptions(**node)
-    settings(**options._asdict())
-    home = Home(home_folder(folder))
-    home.prepare()
-    running = home.running()
+    place, options = parse_listen_address(bind), NodeOptions(**node)
+    node_settings(**options._asdict())
+    home = PlaneHome(home_folder(folder))
+    home.create_folder()
+    running = home.running_pid()
     if running is not None:
         raise InputError(
             f"{home.folder}: a plane is running already (process {running}); stop it with gangline down"
         )
-    home.forget()
+    home.clear_ready()
     if place.is_open:
-        click.echo(OPEN.format(place.host), err=True)
+        click.echo(OPEN_BIND_WARNING.format(place.host), err=True)
     if detach:
         words = ["--port", str(port), "--bind", place.host, "--default-scheduler", scheduler]
         words += ["--gang"] if gang else []
-        return _detached(home.folder, [*words, *options.words()])
-    return asyncio.run(_up(home.folder, port, place.host, options, binds=scheduler == "fit", gang=gang))
+        return _start_detached(home.folder, [*words, *options.as_arguments()])
+    return asyncio.run(
+        _run_plane(home.folder, port, place.host, options, binds=scheduler == "fit", gang=gang)
+    )
 
 
-async def _up(folder: Path, port: int, bind: str, options: NodeOptions, *, binds: bool, gang: bool) -> int:
+async def _run_plane(
+    folder: Path, port: int, bind: str, options: NodeOptions, *, binds: bool, gang: bool
+) -> int:
     import msgspec
 
-    from gangline.base.certs import authority
+    from gangline.base.certs import ensure_certificates
     from gangline.base.clock import SystemClock
-    from gangline.cli.run.kept_files import in_state, tidy
+    from gangline.cli.run.kept_files import remove_empty_artifacts, state_artifacts
     from gangline.local.cluster import LocalSettings
-    from gangline.local.home import Home
-    from gangline.local.listen import Binding
+    from gangline.local.home import PlaneHome
+    from gangline.local.listen import ListenAddress
     from gangline.local.plane import PlaneSettings
-    from gangline.node.options import settings
-    from gangline.operator.settings import LOCAL, LOCAL_GANGS
-    from gangline.operator.wiring import embedded
+    from gangline.node.options import node_settings
+    from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
+    from gangline.operator.wiring import embedded_plane
 
-    home, clock, place = Home(folder), SystemClock(), Binding(bind)
+    home, clock, place = PlaneHome(folder), SystemClock(), ListenAddress(bind)
     plane = PlaneSettings(
-        host=place.host, port=home.port(port), certificates=home.certificates, token=home.token()
+        host=place.host,
+        port=home.choose_port(port),
+        certificates=home.certificates,
+        token=home.ensure_token(),
     )
     local = LocalSettings(
         folder=Path.cwd(),
         logs=home.pods,
         state=home.state,
         plane=plane,
-        node=msgspec.structs.replace(settings(**options._asdict()), artifacts=in_state(home).pattern),
-        binds=binds,
+        node=msgspec.structs.replace(
+            node_settings(**options._asdict()), artifacts=state_artifacts(home).pattern
+        ),
+        default_scheduler_enabled=binds,
     )
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # Claimed until all of it has ended: `gangline down` then returns when nothing is left, ports included.
-    with home.claimed():
-        async with embedded(local, clock, LOCAL_GANGS if gang else LOCAL) as cluster:
-            issued = authority(home.certificates, place.names(), clock.now())
-            home.keep_port(plane.port)
+    with home.lock():
+        async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if gang else LOCAL_SETTINGS) as cluster:
+            issued = ensure_certificates(home.certificates, place.certificate_hosts(), clock.now())
+            home.save_port(plane.port)
             home.write_kubeconfig(cluster.url, issued.ca)
-            home.announce()
+            home.mark_ready()
             click.echo(f"control plane ready: {cluster.url}", err=True)
-            click.echo(f"kubectl --kubeconfig {home.kubeconfig} get pods -A", err=True)
+            click.echo(f"kubectl --kubeconfig {home.kubeconfig_file} get pods -A", err=True)
             await stop.wait()
-        tidy(home)
+        remove_empty_artifacts(home)
     return 0
 
 
-def _detached(folder: Path, options: list[str]) -> int:
-    from gangline.local.home import Home
+def _start_detached(folder: Path, options: list[str]) -> int:
+    from gangline.local.home import PlaneHome
 
-    home = Home(folder)
+    home = PlaneHome(folder)
     command = [sys.executable, "-m", "gangline", "up", "--dir", str(folder), *options]
-    with home.log.open("ab") as log:
+    with home.log_file.open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
         )
-    end = time.monotonic() + PATIENCE
-    while home.running() != process.pid:
+    end = time.monotonic() + TIMEOUT_SECONDS
+    while home.running_pid() != process.pid:
         if process.poll() is not None or time.monotonic() > end:
-            last = home.log.read_text(errors="replace").strip().splitlines()[-1:] or [SILENT]
-            raise InputError(f"{home.folder}: the plane did not start: {last[0]}; see {home.log}")
+            last = home.log_file.read_text(errors="replace").strip().splitlines()[-1:] or [EMPTY_LOG_TEXT]
+            raise InputError(f"{home.folder}: the plane did not start: {last[0]}; see {home.log_file}")
         time.sleep(0.05)
     click.echo(f"control plane ready (process {process.pid})", err=True)
-    click.echo(f"kubectl --kubeconfig {home.kubeconfig} get pods -A", err=True)
+    click.echo(f"kubectl --kubeconfig {home.kubeconfig_file} get pods -A", err=True)
     return 0
 
 
-@verb()
+@cli_command()
 @folder_option
 def down(folder: Path | None) -> int:
     r"""Stop the control plane of this machine. What it stored stays.
@@ -172,18 +181,18 @@ def down(folder: Path | None) -> int:
 
     Exit codes: 0, also if none was running; 1 it does not end.
     """
-    from gangline.local.home import Home
+    from gangline.local.home import PlaneHome
 
-    home = Home(home_folder(folder))
-    pid = home.running()
+    home = PlaneHome(home_folder(folder))
+    pid = home.running_pid()
     if pid is None:
         click.echo(f"no plane is running in {home.folder}", err=True)
         return 0
     os.kill(pid, signal.SIGTERM)
-    end = time.monotonic() + PATIENCE
-    while home.running() == pid:
+    end = time.monotonic() + TIMEOUT_SECONDS
+    while home.running_pid() == pid:
         if time.monotonic() > end:
-            raise InputError(f"{home.folder}: process {pid} does not end; look at {home.log}")
+            raise InputError(f"{home.folder}: process {pid} does not end; look at {home.log_file}")
         time.sleep(0.05)
     click.echo("stopped", err=True)
     return 0

@@ -7,22 +7,22 @@ import click
 
 from gangline.base.errors import InputError
 from gangline.cli.flags.durations import DURATION
-from gangline.cli.flags.verb import verb
+from gangline.cli.flags.verb import cli_command
 
-CAPACITY = "cpu=96,memory=1Ti,nvidia.com/gpu=8"
-MOST_NODES = 100_000
+NODE_CAPACITY = "cpu=96,memory=1Ti,nvidia.com/gpu=8"
+MAX_NODES = 100_000
 
 
-@verb()
+@cli_command()
 @click.option(
-    "--nodes", type=click.IntRange(1, MOST_NODES), default=100, show_default=True, help="How many nodes."
+    "--nodes", type=click.IntRange(1, MAX_NODES), default=100, show_default=True, help="How many nodes."
 )
 @click.option(
     "--node",
     "parks",
     multiple=True,
     metavar="[COUNT*]AMOUNTS",
-    help=f"What a node offers ({CAPACITY}); with counts, several kinds of node, instead of --nodes.",
+    help=f"What a node offers ({NODE_CAPACITY}); with counts, several kinds of node, instead of --nodes.",
 )
 @click.option(
     "--trace", type=click.Path(), metavar="FILE", help="The jobs: CSV, or a JSON object per line; - is stdin."
@@ -118,15 +118,15 @@ def simulate(**given: object) -> int:
     # Imported here: the engine and numpy take a while to load.
     from gangline.cli.simulate import run
 
-    wanted = run.wanted(given)
-    done = run.run(wanted, Path(str(given["log"])) if given["log"] else None)
+    wanted = run.simulate_request(given)
+    done = run.run_simulation(wanted, Path(str(given["log"])) if given["log"] else None)
     if given["plots"]:
-        run.draw(done, Path(str(given["plots"])))
+        run.write_plots(done, Path(str(given["plots"])))
     sys.stdout.write(run.as_json(done) if given["form"] == "json" else run.as_text(done))
     return 0
 
 
-def whole(text: object) -> int:
+def parse_count(text: object) -> int:
     """A count in front of `*`. Raises `InputError`."""
     try:
         return int(str(text))

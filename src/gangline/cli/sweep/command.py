@@ -9,15 +9,15 @@ import click
 from gangline.base.errors import InputError
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.flags.verb import verb
-from gangline.cli.run.command import OFFERED, RUNS
+from gangline.cli.flags.verb import cli_command
+from gangline.cli.run.command import DEFAULT_CAPACITY, DEFAULT_RUNS_FOLDER
 
 
-class Asked(NamedTuple):
+class SweepRequest(NamedTuple):
     """A sweep as it was asked for: how its trials are run and judged."""
 
     metric: str
-    most: bool
+    maximize: bool
     parallel: int
     timeout: float | None
     runs: Path
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
     node: NodeOptions
 
 
-@verb("sweep")
+@cli_command("sweep")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="FILE | -- COMMAND...")
 @click.option(
     "--set",
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
 @click.option(
     "--runs",
     type=click.Path(path_type=Path),
-    default=RUNS,
+    default=DEFAULT_RUNS_FOLDER,
     show_default=True,
     metavar="FOLDER",
     help="Where <job>-sweep/ is made.",
@@ -92,11 +92,11 @@ def sweep(
     options = {name: rest.pop(name) for name in NodeOptions._fields}
     node = NodeOptions(**options)
     limit: timedelta | None = rest.pop("timeout")
-    asked = Asked(
-        most=goal == "max",
+    asked = SweepRequest(
+        maximize=goal == "max",
         output=output or "",
         timeout=limit.total_seconds() if limit is not None else None,
-        node=node._replace(capacity=(*OFFERED, *node.capacity)),
+        node=node._replace(capacity=(*DEFAULT_CAPACITY, *node.capacity)),
         **rest,
     )
     if asked.parallel < 1:
@@ -104,19 +104,19 @@ def sweep(
     if not settings:
         raise InputError("nothing to try; write: --set lr=0.1,0.01")
     # Imported here: help and mistakes must come fast.
-    from gangline.cli.sweep.space import parameters, trials
-    from gangline.cli.sweep.trial_jobs import Source, jobs
+    from gangline.cli.sweep.space import parse_parameters, trial_values
+    from gangline.cli.sweep.trial_jobs import SweepSource, trial_jobs
 
     if nproc is not None:
-        source = Source(command=words, nproc=nproc, kind=kind)
+        source = SweepSource(command=words, nproc=nproc, kind=kind)
     elif len(words) == 1:
-        source = Source(file=Path(words[0]))
+        source = SweepSource(file=Path(words[0]))
     else:
         raise InputError(
             "expected one FILE; or for a script: gangline sweep --nproc 2 --set lr=0.1,0.01 -- python train.py"
         )
-    found = trials(parameters(settings), draws, seed)
-    facts, bodies = jobs(source, found)
-    from gangline.cli.sweep.run import execute
+    found = trial_values(parse_parameters(settings), draws, seed)
+    facts, bodies = trial_jobs(source, found)
+    from gangline.cli.sweep.run import run_sweep
 
-    return execute(asked, source, facts, bodies, found)
+    return run_sweep(asked, source, facts, bodies, found)

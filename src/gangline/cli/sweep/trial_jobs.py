@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
-from gangline.cli.manifests.from_command import scripted
+from gangline.cli.manifests.from_command import job_from_command
 from gangline.cli.manifests.jobs import read_job
-from gangline.cli.manifests.overrides import overridden
-from gangline.cli.sweep.space import Values
+from gangline.cli.manifests.overrides import with_overrides
+from gangline.cli.sweep.space import TrialValues
 
-TRIAL = "GANGLINE_TRIAL"
+TRIAL_VARIABLE = "GANGLINE_TRIAL"
 """The variable with a trial's number: for the name of a checkpoint, say."""
 
 
-class Source(NamedTuple):
+class SweepSource(NamedTuple):
     """What is tried: the job in a file, or a command and how many processes."""
 
     file: Path | None = None
@@ -31,7 +31,7 @@ class Source(NamedTuple):
         return self.file.parent.resolve() if self.file is not None else Path.cwd()
 
 
-def job(source: Source, values: Values, number: int) -> tuple[JobKind, JSON]:
+def trial_job(source: SweepSource, values: TrialValues, number: int) -> tuple[JobKind, JSON]:
     """The job of a trial. Raises `InputError`.
 
     A parameter with dots is a place in the job, set as `gangline run --set` does. Any other is a variable of every
@@ -43,12 +43,14 @@ def job(source: Source, values: Values, number: int) -> tuple[JobKind, JSON]:
     if source.file is not None:
         facts, body = read_job(source.file, paths)
     else:
-        words = [_filled(word, variables) for word in source.command]
+        words = [_substituted(word, variables) for word in source.command]
         # Its name comes from the command as written, not from a value in it.
-        facts, body = scripted(source.kind, words, source.nproc)
-        body["metadata"]["name"] = scripted(source.kind, source.command, source.nproc)[1]["metadata"]["name"]
-        body = overridden(body, paths)
-    body = with_variables(facts, body, {**variables, TRIAL: str(number)})
+        facts, body = job_from_command(source.kind, words, source.nproc)
+        body["metadata"]["name"] = job_from_command(source.kind, source.command, source.nproc)[1]["metadata"][
+            "name"
+        ]
+        body = with_overrides(body, paths)
+    body = with_variables(facts, body, {**variables, TRIAL_VARIABLE: str(number)})
     body["metadata"]["namespace"] = f"trial-{number}"
     return facts, body
 
@@ -66,9 +68,9 @@ def with_variables(facts: JobKind, body: JSON, variables: Mapping[str, str]) -> 
     return changed
 
 
-def jobs(source: Source, found: Sequence[Values]) -> tuple[JobKind, list[JSON]]:
+def trial_jobs(source: SweepSource, found: Sequence[TrialValues]) -> tuple[JobKind, list[JSON]]:
     """The jobs of all trials, which are of one kind. Mistakes are found before anything starts: `InputError`."""
-    made = [job(source, values, number) for number, values in enumerate(found, 1)]
+    made = [trial_job(source, values, number) for number, values in enumerate(found, 1)]
     kinds = {facts.kind for facts, _ in made}
     names = {body["metadata"]["name"] for _, body in made}
     if len(kinds) > 1 or len(names) > 1:
@@ -78,7 +80,7 @@ def jobs(source: Source, found: Sequence[Values]) -> tuple[JobKind, list[JSON]]:
     return made[0][0], [body for _, body in made]
 
 
-def _filled(word: str, variables: Mapping[str, Any]) -> str:
+def _substituted(word: str, variables: Mapping[str, Any]) -> str:
     for name, value in variables.items():
         word = word.replace(f"{{{name}}}", value)
     return word

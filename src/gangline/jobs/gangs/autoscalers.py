@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-STAYS: Mapping[str, str] = {
+NO_EVICTION_ANNOTATIONS: Mapping[str, str] = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
 }

@@ -7,14 +7,14 @@ import msgspec
 
 from gangline.api.kubeflow.training import ReplicaSpec, SchedulingPolicy, TrainingJob
 from gangline.api.meta import JSON
-from gangline.api.quantity import Quantity, add, parse_resources
+from gangline.api.quantity import Quantity, add_resources, parse_resources
 from gangline.api.scheduling import PodGroupState
 from gangline.api.scheme import Resource
 from gangline.jobs.framework import Companion
 from gangline.jobs.pods.replicas import Member
 
 
-class Team(msgspec.Struct, frozen=True):
+class GangSpec(msgspec.Struct, frozen=True):
     """All pods of a job, as a scheduler of gangs sees them."""
 
     job: TrainingJob
@@ -22,9 +22,9 @@ class Team(msgspec.Struct, frozen=True):
     replicas: Mapping[str, ReplicaSpec]
     policy: SchedulingPolicy = SchedulingPolicy()
     # With how many it can still train; None: its size is fixed.
-    fewest: int | None = None
+    min_members: int | None = None
     # How many have succeeded while others wait for a place. Some schedulers no longer see those.
-    ended: int = 0
+    succeeded: int = 0
 
     @property
     def size(self) -> int:
@@ -40,22 +40,22 @@ class Team(msgspec.Struct, frozen=True):
         return before + member.index
 
 
-class Marks(msgspec.Struct, frozen=True):
+class GangPodEdits(msgspec.Struct, frozen=True):
     """How a scheduler knows a pod of a gang."""
 
     # Empty: whichever places pods otherwise.
-    scheduler: str = ""
+    scheduler_name: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     # Annotations that give way to the template's own.
-    defaults: Mapping[str, str] = {}
+    default_annotations: Mapping[str, str] = {}
     # More fields of the pod's spec.
-    spec: Mapping[str, Any] = {}
+    spec_fields: Mapping[str, Any] = {}
     # Scheduling gates, beside the template's own.
-    gates: tuple[str, ...] = ()
+    scheduling_gates: tuple[str, ...] = ()
 
 
-UNMARKED = Marks()
+NO_GANG_EDITS = GangPodEdits()
 
 
 class GangScheduler(Protocol):
@@ -71,11 +71,11 @@ class GangScheduler(Protocol):
         """What it reads, its PodGroups last. These must be served."""
         ...
 
-    def groups(self, team: Team, found: JSON | None) -> tuple[Companion, ...]:
+    def group_companions(self, team: GangSpec, found: JSON | None) -> tuple[Companion, ...]:
         """The PodGroup of a team, given the one there is; last, after what must be there before it."""
         ...
 
-    def marks(self, team: Team, member: Member, found: JSON | None) -> Marks:
+    def pod_edits(self, team: GangSpec, member: Member, found: JSON | None) -> GangPodEdits:
         """What a new pod of the team carries, given the PodGroup there is."""
         ...
 
@@ -84,24 +84,24 @@ class GangScheduler(Protocol):
         ...
 
 
-def groups_of(gangs: GangScheduler) -> str:
+def pod_group_resource(gangs: GangScheduler) -> str:
     """Its PodGroups, as kubectl names them."""
     return gangs.kinds[-1].name
 
 
 @runtime_checkable
-class TellsState(Protocol):
+class ReportsGangState(Protocol):
     """A gang scheduler that says how a gang is doing, in the words of `scheduling.gangline.dev`."""
 
-    def state(self, found: JSON) -> PodGroupState: ...
+    def gang_state(self, found: JSON) -> PodGroupState: ...
 
 
-def members(team: Team) -> int:
+def min_available(team: GangSpec) -> int:
     """How many pods must fit at once: as asked for, else all."""
     return team.size if team.policy.min_available is None else team.policy.min_available
 
 
-def resources(team: Team, least: int | None = None) -> dict[str, str]:
+def min_resources(team: GangSpec, least: int | None = None) -> dict[str, str]:
     """What so many pods need: as asked for, else what the first of them request, in the order in which they are made.
 
     v1 takes them in random order, so that with fewer than all its sum changes from look to look.
@@ -109,25 +109,25 @@ def resources(team: Team, least: int | None = None) -> dict[str, str]:
     if team.policy.min_resources is not None:
         return dict(team.policy.min_resources)
     total: dict[str, Quantity] = {}
-    left = members(team) if least is None else least
+    left = min_available(team) if least is None else least
     for spec in team.replicas.values():
         count = min(left, spec.replicas or 0)
         left -= count
-        each = _requests(spec.template)
-        total = add(total, {name: amount * count for name, amount in each.items()})
+        each = _template_requests(spec.template)
+        total = add_resources(total, {name: amount * count for name, amount in each.items()})
     return {name: str(amount) for name, amount in sorted(total.items()) if amount}
 
 
-def _requests(template: JSON) -> dict[str, Quantity]:
+def _template_requests(template: JSON) -> dict[str, Quantity]:
     """Of all containers; limits stand in where a container requests nothing."""
     total: dict[str, Quantity] = {}
     for container in (template.get("spec") or {}).get("containers") or []:
         written: Mapping[str, Any] = container.get("resources") or {}
-        total = add(total, parse_resources(written.get("requests") or written.get("limits") or {}))
+        total = add_resources(total, parse_resources(written.get("requests") or written.get("limits") or {}))
     return total
 
 
-def companion(resource: str, job: TrainingJob, spec: JSON) -> Companion:
+def pod_group_companion(resource: str, job: TrainingJob, spec: JSON) -> Companion:
     """A PodGroup named like its job, with the job's annotations."""
     metadata: JSON = {"name": job.metadata.name}
     if job.metadata.annotations:

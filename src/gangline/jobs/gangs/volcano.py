@@ -3,10 +3,16 @@
 from typing import Any
 
 from gangline.api.meta import JSON
-from gangline.api.scheduling import GROUP_NAME
+from gangline.api.scheduling import GROUP_NAME_ANNOTATION
 from gangline.api.scheme import Resource
 from gangline.jobs.framework import Companion
-from gangline.jobs.gangs.podgroup import Marks, Team, companion, members, resources
+from gangline.jobs.gangs.podgroup import (
+    GangPodEdits,
+    GangSpec,
+    min_available,
+    min_resources,
+    pod_group_companion,
+)
 from gangline.jobs.pods.replicas import Member
 
 PODGROUPS: Resource[Any] = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", dict)
@@ -18,21 +24,21 @@ class Volcano:
     name = "volcano"
     kinds: tuple[Resource[Any], ...] = (PODGROUPS,)
 
-    def groups(self, team: Team, found: JSON | None) -> tuple[Companion, ...]:
+    def group_companions(self, team: GangSpec, found: JSON | None) -> tuple[Companion, ...]:
         policy = team.policy
         # Whoever moved the group to another queue meant it.
         queue = ((found or {}).get("spec") or {}).get("queue") or policy.queue or "default"
-        spec: JSON = {"minMember": members(team), "queue": queue}
-        needed = resources(team)
+        spec: JSON = {"minMember": min_available(team), "queue": queue}
+        needed = min_resources(team)
         if needed:
             spec["minResources"] = needed
         if policy.priority_class:
             spec["priorityClassName"] = policy.priority_class
-        return (companion(PODGROUPS.name, team.job, spec),)
+        return (pod_group_companion(PODGROUPS.name, team.job, spec),)
 
-    def marks(self, team: Team, member: Member, found: JSON | None) -> Marks:
-        name = {GROUP_NAME: team.job.metadata.name, "volcano.sh/task-spec": member.type.lower()}
-        return Marks("volcano", annotations=name)
+    def pod_edits(self, team: GangSpec, member: Member, found: JSON | None) -> GangPodEdits:
+        name = {GROUP_NAME_ANNOTATION: team.job.metadata.name, "volcano.sh/task-spec": member.type.lower()}
+        return GangPodEdits("volcano", annotations=name)
 
     def admits(self, found: JSON | None) -> bool:
         return ((found or {}).get("status") or {}).get("phase", "") not in ("", "Pending")

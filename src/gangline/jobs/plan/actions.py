@@ -23,7 +23,7 @@ class Create(msgspec.Struct, frozen=True, tag=True):
         return name
 
 
-class Change(msgspec.Struct, frozen=True, tag=True):
+class Patch(msgspec.Struct, frozen=True, tag=True):
     """Merge into an object of the job's."""
 
     resource: str
@@ -54,10 +54,10 @@ class DeleteJob(msgspec.Struct, frozen=True, tag=True):
     """End the job itself; everything it owns goes with it."""
 
 
-Action: TypeAlias = Create | Change | Adopt | Delete | DeleteJob
+JobAction: TypeAlias = Create | Patch | Adopt | Delete | DeleteJob
 
 
-class Note(msgspec.Struct, frozen=True):
+class JobEvent(msgspec.Struct, frozen=True):
     """Something a person should see: becomes an Event and a log line."""
 
     reason: str
@@ -65,25 +65,25 @@ class Note(msgspec.Struct, frozen=True):
     warning: bool = False
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Rejection(msgspec.Struct, frozen=True):
     """What the server does not want: `what` in a word such as Pod, and why."""
 
-    what: str
+    kind: str
     message: str
     # It never will: the object is wrong.
     permanent: bool = False
     # Because somebody else has one of that name.
-    stranger: bool = False
+    name_conflict: bool = False
 
 
-class Plan(msgspec.Struct, frozen=True):
+class JobPlan(msgspec.Struct, frozen=True):
     """What to write down, and what to do then: stages in order, actions within a stage in any order.
 
     `before` comes first of all: what nobody would know to be owed once the status is written.
     """
 
     status: JobStatus
-    stages: tuple[tuple[Action, ...], ...] = ()
-    notes: tuple[Note, ...] = ()
-    wake_after: timedelta | None = None
-    before: tuple[Change | Delete, ...] = ()
+    stages: tuple[tuple[JobAction, ...], ...] = ()
+    events: tuple[JobEvent, ...] = ()
+    requeue_after: timedelta | None = None
+    before_status: tuple[Patch | Delete, ...] = ()

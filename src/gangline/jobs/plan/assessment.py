@@ -10,261 +10,285 @@ from gangline.api.core import Pod
 from gangline.api.kubeflow.training import (
     Failure,
     JobStatus,
-    Ledger,
     ReplicaSpec,
+    RestartLedger,
     RestartPolicy,
     RestartScope,
 )
 from gangline.api.scheduling import PodGroupState
-from gangline.jobs.defaults import ours
-from gangline.jobs.framework import Framework, J, Outcome, Told, Verdict
-from gangline.jobs.plan.gang_state import gives_up, stranded
-from gangline.jobs.plan.observed import Observed
+from gangline.jobs.defaults import is_managed_here
+from gangline.jobs.framework import ConditionText, Framework, J, JobOutcome, Verdict
+from gangline.jobs.plan.gang_state import expired_wait, stranded_state
+from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import (
+    PEER_VERDICT_DELAY,
     PORT_CLASH,
-    SETTLES,
-    SETTLES_LATE,
+    VERDICT_DELAY,
+    any_terminating,
     blames_peer,
-    counted,
-    exhausted,
-    failed,
-    failed_at,
-    failure,
-    first,
-    lost,
-    permanent,
-    scope,
-    worn_out,
+    exceeds_backoff_limit,
+    failed_pods,
+    failure_record,
+    failure_time,
+    first_failed,
+    is_permanent,
+    most_restarted_failure,
+    restart_scope,
+    with_kubelet_restarts,
 )
-from gangline.jobs.pods.replicas import Member, terminated
+from gangline.jobs.pods.replicas import Member, terminated_state
 
-BUDGET_SPENT = "it has reached the specified backoff limit"
+BACKOFF_LIMIT_REACHED = "it has reached the specified backoff limit"
 
 
-class Foreign(msgspec.Struct, frozen=True):
+class ManagedElsewhere(msgspec.Struct, frozen=True):
     """Somebody else's to run."""
 
 
-class Over(msgspec.Struct, frozen=True):
+class AlreadyFinished(msgspec.Struct, frozen=True):
     """The verdict is written down."""
 
 
-class Suspended(msgspec.Struct, frozen=True):
+class JobSuspended(msgspec.Struct, frozen=True):
     """Nothing may run."""
 
 
-class Succeeding(msgspec.Struct, frozen=True):
+class JobSucceeding(msgspec.Struct, frozen=True):
     message: str
 
 
-class Failing(msgspec.Struct, frozen=True):
-    told: Told
+class JobFailing(msgspec.Struct, frozen=True):
+    text: ConditionText
     # A limit was reached: every pod goes.
-    clear: bool = False
+    deletes_all_pods: bool = False
     cause: Failure | None = None
     # Replicas failed, by the framework's own rule.
-    judged: bool = False
+    by_framework: bool = False
 
 
-class Active(msgspec.Struct, frozen=True):
+class JobActive(msgspec.Struct, frozen=True):
     """To be kept going."""
 
     verdict: Verdict
     # Failed pods to be replaced one by one.
-    replace: tuple[Pod, ...] = ()
+    pods_to_replace: tuple[Pod, ...] = ()
     # The whole team is to be started anew; and with new addresses.
-    team: bool = False
-    renew: bool = False
+    restarts_all: bool = False
+    renews_addresses: bool = False
     # Nobody failed: there is no room for all who are missing.
-    stranded: PodGroupState | None = None
+    stranded_state: PodGroupState | None = None
     # The replica type to blame for it, and what happened.
-    kind: str = ""
+    replica_type: str = ""
     cause: Failure | None = None
     # A verdict waits so long for an earlier failure to be told.
-    settles: timedelta | None = None
+    verdict_delay: timedelta | None = None
 
 
-Standing: TypeAlias = Foreign | Over | Suspended | Succeeding | Failing | Active
+Assessment: TypeAlias = (
+    ManagedElsewhere | AlreadyFinished | JobSuspended | JobSucceeding | JobFailing | JobActive
+)
 
 
-class Tally(msgspec.Struct, frozen=True):
+class RestartTally(msgspec.Struct, frozen=True):
     """The restarts so far, and the ledger they are in: with what kubelets did meanwhile."""
 
     restarts: int
-    ledger: Ledger
+    ledger: RestartLedger
 
 
-def tally(status: JobStatus, seen: Observed[J], replicas: Mapping[str, ReplicaSpec]) -> Tally:
+def restart_tally(
+    status: JobStatus, seen: ObservedJob[J], replicas: Mapping[str, ReplicaSpec]
+) -> RestartTally:
     # We write down which generation we saw, and v1 does not.
     taken_over = status.start_time is not None and not status.observed_generation
-    ledger = counted(status.ledger, seen.gang, replicas, taken_over=taken_over)
-    return Tally(status.restarts + ledger.in_place - status.ledger.in_place, ledger)
+    ledger = with_kubelet_restarts(status.ledger, seen.gang, replicas, taken_over=taken_over)
+    return RestartTally(status.restarts + ledger.in_place - status.ledger.in_place, ledger)
 
 
-def assess(framework: Framework[J], seen: Observed[J], so_far: Tally) -> Standing:
+def assess(framework: Framework[J], seen: ObservedJob[J], so_far: RestartTally) -> Assessment:
     """Judge what is seen. Success comes first, then failures for good, then limits."""
     job = seen.job
     policy = framework.run_policy(job)
-    if not ours(policy):
-        return Foreign()
+    if not is_managed_here(policy):
+        return ManagedElsewhere()
     if job.status.finished:
-        return Over()
+        return AlreadyFinished()
     if seen.problems:
         told = "; ".join(map(str, seen.problems))
-        return Failing(
-            Told(f"{job.KIND}FailedValidation", f"{job.KIND} {job.metadata.name} cannot run: {told}")
+        return JobFailing(
+            ConditionText(f"{job.KIND}FailedValidation", f"{job.KIND} {job.metadata.name} cannot run: {told}")
         )
     if policy.suspend:
-        return Suspended()
+        return JobSuspended()
     verdict = framework.verdict(job, seen.gang)
-    if verdict.outcome is Outcome.SUCCEEDED:
-        return Succeeding(verdict.message)
-    if policy.backoff_limit == 0 and failed(seen.gang):
+    if verdict.outcome is JobOutcome.SUCCEEDED:
+        return JobSucceeding(verdict.message)
+    if policy.backoff_limit == 0 and failed_pods(seen.gang):
         # As in v1: with no restart allowed, any failure is one too many, whatever the restart policy.
-        found = first(failed(seen.gang), framework.facts.container, seen.children.logs)
+        found = first_failed(failed_pods(seen.gang), framework.facts.container, seen.children.log_tails)
         assert found is not None
-        cause = failure(*found, framework.facts.container, seen.children.logs)
-        return _limit(job, BUDGET_SPENT, cause)
-    standing = _unfinished(framework, seen, so_far, verdict)
-    if not isinstance(standing, Active):
+        cause = failure_record(*found, framework.facts.container, seen.children.log_tails)
+        return _limit_failure(job, BACKOFF_LIMIT_REACHED, cause)
+    standing = _assess_replicas(framework, seen, so_far, verdict)
+    if not isinstance(standing, JobActive):
         return standing
-    if not standing.team and not standing.replace:
-        state = stranded(framework, seen, so_far.ledger)
-        standing = Active(verdict, team=True, stranded=state) if state is not None else standing
-    return _limited(framework, seen, so_far, standing)
+    if not standing.restarts_all and not standing.pods_to_replace:
+        state = stranded_state(framework, seen, so_far.ledger)
+        standing = (
+            JobActive(verdict, restarts_all=True, stranded_state=state) if state is not None else standing
+        )
+    return _with_limits(framework, seen, so_far, standing)
 
 
-def _unfinished(
-    framework: Framework[J], seen: Observed[J], so_far: Tally, verdict: Verdict
-) -> Active | Failing:
+def _assess_replicas(
+    framework: Framework[J], seen: ObservedJob[J], so_far: RestartTally, verdict: Verdict
+) -> JobActive | JobFailing:
     container = framework.facts.container
     failures = {
-        seat: pod for seat, pod in failed(seen.gang).items() if not _tolerated(framework, seen.job, seat, pod)
+        seat: pod
+        for seat, pod in failed_pods(seen.gang).items()
+        if not _is_tolerated(framework, seen.job, seat, pod)
     }
-    clashed = {seat: pod for seat, pod in failures.items() if _clashed(pod, container)}
+    clashed = {seat: pod for seat, pod in failures.items() if _has_port_clash(pod, container)}
     if clashed:
         seat, pod = next(iter(clashed.items()))
-        cause = failure(seat, pod, container, seen.children.logs)
-        return Active(verdict, team=True, renew=True, kind=seat.type, cause=cause)
-    if scope(seen.job, framework.run_policy(seen.job)) is RestartScope.JOB:
-        return _team(framework, seen, so_far.ledger, failures, verdict)
-    return _each(framework, seen, failures, verdict)
+        cause = failure_record(seat, pod, container, seen.children.log_tails)
+        return JobActive(
+            verdict, restarts_all=True, renews_addresses=True, replica_type=seat.type, cause=cause
+        )
+    if restart_scope(seen.job, framework.run_policy(seen.job)) is RestartScope.JOB:
+        return _assess_whole_job(framework, seen, so_far.ledger, failures, verdict)
+    return _assess_one_by_one(framework, seen, failures, verdict)
 
 
-def _tolerated(framework: Framework[J], job: J, seat: Member, pod: Pod) -> bool:
+def _is_tolerated(framework: Framework[J], job: J, seat: Member, pod: Pod) -> bool:
     policy = framework.replicas(job)[seat.type].restart_policy
     return policy == RestartPolicy.NEVER and framework.tolerates(job, seat.type)
 
 
-def _clashed(pod: Pod, container: str) -> bool:
-    state = terminated(pod, container)
+def _has_port_clash(pod: Pod, container: str) -> bool:
+    state = terminated_state(pod, container)
     return pod.status.reason == PORT_CLASH or (state is not None and state.reason == PORT_CLASH)
 
 
-def _each(
-    framework: Framework[J], seen: Observed[J], failures: Mapping[Member, Pod], verdict: Verdict
-) -> Active | Failing:
+def _assess_one_by_one(
+    framework: Framework[J], seen: ObservedJob[J], failures: Mapping[Member, Pod], verdict: Verdict
+) -> JobActive | JobFailing:
     """As v1: every replica by itself."""
     if not failures:
-        return Active(verdict)
+        return JobActive(verdict)
     container, replicas = framework.facts.container, framework.replicas(seen.job)
     for_good = {
         seat: pod
         for seat, pod in failures.items()
-        if permanent(pod, replicas[seat.type].restart_policy, container)
+        if is_permanent(pod, replicas[seat.type].restart_policy, container)
     }
     if for_good:
-        return _failing(framework, seen, next(iter(for_good)), for_good)
-    found = first(failures, container, seen.children.logs)
+        return _replica_failure(framework, seen, next(iter(for_good)), for_good)
+    found = first_failed(failures, container, seen.children.log_tails)
     assert found is not None
-    return Active(
+    return JobActive(
         verdict,
-        replace=tuple(failures.values()),
-        kind=found[0].type,
-        cause=failure(*found, container, seen.children.logs),
+        pods_to_replace=tuple(failures.values()),
+        replica_type=found[0].type,
+        cause=failure_record(*found, container, seen.children.log_tails),
     )
 
 
-def _team(
+def _assess_whole_job(
     framework: Framework[J],
-    seen: Observed[J],
-    ledger: Ledger,
+    seen: ObservedJob[J],
+    ledger: RestartLedger,
     failures: Mapping[Member, Pod],
     verdict: Verdict,
-) -> Active | Failing:
+) -> JobActive | JobFailing:
     """All for one: whoever failed first decides, and the others' failures are its consequences."""
     gang, container = seen.gang, framework.facts.container
     settled = ledger.complete and seen.job.metadata.generation == seen.job.status.observed_generation
     gone = [seat for seat in gang.seats if seat not in gang.pods] if settled else []
-    leaving = [seat for seat, pod in gang.pods.items() if lost((pod,))] if settled else []
+    leaving = [seat for seat, pod in gang.pods.items() if any_terminating((pod,))] if settled else []
     if gone or leaving:
         seat = (gone or leaving)[0]
-        return Active(verdict, team=True, kind=seat.type, cause=Failure(replica=str(seat), reason="Lost"))
-    found = first(failures, container, seen.children.logs)
+        return JobActive(
+            verdict,
+            restarts_all=True,
+            replica_type=seat.type,
+            cause=Failure(replica=str(seat), reason="Lost"),
+        )
+    found = first_failed(failures, container, seen.children.log_tails)
     if found is None:
-        return Active(verdict)
+        return JobActive(verdict)
     seat, pod = found
     policy = framework.replicas(seen.job)[seat.type].restart_policy
-    again = Active(
-        verdict, team=True, kind=seat.type, cause=failure(seat, pod, container, seen.children.logs)
+    again = JobActive(
+        verdict,
+        restarts_all=True,
+        replica_type=seat.type,
+        cause=failure_record(seat, pod, container, seen.children.log_tails),
     )
-    if not permanent(pod, policy, container):
+    if not is_permanent(pod, policy, container):
         return again
     if policy == RestartPolicy.EXIT_CODE:
         # Its exit code may be the echo of a failure that is not told yet, such as that of a lost node.
-        echo = blames_peer(pod, container, seen.children.logs)
-        left = _left(failed_at(pod, container), SETTLES_LATE if echo else SETTLES, seen.now)
+        echo = blames_peer(pod, container, seen.children.log_tails)
+        left = _remaining(
+            failure_time(pod, container), PEER_VERDICT_DELAY if echo else VERDICT_DELAY, seen.now
+        )
         if left > timedelta():
-            return Active(verdict, settles=left)
+            return JobActive(verdict, verdict_delay=left)
         if echo:
             return again
-    return _failing(framework, seen, seat, failures)
+    return _replica_failure(framework, seen, seat, failures)
 
 
-def _left(since: datetime | None, wait: timedelta, now: datetime) -> timedelta:
+def _remaining(since: datetime | None, wait: timedelta, now: datetime) -> timedelta:
     return wait - (now - since) if since is not None else timedelta()
 
 
-def _failing(
-    framework: Framework[J], seen: Observed[J], seat: Member, failures: Mapping[Member, Pod]
-) -> Failing:
+def _replica_failure(
+    framework: Framework[J], seen: ObservedJob[J], seat: Member, failures: Mapping[Member, Pod]
+) -> JobFailing:
     job, container = seen.job, framework.facts.container
-    found = first(failures, container, seen.children.logs)
-    cause = failure(*found, container, seen.children.logs) if found is not None else None
+    found = first_failed(failures, container, seen.children.log_tails)
+    cause = failure_record(*found, container, seen.children.log_tails) if found is not None else None
     if framework.replicas(job)[seat.type].restart_policy == RestartPolicy.EXIT_CODE:
-        told = Told(
+        told = ConditionText(
             f"{job.KIND}Failed",
             f'job "{job.metadata.name}" is failing because "{seat.type}" replica(s) failed.',
         )
-        return Failing(told, cause=cause)
+        return JobFailing(told, cause=cause)
     told = framework.failure(job, seat.type, seen.gang.counts[seat.type].failed)
-    return Failing(told, cause=cause, judged=True)
+    return JobFailing(told, cause=cause, by_framework=True)
 
 
-def _limited(framework: Framework[J], seen: Observed[J], so_far: Tally, standing: Active) -> Active | Failing:
+def _with_limits(
+    framework: Framework[J], seen: ObservedJob[J], so_far: RestartTally, standing: JobActive
+) -> JobActive | JobFailing:
     job, policy = seen.job, framework.run_policy(seen.job)
     known = so_far.ledger.replaced
     # A port that somebody else took is no fault of the job's, nor is a lack of room.
-    own = standing.team and not standing.renew and standing.stranded is None
-    wanted = int(own) or sum(pod.metadata.uid not in known for pod in standing.replace)
-    if exhausted(policy.backoff_limit, so_far.restarts, so_far.ledger, wanted):
-        cause = standing.cause or worn_out(seen.gang, framework.facts.container, seen.children.logs)
-        return _limit(job, BUDGET_SPENT, cause)
-    started = None if resuming(job.status) else job.status.start_time
+    own = standing.restarts_all and not standing.renews_addresses and standing.stranded_state is None
+    wanted = int(own) or sum(pod.metadata.uid not in known for pod in standing.pods_to_replace)
+    if exceeds_backoff_limit(policy.backoff_limit, so_far.restarts, so_far.ledger, wanted):
+        cause = standing.cause or most_restarted_failure(
+            seen.gang, framework.facts.container, seen.children.log_tails
+        )
+        return _limit_failure(job, BACKOFF_LIMIT_REACHED, cause)
+    started = None if is_marked_suspended(job.status) else job.status.start_time
     deadline = policy.active_deadline_seconds
     if started is not None and deadline is not None and seen.now - started >= timedelta(seconds=deadline):
-        return _limit(job, "it was active longer than specified deadline", standing.cause)
-    late = gives_up(seen)
+        return _limit_failure(job, "it was active longer than specified deadline", standing.cause)
+    late = expired_wait(seen)
     if late is not None:
-        return _limit(job, late.told, standing.cause)
+        return _limit_failure(job, late.timeout_message, standing.cause)
     return standing
 
 
-def _limit(job: J, why: str, cause: Failure | None) -> Failing:
-    told = Told(f"{job.KIND}Failed", f"Job {job.metadata.name} has failed because {why}")
-    return Failing(told, clear=True, cause=cause)
+def _limit_failure(job: J, why: str, cause: Failure | None) -> JobFailing:
+    told = ConditionText(f"{job.KIND}Failed", f"Job {job.metadata.name} has failed because {why}")
+    return JobFailing(told, deletes_all_pods=True, cause=cause)
 
 
-def resuming(status: JobStatus) -> bool:
+def is_marked_suspended(status: JobStatus) -> bool:
     """Whether the status still says suspended."""
     return any(found.type == "Suspended" and found.status == "True" for found in status.conditions)

@@ -4,56 +4,63 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gangline.api.kubeflow.training import Ledger, RestartScope
-from gangline.api.scheduling import ON_TIMEOUT, SCHEDULE_TIMEOUT, GroupPhase, PodGroupState
-from gangline.jobs.framework import Framework, Inseparable, J
-from gangline.jobs.plan.observed import Observed
-from gangline.jobs.plan.restarts import asked_scope
+from gangline.api.kubeflow.training import RestartLedger, RestartScope
+from gangline.api.scheduling import (
+    DEFAULT_SCHEDULE_TIMEOUT,
+    ON_TIMEOUT_ANNOTATION,
+    PodGroupPhase,
+    PodGroupState,
+)
+from gangline.jobs.framework import AllOrNothing, Framework, J
+from gangline.jobs.plan.observed import ObservedJob
+from gangline.jobs.plan.restarts import requested_scope
 
 
-class Overdue(msgspec.Struct, frozen=True):
+class GangWait(msgspec.Struct, frozen=True):
     """A gang that waits for its places: since when, for how long it may, and what its scheduler says."""
 
     since: datetime
-    left: timedelta
-    limit: int
+    remaining: timedelta
+    limit_seconds: int
     message: str
 
     @property
-    def told(self) -> str:
+    def timeout_message(self) -> str:
         why = f": {self.message}" if self.message else ""
-        return f"its gang found no place within {self.limit} s{why}"
+        return f"its gang found no place within {self.limit_seconds} s{why}"
 
 
-def stranded(framework: Framework[J], seen: Observed[J], ledger: Ledger) -> PodGroupState | None:
+def stranded_state(
+    framework: Framework[J], seen: ObservedJob[J], ledger: RestartLedger
+) -> PodGroupState | None:
     """The state of a gang that must start anew: some run, there is no room for the others, and none can do alone.
 
     Once for each time that it comes to this: until the scheduler has seen them all go, the state stays.
     """
     state = seen.gang_state
-    if state is None or state.phase != GroupPhase.UNSCHEDULABLE:
+    if state is None or state.phase != PodGroupPhase.UNSCHEDULABLE:
         return None
-    if state.last_transition_time == ledger.regrouped or seen.team.fewest is not None:
+    if state.last_transition_time == ledger.regrouped or seen.gang_spec.min_members is not None:
         return None
-    asked = asked_scope(seen.job, framework.run_policy(seen.job))
-    inseparable = isinstance(framework, Inseparable) and framework.inseparable
+    asked = requested_scope(seen.job, framework.run_policy(seen.job))
+    inseparable = isinstance(framework, AllOrNothing) and framework.all_or_nothing
     whole = asked is RestartScope.JOB or (asked is None and inseparable)
     return state if whole else None
 
 
-def overdue(seen: Observed[J]) -> Overdue | None:
+def placement_wait(seen: ObservedJob[J]) -> GangWait | None:
     """How a gang stands that is still to be placed."""
     state = seen.gang_state
-    if state is None or state.phase != GroupPhase.PENDING or state.last_transition_time is None:
+    if state is None or state.phase != PodGroupPhase.PENDING or state.last_transition_time is None:
         return None
-    limit = seen.team.policy.schedule_timeout_seconds or SCHEDULE_TIMEOUT
+    limit = seen.gang_spec.policy.schedule_timeout_seconds or DEFAULT_SCHEDULE_TIMEOUT
     left = state.last_transition_time + timedelta(seconds=limit) - seen.now
-    return Overdue(state.last_transition_time, left, limit, state.message)
+    return GangWait(state.last_transition_time, left, limit, state.message)
 
 
-def gives_up(seen: Observed[J]) -> Overdue | None:
+def expired_wait(seen: ObservedJob[J]) -> GangWait | None:
     """The same of one that found no place in time, if its job is to fail then."""
-    if seen.job.metadata.annotations.get(ON_TIMEOUT, "").lower() != "fail":
+    if seen.job.metadata.annotations.get(ON_TIMEOUT_ANNOTATION, "").lower() != "fail":
         return None
-    waits = overdue(seen)
-    return waits if waits is not None and waits.left <= timedelta() else None
+    waits = placement_wait(seen)
+    return waits if waits is not None and waits.remaining <= timedelta() else None

@@ -3,25 +3,25 @@
 from collections.abc import Iterable, Iterator
 
 from gangline.api.core import Pod, PodPhase
-from gangline.jobs.plan.actions import Note
-from gangline.jobs.pods.replicas import terminated
+from gangline.jobs.plan.actions import JobEvent
+from gangline.jobs.pods.replicas import terminated_state
 
 
-def abnormal(pods: Iterable[Pod]) -> tuple[Note, ...]:
+def pod_warnings(pods: Iterable[Pod]) -> tuple[JobEvent, ...]:
     """One warning per container that waits for a reason, or ended badly in a pod that goes on; else per pod."""
-    return tuple(note for pod in pods for note in _of(pod))
+    return tuple(note for pod in pods for note in _warnings(pod))
 
 
-def exits(pods: Iterable[Pod], container: str) -> Iterator[Note]:
+def exit_events(pods: Iterable[Pod], container: str) -> Iterator[JobEvent]:
     """With what the training containers of pods that are through have ended."""
     for pod in pods:
-        state = terminated(pod, container)
+        state = terminated_state(pod, container)
         if state is not None:
             name = f"{pod.metadata.namespace}.{pod.metadata.name}"
-            yield Note("ExitedWithCode", f"Pod: {name} exited with code {state.exit_code}")
+            yield JobEvent("ExitedWithCode", f"Pod: {name} exited with code {state.exit_code}")
 
 
-def _of(pod: Pod) -> Iterator[Note]:
+def _warnings(pod: Pod) -> Iterator[JobEvent]:
     if pod.status.phase not in (PodPhase.PENDING, PodPhase.RUNNING):
         return
     name, told = pod.metadata.name, False
@@ -30,16 +30,16 @@ def _of(pod: Pod) -> Iterator[Note]:
         if waiting is not None and waiting.message:
             told = True
             message = f"Error pod {name} container {found.name} waiting message: {waiting.message}"
-            yield Note(waiting.reason or "Waiting", message, warning=True)
+            yield JobEvent(waiting.reason or "Waiting", message, warning=True)
         elif ended is not None and ended.exit_code:
             told = True
             message = (
                 f"Error pod {name} container {found.name} exitCode: {ended.exit_code}"
                 f" terminated message: {ended.message}"
             )
-            yield Note(ended.reason or "Error", message, warning=True)
+            yield JobEvent(ended.reason or "Error", message, warning=True)
     if not told and not pod.spec.node_name:
         for condition in pod.status.conditions:
             if condition.status == "False" and condition.message:
                 message = f"Error pod {name} condition message: {condition.message}"
-                yield Note(condition.reason or condition.type, message, warning=True)
+                yield JobEvent(condition.reason or condition.type, message, warning=True)

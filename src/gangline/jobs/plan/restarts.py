@@ -8,36 +8,36 @@ import msgspec
 
 from gangline.api.core import ContainerStateTerminated, Pod, PodPhase
 from gangline.api.kubeflow.training import (
-    RESTART_SCOPE,
+    RESTART_SCOPE_ANNOTATION,
     Failure,
-    Ledger,
     ReplicaSpec,
+    RestartLedger,
     RestartPolicy,
     RestartScope,
     RunPolicy,
     TrainingJob,
 )
-from gangline.jobs.pods.replicas import Gang, Member, terminated, training
+from gangline.jobs.pods.replicas import Gang, Member, terminated_state, training_container_name
 
 PORT_CLASH = "PortClash"
 """Why a pod of the local plane failed whose port somebody else took: its peers were told that port."""
 
-RETRYABLE = 128
+MIN_RETRYABLE_CODE = 128
 """From this exit code on a container was ended from outside, or asked to be tried again."""
 
-AT_ONCE = {RestartScope.REPLICA: 5, RestartScope.JOB: 1}
+UNDELAYED_RESTARTS = {RestartScope.REPLICA: 5, RestartScope.JOB: 1}
 """Restarts in a row that are not delayed: v1 never delays the restart of one replica."""
-FIRST_DELAY, LONGEST_DELAY = timedelta(seconds=10), timedelta(minutes=5)
-HOLDS = timedelta(minutes=10)
+MIN_RESTART_DELAY, MAX_RESTART_DELAY = timedelta(seconds=10), timedelta(minutes=5)
+STREAK_RESET_AFTER = timedelta(minutes=10)
 """A restart after which this long nothing failed ends the row."""
 
-SETTLES, SETTLES_LATE = timedelta(seconds=3), timedelta(seconds=60)
+VERDICT_DELAY, PEER_VERDICT_DELAY = timedelta(seconds=3), timedelta(seconds=60)
 """How long a team's verdict waits for an earlier failure to be told; the longer one if the log blames a peer."""
 
-LOG_LINES = 20
+FAILURE_LOG_LINES = 20
 
 # What frameworks say when it was a peer that went: gloo, NCCL, gRPC, Rabit, LightGBM, MPI, sockets.
-BLAMES_PEER = re.compile(
+PEER_FAILURE_PATTERN = re.compile(
     r"connection (reset|closed|refused|aborted)|closed by (the )?(remote )?peer|broken pipe|socket closed"
     r"|remote (end|host|process) (closed|has)|peer (closed|left|is (gone|down))|ncclremoteerror|nccl.*remote"
     r"|unavailableerror|cancellederror|deadline_?exceeded|failed to connect to (all|remote)|heartbeat.*(timeout|lost)"
@@ -46,36 +46,36 @@ BLAMES_PEER = re.compile(
 )
 
 
-def retryable(code: int | None) -> bool:
+def is_retryable(code: int | None) -> bool:
     """Whether ExitCode tries again: after a signal or an eviction, never after an error of the program's own."""
-    return code is None or code >= RETRYABLE
+    return code is None or code >= MIN_RETRYABLE_CODE
 
 
-def scope(job: TrainingJob, policy: RunPolicy) -> RestartScope:
+def restart_scope(job: TrainingJob, policy: RunPolicy) -> RestartScope:
     """Whether one replica restarts or the whole team."""
-    return asked_scope(job, policy) or RestartScope.REPLICA
+    return requested_scope(job, policy) or RestartScope.REPLICA
 
 
-def asked_scope(job: TrainingJob, policy: RunPolicy) -> RestartScope | None:
+def requested_scope(job: TrainingJob, policy: RunPolicy) -> RestartScope | None:
     """The same, if the job says so; the field wins over the annotation."""
-    written = policy.restart_scope or job.metadata.annotations.get(RESTART_SCOPE, "")
+    written = policy.restart_scope or job.metadata.annotations.get(RESTART_SCOPE_ANNOTATION, "")
     return RestartScope(written) if written in list(RestartScope) else None
 
 
 def exit_code(pod: Pod, container: str) -> int | None:
     """With what the training container ended; None when nobody can say (evicted, lost)."""
-    state = terminated(pod, container)
+    state = terminated_state(pod, container)
     return state.exit_code if state is not None else None
 
 
-def permanent(pod: Pod, policy: str, container: str) -> bool:
+def is_permanent(pod: Pod, policy: str, container: str) -> bool:
     """Whether a failed pod stays failed under its replica type's policy."""
     if policy == RestartPolicy.EXIT_CODE:
-        return not retryable(exit_code(pod, container))
+        return not is_retryable(exit_code(pod, container))
     return policy == RestartPolicy.NEVER
 
 
-def failed(gang: Gang) -> dict[Member, Pod]:
+def failed_pods(gang: Gang) -> dict[Member, Pod]:
     """Who failed. A pod that somebody sent away dies of that, and it is nobody's failure."""
     return {
         seat: pod
@@ -84,18 +84,18 @@ def failed(gang: Gang) -> dict[Member, Pod]:
     }
 
 
-def first(
+def first_failed(
     pods: Mapping[Member, Pod], container: str, logs: Mapping[str, tuple[str, ...]]
 ) -> tuple[Member, Pod] | None:
     """Who failed first: by time; within one second whoever was ended from outside, then whose log blames no peer."""
 
     def order(found: tuple[Member, Pod]) -> tuple[float, bool, bool, Member]:
         seat, pod = found
-        at = failed_at(pod, container)
+        at = failure_time(pod, container)
         code = exit_code(pod, container)
         return (
             at.timestamp() if at is not None else float("inf"),
-            not retryable(code),
+            not is_retryable(code),
             blames_peer(pod, container, logs),
             seat,
         )
@@ -103,9 +103,9 @@ def first(
     return min(pods.items(), key=order, default=None)
 
 
-def failed_at(pod: Pod, container: str) -> datetime | None:
+def failure_time(pod: Pod, container: str) -> datetime | None:
     """When a failed pod failed: its training container's end, else the last end of any, else its last transition."""
-    state = terminated(pod, container)
+    state = terminated_state(pod, container)
     if state is not None and state.finished_at is not None:
         return state.finished_at
     ends = [
@@ -119,34 +119,35 @@ def failed_at(pod: Pod, container: str) -> datetime | None:
 
 def blames_peer(pod: Pod, container: str, logs: Mapping[str, tuple[str, ...]]) -> bool:
     """Whether the end of the log says that it was somebody else who went first."""
-    state = terminated(pod, container)
+    state = terminated_state(pod, container)
     told = (*logs.get(pod.metadata.uid, ()), state.message if state is not None else "")
-    return any(BLAMES_PEER.search(line) for line in told)
+    return any(PEER_FAILURE_PATTERN.search(line) for line in told)
 
 
-def failure(seat: Member, pod: Pod, container: str, logs: Mapping[str, tuple[str, ...]]) -> Failure:
+def failure_record(seat: Member, pod: Pod, container: str, logs: Mapping[str, tuple[str, ...]]) -> Failure:
     """What is written down of a failure."""
-    state = terminated(pod, container) or _any_failed(pod) or ContainerStateTerminated()
+    state = terminated_state(pod, container) or _failed_container_state(pod) or ContainerStateTerminated()
     known = state != ContainerStateTerminated()
     return Failure(
         replica=str(seat),
         pod=pod.metadata.name,
         exit_code=state.exit_code if known else None,
-        signal=state.signal or (state.exit_code - RETRYABLE if RETRYABLE < state.exit_code < 160 else 0),
+        signal=state.signal
+        or (state.exit_code - MIN_RETRYABLE_CODE if MIN_RETRYABLE_CODE < state.exit_code < 160 else 0),
         reason=pod.status.reason or state.reason,
         message=(pod.status.message or state.message)[:1000],
-        time=failed_at(pod, container),
-        log=logs.get(pod.metadata.uid, ())[-LOG_LINES:],
+        time=failure_time(pod, container),
+        log=logs.get(pod.metadata.uid, ())[-FAILURE_LOG_LINES:],
     )
 
 
-def worn_out(gang: Gang, container: str, logs: Mapping[str, tuple[str, ...]]) -> Failure | None:
+def most_restarted_failure(gang: Gang, container: str, logs: Mapping[str, tuple[str, ...]]) -> Failure | None:
     """How the training container ended that its kubelet restarted most often: what wore the budget out."""
     tried = [
         (found.restart_count, seat, pod, found.last_state.terminated)
         for seat, pod in gang.pods.items()
         for found in pod.status.container_statuses
-        if found.name == training(pod, container) and found.last_state.terminated is not None
+        if found.name == training_container_name(pod, container) and found.last_state.terminated is not None
     ]
     if not tried:
         return None
@@ -159,11 +160,11 @@ def worn_out(gang: Gang, container: str, logs: Mapping[str, tuple[str, ...]]) ->
         reason=ended.reason,
         message=ended.message[:1000],
         time=ended.finished_at,
-        log=logs.get(pod.metadata.uid, ())[-LOG_LINES:],
+        log=logs.get(pod.metadata.uid, ())[-FAILURE_LOG_LINES:],
     )
 
 
-def _any_failed(pod: Pod) -> ContainerStateTerminated | None:
+def _failed_container_state(pod: Pod) -> ContainerStateTerminated | None:
     states = (
         found.state.terminated
         for found in (*pod.status.init_container_statuses, *pod.status.container_statuses)
@@ -171,16 +172,16 @@ def _any_failed(pod: Pod) -> ContainerStateTerminated | None:
     return next((state for state in states if state is not None and state.exit_code), None)
 
 
-def counted(
-    ledger: Ledger, gang: Gang, replicas: Mapping[str, ReplicaSpec], *, taken_over: bool = False
-) -> Ledger:
+def with_kubelet_restarts(
+    ledger: RestartLedger, gang: Gang, replicas: Mapping[str, ReplicaSpec], *, taken_over: bool = False
+) -> RestartLedger:
     """The ledger with the restarts that kubelets did, each counted once; pods that are gone are dropped.
 
     Of a job that v1 began, at the first look, only those that v1 counts: of pods that run. Else a job that is within
     its limit would be over it because another operator looks after it.
     """
     seen = {
-        pod.metadata.uid: _in_place(pod)
+        pod.metadata.uid: _kubelet_restarts(pod)
         for seat, pod in gang.pods.items()
         if replicas[seat.type].restart_policy != RestartPolicy.NEVER
     }
@@ -204,12 +205,12 @@ def counted(
     )
 
 
-def _in_place(pod: Pod) -> int:
+def _kubelet_restarts(pod: Pod) -> int:
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     return sum(found.restart_count for found in statuses)
 
 
-def exhausted(limit: int | None, restarts: int, ledger: Ledger, wanted: int) -> bool:
+def exceeds_backoff_limit(limit: int | None, restarts: int, ledger: RestartLedger, wanted: int) -> bool:
     """Whether the budget does not allow what is wanted.
 
     `limit` restarts are allowed. As in v1 the job also ends when the kubelets alone have used them up.
@@ -219,15 +220,15 @@ def exhausted(limit: int | None, restarts: int, ledger: Ledger, wanted: int) -> 
     return ledger.in_place >= max(limit, 1) or restarts + wanted > limit
 
 
-def delayed(ledger: Ledger, which: RestartScope, now: datetime) -> Ledger:
+def with_backoff(ledger: RestartLedger, which: RestartScope, now: datetime) -> RestartLedger:
     """The ledger after one more restart: how many in a row, and when the next pods may come."""
-    fresh = ledger.not_before is None or now - ledger.not_before >= HOLDS
+    fresh = ledger.not_before is None or now - ledger.not_before >= STREAK_RESET_AFTER
     streak = 1 if fresh else ledger.streak + 1
-    late = streak - AT_ONCE[which]
-    wait = min(FIRST_DELAY * 2 ** (min(late, 10) - 1), LONGEST_DELAY) if late > 0 else timedelta()
+    late = streak - UNDELAYED_RESTARTS[which]
+    wait = min(MIN_RESTART_DELAY * 2 ** (min(late, 10) - 1), MAX_RESTART_DELAY) if late > 0 else timedelta()
     return msgspec.structs.replace(ledger, streak=streak, not_before=now.replace(microsecond=0) + wait)
 
 
-def lost(pods: Iterable[Pod]) -> bool:
+def any_terminating(pods: Iterable[Pod]) -> bool:
     """Whether a pod of a team is on its way out, though nobody of us sent it."""
     return any(pod.metadata.deletion_timestamp is not None for pod in pods)

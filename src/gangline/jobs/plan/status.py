@@ -7,27 +7,27 @@ import msgspec
 
 from gangline.api.core import PodPhase
 from gangline.api.kubeflow.training import (
-    PROGRESS,
+    PROGRESS_ANNOTATION,
     ConditionType,
+    JobPhase,
     JobProgress,
     JobStatus,
-    Phase,
     ReplicaSpec,
     ReplicaStatus,
-    State,
+    RunState,
 )
 from gangline.api.meta import Condition
-from gangline.jobs.plan.restarts import permanent
-from gangline.jobs.pods.replicas import UNNUMBERED, Gang, Member, active
-from gangline.progress.line import bounded, progress
+from gangline.jobs.plan.restarts import is_permanent
+from gangline.jobs.pods.replicas import UNINDEXED_TYPE, Gang, Member, is_active
+from gangline.progress.line import bounded_progress, parse_progress
 
 # A condition that is set takes the place of these.
-_INSTEAD_OF = {
+_SUPERSEDES = {
     ConditionType.RUNNING: ConditionType.RESTARTING,
     ConditionType.RESTARTING: ConditionType.RUNNING,
 }
-_ENDS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
-_LEADS = ("Chief", "Master", UNNUMBERED)
+_TERMINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+_LEADER_TYPES = ("Chief", "Master", UNINDEXED_TYPE)
 
 
 def with_condition(
@@ -57,10 +57,10 @@ def with_condition(
         last_update_time=stamp,
         last_transition_time=before.last_transition_time if before is not None and same else stamp,
     )
-    gone = {kind, _INSTEAD_OF[kind] if status == "True" and kind in _INSTEAD_OF else kind}
+    gone = {kind, _SUPERSEDES[kind] if status == "True" and kind in _SUPERSEDES else kind}
     others: Iterable[Condition] = (found for found in kept if found.type not in gone)
-    if kind in _ENDS:
-        others = (ended(found, stamp) for found in others)
+    if kind in _TERMINAL_CONDITIONS:
+        others = (condition_after_end(found, stamp) for found in others)
     return (*others, fresh)
 
 
@@ -68,7 +68,7 @@ def without_condition(conditions: Iterable[Condition], kind: ConditionType) -> t
     return tuple(found for found in conditions if found.type != kind)
 
 
-def ended(found: Condition, stamp: datetime) -> Condition:
+def condition_after_end(found: Condition, stamp: datetime) -> Condition:
     """What is no longer so once the job has ended."""
     over = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.BLOCKED)
     if found.type in over and found.status == "True":
@@ -97,33 +97,33 @@ def _replica_status(gang: Gang, kind: str, spec: ReplicaSpec, container: str, se
     for_good = 0
     if counts.failed:
         for_good = sum(
-            pod.status.phase == PodPhase.FAILED and permanent(pod, spec.restart_policy, container)
+            pod.status.phase == PodPhase.FAILED and is_permanent(pod, spec.restart_policy, container)
             for _, pod in gang.of_type(kind)
         )
     states = {
-        State.UNKNOWN: wanted - counts.active - counts.succeeded - for_good,
-        State.RUNNING: counts.active,
-        State.FAILED: for_good,
-        State.SUCCEEDED: counts.succeeded,
+        RunState.UNKNOWN: wanted - counts.active - counts.succeeded - for_good,
+        RunState.RUNNING: counts.active,
+        RunState.FAILED: for_good,
+        RunState.SUCCEEDED: counts.succeeded,
     }
     return ReplicaStatus(
         active=counts.active,
         succeeded=counts.succeeded,
         failed=counts.failed,
         selector=selector,
-        state=_state(states, wanted),
+        state=_replica_state(states, wanted),
         states={state.value: number for state, number in states.items() if number},
     )
 
 
-def _state(states: Mapping[State, int], wanted: int) -> str:
-    if states[State.FAILED]:
-        return State.FAILED.value
-    if states[State.RUNNING]:
-        return State.RUNNING.value
-    if wanted and states[State.SUCCEEDED] == wanted:
-        return State.SUCCEEDED.value
-    return State.UNKNOWN.value
+def _replica_state(states: Mapping[RunState, int], wanted: int) -> str:
+    if states[RunState.FAILED]:
+        return RunState.FAILED.value
+    if states[RunState.RUNNING]:
+        return RunState.RUNNING.value
+    if wanted and states[RunState.SUCCEEDED] == wanted:
+        return RunState.SUCCEEDED.value
+    return RunState.UNKNOWN.value
 
 
 def succeeded_counters(statuses: Mapping[str, ReplicaStatus]) -> dict[str, ReplicaStatus]:
@@ -136,7 +136,7 @@ def succeeded_counters(statuses: Mapping[str, ReplicaStatus]) -> dict[str, Repli
 
 def idle_counters(statuses: Mapping[str, ReplicaStatus]) -> dict[str, ReplicaStatus]:
     """Nothing runs; what was counted otherwise stays."""
-    return {kind: _idle(found) for kind, found in statuses.items()}
+    return {kind: _idle_status(found) for kind, found in statuses.items()}
 
 
 def suspended_counters(
@@ -146,52 +146,52 @@ def suspended_counters(
     made: dict[str, ReplicaStatus] = {}
     for kind, found in statuses.items():
         wanted = replicas[kind].replicas if kind in replicas else 0
-        states = {State.UNKNOWN.value: wanted} if wanted else {}
-        made[kind] = msgspec.structs.replace(found, active=0, state=State.UNKNOWN.value, states=states)
+        states = {RunState.UNKNOWN.value: wanted} if wanted else {}
+        made[kind] = msgspec.structs.replace(found, active=0, state=RunState.UNKNOWN.value, states=states)
     return made
 
 
-def _idle(found: ReplicaStatus) -> ReplicaStatus:
-    running = found.states.get(State.RUNNING, 0)
-    states = {state: number for state, number in found.states.items() if state != State.RUNNING}
+def _idle_status(found: ReplicaStatus) -> ReplicaStatus:
+    running = found.states.get(RunState.RUNNING, 0)
+    states = {state: number for state, number in found.states.items() if state != RunState.RUNNING}
     if running:
-        states[State.UNKNOWN.value] = states.get(State.UNKNOWN, 0) + running
-    state = State.UNKNOWN.value if found.state == State.RUNNING else found.state
+        states[RunState.UNKNOWN.value] = states.get(RunState.UNKNOWN, 0) + running
+    state = RunState.UNKNOWN.value if found.state == RunState.RUNNING else found.state
     return msgspec.structs.replace(found, active=0, state=state, states=states)
 
 
-def lifecycle(status: JobStatus, phase: Phase, gang: Gang) -> JobStatus:
+def status_with_phase(status: JobStatus, phase: JobPhase, gang: Gang) -> JobStatus:
     """The status with its phase, and the state that follows from it."""
     return msgspec.structs.replace(status, phase=phase.value, state=_job_state(status, phase, gang).value)
 
 
-def _job_state(status: JobStatus, phase: Phase, gang: Gang) -> State:
+def _job_state(status: JobStatus, phase: JobPhase, gang: Gang) -> RunState:
     if status.holds(ConditionType.FAILED):
-        return State.FAILED
+        return RunState.FAILED
     if status.holds(ConditionType.SUCCEEDED):
-        return State.SUCCEEDED
-    if phase in (Phase.CREATING, Phase.RUNNING) and any(map(active, gang.pods.values())):
-        return State.RUNNING
-    return State.UNKNOWN
+        return RunState.SUCCEEDED
+    if phase in (JobPhase.CREATING, JobPhase.RUNNING) and any(map(is_active, gang.pods.values())):
+        return RunState.RUNNING
+    return RunState.UNKNOWN
 
 
-def newest(status: JobStatus) -> str:
+def current_condition(status: JobStatus) -> str:
     """The state in one word: the newest condition that is True."""
     return next((found.type for found in reversed(status.conditions) if found.status == "True"), "Pending")
 
 
-def headway(gang: Gang, before: JobProgress | None, now: datetime) -> JobProgress | None:
+def training_progress(gang: Gang, before: JobProgress | None, now: datetime) -> JobProgress | None:
     """How far the training is: what the team's lead reports, and if it does not, whoever comes after it.
 
     While nobody reports it is what it was, and so it is when what is reported is the same. Whatever is no report is
     passed over.
     """
-    reporting = (seat for seat, pod in gang.pods.items() if PROGRESS in pod.metadata.annotations)
-    for seat in sorted(reporting, key=_rank):
-        said = progress(gang.pods[seat].metadata.annotations[PROGRESS])
+    reporting = (seat for seat, pod in gang.pods.items() if PROGRESS_ANNOTATION in pod.metadata.annotations)
+    for seat in sorted(reporting, key=_reporter_rank):
+        said = parse_progress(gang.pods[seat].metadata.annotations[PROGRESS_ANNOTATION])
         if said is None:
             continue
-        found = bounded(said)
+        found = bounded_progress(said)
         stamp = before.updated if before is not None else None
         same = JobProgress(
             step=found.step,
@@ -204,6 +204,6 @@ def headway(gang: Gang, before: JobProgress | None, now: datetime) -> JobProgres
     return before
 
 
-def _rank(seat: Member) -> tuple[int, int]:
+def _reporter_rank(seat: Member) -> tuple[int, int]:
     """Chief, master or launcher first, then workers by number, then everyone else."""
-    return (0 if seat.type in _LEADS else 1 if seat.type == "Worker" else 2), seat.index
+    return (0 if seat.type in _LEADER_TYPES else 1 if seat.type == "Worker" else 2), seat.index

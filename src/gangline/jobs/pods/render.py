@@ -12,22 +12,22 @@ from gangline.api.kubeflow.training import (
     OPERATOR_NAME,
     REPLICA_INDEX,
     REPLICA_TYPE,
-    ROUND,
+    ROUND_ANNOTATION,
     JobKind,
     ReplicaSpec,
     RestartPolicy,
     TrainingJob,
 )
 from gangline.api.meta import JSON
-from gangline.jobs.framework import Addresses, Into, PodEdits
-from gangline.jobs.gangs.podgroup import UNMARKED, Marks
-from gangline.jobs.pods.addressing import Services, Site
+from gangline.jobs.framework import Addresses, EnvTarget, PodEdits
+from gangline.jobs.gangs.podgroup import NO_GANG_EDITS, GangPodEdits
+from gangline.jobs.pods.addressing import ServiceMode, Site
 from gangline.jobs.pods.legacy_labels import legacy_labels
-from gangline.jobs.pods.replicas import UNNUMBERED, Member, seat_name
+from gangline.jobs.pods.replicas import UNINDEXED_TYPE, Member, member_name
 
-ENDPOINTS = "GANGLINE_ENDPOINTS"
+ENDPOINTS_VARIABLE = "GANGLINE_ENDPOINTS"
 """Variable of every training container on the local plane: all members' addresses, as JSON by replica type."""
-EARLY_ADDRESSES = "training.gangline.dev/publish-not-ready-addresses"
+PUBLISH_NOT_READY = "training.gangline.dev/publish-not-ready-addresses"
 """Annotation of a job: `true` makes its members' names resolve before they are ready."""
 
 
@@ -38,7 +38,7 @@ def job_labels(job: TrainingJob) -> dict[str, str]:
 
 def member_labels(job: TrainingJob, member: Member) -> dict[str, str]:
     labels = {**job_labels(job), REPLICA_TYPE: member.type.lower()}
-    return labels if member.type == UNNUMBERED else {**labels, REPLICA_INDEX: str(member.index)}
+    return labels if member.type == UNINDEXED_TYPE else {**labels, REPLICA_INDEX: str(member.index)}
 
 
 def owner_reference(job: TrainingJob) -> JSON:
@@ -57,17 +57,17 @@ def service_body(job: TrainingJob, member: Member, template: JSON, facts: JobKin
     labels = member_labels(job, member)
     return {
         "metadata": {
-            "name": seat_name(job.metadata.name, member),
+            "name": member_name(job.metadata.name, member),
             "namespace": job.metadata.namespace,
             "labels": labels,
-            **({"annotations": {ROUND: str(number)}} if number else {}),
+            **({"annotations": {ROUND_ANNOTATION: str(number)}} if number else {}),
             "ownerReferences": [owner_reference(job)],
         },
-        "spec": _headless(job, labels, service_ports(template, facts)),
+        "spec": _headless_spec(job, labels, service_ports(template, facts)),
     }
 
 
-def team_service_body(job: TrainingJob, template: JSON, facts: JobKind) -> JSON:
+def job_service_body(job: TrainingJob, template: JSON, facts: JobKind) -> JSON:
     """The one headless service of a job whose members have host names of their own."""
     labels = job_labels(job)
     return {
@@ -77,12 +77,12 @@ def team_service_body(job: TrainingJob, template: JSON, facts: JobKind) -> JSON:
             "labels": labels,
             "ownerReferences": [owner_reference(job)],
         },
-        "spec": _headless(job, labels, service_ports(template, facts)),
+        "spec": _headless_spec(job, labels, service_ports(template, facts)),
     }
 
 
-def _headless(job: TrainingJob, selector: JSON, ports: list[JSON]) -> JSON:
-    early = job.metadata.annotations.get(EARLY_ADDRESSES) == "true"
+def _headless_spec(job: TrainingJob, selector: JSON, ports: list[JSON]) -> JSON:
+    early = job.metadata.annotations.get(PUBLISH_NOT_READY) == "true"
     return {
         "clusterIP": "None",
         "selector": selector,
@@ -111,7 +111,7 @@ def pod_body(
     site: Site,
     number: int = 0,
     restarts_together: bool = False,
-    marks: Marks = UNMARKED,
+    marks: GangPodEdits = NO_GANG_EDITS,
 ) -> JSON:
     """A member's pod: the user's template, with what the engine, the framework and the gang's scheduler add.
 
@@ -119,22 +119,22 @@ def pod_body(
     """
     template = spec.template
     metadata, body = template.get("metadata") or {}, deepcopy(template.get("spec") or {})
-    name = seat_name(job.metadata.name, member)
+    name = member_name(job.metadata.name, member)
     annotations = dict(metadata.get("annotations") or {})
     if number:
-        annotations[ROUND] = str(number)
-    _edit_containers(body, edits, _endpoints(addresses), facts)
-    body["restartPolicy"] = _restart_policy(spec.restart_policy, restarts_together=restarts_together)
+        annotations[ROUND_ANNOTATION] = str(number)
+    _edit_containers(body, edits, _endpoint_variables(addresses), facts)
+    body["restartPolicy"] = _pod_restart_policy(spec.restart_policy, restarts_together=restarts_together)
     if edits.init_containers:
         body["initContainers"] = [*(body.get("initContainers") or []), *edits.init_containers]
     if edits.volumes:
         body["volumes"] = [*(body.get("volumes") or []), *edits.volumes]
     if edits.service_account and not body.get("serviceAccountName"):
         body["serviceAccountName"] = edits.service_account
-    if site.services is Services.PER_JOB and facts.port is not None:
+    if site.services is ServiceMode.PER_JOB and facts.port is not None:
         body["hostname"], body["subdomain"] = name, job.metadata.name
-    annotations = {**marks.defaults, **annotations, **marks.annotations}
-    _mark(body, marks)
+    annotations = {**marks.default_annotations, **annotations, **marks.annotations}
+    _apply_gang_edits(body, marks)
     made: JSON = {
         "name": name,
         "namespace": job.metadata.namespace,
@@ -156,16 +156,16 @@ def pod_body(
     return {"metadata": made, "spec": body}
 
 
-def _mark(body: JSON, marks: Marks) -> None:
-    if marks.scheduler and not body.get("schedulerName"):
-        body["schedulerName"] = marks.scheduler
-    body.update(marks.spec)
-    if marks.gates:
+def _apply_gang_edits(body: JSON, marks: GangPodEdits) -> None:
+    if marks.scheduler_name and not body.get("schedulerName"):
+        body["schedulerName"] = marks.scheduler_name
+    body.update(marks.spec_fields)
+    if marks.scheduling_gates:
         gates = body.get("schedulingGates") or []
-        body["schedulingGates"] = [*gates, *({"name": name} for name in marks.gates)]
+        body["schedulingGates"] = [*gates, *({"name": name} for name in marks.scheduling_gates)]
 
 
-def _restart_policy(written: str, *, restarts_together: bool) -> str:
+def _pod_restart_policy(written: str, *, restarts_together: bool) -> str:
     if written == RestartPolicy.EXIT_CODE or restarts_together:
         return RestartPolicy.NEVER.value
     return written
@@ -176,33 +176,33 @@ def _edit_containers(body: JSON, edits: PodEdits, endpoints: tuple[JSON, ...], f
     for index, container in enumerate(containers):
         trains = container.get("name") == facts.container
         if trains and facts.port is not None:
-            container["ports"] = with_port(container, facts)
-        wanted = {Into.DEFAULT: trains, Into.EVERY: True, Into.FIRST: index == 0}[edits.into]
+            container["ports"] = ports_with_default(container, facts)
+        wanted = {EnvTarget.DEFAULT: trains, EnvTarget.EVERY: True, EnvTarget.FIRST: index == 0}[edits.into]
         added = [*(edits.env if wanted else ()), *(endpoints if trains else ())]
         if added:
             container["env"] = [*(container.get("env") or []), *added]
         if index == 0:
-            _edit_first(container, edits)
+            _edit_first_container(container, edits)
 
 
-def _edit_first(container: JSON, edits: PodEdits) -> None:
+def _edit_first_container(container: JSON, edits: PodEdits) -> None:
     if edits.mounts:
         container["volumeMounts"] = [*(container.get("volumeMounts") or []), *edits.mounts]
     if edits.command and not container.get("command"):
         container["command"], container["args"] = list(edits.command), list(edits.args)
 
 
-def _endpoints(addresses: Addresses) -> tuple[JSON, ...]:
+def _endpoint_variables(addresses: Addresses) -> tuple[JSON, ...]:
     """On one machine v1's variables cannot say that every member has a port of its own."""
     if not addresses.shared_host or not addresses.known:
         return ()
     book: dict[str, list[str]] = {}
     for member, address in sorted(addresses.known.items()):
         book.setdefault(member.type.lower(), []).append(str(address))
-    return ({"name": ENDPOINTS, "value": msgspec.json.encode(book).decode()},)
+    return ({"name": ENDPOINTS_VARIABLE, "value": msgspec.json.encode(book).decode()},)
 
 
-def with_port(container: JSON, facts: JobKind) -> list[JSON]:
+def ports_with_default(container: JSON, facts: JobKind) -> list[JSON]:
     """The training container's ports, with the framework's own if the template does not name it."""
     ports = list(container.get("ports") or [])
     if facts.port is None or any(found.get("name") == facts.port.name for found in ports):
@@ -213,7 +213,7 @@ def with_port(container: JSON, facts: JobKind) -> list[JSON]:
 def service_ports(template: JSON, facts: JobKind) -> list[JSON]:
     """One per port of the training container. A service needs names: a port without one is called by its number."""
     made: dict[str, JSON] = {}
-    for port in with_port(training_container(template, facts), facts):
+    for port in ports_with_default(training_container(template, facts), facts):
         number = port["containerPort"]
         name = port.get("name") or f"port-{number}"
         made.setdefault(name, {"name": name, "port": number})

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import msgspec
 
 from gangline.api.core import ContainerStateTerminated, Pod, PodPhase
-from gangline.api.kubeflow.training import ROUND, ReplicaSpec
+from gangline.api.kubeflow.training import ROUND_ANNOTATION, ReplicaSpec
 
-UNNUMBERED = "Launcher"
+UNINDEXED_TYPE = "Launcher"
 """The one replica type of which there is exactly one, whose pod has no number in its name."""
 
 
@@ -19,10 +19,10 @@ class Member(msgspec.Struct, frozen=True, order=True, gc=False):
     index: int
 
     def __str__(self) -> str:
-        return self.type.lower() if self.type == UNNUMBERED else f"{self.type.lower()}-{self.index}"
+        return self.type.lower() if self.type == UNINDEXED_TYPE else f"{self.type.lower()}-{self.index}"
 
 
-def seat_name(job: str, member: Member) -> str:
+def member_name(job: str, member: Member) -> str:
     """The name of a member's pod and service: the same every time, so that a second attempt meets the first."""
     return f"{job}-{member}".replace("/", "-")
 
@@ -57,7 +57,7 @@ class Gang(msgspec.Struct, frozen=True):
         seats = tuple(
             Member(kind, index) for kind, spec in replicas.items() for index in range(spec.replicas or 0)
         )
-        named = {seat_name(job, seat): seat for seat in seats}
+        named = {member_name(job, seat): seat for seat in seats}
         seated: dict[Member, Pod] = {}
         taken: set[Member] = set()
         stale: list[Pod] = []
@@ -68,12 +68,12 @@ class Gang(msgspec.Struct, frozen=True):
                 extra.append(pod)
                 continue
             taken.add(seat)
-            if round_of(pod) < number:
+            if restart_round(pod) < number:
                 stale.append(pod)
             else:
                 seated[seat] = pod
         ordered = {seat: seated[seat] for seat in seats if seat in seated}
-        return cls(seats, ordered, taken, tuple(stale), tuple(extra), _counts(replicas, ordered))
+        return cls(seats, ordered, taken, tuple(stale), tuple(extra), _counts_by_type(replicas, ordered))
 
     def missing(self) -> tuple[Member, ...]:
         """Seats whose name is free."""
@@ -83,16 +83,16 @@ class Gang(msgspec.Struct, frozen=True):
         return ((seat, pod) for seat, pod in self.pods.items() if seat.type == kind)
 
 
-def round_of(pod: Pod) -> int:
+def restart_round(pod: Pod) -> int:
     """In which round of its team a pod was made."""
-    written = pod.metadata.annotations.get(ROUND, "0")
+    written = pod.metadata.annotations.get(ROUND_ANNOTATION, "0")
     return int(written) if written.isdigit() else 0
 
 
-def _counts(replicas: Mapping[str, ReplicaSpec], pods: Mapping[Member, Pod]) -> dict[str, Counts]:
+def _counts_by_type(replicas: Mapping[str, ReplicaSpec], pods: Mapping[Member, Pod]) -> dict[str, Counts]:
     tally = {kind: [0, 0, 0] for kind in replicas}
     for seat, pod in pods.items():
-        if active(pod):
+        if is_active(pod):
             tally[seat.type][0] += 1
         elif pod.status.phase == PodPhase.SUCCEEDED:
             tally[seat.type][1] += 1
@@ -101,20 +101,20 @@ def _counts(replicas: Mapping[str, ReplicaSpec], pods: Mapping[Member, Pod]) -> 
     return {kind: Counts(*numbers) for kind, numbers in tally.items()}
 
 
-def active(pod: Pod) -> bool:
+def is_active(pod: Pod) -> bool:
     """Running, and not on its way out."""
     return pod.status.phase == PodPhase.RUNNING and pod.metadata.deletion_timestamp is None
 
 
-def training(pod: Pod, container: str) -> str:
+def training_container_name(pod: Pod, container: str) -> str:
     """The name of the container that trains: the one given, else the first. An MPIJob may call its own as it likes."""
     names = [found.name for found in pod.spec.containers]
     return names[0] if names and container not in names else container
 
 
-def terminated(pod: Pod, container: str) -> ContainerStateTerminated | None:
+def terminated_state(pod: Pod, container: str) -> ContainerStateTerminated | None:
     """How the container that trains ended, if it has; `container` is what its kind calls it."""
-    name = training(pod, container)
+    name = training_container_name(pod, container)
     return next(
         (found.state.terminated for found in pod.status.container_statuses if found.name == name), None
     )

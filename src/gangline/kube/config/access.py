@@ -6,10 +6,10 @@ import msgspec
 
 from gangline.api.meta import JSON
 
-NAME = "gangline"
+CONTEXT_NAME = "gangline"
 
 
-class Access(msgspec.Struct, frozen=True):
+class PlaneAccess(msgspec.Struct, frozen=True):
     """The address of a plane and the right to use it. Its text shows no token."""
 
     server: str
@@ -24,14 +24,14 @@ class Access(msgspec.Struct, frozen=True):
         cluster: JSON = {"server": self.server}
         if self.ca is not None:
             cluster["certificate-authority"] = str(self.ca.absolute())
-        context: JSON = {"cluster": NAME, "user": NAME}
+        context: JSON = {"cluster": CONTEXT_NAME, "user": CONTEXT_NAME}
         if namespace:
             context["namespace"] = namespace
         return {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": NAME, "cluster": cluster}],
-            "users": [{"name": NAME, "user": {"token": self.token}}],
-            "contexts": [{"name": NAME, "context": context}],
-            "current-context": NAME,
+            "clusters": [{"name": CONTEXT_NAME, "cluster": cluster}],
+            "users": [{"name": CONTEXT_NAME, "user": {"token": self.token}}],
+            "contexts": [{"name": CONTEXT_NAME, "context": context}],
+            "current-context": CONTEXT_NAME,
         }

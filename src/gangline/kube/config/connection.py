@@ -15,21 +15,21 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from gangline.base.clock import Clock, SystemClock
-from gangline.kube.config.credentials import Anonymous, Basic, Credentials, StaticToken, TokenFile
-from gangline.kube.config.files import read_bytes
+from gangline.kube.config.credentials import Anonymous, BasicAuth, Credentials, StaticToken, TokenFile
+from gangline.kube.config.files import read_config_file
 from gangline.kube.config.kubeconfig import (
-    Cluster,
-    Context,
-    Entry,
-    File,
     Kubeconfig,
-    User,
-    known,
-    merge,
-    pick,
-    read,
+    KubeconfigCluster,
+    KubeconfigContext,
+    KubeconfigFile,
+    KubeconfigUser,
+    NamedEntry,
+    entry_named,
+    known_names,
+    merge_kubeconfigs,
+    read_kubeconfig,
 )
-from gangline.kube.config.proxy import checked_proxy, proxy_for, without_password
+from gangline.kube.config.proxy import proxy_from_environment, redacted_url, validated_proxy
 from gangline.kube.config.tls import TLS, ClientCertificate, Pem
 from gangline.kube.errors import ConfigError
 
@@ -77,12 +77,12 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return (
             f"Connection(server={self.server!r}, namespace={self.namespace!r}, context={self.context!r}, "
-            f"source={self.source!r}, tls={self.tls!r}, proxy={self.proxy and without_password(self.proxy)!r}, "
+            f"source={self.source!r}, tls={self.tls!r}, proxy={self.proxy and redacted_url(self.proxy)!r}, "
             f"impersonate={self.impersonate!r}, credentials={self.credentials!r})"
         )
 
 
-def load(
+def load_connection(
     *,
     kubeconfig: str | None = None,
     context: str | None = None,
@@ -101,31 +101,33 @@ def load(
     whether a plugin may ask somebody; by default, whether standard input is a terminal. Raises `ConfigError`.
     """
     clock = clock or SystemClock()
-    files = _files(kubeconfig, environ, home)
+    files = _kubeconfig_files(kubeconfig, environ, home)
     if not files:
         asked = {"--context": context, "--cluster": cluster, "--user": user}
-        _need_service_account(asked, environ)
-        return in_cluster(environ=environ, root=service_account, namespace=namespace, clock=clock)
-    config = merge([read(file) for file in files])
-    if config.empty:
-        raise ConfigError(f"{config.shown}: is empty; add a cluster with kubectl config or pass --kubeconfig")
-    name, chosen = _context(config, context, cluster)
-    found = _cluster(config, chosen, cluster)
-    person = _user(config, chosen, user)
-    server, tls = _server(found), _tls(found, person)
+        _require_service_account(asked, environ)
+        return in_cluster_connection(environ=environ, root=service_account, namespace=namespace, clock=clock)
+    config = merge_kubeconfigs([read_kubeconfig(file) for file in files])
+    if config.is_empty:
+        raise ConfigError(
+            f"{config.display_path}: is empty; add a cluster with kubectl config or pass --kubeconfig"
+        )
+    name, chosen = _selected_context(config, context, cluster)
+    found = _selected_cluster(config, chosen, cluster)
+    person = _selected_user(config, chosen, user)
+    server, tls = _server_url(found), _tls_settings(found, person)
     return Connection(
         server=server,
         namespace=namespace or chosen.value.namespace or "default",
         context=name,
-        source=chosen.file.shown,
+        source=chosen.file.display_path,
         tls=tls if server.startswith("https:") else None,
-        proxy=_proxy(found, server, environ),
+        proxy=_proxy_url(found, server, environ),
         impersonate=_impersonation(person),
-        credentials=_credentials(person, found, tls, environ, _terminal(interactive), clock),
+        credentials=_credentials(person, found, tls, environ, _is_interactive(interactive), clock),
     )
 
 
-def in_cluster(
+def in_cluster_connection(
     *,
     environ: Mapping[str, str],
     root: Path = SERVICE_ACCOUNT,
@@ -146,29 +148,29 @@ def in_cluster(
     ca.read()
     return Connection(
         server=server,
-        namespace=namespace or read_bytes(root / "namespace", where).decode(errors="replace").strip(),
+        namespace=namespace or read_config_file(root / "namespace", where).decode(errors="replace").strip(),
         context="in-cluster",
         source=str(root),
         tls=TLS(ca=ca),
-        proxy=proxy_for(server, environ),
+        proxy=proxy_from_environment(server, environ),
         credentials=token,
     )
 
 
-def _files(kubeconfig: str | None, environ: Mapping[str, str], home: Path) -> list[File]:
+def _kubeconfig_files(kubeconfig: str | None, environ: Mapping[str, str], home: Path) -> list[KubeconfigFile]:
     """The files to read. Empty: there is only the default one, and it does not exist."""
     if kubeconfig:
-        return [_file(Path(kubeconfig), home)]
+        return [_kubeconfig_file(Path(kubeconfig), home)]
     listed = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-    present = [_file(path, home) for path in listed if _present(path)]
+    present = [_kubeconfig_file(path, home) for path in listed if _exists(path)]
     if listed and not present:
-        names = ", ".join(_file(path, home).shown for path in listed)
+        names = ", ".join(_kubeconfig_file(path, home).display_path for path in listed)
         raise ConfigError(f"KUBECONFIG: {names}: no such file; correct the variable or unset it")
     default = home / ".kube" / "config"
-    return present or ([_file(default, home)] if _present(default) else [])
+    return present or ([_kubeconfig_file(default, home)] if _exists(default) else [])
 
 
-def _present(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     """Whether there is something to read, or something that keeps us from looking: reading then says what."""
     try:
         path.stat()
@@ -179,12 +181,12 @@ def _present(path: Path) -> bool:
     return True
 
 
-def _file(path: Path, home: Path) -> File:
+def _kubeconfig_file(path: Path, home: Path) -> KubeconfigFile:
     shown = f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
-    return File(path, shown)
+    return KubeconfigFile(path, shown)
 
 
-def _need_service_account(asked: Mapping[str, str | None], environ: Mapping[str, str]) -> None:
+def _require_service_account(asked: Mapping[str, str | None], environ: Mapping[str, str]) -> None:
     for flag, value in asked.items():
         if value:
             raise ConfigError(f'{flag}: names "{value}", but there is no kubeconfig; pass --kubeconfig')
@@ -194,37 +196,45 @@ def _need_service_account(asked: Mapping[str, str | None], environ: Mapping[str,
         )
 
 
-def _context(config: Kubeconfig, flag: str | None, cluster: str | None) -> tuple[str, Entry[Context]]:
+def _selected_context(
+    config: Kubeconfig, flag: str | None, cluster: str | None
+) -> tuple[str, NamedEntry[KubeconfigContext]]:
     if flag:
-        return flag, pick(config.contexts, flag, listed_in="contexts", where=f"{config.shown}: --context")
+        return flag, entry_named(
+            config.contexts, flag, listed_in="contexts", where=f"{config.display_path}: --context"
+        )
     name, where = config.current_context, f"{config.current_context_in}: current-context"
     if name:
-        return name, pick(config.contexts, name, listed_in="contexts", where=where)
+        return name, entry_named(config.contexts, name, listed_in="contexts", where=where)
     if cluster and cluster in config.clusters:
-        return "", Entry(config.clusters[cluster].file, "", Context())
+        return "", NamedEntry(config.clusters[cluster].file, "", KubeconfigContext())
     raise ConfigError(
-        f"{config.shown}: current-context: is not set; pass --context; {known(config.contexts)}"
+        f"{config.display_path}: current-context: is not set; pass --context; {known_names(config.contexts)}"
     )
 
 
-def _cluster(config: Kubeconfig, context: Entry[Context], flag: str | None) -> Entry[Cluster]:
-    where = f"{config.shown}: --cluster" if flag else context.where("cluster")
+def _selected_cluster(
+    config: Kubeconfig, context: NamedEntry[KubeconfigContext], flag: str | None
+) -> NamedEntry[KubeconfigCluster]:
+    where = f"{config.display_path}: --cluster" if flag else context.location_of("cluster")
     name = flag or context.value.cluster
     if not name:
-        raise ConfigError(f"{where}: is missing; name a cluster; {known(config.clusters)}")
-    return pick(config.clusters, name, listed_in="clusters", where=where)
+        raise ConfigError(f"{where}: is missing; name a cluster; {known_names(config.clusters)}")
+    return entry_named(config.clusters, name, listed_in="clusters", where=where)
 
 
-def _user(config: Kubeconfig, context: Entry[Context], flag: str | None) -> Entry[User]:
-    where = f"{config.shown}: --user" if flag else context.where("user")
+def _selected_user(
+    config: Kubeconfig, context: NamedEntry[KubeconfigContext], flag: str | None
+) -> NamedEntry[KubeconfigUser]:
+    where = f"{config.display_path}: --user" if flag else context.location_of("user")
     name = flag or context.value.user
     if not name:
-        return Entry(context.file, "users", User())
-    return pick(config.users, name, listed_in="users", where=where)
+        return NamedEntry(context.file, "users", KubeconfigUser())
+    return entry_named(config.users, name, listed_in="users", where=where)
 
 
-def _server(cluster: Entry[Cluster]) -> str:
-    where, url = cluster.where("server"), cluster.value.server
+def _server_url(cluster: NamedEntry[KubeconfigCluster]) -> str:
+    where, url = cluster.location_of("server"), cluster.value.server
     if not url:
         raise ConfigError(f"{where}: is missing; write https://HOST:PORT")
     try:
@@ -242,12 +252,12 @@ def _server(cluster: Entry[Cluster]) -> str:
     return url.rstrip("/")
 
 
-def _tls(cluster: Entry[Cluster], user: Entry[User]) -> TLS:
+def _tls_settings(cluster: NamedEntry[KubeconfigCluster], user: NamedEntry[KubeconfigUser]) -> TLS:
     value = cluster.value
     ca = _pem(cluster, "certificate-authority", value.certificate_authority, value.certificate_authority_data)
     if ca and value.insecure_skip_tls_verify:
         raise ConfigError(
-            f"{cluster.where('insecure-skip-tls-verify')}: is true although there is a certificate-authority; "
+            f"{cluster.location_of('insecure-skip-tls-verify')}: is true although there is a certificate-authority; "
             "remove one of them"
         )
     return TLS(
@@ -258,7 +268,7 @@ def _tls(cluster: Entry[Cluster], user: Entry[User]) -> TLS:
     )
 
 
-def _client_certificate(user: Entry[User]) -> ClientCertificate | None:
+def _client_certificate(user: NamedEntry[KubeconfigUser]) -> ClientCertificate | None:
     value = user.value
     certificate = _pem(user, "client-certificate", value.client_certificate, value.client_certificate_data)
     key = _pem(user, "client-key", value.client_key, value.client_key_data)
@@ -269,51 +279,57 @@ def _client_certificate(user: Entry[User]) -> ClientCertificate | None:
         (key, "client-key", "client-certificate"),
     ):
         if have:
-            raise ConfigError(f"{user.where(lacks)}: is missing; {name} needs it")
+            raise ConfigError(f"{user.location_of(lacks)}: is missing; {name} needs it")
     return None
 
 
-def _pem(entry: Entry[Cluster] | Entry[User], field: str, path: str, data: str) -> Pem | None:
+def _pem(
+    entry: NamedEntry[KubeconfigCluster] | NamedEntry[KubeconfigUser], field: str, path: str, data: str
+) -> Pem | None:
     """Inline data goes before a file, as kubectl has it. A file is read once here, to complain early."""
     if data:
-        where = entry.where(f"{field}-data")
+        where = entry.location_of(f"{field}-data")
         try:
             return Pem(where, data=base64.b64decode("".join(data.split()), validate=True))
         except (binascii.Error, ValueError):
             raise ConfigError(f"{where}: is not base64; encode the PEM file with base64") from None
     if path:
-        pem = Pem(entry.where(field), file=_beside(entry.file, path))
+        pem = Pem(entry.location_of(field), file=_path_beside(entry.file, path))
         pem.read()
         return pem
     return None
 
 
-def _beside(file: File, path: str) -> Path:
+def _path_beside(file: KubeconfigFile, path: str) -> Path:
     return file.path.parent / path
 
 
-def _proxy(cluster: Entry[Cluster], server: str, environ: Mapping[str, str]) -> str | None:
+def _proxy_url(cluster: NamedEntry[KubeconfigCluster], server: str, environ: Mapping[str, str]) -> str | None:
     if cluster.value.proxy_url:
-        return checked_proxy(cluster.value.proxy_url, cluster.where("proxy-url"))
-    return proxy_for(server, environ)
+        return validated_proxy(cluster.value.proxy_url, cluster.location_of("proxy-url"))
+    return proxy_from_environment(server, environ)
 
 
-def _impersonation(user: Entry[User]) -> Impersonation | None:
+def _impersonation(user: NamedEntry[KubeconfigUser]) -> Impersonation | None:
     value = user.value
     if not value.as_:
         if value.as_uid or value.as_groups or value.as_user_extra:
-            raise ConfigError(f"{user.where('as')}: is missing; as-uid, as-groups and as-user-extra need it")
+            raise ConfigError(
+                f"{user.location_of('as')}: is missing; as-uid, as-groups and as-user-extra need it"
+            )
         return None
     found = Impersonation(value.as_, value.as_groups, value.as_uid, value.as_user_extra)
     for name, text in found.headers():
         if not text.isprintable():
-            raise ConfigError(f"{user.where('as')}: {name} would hold a line break or control character")
+            raise ConfigError(
+                f"{user.location_of('as')}: {name} would hold a line break or control character"
+            )
     return found
 
 
 def _credentials(
-    user: Entry[User],
-    cluster: Entry[Cluster],
+    user: NamedEntry[KubeconfigUser],
+    cluster: NamedEntry[KubeconfigCluster],
     tls: TLS,
     environ: Mapping[str, str],
     interactive: bool,
@@ -323,19 +339,21 @@ def _credentials(
     value = user.value
     if value.auth_provider is not None:
         raise ConfigError(
-            f'{user.where("auth-provider")}: is "{value.auth_provider.name}", which Kubernetes has removed; '
+            f'{user.location_of("auth-provider")}: is "{value.auth_provider.name}", which Kubernetes has removed; '
             "use the exec plugin of that provider"
         )
     if (value.token or value.token_file) and (value.username or value.password):
-        raise ConfigError(f"{user.where('token')}: stands beside username and password; remove one of them")
+        raise ConfigError(
+            f"{user.location_of('token')}: stands beside username and password; remove one of them"
+        )
     if value.token_file:
-        file = TokenFile(_beside(user.file, value.token_file), user.where("tokenFile"), clock)
+        file = TokenFile(_path_beside(user.file, value.token_file), user.location_of("tokenFile"), clock)
         file.read()
         return file
     if value.token:
-        return StaticToken(value.token.strip(), user.where("token"))
+        return StaticToken(value.token.strip(), user.location_of("token"))
     if value.username or value.password:
-        return Basic(value.username, value.password)
+        return BasicAuth(value.username, value.password)
     if value.exec is not None:
         # Imported here: only plugins need an event loop, and importing one takes long.
         from gangline.kube.config.exec_plugin import ExecPlugin, cluster_info
@@ -347,6 +365,6 @@ def _credentials(
     return Anonymous()
 
 
-def _terminal(interactive: bool | None) -> bool:
+def _is_interactive(interactive: bool | None) -> bool:
     # A process without standard input has None there.
     return interactive if interactive is not None else bool(sys.stdin and sys.stdin.isatty())

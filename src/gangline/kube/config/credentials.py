@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Protocol
 
 from gangline.base.clock import Clock
-from gangline.kube.config.files import read_bytes
+from gangline.kube.config.files import read_config_file
 from gangline.kube.config.tls import ClientCertificate
 from gangline.kube.errors import ConfigError
 
-REREAD = timedelta(seconds=60)
+TOKEN_REREAD_INTERVAL = timedelta(seconds=60)
 """A token file is read again after this long, even if it looks unchanged."""
 
 
@@ -33,7 +33,7 @@ class Credentials(Protocol):
         """A certificate to show when connecting, for `ssl_context`. The same object until it is renewed."""
         ...
 
-    def rejected(self, sent: Mapping[str, str] | None = None) -> bool:
+    def invalidate(self, sent: Mapping[str, str] | None = None) -> bool:
         """The server answered 401. True: the next `headers` are renewed, so one more try makes sense.
 
         Pass what was sent. Then a late 401 for an older credential does not throw away a newer one.
@@ -50,7 +50,7 @@ class Anonymous:
     async def client_certificate(self) -> None:
         return None
 
-    def rejected(self, sent: Mapping[str, str] | None = None) -> bool:
+    def invalidate(self, sent: Mapping[str, str] | None = None) -> bool:
         return False
 
     def __repr__(self) -> str:
@@ -61,13 +61,13 @@ class StaticToken(Anonymous):
     """A bearer token that never changes. Raises `ConfigError` when it cannot be in a header."""
 
     def __init__(self, token: str, where: str) -> None:
-        self._headers = bearer(token, where)
+        self._headers = bearer_header(token, where)
 
     async def headers(self) -> Mapping[str, str]:
         return self._headers
 
 
-class Basic(Anonymous):
+class BasicAuth(Anonymous):
     """A user name and password. Kubernetes itself dropped these; proxies in front of it did not."""
 
     def __init__(self, username: str, password: str) -> None:
@@ -81,21 +81,24 @@ class Basic(Anonymous):
 class TokenFile:
     """A bearer token that somebody else keeps fresh in a file, as the kubelet does for pods.
 
-    Read again when the file changed, after `REREAD`, and after a rejection. While the file cannot be read the
+    Read again when the file changed, after `TOKEN_REREAD_INTERVAL`, and after a rejection. While the file cannot be read the
     last token is kept, unless the server has rejected it.
     """
 
     def __init__(self, path: Path, where: str, clock: Clock) -> None:
-        self._path, self._where, self._clock = path, where, clock
+        self._path, self._location, self._clock = path, where, clock
         self._headers: Mapping[str, str] | None = None
         self._read_at = 0.0
         self._stamp: object = None
 
     async def headers(self) -> Mapping[str, str]:
-        stamp = self._look()
+        stamp = self._file_stamp()
         if self._headers is None:
             self._headers = self.read()
-        elif stamp != self._stamp or self._clock.monotonic() - self._read_at >= REREAD.total_seconds():
+        elif (
+            stamp != self._stamp
+            or self._clock.monotonic() - self._read_at >= TOKEN_REREAD_INTERVAL.total_seconds()
+        ):
             self._headers = self._read_or_keep(self._headers)
         else:
             return self._headers
@@ -106,17 +109,17 @@ class TokenFile:
     async def client_certificate(self) -> None:
         return None
 
-    def rejected(self, sent: Mapping[str, str] | None = None) -> bool:
+    def invalidate(self, sent: Mapping[str, str] | None = None) -> bool:
         if sent is None or sent == self._headers:
             self._headers = None
         return True
 
     def read(self) -> Mapping[str, str]:
         """What the file says now. Raises `ConfigError` when it is missing, unreadable or empty."""
-        token = read_bytes(self._path, self._where).decode("ascii", errors="replace").strip()
+        token = read_config_file(self._path, self._location).decode("ascii", errors="replace").strip()
         if not token:
-            raise ConfigError(f"{self._where}: {self._path}: is empty; write the token into it")
-        return bearer(token, f"{self._where}: {self._path}")
+            raise ConfigError(f"{self._location}: {self._path}: is empty; write the token into it")
+        return bearer_header(token, f"{self._location}: {self._path}")
 
     def _read_or_keep(self, last: Mapping[str, str]) -> Mapping[str, str]:
         try:
@@ -129,7 +132,7 @@ class TokenFile:
             log.warning("token file unusable, keeping the last token", extra={"error": str(error)})
             return last
 
-    def _look(self) -> object:
+    def _file_stamp(self) -> object:
         try:
             stat = self._path.stat()
         except OSError:
@@ -140,7 +143,7 @@ class TokenFile:
         return f"TokenFile({str(self._path)!r})"
 
 
-def bearer(token: str, where: str) -> dict[str, str]:
+def bearer_header(token: str, where: str) -> dict[str, str]:
     """The header for a token. Checked here, because an HTTP library would quote a bad one in its error."""
     if not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(f"{where}: holds characters that no token has (spaces, line breaks or non-ASCII)")

@@ -10,29 +10,29 @@ from typing import Annotated
 
 import msgspec
 
-from gangline.api.meta import JSON, Wire
+from gangline.api.meta import JSON, ApiStruct
 from gangline.base.clock import Clock
-from gangline.kube.config.credentials import bearer
-from gangline.kube.config.kubeconfig import Cluster, Entry, Exec, User
-from gangline.kube.config.run_program import Program, run
+from gangline.kube.config.credentials import bearer_header
+from gangline.kube.config.kubeconfig import ExecConfig, KubeconfigCluster, KubeconfigUser, NamedEntry
+from gangline.kube.config.run_program import ExternalProgram, run_program
 from gangline.kube.config.tls import ClientCertificate, Pem
 from gangline.kube.errors import ConfigError
 
-GROUP = "client.authentication.k8s.io"
-VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
+AUTHENTICATION_GROUP = "client.authentication.k8s.io"
+SUPPORTED_VERSIONS = (f"{AUTHENTICATION_GROUP}/v1", f"{AUTHENTICATION_GROUP}/v1beta1")
 
-PATIENCE = timedelta(seconds=60)
+PLUGIN_TIMEOUT = timedelta(seconds=60)
 """How long a plugin may take by itself."""
-PATIENCE_WITH_A_PERSON = timedelta(minutes=10)
+INTERACTIVE_TIMEOUT = timedelta(minutes=10)
 """How long it may take when it can ask somebody: logins in a browser are slow."""
-MARGIN = timedelta(seconds=60)
+RENEWAL_MARGIN = timedelta(seconds=60)
 """Renew this long before the end, or at 9/10 of a short life."""
 
-_VERSION = re.compile(rf"{re.escape(GROUP)}/v\d\w{{0,8}}")
-_SECRET_NAME = re.compile(r"secret|passw|token|key|credential|auth", re.IGNORECASE)
+_VERSION_PATTERN = re.compile(rf"{re.escape(AUTHENTICATION_GROUP)}/v\d\w{{0,8}}")
+_SECRET_NAME_PATTERN = re.compile(r"secret|passw|token|key|credential|auth", re.IGNORECASE)
 
 
-class _Status(Wire, frozen=True):
+class _ExecCredentialStatus(ApiStruct, frozen=True):
     expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     token: str = ""
     client_certificate_data: str = ""
@@ -42,13 +42,13 @@ class _Status(Wire, frozen=True):
         return "_Status(…)"
 
 
-class _ExecCredential(Wire, frozen=True):
+class _ExecCredential(ApiStruct, frozen=True):
     api_version: str = ""
     kind: str = ""
-    status: _Status | None = None
+    status: _ExecCredentialStatus | None = None
 
 
-class _Credential(msgspec.Struct, frozen=True):
+class _CachedCredential(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     certificate: ClientCertificate | None
     renew_at: datetime | None
@@ -67,42 +67,42 @@ class ExecPlugin:
 
     def __init__(
         self,
-        entry: Entry[User],
-        spec: Exec,
+        entry: NamedEntry[KubeconfigUser],
+        spec: ExecConfig,
         *,
         cluster: JSON,
         environ: Mapping[str, str],
         interactive: bool,
         clock: Clock,
     ) -> None:
-        _check(entry, spec)
-        self._where = entry.where("exec")
+        _validate(entry, spec)
+        self._location = entry.location_of("exec")
         self._spec, self._clock = spec, clock
-        self._mode = spec.interactive_mode or "IfAvailable"
-        self._interactive = interactive and self._mode != "Never"
-        self._patience = PATIENCE_WITH_A_PERSON if self._interactive else PATIENCE
-        self._program = Program(
-            _command(spec.command, entry.file.path.parent),
+        self._interactive_mode = spec.interactive_mode or "IfAvailable"
+        self._interactive = interactive and self._interactive_mode != "Never"
+        self._timeout = INTERACTIVE_TIMEOUT if self._interactive else PLUGIN_TIMEOUT
+        self._program = ExternalProgram(
+            _resolved_command(spec.command, entry.file.path.parent),
             spec.args,
             {
                 **environ,
                 **{variable.name: variable.value for variable in spec.env},
-                "KUBERNETES_EXEC_INFO": self._info(cluster),
+                "KUBERNETES_EXEC_INFO": self._exec_info(cluster),
             },
             self._interactive,
         )
         self._lock = asyncio.Lock()
-        self._current: _Credential | None = None
+        self._current: _CachedCredential | None = None
         self._failure = ""
-        self._runs = 0
+        self._run_count = 0
 
     async def headers(self) -> Mapping[str, str]:
-        return (await self._credential()).headers
+        return (await self._fresh_credential()).headers
 
     async def client_certificate(self) -> ClientCertificate | None:
-        return (await self._credential()).certificate
+        return (await self._fresh_credential()).certificate
 
-    def rejected(self, sent: Mapping[str, str] | None = None) -> bool:
+    def invalidate(self, sent: Mapping[str, str] | None = None) -> bool:
         if self._current is not None and sent in (None, self._current.headers):
             self._current = None
         return True
@@ -110,118 +110,123 @@ class ExecPlugin:
     def __repr__(self) -> str:
         return f"ExecPlugin({self._spec.command!r})"
 
-    async def _credential(self) -> _Credential:
-        if self._current is not None and self._fresh(self._current):
+    async def _fresh_credential(self) -> _CachedCredential:
+        if self._current is not None and self._is_fresh(self._current):
             return self._current
-        runs = self._runs
+        runs = self._run_count
         async with self._lock:
-            if self._runs != runs:  # it ran while this request waited
+            if self._run_count != runs:  # it ran while this request waited
                 if self._current is not None:
                     return self._current
                 if self._failure:
                     raise ConfigError(self._failure)
             return await self._renew()
 
-    def _fresh(self, credential: _Credential) -> bool:
+    def _is_fresh(self, credential: _CachedCredential) -> bool:
         return credential.renew_at is None or self._clock.now() < credential.renew_at
 
-    async def _renew(self) -> _Credential:
+    async def _renew(self) -> _CachedCredential:
         try:
-            credential = self._read(await self._run())
+            credential = self._decode(await self._run_plugin())
         except ConfigError as error:
             self._current, self._failure = None, str(error)
-            self._runs += 1
+            self._run_count += 1
             raise
         self._current, self._failure = credential, ""
-        self._runs += 1
+        self._run_count += 1
         return credential
 
-    async def _run(self) -> bytes:
-        if self._mode == "Always" and not self._interactive:
+    async def _run_plugin(self) -> bytes:
+        if self._interactive_mode == "Always" and not self._interactive:
             raise ConfigError(
-                f"{self._where}.interactiveMode: is Always, but standard input is not a terminal; run this in one"
+                f"{self._location}.interactiveMode: is Always, but standard input is not a terminal; run this in one"
             )
         try:
-            outcome = await run(self._program, self._patience, self._clock)
+            outcome = await run_program(self._program, self._timeout, self._clock)
         except FileNotFoundError:
-            raise ConfigError(self._missing()) from None
+            raise ConfigError(self._missing_message()) from None
         except OSError as error:
-            raise ConfigError(f"{self._named('cannot be started')}: {error.strerror}") from None
-        if outcome.code is None:
-            problem = f"did not finish in {self._patience.total_seconds():.0f} s"
-        elif outcome.code:
-            problem = f"failed with exit code {outcome.code}"
+            raise ConfigError(f"{self._problem_message('cannot be started')}: {error.strerror}") from None
+        if outcome.exit_code is None:
+            problem = f"did not finish in {self._timeout.total_seconds():.0f} s"
+        elif outcome.exit_code:
+            problem = f"failed with exit code {outcome.exit_code}"
         else:
             return outcome.stdout
-        raise ConfigError(f"{self._named(problem)}{self._last_line(outcome.stderr)}")
+        raise ConfigError(f"{self._problem_message(problem)}{self._last_stderr_line(outcome.stderr)}")
 
-    def _read(self, stdout: bytes) -> _Credential:
+    def _decode(self, stdout: bytes) -> _CachedCredential:
         """What the plugin printed. Messages name fields only: stdout is the secret itself."""
         try:
             answer = msgspec.json.decode(stdout, type=_ExecCredential)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise ConfigError(
-                self._named("printed something that is not an ExecCredential in JSON")
+                self._problem_message("printed something that is not an ExecCredential in JSON")
             ) from None
         if (answer.kind, answer.api_version) != ("ExecCredential", self._spec.api_version):
-            found = answer.api_version if _VERSION.fullmatch(answer.api_version) else "something else"
+            found = answer.api_version if _VERSION_PATTERN.fullmatch(answer.api_version) else "something else"
             raise ConfigError(
-                f"{self._named(f'answered with {found}')}, not an ExecCredential of {self._spec.api_version}; "
+                f"{self._problem_message(f'answered with {found}')}, not an ExecCredential of {self._spec.api_version}; "
                 "set exec.apiVersion to what it speaks"
             )
-        status = answer.status or _Status()
+        status = answer.status or _ExecCredentialStatus()
         certificate = self._certificate(status)
         if not status.token and certificate is None:
-            raise ConfigError(self._named("answered with neither a token nor a client certificate"))
-        headers = bearer(status.token, f"{self._where}: token of the plugin") if status.token else {}
-        return _Credential(headers, certificate, self._renew_at(status.expiration_timestamp))
+            raise ConfigError(self._problem_message("answered with neither a token nor a client certificate"))
+        headers = (
+            bearer_header(status.token, f"{self._location}: token of the plugin") if status.token else {}
+        )
+        return _CachedCredential(headers, certificate, self._renewal_time(status.expiration_timestamp))
 
-    def _certificate(self, status: _Status) -> ClientCertificate | None:
+    def _certificate(self, status: _ExecCredentialStatus) -> ClientCertificate | None:
         if bool(status.client_certificate_data) != bool(status.client_key_data):
             raise ConfigError(
-                self._named("answered with only one of clientCertificateData and clientKeyData")
+                self._problem_message("answered with only one of clientCertificateData and clientKeyData")
             )
         if not status.client_certificate_data:
             return None
         return ClientCertificate(
             Pem(
-                f"{self._where}: clientCertificateData of the plugin", status.client_certificate_data.encode()
+                f"{self._location}: clientCertificateData of the plugin",
+                status.client_certificate_data.encode(),
             ),
-            Pem(f"{self._where}: clientKeyData of the plugin", status.client_key_data.encode()),
+            Pem(f"{self._location}: clientKeyData of the plugin", status.client_key_data.encode()),
         )
 
-    def _renew_at(self, expires: datetime | None) -> datetime | None:
-        return expires and expires - min(MARGIN, (expires - self._clock.now()) / 10)
+    def _renewal_time(self, expires: datetime | None) -> datetime | None:
+        return expires and expires - min(RENEWAL_MARGIN, (expires - self._clock.now()) / 10)
 
-    def _info(self, cluster: JSON) -> str:
+    def _exec_info(self, cluster: JSON) -> str:
         spec: JSON = {"interactive": self._interactive}
         if self._spec.provide_cluster_info:
             spec["cluster"] = cluster
         info = {"apiVersion": self._spec.api_version, "kind": "ExecCredential", "spec": spec}
         return msgspec.json.encode(info).decode()
 
-    def _named(self, problem: str) -> str:
-        return f'{self._where}: plugin "{self._spec.command}" {problem}'
+    def _problem_message(self, problem: str) -> str:
+        return f'{self._location}: plugin "{self._spec.command}" {problem}'
 
-    def _missing(self) -> str:
+    def _missing_message(self) -> str:
         hint = " ".join(self._spec.install_hint.split()) or "install it or correct the command"
-        return f'{self._where}.command: "{self._spec.command}" is not installed; {hint}'
+        return f'{self._location}.command: "{self._spec.command}" is not installed; {hint}'
 
-    def _last_line(self, stderr: bytes | None) -> str:
+    def _last_stderr_line(self, stderr: bytes | None) -> str:
         if stderr is None:
             return "; its own messages are above"
         lines = stderr.decode(errors="replace").split("\n")
         line = next((text.strip() for text in reversed(lines) if text.strip()), "")
-        for secret in _secrets(self._spec):
+        for secret in _secret_values(self._spec):
             line = line.replace(secret, "***")
         line = "".join(letter for letter in line if letter.isprintable())
-        return f": {_short(line)}" if line else ", and said nothing on stderr"
+        return f": {_shortened_text(line)}" if line else ", and said nothing on stderr"
 
 
-def cluster_info(entry: Entry[Cluster], ca: Pem | None) -> JSON:
+def cluster_info(entry: NamedEntry[KubeconfigCluster], ca: Pem | None) -> JSON:
     """What a plugin with `provideClusterInfo` is told about the cluster."""
     cluster = entry.value
-    extensions = (item.extension for item in cluster.extensions if item.name == f"{GROUP}/exec")
+    extensions = (
+        item.extension for item in cluster.extensions if item.name == f"{AUTHENTICATION_GROUP}/exec"
+    )
     info: JSON = {
         "server": cluster.server,
         "tls-server-name": cluster.tls_server_name,
@@ -233,35 +238,37 @@ def cluster_info(entry: Entry[Cluster], ca: Pem | None) -> JSON:
     return {name: value for name, value in info.items() if value or name == "server"}
 
 
-def _check(entry: Entry[User], spec: Exec) -> None:
-    if spec.api_version not in VERSIONS:
+def _validate(entry: NamedEntry[KubeconfigUser], spec: ExecConfig) -> None:
+    if spec.api_version not in SUPPORTED_VERSIONS:
         found = f'is "{spec.api_version}", which is not supported' if spec.api_version else "is missing"
-        raise ConfigError(f"{entry.where('exec.apiVersion')}: {found}; use {' or '.join(VERSIONS)}")
+        raise ConfigError(
+            f"{entry.location_of('exec.apiVersion')}: {found}; use {' or '.join(SUPPORTED_VERSIONS)}"
+        )
     if not spec.command:
-        raise ConfigError(f"{entry.where('exec.command')}: is missing; name the program to run")
+        raise ConfigError(f"{entry.location_of('exec.command')}: is missing; name the program to run")
     modes = ("Never", "IfAvailable", "Always")
     # v1 made it a required field; kubectl insists on it, too.
-    optional = spec.api_version != VERSIONS[0]
+    optional = spec.api_version != SUPPORTED_VERSIONS[0]
     if spec.interactive_mode not in modes and not (optional and not spec.interactive_mode):
         found = f'is "{spec.interactive_mode}"' if spec.interactive_mode else "is missing"
-        raise ConfigError(f"{entry.where('exec.interactiveMode')}: {found}; use {', '.join(modes)}")
+        raise ConfigError(f"{entry.location_of('exec.interactiveMode')}: {found}; use {', '.join(modes)}")
 
 
-def _command(command: str, folder: Path) -> str:
+def _resolved_command(command: str, folder: Path) -> str:
     """A bare name is looked up on PATH; anything with a slash starts at the kubeconfig's folder."""
     return str(folder.absolute() / command) if "/" in command else command
 
 
-def _secrets(spec: Exec) -> list[str]:
+def _secret_values(spec: ExecConfig) -> list[str]:
     """What a plugin was given and must not echo into our messages, by the usual names of such things."""
-    found = [variable.value for variable in spec.env if _SECRET_NAME.search(variable.name)]
+    found = [variable.value for variable in spec.env if _SECRET_NAME_PATTERN.search(variable.name)]
     for argument, following in zip(spec.args, [*spec.args[1:], ""], strict=False):
         name, equals, value = argument.partition("=")
-        if name.startswith("-") and _SECRET_NAME.search(name):
+        if name.startswith("-") and _SECRET_NAME_PATTERN.search(name):
             found.append(value if equals else following)
     # Short ones would tear holes into ordinary words.
     return sorted((value for value in found if len(value) >= 4), key=len, reverse=True)
 
 
-def _short(text: str) -> str:
+def _shortened_text(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:300]}…"

@@ -5,7 +5,7 @@ from pathlib import Path
 from gangline.kube.errors import ConfigError
 
 
-def read_bytes(path: Path, where: str) -> bytes:
+def read_config_file(path: Path, where: str) -> bytes:
     """The content of a file. `where` names the field that points to it and starts the message.
 
     Raises `ConfigError` when the file is missing or cannot be read.

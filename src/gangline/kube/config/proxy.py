@@ -12,22 +12,22 @@ from urllib.parse import SplitResult, urlsplit
 
 from gangline.kube.errors import ConfigError
 
-_PORTS = {"http": 80, "https": 443}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def proxy_for(server: str, environ: Mapping[str, str]) -> str | None:
+def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str | None:
     """The proxy the environment asks for, or None. Raises `ConfigError` on one that cannot be used."""
     url = urlsplit(server)
     for name in (f"{url.scheme}_proxy", f"{url.scheme}_proxy".upper()):
         if environ.get(name):
-            if _bypassed(url, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
+            if _is_bypassed(url, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
                 return None
             value = environ[name]
-            return checked_proxy(value if "://" in value else f"http://{value}", name)
+            return validated_proxy(value if "://" in value else f"http://{value}", name)
     return None
 
 
-def checked_proxy(url: str, where: str) -> str:
+def validated_proxy(url: str, where: str) -> str:
     """`url` itself when we can use it as a proxy. Messages leave it out: it may hold a password."""
     try:
         parts = urlsplit(url)
@@ -36,28 +36,28 @@ def checked_proxy(url: str, where: str) -> str:
         raise ConfigError(f"{where}: is not a URL; write http://HOST:PORT") from None
     if parts.scheme.startswith("socks"):
         raise ConfigError(f"{where}: SOCKS proxies are not supported; use an http:// or https:// proxy")
-    if parts.scheme not in _PORTS or not usable:
+    if parts.scheme not in _DEFAULT_PORTS or not usable:
         raise ConfigError(f"{where}: is not an http or https URL; write http://HOST:PORT")
     return url
 
 
-def without_password(url: str) -> str:
+def redacted_url(url: str) -> str:
     """A proxy's URL as it may be shown."""
     scheme, _, rest = url.partition("://")
     userinfo, at, host = rest.rpartition("@")
     return f"{scheme}://***@{host}" if at and userinfo else url
 
 
-def _bypassed(url: SplitResult, no_proxy: str) -> bool:
+def _is_bypassed(url: SplitResult, no_proxy: str) -> bool:
     host = (url.hostname or "").rstrip(".")
-    port = url.port or _PORTS[url.scheme]
-    address = _address(host)
+    port = url.port or _DEFAULT_PORTS[url.scheme]
+    address = _parsed_address(host)
     if host == "localhost" or (address is not None and address.is_loopback):
         return True
     return any(_covers(rule.strip().lower(), host, address, port) for rule in no_proxy.split(","))
 
 
-def _covers(rule: str, host: str, address: "_Address | None", port: int) -> bool:
+def _covers(rule: str, host: str, address: "_IPAddress | None", port: int) -> bool:
     if rule in ("", "*"):
         return rule == "*"
     if "/" in rule:
@@ -69,21 +69,21 @@ def _covers(rule: str, host: str, address: "_Address | None", port: int) -> bool
         rule = name
     rule = rule.strip("[]").removeprefix("*").lstrip(".")
     if address is not None:
-        return _address(rule) == address
+        return _parsed_address(rule) == address
     return host == rule or host.endswith(f".{rule}")
 
 
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def _address(text: str) -> _Address | None:
+def _parsed_address(text: str) -> _IPAddress | None:
     try:
         return ipaddress.ip_address(text)
     except ValueError:
         return None
 
 
-def _in_network(address: _Address, rule: str) -> bool:
+def _in_network(address: _IPAddress, rule: str) -> bool:
     try:
         return address in ipaddress.ip_network(rule, strict=False)
     except ValueError:

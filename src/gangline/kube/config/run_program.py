@@ -13,7 +13,7 @@ import msgspec
 from gangline.base.clock import Clock
 
 
-class Program(msgspec.Struct, frozen=True):
+class ExternalProgram(msgspec.Struct, frozen=True):
     """What to run. A bare command is looked up on the PATH of `environ`."""
 
     command: str
@@ -26,26 +26,26 @@ class Program(msgspec.Struct, frozen=True):
         return f"Program({self.command!r})"
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ProgramResult(msgspec.Struct, frozen=True):
     """How it ended."""
 
-    code: int | None
+    exit_code: int | None
     """None: it was ended because it took too long."""
     stdout: bytes
     stderr: bytes | None
     """None: it was interactive, so a person has read it already."""
 
     def __repr__(self) -> str:
-        return f"Outcome(code={self.code})"
+        return f"Outcome(code={self.exit_code})"
 
 
-async def run(program: Program, patience: timedelta, clock: Clock) -> Outcome:
+async def run_program(program: ExternalProgram, patience: timedelta, clock: Clock) -> ProgramResult:
     """Start it and wait for its end, at most `patience`.
 
     When it takes too long or this call is cancelled it is killed, with its children unless it is interactive.
     Raises `OSError` when it cannot be started.
     """
-    process = await _started(program)
+    process = await _start_process(program)
     late = False
 
     def give_up() -> None:
@@ -57,14 +57,14 @@ async def run(program: Program, patience: timedelta, clock: Clock) -> Outcome:
     try:
         stdout, stderr = await process.communicate()
     except asyncio.CancelledError:
-        await _end(process, program)
+        await _kill_and_wait(process, program)
         raise
     finally:
         timer.cancel()
-    return Outcome(None if late else process.returncode, stdout, stderr)
+    return ProgramResult(None if late else process.returncode, stdout, stderr)
 
 
-async def _started(program: Program) -> Process:
+async def _start_process(program: ExternalProgram) -> Process:
     starting = asyncio.get_running_loop().create_task(
         asyncio.create_subprocess_exec(
             program.command,
@@ -82,17 +82,17 @@ async def _started(program: Program) -> Process:
     except asyncio.CancelledError:
         # A start cancelled half-way would kill the program alone, then hang on pipes its children hold.
         with suppress(OSError):
-            await _end(await starting, program)
+            await _kill_and_wait(await starting, program)
         raise
 
 
-async def _end(process: Process, program: Program) -> None:
+async def _kill_and_wait(process: Process, program: ExternalProgram) -> None:
     _kill(process, program)
     # Not wait(): it would hang on a full pipe.
     await process.communicate()
 
 
-def _kill(process: Process, program: Program) -> None:
+def _kill(process: Process, program: ExternalProgram) -> None:
     with suppress(ProcessLookupError):
         if program.interactive:
             process.kill()

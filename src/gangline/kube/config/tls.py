@@ -12,24 +12,24 @@ from typing import Never
 
 import msgspec
 
-from gangline.kube.config.files import read_bytes
+from gangline.kube.config.files import read_config_file
 from gangline.kube.errors import ConfigError
 
 
 class Pem(msgspec.Struct, frozen=True):
     """A certificate or key, inline or in a file, and the configuration field it came from."""
 
-    where: str
+    location: str
     """`FILE: FIELD`, the start of every message about it."""
     data: bytes = b""
     file: Path | None = None
 
     def read(self) -> bytes:
         """The PEM text. Raises `ConfigError` when its file cannot be read."""
-        return self.data if self.file is None else read_bytes(self.file, self.where)
+        return self.data if self.file is None else read_config_file(self.file, self.location)
 
     def __repr__(self) -> str:
-        return f"Pem({self.where!r})"
+        return f"Pem({self.location!r})"
 
 
 class ClientCertificate(msgspec.Struct, frozen=True):
@@ -69,33 +69,35 @@ def ssl_context(tls: TLS, plugin: ClientCertificate | None = None) -> ssl.SSLCon
     elif tls.ca is None:
         context.load_default_certs()
     else:
-        _trust(context, tls.ca)
+        _load_ca(context, tls.ca)
     client = tls.client or plugin
     if client is not None:
-        _show(context, client)
+        _load_client_certificate(context, client)
     return context
 
 
-def _trust(context: ssl.SSLContext, pem: Pem) -> None:
+def _load_ca(context: ssl.SSLContext, pem: Pem) -> None:
     # OpenSSL takes ASCII only, but bundles carry comments in any language.
     text = pem.read().decode("ascii", errors="ignore")
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
-        raise ConfigError(f'{pem.where}: holds no PEM certificate ("-----BEGIN CERTIFICATE-----")') from None
+        raise ConfigError(
+            f'{pem.location}: holds no PEM certificate ("-----BEGIN CERTIFICATE-----")'
+        ) from None
 
 
-def _show(context: ssl.SSLContext, client: ClientCertificate) -> None:
+def _load_client_certificate(context: ssl.SSLContext, client: ClientCertificate) -> None:
     certificate, key = client.certificate, client.key
     # Parsed on its own first, because load_cert_chain does not say which of the two is bad.
-    _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate)
+    _load_ca(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate)
     text = key.read()
     if b"PRIVATE KEY-----" not in text:
-        raise ConfigError(f'{key.where}: holds no PEM key ("-----BEGIN … PRIVATE KEY-----")')
+        raise ConfigError(f'{key.location}: holds no PEM key ("-----BEGIN … PRIVATE KEY-----")')
 
     def refuse() -> Never:
         # Without a callback OpenSSL would stop and ask the terminal.
-        raise ConfigError(f"{key.where}: is encrypted; store it without a passphrase")
+        raise ConfigError(f"{key.location}: is encrypted; store it without a passphrase")
 
     try:
         with _as_file(certificate) as certificate_file, _as_file(key) as key_file:
@@ -103,9 +105,9 @@ def _show(context: ssl.SSLContext, client: ClientCertificate) -> None:
     except ssl.SSLError as error:
         if error.reason and "MISMATCH" in error.reason:
             raise ConfigError(
-                f"{key.where}: does not belong to the certificate in {certificate.where}"
+                f"{key.location}: does not belong to the certificate in {certificate.location}"
             ) from None
-        raise ConfigError(f"{key.where}: is damaged: OpenSSL cannot read the key") from None
+        raise ConfigError(f"{key.location}: is damaged: OpenSSL cannot read the key") from None
 
 
 @contextmanager

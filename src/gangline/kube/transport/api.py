@@ -12,9 +12,9 @@ from typing import Protocol, Self, TypeAlias
 
 import msgspec
 
-from gangline.kube.errors import ApiError, Status, api_error, read_error
+from gangline.kube.errors import ApiError, Status, error_from_body, error_from_status
 
-Query: TypeAlias = tuple[tuple[str, str], ...]
+QueryParams: TypeAlias = tuple[tuple[str, str], ...]
 """Parameters of a request, in order; a name may come more than once."""
 
 
@@ -23,13 +23,13 @@ class Request(msgspec.Struct, frozen=True):
 
     method: str
     path: str
-    query: Query = ()
+    query: QueryParams = ()
     body: bytes = b""
     content_type: str = ""
     accept: str = "application/json"
 
     @property
-    def repeatable(self) -> bool:
+    def is_idempotent(self) -> bool:
         """Whether sending it twice leaves the server as sending it once does.
 
         A POST may create two, and a JSON patch may append twice. Other patches say how things should be.
@@ -52,7 +52,7 @@ class Response(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-class Frames(Protocol):
+class WebSocket(Protocol):
     """A WebSocket after its handshake: binary frames both ways. Sending and receiving may be two tasks."""
 
     @property
@@ -74,7 +74,7 @@ class Frames(Protocol):
     async def close(self) -> None: ...
 
 
-class Stream(Protocol):
+class ResponseStream(Protocol):
     """An answer whose body is still arriving."""
 
     @property
@@ -96,16 +96,16 @@ class Transport(Protocol):
 
     def stream(
         self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[Stream]:
+    ) -> AbstractAsyncContextManager[ResponseStream]:
         """An answer read as it arrives; silence longer than `idle` raises `StreamBroken`."""
         ...
 
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
         """A WebSocket. Raises the `ApiError` with which the server refused it."""
         ...
 
 
-def refusal(response: Response) -> ApiError | None:
+def response_error(response: Response) -> ApiError | None:
     """The error an answer stands for; None for a good one."""
     if response.status < 300:
         return None
@@ -113,8 +113,8 @@ def refusal(response: Response) -> ApiError | None:
         # Following it would carry the token to another place.
         to = response.headers.get("location", "nowhere")
         message = f"the server redirects to {to}, which is not followed; correct the address of the server"
-        return api_error(Status(code=response.status, message=message))
-    return read_error(response.status, response.body, _retry_after(response.headers))
+        return error_from_status(Status(code=response.status, message=message))
+    return error_from_body(response.status, response.body, _retry_after(response.headers))
 
 
 def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
@@ -123,7 +123,7 @@ def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
     return timedelta(seconds=int(after)) if after.isascii() and after.isdigit() and len(after) < 10 else None
 
 
-class lines:  # noqa: N801 - used as a function
+class LineReader:
     """Cut a body into lines, without their ends. A last line without an end is part of the answer too.
 
     Empty lines are left out unless `blank`. A line that grows beyond `longest` bytes is given in pieces. An
@@ -133,8 +133,8 @@ class lines:  # noqa: N801 - used as a function
     def __init__(
         self, chunks: AsyncIterator[bytes], *, blank: bool = False, longest: int | None = None
     ) -> None:
-        self._chunks, self._blank, self._longest = chunks, blank, longest
-        self._ready: deque[bytes] = deque()
+        self._chunks, self._keep_blank, self._max_bytes = chunks, blank, longest
+        self._complete_lines: deque[bytes] = deque()
         # The begun line. One join per line, not per chunk: an object of megabytes comes in hundreds of chunks.
         self._parts: list[bytes] = []
         self._size = 0
@@ -143,31 +143,31 @@ class lines:  # noqa: N801 - used as a function
         return self
 
     async def __anext__(self) -> bytes:
-        while not self._ready:
+        while not self._complete_lines:
             try:
-                self._take(await anext(self._chunks))
+                self._split_chunk(await anext(self._chunks))
             except StopAsyncIteration:
                 if not self._size:
                     raise
-                self._ready.append(self._rest())
-        return self._ready.popleft()
+                self._complete_lines.append(self._take_line())
+        return self._complete_lines.popleft()
 
-    def _take(self, chunk: bytes) -> None:
+    def _split_chunk(self, chunk: bytes) -> None:
         # One split per chunk, not per line: a busy watch brings hundreds of lines in a chunk.
         first, *others = chunk.split(b"\n")
-        self._begin(first)
+        self._append_part(first)
         if others:
-            *complete, begun = self._rest(), *others
-            self._ready.extend(complete if self._blank else filter(None, complete))
-            self._begin(begun)
-        if self._longest is not None and self._size > self._longest:
-            self._ready.append(self._rest())
+            *complete, begun = self._take_line(), *others
+            self._complete_lines.extend(complete if self._keep_blank else filter(None, complete))
+            self._append_part(begun)
+        if self._max_bytes is not None and self._size > self._max_bytes:
+            self._complete_lines.append(self._take_line())
 
-    def _begin(self, part: bytes) -> None:
+    def _append_part(self, part: bytes) -> None:
         self._parts.append(part)
         self._size += len(part)
 
-    def _rest(self) -> bytes:
+    def _take_line(self) -> bytes:
         rest = b"".join(self._parts)
         self._parts, self._size = [], 0
         return rest

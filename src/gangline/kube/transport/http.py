@@ -17,19 +17,19 @@ from gangline import __version__
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.tls import ClientCertificate, ssl_context
 from gangline.kube.errors import StreamBroken, Unauthorized, Unreachable
-from gangline.kube.transport.api import Frames, Request, Response, Stream, refusal
-from gangline.kube.transport.warnings import Once, Warn, logged, warnings
+from gangline.kube.transport.api import Request, Response, ResponseStream, WebSocket, response_error
+from gangline.kube.transport.warnings import DeduplicatedWarnings, WarningHandler, log_warning, warning_texts
 
-PATIENCE = timedelta(seconds=60)
+REQUEST_TIMEOUT = timedelta(seconds=60)
 """How long an ordinary request may take. Watches and logs have no such limit."""
 
 CONNECT_SECONDS = 10.0
 """How long a connection may take to come about, and a WebSocket to say goodbye."""
 
-LONG_BODY = 256 * 1024
+LONG_BODY_BYTES = 256 * 1024
 
 # A watch may be silent for a minute, so a dead peer is noticed by the kernel: 30 s, then three probes 10 s apart.
-KEEPALIVE = (
+KEEPALIVE_OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
         (socket.IPPROTO_TCP, getattr(socket, name), value)
@@ -52,17 +52,17 @@ class HttpTransport:
         self,
         connection: Connection,
         *,
-        warn: Warn = logged,
+        warn: WarningHandler = log_warning,
         agent: str = "gangline",
-        patience: timedelta = PATIENCE,
+        patience: timedelta = REQUEST_TIMEOUT,
     ) -> None:
         self._connection = connection
-        self._warn = Once(warn)
-        self._agent = f"{agent}/{__version__}"
-        self._patience = patience
+        self._warn = DeduplicatedWarnings(warn)
+        self._user_agent = f"{agent}/{__version__}"
+        self._timeout = patience
         self._entered = False
-        self._pool: _Pool | None = None
-        self._retired: list[_Pool] = []
+        self._pool: _SessionPool | None = None
+        self._retired: list[_SessionPool] = []
 
     async def __aenter__(self) -> Self:
         self._entered = True
@@ -80,38 +80,40 @@ class HttpTransport:
                 await pool.session.close()
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
-        seconds = (timeout or self._patience).total_seconds()
+        seconds = (timeout or self._timeout).total_seconds()
         limit = aiohttp.ClientTimeout(total=seconds, connect=CONNECT_SECONDS, sock_connect=CONNECT_SECONDS)
-        async with self._answer(request, limit) as answer:
-            with _translated(request, self._connection):
-                return Response(answer.status, await answer.read(), _headers(answer))
+        async with self._open_response(request, limit) as answer:
+            with _translate_errors(request, self._connection):
+                return Response(answer.status, await answer.read(), _lowercase_headers(answer))
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
+    async def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AsyncIterator[ResponseStream]:
         limit = aiohttp.ClientTimeout(
             total=None,
             connect=CONNECT_SECONDS,
             sock_connect=CONNECT_SECONDS,
             sock_read=idle.total_seconds() if idle else None,
         )
-        async with self._answer(request, limit) as answer:
-            with _translated(request, self._connection):
+        async with self._open_response(request, limit) as answer:
+            with _translate_errors(request, self._connection):
                 body = await answer.read() if answer.status >= 300 else b""
-            yield _Body(answer, Response(answer.status, body, _headers(answer)), request)
+            yield _AiohttpStream(answer, Response(answer.status, body, _lowercase_headers(answer)), request)
 
     @asynccontextmanager
-    async def frames(self, request: Request, protocols: tuple[str, ...]) -> AsyncIterator[Frames]:
+    async def frames(self, request: Request, protocols: tuple[str, ...]) -> AsyncIterator[WebSocket]:
         for last in (False, True):
             async with self._session() as session:
                 sent = await self._connection.credentials.headers()
                 try:
                     socket_ = await self._handshake(session, request, protocols, sent)
                 except Unauthorized:
-                    if last or not self._connection.credentials.rejected(sent):
+                    if last or not self._connection.credentials.invalidate(sent):
                         raise
                     continue
                 try:
-                    yield _Frames(socket_, request)
+                    yield _AiohttpWebSocket(socket_, request)
                 finally:
                     await socket_.close()
                     socket_.abort()
@@ -123,40 +125,40 @@ class HttpTransport:
         request: Request,
         protocols: tuple[str, ...],
         credentials: Mapping[str, str],
-    ) -> "_WebSocket":
-        with _translated(request, self._connection):
+    ) -> "_AbortableWebSocket":
+        with _translate_errors(request, self._connection):
             opened = await session.ws_connect(
                 self._url(request),
                 protocols=protocols,
-                headers=self._headers(request, credentials),
+                headers=self._request_headers(request, credentials),
                 method=request.method,
                 timeout=aiohttp.ClientWSTimeout(ws_close=CONNECT_SECONDS),
-                **self._route(),
+                **self._connection_options(),
             )
-        assert isinstance(opened, _WebSocket)
+        assert isinstance(opened, _AbortableWebSocket)
         return opened
 
     @asynccontextmanager
-    async def _answer(
+    async def _open_response(
         self, request: Request, limit: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         for last in (False, True):
             async with self._session() as session:
                 sent = await self._connection.credentials.headers()
-                with _translated(request, self._connection):
+                with _translate_errors(request, self._connection):
                     answer = await session.request(
                         request.method,
                         self._url(request),
-                        data=_sendable(request.body),
-                        headers=self._headers(request, sent),
+                        data=_payload(request.body),
+                        headers=self._request_headers(request, sent),
                         timeout=limit,
                         allow_redirects=False,
-                        **self._route(),
+                        **self._connection_options(),
                     )
                 async with answer:
-                    if answer.status == 401 and not last and self._connection.credentials.rejected(sent):
+                    if answer.status == 401 and not last and self._connection.credentials.invalidate(sent):
                         continue
-                    for text in warnings(answer.headers.getall("Warning", ())):
+                    for text in warning_texts(answer.headers.getall("Warning", ())):
                         self._warn(text)
                     try:
                         yield answer
@@ -195,18 +197,18 @@ class HttpTransport:
         for pool in unused:
             await pool.session.close()
 
-    def _new_pool(self, certificate: ClientCertificate | None) -> "_Pool":
+    def _new_pool(self, certificate: ClientCertificate | None) -> "_SessionPool":
         tls = self._connection.tls
         connector = aiohttp.TCPConnector(
             limit=0,
             # A value even for plain HTTP, because the proxy may speak TLS.
             ssl=ssl_context(tls, certificate) if tls is not None else True,
-            socket_factory=_socket,
+            socket_factory=_create_socket,
         )
         session = aiohttp.ClientSession(
             connector=connector,
             # Compression costs the server more than it saves us.
-            headers={"User-Agent": self._agent, "Accept-Encoding": "identity"},
+            headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
             skip_auto_headers=("Content-Type",),
             cookie_jar=aiohttp.DummyCookieJar(),
             # For WebSocket handshakes; other requests bring their own.
@@ -214,19 +216,19 @@ class HttpTransport:
                 total=None,
                 connect=CONNECT_SECONDS,
                 sock_connect=CONNECT_SECONDS,
-                sock_read=self._patience.total_seconds(),
+                sock_read=self._timeout.total_seconds(),
             ),
-            middlewares=(_upgrade_or_refusal,),
-            ws_response_class=_WebSocket,
+            middlewares=(_reject_failed_upgrade,),
+            ws_response_class=_AbortableWebSocket,
         )
-        return _Pool(session, certificate)
+        return _SessionPool(session, certificate)
 
     def _url(self, request: Request) -> URL:
         # Escaped here, once and strictly: Go refuses a bare semicolon, which yarl would leave.
         query = urlencode(request.query, quote_via=quote, safe="")
         return URL(f"{self._connection.server}{request.path}{'?' if query else ''}{query}", encoded=True)
 
-    def _headers(self, request: Request, credentials: Mapping[str, str]) -> CIMultiDict[str]:
+    def _request_headers(self, request: Request, credentials: Mapping[str, str]) -> CIMultiDict[str]:
         headers = CIMultiDict(credentials)
         headers["Accept"] = request.accept
         if request.content_type:
@@ -235,13 +237,13 @@ class HttpTransport:
             headers.extend(self._connection.impersonate.headers())
         return headers
 
-    def _route(self) -> dict[str, Any]:
+    def _connection_options(self) -> dict[str, Any]:
         """Proxy and server name, which aiohttp wants with each request."""
         tls = self._connection.tls
         return {"proxy": self._connection.proxy, "server_hostname": tls.server_name if tls else None}
 
 
-class _Pool:
+class _SessionPool:
     """Connections made with one client certificate, and how many requests use them."""
 
     def __init__(self, session: aiohttp.ClientSession, certificate: ClientCertificate | None) -> None:
@@ -252,11 +254,11 @@ class _Pool:
 # These are iterators and not generators: one that is left early leaves nothing to be closed.
 
 
-class _Body:
+class _AiohttpStream:
     """An answer that is still arriving."""
 
     def __init__(self, answer: aiohttp.ClientResponse, response: Response, request: Request) -> None:
-        self._answer, self._response, self._request = answer, response, request
+        self._http_response, self._response, self._request = answer, response, request
 
     @property
     def response(self) -> Response:
@@ -270,19 +272,19 @@ class _Body:
 
     async def __anext__(self) -> bytes:
         try:
-            chunk = await self._answer.content.readany()
+            chunk = await self._http_response.content.readany()
         except aiohttp.SocketTimeoutError as error:
             raise StreamBroken(
                 f"{self._request}: nothing arrived for a while, the connection may be dead"
             ) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise StreamBroken(f"{self._request}: cut off: {_said(error)}") from error
+            raise StreamBroken(f"{self._request}: cut off: {_error_text(error)}") from error
         if not chunk:
             raise StopAsyncIteration
         return chunk
 
 
-class _WebSocket(aiohttp.ClientWebSocketResponse):
+class _AbortableWebSocket(aiohttp.ClientWebSocketResponse):
     """aiohttp's, that can also be ended at once."""
 
     def __init__(
@@ -295,18 +297,18 @@ class _WebSocket(aiohttp.ClientWebSocketResponse):
         **more: Any,
     ) -> None:
         super().__init__(reader, writer, protocol, response, *rest, **more)
-        self._connected = response.connection.transport if response.connection is not None else None
+        self._tcp_transport = response.connection.transport if response.connection is not None else None
 
     def abort(self) -> None:
         """After `close`: do not linger for a TLS goodbye."""
-        if self._connected is not None:
-            self._connected.abort()
+        if self._tcp_transport is not None:
+            self._tcp_transport.abort()
 
 
-class _Frames:
+class _AiohttpWebSocket:
     """A WebSocket as the client wants it."""
 
-    def __init__(self, socket_: _WebSocket, request: Request) -> None:
+    def __init__(self, socket_: _AbortableWebSocket, request: Request) -> None:
         self._socket, self._request = socket_, request
         # Remembered, because aiohttp forgets a proper end when its own goodbye finds the connection closed.
         self._ended = False
@@ -329,9 +331,9 @@ class _Frames:
             case aiohttp.WSMsgType.TEXT:
                 return str(message.data).encode()
             case aiohttp.WSMsgType.CLOSED if self._socket.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
-                raise self._broken(self._socket.exception())
+                raise self._stream_broken(self._socket.exception())
             case aiohttp.WSMsgType.ERROR:
-                raise self._broken(self._socket.exception())
+                raise self._stream_broken(self._socket.exception())
         self._ended = True
         raise StopAsyncIteration
 
@@ -339,18 +341,18 @@ class _Frames:
         try:
             await self._socket.send_bytes(frame)
         except (aiohttp.ClientError, OSError) as error:
-            raise self._broken(error) from error
+            raise self._stream_broken(error) from error
 
     async def close(self) -> None:
         await self._socket.close()
 
-    def _broken(self, error: BaseException | None) -> StreamBroken:
+    def _stream_broken(self, error: BaseException | None) -> StreamBroken:
         return StreamBroken(
-            f"{self._request}: cut off: {_said(error) if error else 'the connection was lost'}"
+            f"{self._request}: cut off: {_error_text(error) if error else 'the connection was lost'}"
         )
 
 
-async def _upgrade_or_refusal(
+async def _reject_failed_upgrade(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
     """Around each request: a WebSocket handshake that fails says why, is not redirected and not repeated.
@@ -365,34 +367,34 @@ async def _upgrade_or_refusal(
     except aiohttp.ClientConnectorError:
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise Unreachable(f"{request.method} {request.url.path}: {_said(error)}") from error
+        raise Unreachable(f"{request.method} {request.url.path}: {_error_text(error)}") from error
     if answer.status == 101:
         return answer
     async with answer:
-        refused = refusal(Response(answer.status, await answer.read(), _headers(answer)))
+        refused = response_error(Response(answer.status, await answer.read(), _lowercase_headers(answer)))
     raise refused or Unreachable(f"{request.method} {request.url.path}: the server speaks no WebSocket here")
 
 
 @contextmanager
-def _translated(request: Request, connection: Connection) -> Iterator[None]:
+def _translate_errors(request: Request, connection: Connection) -> Iterator[None]:
     """Foreign errors of a request become ours, once, here."""
     try:
         yield
     except aiohttp.ClientConnectorCertificateError as error:
-        raise Unreachable(_untrusted(error, connection)) from error
+        raise Unreachable(_untrusted_message(error, connection)) from error
     except aiohttp.ClientHttpProxyError as error:
         # Its own text holds the proxy's URL, and that a password.
         raise Unreachable(f"{request}: the proxy refused: {error.status} {error.message}") from None
     except TimeoutError as error:
         raise Unreachable(f"{request}: no answer in time") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise Unreachable(f"{request}: {_said(error)}") from error
+        raise Unreachable(f"{request}: {_error_text(error)}") from error
 
 
-def _untrusted(error: aiohttp.ClientConnectorCertificateError, connection: Connection) -> str:
+def _untrusted_message(error: aiohttp.ClientConnectorCertificateError, connection: Connection) -> str:
     """Where the trust comes from, why it does not reach this server, and what to write."""
     ca = connection.tls.ca if connection.tls else None
-    where = ca.where if ca else f"{connection.source or connection.server}: certificate-authority"
+    where = ca.location if ca else f"{connection.source or connection.server}: certificate-authority"
     reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
     return (
         f"{where}: does not vouch for {error.host}:{error.port} ({reason}); "
@@ -400,24 +402,24 @@ def _untrusted(error: aiohttp.ClientConnectorCertificateError, connection: Conne
     )
 
 
-def _said(error: BaseException | None) -> str:
+def _error_text(error: BaseException | None) -> str:
     return str(error) or type(error).__name__
 
 
-def _sendable(body: bytes) -> bytes | io.BytesIO | None:
+def _payload(body: bytes) -> bytes | io.BytesIO | None:
     """A long body is written a piece at a time, so that others have their turn."""
-    return io.BytesIO(body) if len(body) > LONG_BODY else body or None
+    return io.BytesIO(body) if len(body) > LONG_BODY_BYTES else body or None
 
 
-def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
+def _lowercase_headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in answer.headers.items()}
 
 
-def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+def _create_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setblocking(False)  # noqa: FBT003 - the standard library's signature
     if family in (socket.AF_INET, socket.AF_INET6):
-        for level, option, value in KEEPALIVE:
+        for level, option, value in KEEPALIVE_OPTIONS:
             made.setsockopt(level, option, value)
     return made

@@ -12,28 +12,32 @@ from gangline.api.meta import JSON, Key, Object, Selector
 from gangline.api.scheme import Resource
 from gangline.kube.client import Client
 from gangline.runtime.cache import Cache
-from gangline.runtime.sources import Keys
+from gangline.runtime.sources import KeyMapFunc
 
-PROTECTION = "kubernetes.io/pvc-protection"
+PROTECTION_FINALIZER = "kubernetes.io/pvc-protection"
 
 
-class Claim(Object, frozen=True):
+class ProtectedClaim(Object, frozen=True):
     """A PersistentVolumeClaim, as far as its end is concerned."""
 
     @property
-    def leaving(self) -> bool:
+    def is_terminating(self) -> bool:
         """Whether it waits for us to let it go."""
-        return self.metadata.deletion_timestamp is not None and PROTECTION in self.metadata.finalizers
+        return (
+            self.metadata.deletion_timestamp is not None and PROTECTION_FINALIZER in self.metadata.finalizers
+        )
 
 
-CLAIMS: Resource[Claim] = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", Claim)
-PODS: Resource[JSON] = Resource("", "v1", "Pod", "pods", dict[str, Any])
+CLAIMS: Resource[ProtectedClaim] = Resource(
+    "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", ProtectedClaim
+)
+RAW_PODS: Resource[JSON] = Resource("", "v1", "Pod", "pods", dict[str, Any])
 
 
-class ClaimKeeper:
+class ClaimProtectionController:
     """A reconciler: the server protects every claim, and somebody must end that."""
 
-    def __init__(self, claims: Cache[Claim], client: Client, folder: Path) -> None:
+    def __init__(self, claims: Cache[ProtectedClaim], client: Client, folder: Path) -> None:
         """`folder` is where the node has the folders of claims."""
         self._claims, self._client, self._folder = claims, client, folder
 
@@ -43,19 +47,19 @@ class ClaimKeeper:
             await asyncio.to_thread(
                 shutil.rmtree, self._folder / f"{key.namespace}_{key.name}", ignore_errors=True
             )
-        elif claim.leaving and not await self._is_used(key):
-            left = [each for each in claim.metadata.finalizers if each != PROTECTION]
+        elif claim.is_terminating and not await self._is_used(key):
+            left = [each for each in claim.metadata.finalizers if each != PROTECTION_FINALIZER]
             body = {"metadata": {"finalizers": left}}
             await self._client.patch(CLAIMS, key, body, resource_version=claim.metadata.resource_version)
         return None
 
     async def _is_used(self, key: Key) -> bool:
         # Asked of the server: a cache may not have the newest pod yet.
-        pods = await self._client.list(PODS, Selector(key.namespace))
-        return any(uses(pod, key.name) for pod in pods.items)
+        pods = await self._client.list(RAW_PODS, Selector(key.namespace))
+        return any(uses_claim(pod, key.name) for pod in pods.items)
 
 
-def uses(pod: JSON, claim: str) -> bool:
+def uses_claim(pod: JSON, claim: str) -> bool:
     """Whether a pod that has not ended has the claim."""
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return False
@@ -63,11 +67,15 @@ def uses(pod: JSON, claim: str) -> bool:
     return any((each.get("persistentVolumeClaim") or {}).get("claimName") == claim for each in volumes)
 
 
-def waiting_for(claims: Cache[Claim]) -> Keys[Pod]:
+def terminating_claims(claims: Cache[ProtectedClaim]) -> KeyMapFunc[Pod]:
     """A change of a pod may be what claims of its namespace wait for."""
 
     def keys(pod: Pod) -> Iterable[Key]:
         namespace = pod.metadata.namespace
-        return [each.metadata.key for each in claims if each.leaving and each.metadata.namespace == namespace]
+        return [
+            each.metadata.key
+            for each in claims
+            if each.is_terminating and each.metadata.namespace == namespace
+        ]
 
     return keys

@@ -16,20 +16,20 @@ from collections.abc import Callable
 import msgspec
 
 from gangline.api.meta import JSON, Key
-from gangline.apiserver.refusals import Refused
-from gangline.apiserver.registry.catalog import Entry
-from gangline.apiserver.registry.deletion import FOREGROUND, ORPHAN, DeleteOptions
-from gangline.apiserver.registry.registry import Call, Registry
+from gangline.apiserver.refusals import StatusError
+from gangline.apiserver.registry.catalog import ServedKind
+from gangline.apiserver.registry.deletion import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeletionOptions
+from gangline.apiserver.registry.registry import Registry, WriteContext
 from gangline.apiserver.store.paths import split_path
-from gangline.apiserver.store.records import Event, Record
+from gangline.apiserver.store.records import StoreEvent, StoreRecord
 from gangline.base.tasks import supervise
 
 log = logging.getLogger(__name__)
 
-CALL = Call(manager="garbage-collector")
+COLLECTOR_CALL = WriteContext(field_manager="garbage-collector")
 
 
-class _Owner(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class _OwnerRef(msgspec.Struct, frozen=True, rename="camel", gc=False):
     uid: str
     api_version: str = ""
     kind: str = ""
@@ -37,28 +37,28 @@ class _Owner(msgspec.Struct, frozen=True, rename="camel", gc=False):
     block_owner_deletion: bool | None = None
 
 
-class _Meta(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class _GraphMeta(msgspec.Struct, frozen=True, rename="camel", gc=False):
     uid: str = ""
-    owner_references: tuple[_Owner, ...] = ()
+    owner_references: tuple[_OwnerRef, ...] = ()
     finalizers: tuple[str, ...] = ()
     deletion_timestamp: str = ""
 
 
-class _Seen(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Meta
+class _MetadataOnly(msgspec.Struct, frozen=True, gc=False):
+    metadata: _GraphMeta
 
 
-_seen = msgspec.json.Decoder(_Seen).decode
+_decode_metadata = msgspec.json.Decoder(_MetadataOnly).decode
 
 
-class _Node(msgspec.Struct, frozen=True, gc=False):
+class _GraphNode(msgspec.Struct, frozen=True, gc=False):
     """One object in the graph."""
 
     path: str
-    meta: _Meta
+    meta: _GraphMeta
 
     @property
-    def deleting(self) -> bool:
+    def is_deleting(self) -> bool:
         return bool(self.meta.deletion_timestamp)
 
 
@@ -68,9 +68,9 @@ class GarbageCollector:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         # By uid: a name may be used again, a uid never.
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, _GraphNode] = {}
         self._dependents: dict[str, set[str]] = {}
-        self._work: asyncio.Queue[str] = asyncio.Queue()
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
 
     async def run(self) -> None:
@@ -79,41 +79,41 @@ class GarbageCollector:
         snapshot = store.range("")
         with store.watch("", after=snapshot.revision) as changes:
             for record in snapshot.records:
-                self._note(record)
+                self._add_node(record)
             for uid in list(self._nodes):
-                self._look(uid)
+                self._enqueue(uid)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._collect())
+                group.create_task(self._process_queue())
                 async for events in changes:
                     for event in events:
-                        self._take(event)
+                        self._handle_event(event)
 
     # The graph
 
-    def _take(self, event: Event) -> None:
+    def _handle_event(self, event: StoreEvent) -> None:
         if event.deleted:
-            self._forget(event.record)
+            self._remove_node(event.record)
         else:
-            self._note(event.record)
+            self._add_node(event.record)
 
-    def _note(self, record: Record) -> None:
-        meta = _seen(record.data).metadata
+    def _add_node(self, record: StoreRecord) -> None:
+        meta = _decode_metadata(record.data).metadata
         known = self._nodes.get(meta.uid)
-        self._nodes[meta.uid] = _Node(record.path, meta)
+        self._nodes[meta.uid] = _GraphNode(record.path, meta)
         if known is None or known.meta.owner_references != meta.owner_references:
             for owner in known.meta.owner_references if known else ():
                 self._dependents.get(owner.uid, set()).discard(meta.uid)
             for owner in meta.owner_references:
                 self._dependents.setdefault(owner.uid, set()).add(meta.uid)
         if meta.owner_references or meta.deletion_timestamp:
-            self._look(meta.uid)
+            self._enqueue(meta.uid)
         if meta.deletion_timestamp:
             # A dependent on its way out may be what its owner waits for, and the other way round.
             for owner in meta.owner_references:
-                self._look(owner.uid)
+                self._enqueue(owner.uid)
 
-    def _forget(self, record: Record) -> None:
-        meta = _seen(record.data).metadata
+    def _remove_node(self, record: StoreRecord) -> None:
+        meta = _decode_metadata(record.data).metadata
         self._nodes.pop(meta.uid, None)
         for owner in meta.owner_references:
             dependents = self._dependents.get(owner.uid)
@@ -121,48 +121,48 @@ class GarbageCollector:
                 dependents.discard(meta.uid)
                 if not dependents:
                     del self._dependents[owner.uid]
-            self._look(owner.uid)
+            self._enqueue(owner.uid)
         for uid in self._dependents.get(meta.uid, ()):
-            self._look(uid)
+            self._enqueue(uid)
 
-    def _look(self, uid: str) -> None:
+    def _enqueue(self, uid: str) -> None:
         if uid not in self._queued:
             self._queued.add(uid)
-            self._work.put_nowait(uid)
+            self._queue.put_nowait(uid)
 
     # The work
 
-    async def _collect(self) -> None:
+    async def _process_queue(self) -> None:
         while True:
-            uid = await self._work.get()
+            uid = await self._queue.get()
             self._queued.discard(uid)
             node = self._nodes.get(uid)
             if node is not None:
                 await supervise(self._process(uid, node), f"garbage collection of {node.path}")
 
-    async def _process(self, uid: str, node: _Node) -> None:
+    async def _process(self, uid: str, node: _GraphNode) -> None:
         try:
-            if node.deleting and ORPHAN in node.meta.finalizers:
-                await self._orphan(uid, node)
-            elif node.deleting and FOREGROUND in node.meta.finalizers:
-                await self._foreground(uid, node)
-            elif node.meta.owner_references and not node.deleting:
-                await self._owned(uid, node)
-        except Refused as refusal:
+            if node.is_deleting and ORPHAN_FINALIZER in node.meta.finalizers:
+                await self._orphan_dependents(uid, node)
+            elif node.is_deleting and FOREGROUND_FINALIZER in node.meta.finalizers:
+                await self._delete_foreground(uid, node)
+            elif node.meta.owner_references and not node.is_deleting:
+                await self._process_dependent(uid, node)
+        except StatusError as refusal:
             if refusal.code not in (404, 409):
                 raise
             # Gone, or changed meanwhile: the change brings us back.
 
-    async def _owned(self, uid: str, node: _Node) -> None:
+    async def _process_dependent(self, uid: str, node: _GraphNode) -> None:
         gone, solid, waiting = [], [], []
         for owner in node.meta.owner_references:
-            there = self._owner_of(node, owner)
+            there = self._find_owner(node, owner)
             if there is None:
-                if self._served(owner):
+                if self._is_served(owner):
                     gone.append(owner)
                 else:
                     solid.append(owner)
-            elif there.deleting and FOREGROUND in there.meta.finalizers:
+            elif there.is_deleting and FOREGROUND_FINALIZER in there.meta.finalizers:
                 waiting.append(owner)
             else:
                 solid.append(owner)
@@ -177,19 +177,19 @@ class GarbageCollector:
         elif gone:
             await self._delete(node, "")
 
-    async def _foreground(self, uid: str, node: _Node) -> None:
+    async def _delete_foreground(self, uid: str, node: _GraphNode) -> None:
         dependents = [other for other in self._dependents.get(uid, set()) if other in self._nodes]
         for other in dependents:
-            self._look(other)
+            self._enqueue(other)
         if not any(self._blocks(uid, other) for other in dependents):
-            await self._drop_finalizer(node, FOREGROUND)
+            await self._drop_finalizer(node, FOREGROUND_FINALIZER)
 
-    async def _orphan(self, uid: str, node: _Node) -> None:
+    async def _orphan_dependents(self, uid: str, node: _GraphNode) -> None:
         for other in list(self._dependents.get(uid, ())):
             dependent = self._nodes.get(other)
             if dependent is not None:
                 await self._drop_owners(dependent, {uid})
-        await self._drop_finalizer(node, ORPHAN)
+        await self._drop_finalizer(node, ORPHAN_FINALIZER)
 
     def _blocks(self, owner: str, dependent: str) -> bool:
         node = self._nodes.get(dependent)
@@ -197,51 +197,51 @@ class GarbageCollector:
             found.uid == owner and found.block_owner_deletion for found in node.meta.owner_references
         )
 
-    def _owner_of(self, node: _Node, owner: _Owner) -> _Node | None:
+    def _find_owner(self, node: _GraphNode, owner: _OwnerRef) -> _GraphNode | None:
         there = self._nodes.get(owner.uid)
         if there is None:
             return None
         home, where = split_path(there.path).namespace, split_path(node.path).namespace
         return there if home in ("", where) else None
 
-    def _served(self, owner: _Owner) -> bool:
+    def _is_served(self, owner: _OwnerRef) -> bool:
         return any(
             e.kind == owner.kind and e.api_version == owner.api_version for e in self._registry.catalog
         )
 
     # Writes
 
-    def _entry(self, node: _Node) -> tuple[Entry, Key] | None:
+    def _entry_and_key(self, node: _GraphNode) -> tuple[ServedKind, Key] | None:
         group, plural, namespace, name = split_path(node.path)
-        entry = self._registry.catalog.stored(group, plural)
+        entry = self._registry.catalog.storage_kind(group, plural)
         return None if entry is None else (entry, Key(namespace, name))
 
-    async def _delete(self, node: _Node, propagation: str) -> None:
-        found = self._entry(node)
+    async def _delete(self, node: _GraphNode, propagation: str) -> None:
+        found = self._entry_and_key(node)
         if found is not None:
-            options = DeleteOptions(uid=node.meta.uid, propagation=propagation or "Background")
-            await self._registry.delete(CALL, *found, options)
+            options = DeletionOptions(uid=node.meta.uid, propagation_policy=propagation or "Background")
+            await self._registry.delete(COLLECTOR_CALL, *found, options)
 
-    async def _drop_owners(self, node: _Node, unwanted: set[str]) -> None:
+    async def _drop_owners(self, node: _GraphNode, unwanted: set[str]) -> None:
         def without(metadata: JSON) -> None:
             kept = [ref for ref in metadata.get("ownerReferences", ()) if ref["uid"] not in unwanted]
             metadata["ownerReferences"] = kept
             if not kept:
                 del metadata["ownerReferences"]
 
-        await self._edit(node, without)
+        await self._edit_metadata(node, without)
 
-    async def _drop_finalizer(self, node: _Node, name: str) -> None:
+    async def _drop_finalizer(self, node: _GraphNode, name: str) -> None:
         def without(metadata: JSON) -> None:
             kept = [found for found in metadata.get("finalizers", ()) if found != name]
             metadata["finalizers"] = kept
             if not kept:
                 del metadata["finalizers"]
 
-        await self._edit(node, without)
+        await self._edit_metadata(node, without)
 
-    async def _edit(self, node: _Node, change: Callable[[JSON], None]) -> None:
-        found = self._entry(node)
+    async def _edit_metadata(self, node: _GraphNode, change: Callable[[JSON], None]) -> None:
+        found = self._entry_and_key(node)
         if found is None:
             return
 
@@ -251,4 +251,4 @@ class GarbageCollector:
                 change(old["metadata"])
             return old
 
-        await self._registry.change(CALL, *found, transform)
+        await self._registry.update(COLLECTOR_CALL, *found, transform)

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gangline.kube.config.access import Access
+from gangline.kube.config.access import PlaneAccess
 from gangline.node.network import enter_namespaces
 
-SERVER = "kubernetes.default.svc"
+SERVER_NAME = "kubernetes.default.svc"
 """The API server's name inside; the plane's certificate has it."""
 
 
@@ -24,12 +24,12 @@ class Isolation(msgspec.Struct, frozen=True):
     # What /etc/hosts is inside.
     hosts: str = ""
 
-    def seen(self, access: Access) -> Access:
+    def inner_access(self, access: PlaneAccess) -> PlaneAccess:
         """The plane, by the way that leads there from inside."""
         parts = urlsplit(access.server)
-        return msgspec.structs.replace(access, server=f"{parts.scheme}://{SERVER}:{parts.port}")
+        return msgspec.structs.replace(access, server=f"{parts.scheme}://{SERVER_NAME}:{parts.port}")
 
 
-def entering(pid: int, folder: Path) -> tuple[str, ...]:
+def nsenter_prefix(pid: int, folder: Path) -> tuple[str, ...]:
     """What to write before a command so that it runs where a process runs."""
     return (sys.executable, "-I", "-S", str(Path(enter_namespaces.__file__)), str(pid), str(folder))

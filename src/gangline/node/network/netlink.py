@@ -7,66 +7,76 @@ import os
 import socket
 import struct
 
-NEW_LINK, DELETE_LINK, NEW_ADDRESS = 16, 17, 20
-REQUEST, ACKNOWLEDGE, CREATE, EXCLUSIVE = 1, 4, 0x400, 0x200
-HARDWARE, NAME, MASTER, LINK_INFO, NAMESPACE = 1, 3, 10, 18, 28
-INFO_KIND, INFO_DATA, PEER = 1, 2, 1
-ADDRESS, LOCAL = 1, 2
-UP = 1
+RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR = 16, 17, 20
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL = 1, 4, 0x400, 0x200
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MASTER, IFLA_LINKINFO, IFLA_NET_NS_FD = 1, 3, 10, 18, 28
+IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER = 1, 2, 1
+IFA_ADDRESS, IFA_LOCAL = 1, 2
+IFF_UP = 1
 
 
-def bridge(name: str) -> None:
+def create_bridge(name: str) -> None:
     """Make a bridge, and switch it on."""
-    _ask(NEW_LINK, _link() + _attribute(NAME, _text(name)) + _kind("bridge"), CREATE | EXCLUSIVE)
-    up(name)
+    _request(
+        RTM_NEWLINK,
+        _link_message() + _attribute(IFLA_IFNAME, _c_string(name)) + _link_kind("bridge"),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )
+    set_up(name)
 
 
-def pair(name: str, other: str, namespace: int, hardware: bytes) -> None:
+def create_veth_pair(name: str, other: str, namespace: int, hardware: bytes) -> None:
     """Make two joined interfaces: one here, the other in a namespace (a descriptor)."""
     there = (
-        _link()
-        + _attribute(NAME, _text(other))
-        + _attribute(HARDWARE, hardware)
-        + _attribute(NAMESPACE, struct.pack("I", namespace))
+        _link_message()
+        + _attribute(IFLA_IFNAME, _c_string(other))
+        + _attribute(IFLA_ADDRESS, hardware)
+        + _attribute(IFLA_NET_NS_FD, struct.pack("I", namespace))
     )
-    _ask(
-        NEW_LINK,
-        _link() + _attribute(NAME, _text(name)) + _kind("veth", _attribute(PEER, there)),
-        CREATE | EXCLUSIVE,
+    _request(
+        RTM_NEWLINK,
+        _link_message()
+        + _attribute(IFLA_IFNAME, _c_string(name))
+        + _link_kind("veth", _attribute(VETH_INFO_PEER, there)),
+        NLM_F_CREATE | NLM_F_EXCL,
     )
 
 
-def join(name: str, master: str) -> None:
+def attach_to_bridge(name: str, master: str) -> None:
     """Plug an interface into a bridge, and switch it on."""
     number = struct.pack("I", socket.if_nametoindex(master))
-    _ask(NEW_LINK, _link(socket.if_nametoindex(name)) + _attribute(MASTER, number))
-    up(name)
+    _request(RTM_NEWLINK, _link_message(socket.if_nametoindex(name)) + _attribute(IFLA_MASTER, number))
+    set_up(name)
 
 
-def up(name: str) -> None:
+def set_up(name: str) -> None:
     """Switch an interface on."""
-    _ask(NEW_LINK, _link(socket.if_nametoindex(name), UP, UP))
+    _request(RTM_NEWLINK, _link_message(socket.if_nametoindex(name), IFF_UP, IFF_UP))
 
 
-def remove(name: str) -> None:
+def delete_link(name: str) -> None:
     """Remove an interface, and the one that is joined to it."""
-    _ask(DELETE_LINK, _link(socket.if_nametoindex(name)))
+    _request(RTM_DELLINK, _link_message(socket.if_nametoindex(name)))
 
 
-def address(name: str, host: str, bits: int) -> None:
+def add_address(name: str, host: str, bits: int) -> None:
     """Give an interface an address of version 4."""
     packed = socket.inet_aton(host)
     head = struct.pack("BBBBI", socket.AF_INET, bits, 0, 0, socket.if_nametoindex(name))
-    _ask(NEW_ADDRESS, head + _attribute(LOCAL, packed) + _attribute(ADDRESS, packed), CREATE | EXCLUSIVE)
+    _request(
+        RTM_NEWADDR,
+        head + _attribute(IFA_LOCAL, packed) + _attribute(IFA_ADDRESS, packed),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )
 
 
-def _link(number: int = 0, flags: int = 0, changed: int = 0) -> bytes:
+def _link_message(number: int = 0, flags: int = 0, changed: int = 0) -> bytes:
     return struct.pack("BxHiII", socket.AF_UNSPEC, 0, number, flags, changed)
 
 
-def _kind(kind: str, data: bytes = b"") -> bytes:
-    inner = _attribute(INFO_KIND, _text(kind)) + (_attribute(INFO_DATA, data) if data else b"")
-    return _attribute(LINK_INFO, inner)
+def _link_kind(kind: str, data: bytes = b"") -> bytes:
+    inner = _attribute(IFLA_INFO_KIND, _c_string(kind)) + (_attribute(IFLA_INFO_DATA, data) if data else b"")
+    return _attribute(IFLA_LINKINFO, inner)
 
 
 def _attribute(kind: int, data: bytes) -> bytes:
@@ -74,13 +84,13 @@ def _attribute(kind: int, data: bytes) -> bytes:
     return struct.pack("HH", size, kind) + data + b"\0" * (-size % 4)
 
 
-def _text(text: str) -> bytes:
+def _c_string(text: str) -> bytes:
     return text.encode() + b"\0"
 
 
-def _ask(kind: int, body: bytes, flags: int = 0) -> None:
+def _request(kind: int, body: bytes, flags: int = 0) -> None:
     """One request, and what the kernel says to it."""
-    head = struct.pack("IHHII", 16 + len(body), kind, flags | REQUEST | ACKNOWLEDGE, 1, 0)
+    head = struct.pack("IHHII", 16 + len(body), kind, flags | NLM_F_REQUEST | NLM_F_ACK, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.bind((0, 0))
         kernel.send(head + body)

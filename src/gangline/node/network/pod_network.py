@@ -18,45 +18,45 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gangline.api.core import Pod, Service
-from gangline.api.kubeflow.training import ADDRESSES
+from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION
 from gangline.api.meta import Key
-from gangline.kube.client import Writer
-from gangline.kube.config.access import Access
+from gangline.kube.client import ApiWriter
+from gangline.kube.config.access import PlaneAccess
 from gangline.node.network.bridge import GATEWAY
-from gangline.node.network.bridge_client import HubClient
-from gangline.node.network.namespaces import SERVER, Isolation
+from gangline.node.network.bridge_client import BridgeClient
+from gangline.node.network.namespaces import SERVER_NAME, Isolation
 from gangline.node.types import RunPod
 from gangline.runtime.cache import Cache
 
-FIRST, LAST = int(IPv4Address(GATEWAY)) + 1, int(IPv4Address(GATEWAY)) + 2**16 - 3
-CHUNK = 65536
+FIRST_ADDRESS, LAST_ADDRESS = int(IPv4Address(GATEWAY)) + 1, int(IPv4Address(GATEWAY)) + 2**16 - 3
+CHUNK_BYTES = 65536
 
 
-class Numbers:
+class PodAddressPool:
     """Which name has which address; kept in a file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._given: dict[str, int] = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
-        self._last = max(self._given.values(), default=FIRST - 1)
+        self._assigned: dict[str, int] = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
+        self._last = max(self._assigned.values(), default=FIRST_ADDRESS - 1)
 
-    def of(self, key: Key) -> str:
+    def address_of(self, key: Key) -> str:
         """The address of a name: the same every time, until it is forgotten."""
-        number = self._given.get(str(key))
+        number = self._assigned.get(str(key))
         if number is None:
-            number = self._given[str(key)] = self._free()
+            number = self._assigned[str(key)] = self._next_free()
             self._save()
         return str(IPv4Address(number))
 
-    def forget(self, key: Key) -> None:
-        if self._given.pop(str(key), None) is not None:
+    def release(self, key: Key) -> None:
+        if self._assigned.pop(str(key), None) is not None:
             self._save()
 
-    def _free(self) -> int:
+    def _next_free(self) -> int:
         # Onwards rather than the lowest: one that was just given back may still be on somebody's mind.
-        taken, number = set(self._given.values()), self._last
+        taken, number = set(self._assigned.values()), self._last
         while True:
-            number = number + 1 if number < LAST else FIRST
+            number = number + 1 if number < LAST_ADDRESS else FIRST_ADDRESS
             if number not in taken:
                 self._last = number
                 return number
@@ -64,7 +64,7 @@ class Numbers:
     def _save(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         fresh = self._file.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.encode(self._given))
+        fresh.write_bytes(msgspec.json.encode(self._assigned))
         fresh.replace(self._file)
 
 
@@ -75,7 +75,7 @@ def hosts_text(
     lines = [
         "127.0.0.1 localhost",
         "::1 localhost",
-        f"{GATEWAY} {SERVER} {SERVER}.cluster.local kubernetes.default kubernetes",
+        f"{GATEWAY} {SERVER_NAME} {SERVER_NAME}.cluster.local kubernetes.default kubernetes",
     ]
     for key, addresses in services:
         full = f"{key.name}.{key.namespace}"
@@ -89,10 +89,10 @@ def hosts_text(
 class PodNetwork:
     """Gives pods their namespaces, services their addresses (as a reconciler), and keeps the hosts files."""
 
-    def __init__(self, folder: Path, services: Cache[Service], pods: Cache[Pod], writer: Writer) -> None:
+    def __init__(self, folder: Path, services: Cache[Service], pods: Cache[Pod], writer: ApiWriter) -> None:
         self._folder, self._services, self._pods, self._writer = folder, services, pods, writer
-        self._numbers = Numbers(folder / "addresses")
-        self._hub = HubClient(folder)
+        self._addresses = PodAddressPool(folder / "addresses")
+        self._bridge = BridgeClient(folder)
 
     # Services and names
 
@@ -100,41 +100,45 @@ class PodNetwork:
         """After any change of a service or pod of this name."""
         service = self._services.get(key)
         if service is None and self._pods.get(key) is None:
-            self._numbers.forget(key)
+            self._addresses.release(key)
         self._write_hosts({key.namespace, *self._known_namespaces()})
         if service is None or not service.spec.selector or not service.spec.ports:
             return None
-        if ADDRESSES not in service.metadata.annotations:
+        if ADDRESSES_ANNOTATION not in service.metadata.annotations:
             host = f"{key.name}.{key.namespace}.svc"
             book = {port.name: f"{host}:{port.port}" for port in service.spec.ports}
-            note = {ADDRESSES: msgspec.json.encode(book).decode()}
+            note = {ADDRESSES_ANNOTATION: msgspec.json.encode(book).decode()}
             await self._writer.patch(Service, key, {"metadata": {"annotations": note}})
         return None
 
     def _write_hosts(self, namespaces: Iterable[str]) -> None:
-        services = [(each.metadata.key, self._behind(each)) for each in self._services if each.spec.selector]
+        services = [
+            (each.metadata.key, self._service_addresses(each))
+            for each in self._services
+            if each.spec.selector
+        ]
         services.sort()
         for namespace in namespaces:
             pods = sorted(
-                (each.metadata.name, self._numbers.of(each.metadata.key))
+                (each.metadata.name, self._addresses.address_of(each.metadata.key))
                 for each in self._pods
                 if each.metadata.namespace == namespace
             )
-            rewrite(self._hosts(namespace), hosts_text(namespace, pods, services))
+            rewrite_in_place(self._hosts_file(namespace), hosts_text(namespace, pods, services))
 
-    def _behind(self, service: Service) -> tuple[str, ...]:
+    def _service_addresses(self, service: Service) -> tuple[str, ...]:
         """The addresses of a service: of the pods it selects, or before there are any, the one of its name."""
         selector, namespace = service.spec.selector.items(), service.metadata.namespace
         found = [
-            self._numbers.of(pod.metadata.key)
+            self._addresses.address_of(pod.metadata.key)
             for pod in self._pods
             if pod.metadata.namespace == namespace
             and selector <= pod.metadata.labels.items()
             and pod.status.phase not in ("Succeeded", "Failed")
         ]
-        return tuple(sorted(found)) or (self._numbers.of(service.metadata.key),)
+        return tuple(sorted(found)) or (self._addresses.address_of(service.metadata.key),)
 
-    def _hosts(self, namespace: str) -> Path:
+    def _hosts_file(self, namespace: str) -> Path:
         return self._folder / "hosts" / namespace
 
     def _known_namespaces(self) -> set[str]:
@@ -142,7 +146,7 @@ class PodNetwork:
 
     # Ports: those that are written, for nobody else has them
 
-    def of(self, pod: RunPod) -> dict[str, int]:
+    def pod_ports(self, pod: RunPod) -> dict[str, int]:
         return {}
 
     def hand_over(self, pod: RunPod) -> None: ...
@@ -152,50 +156,50 @@ class PodNetwork:
 
     # Pods
 
-    async def joined(self, pod: RunPod) -> Isolation:
-        """The pod's namespaces; made when it has none yet. Raises `NoNetwork`."""
+    async def join(self, pod: RunPod) -> Isolation:
+        """The pod's namespaces; made when it has none yet. Raises `NetworkUnavailable`."""
         key = pod.metadata.key
         self._write_hosts({key.namespace})
-        address = self._numbers.of(key)
-        made = await asyncio.to_thread(self._hub.join, pod.metadata.uid, address)
+        address = self._addresses.address_of(key)
+        made = await asyncio.to_thread(self._bridge.join, pod.metadata.uid, address)
         return Isolation(
             address=made["address"],
             hostname=pod.spec.hostname or pod.metadata.name,
             net=made["net"],
             user=made["user"],
-            hosts=str(self._hosts(key.namespace).absolute()),
+            hosts=str(self._hosts_file(key.namespace).absolute()),
         )
 
-    async def left(self, uid: str) -> None:
-        """Nothing of the pod runs any more. Raises `NoNetwork`."""
-        await asyncio.to_thread(self._hub.leave, uid)
+    async def leave(self, uid: str) -> None:
+        """Nothing of the pod runs any more. Raises `NetworkUnavailable`."""
+        await asyncio.to_thread(self._bridge.leave, uid)
 
     @property
     def tcp_socket(self) -> Callable[[], socket.socket]:
-        return self._hub.tcp_socket
+        return self._bridge.tcp_socket
 
     def open(self) -> None:
-        """Make the network. Raises `NoNetwork` where that is not possible."""
-        self._hub.open()
+        """Make the network. Raises `NetworkUnavailable` where that is not possible."""
+        self._bridge.open()
 
     def close(self, *, leave_running: bool) -> None:
         """The node ends; the network too, unless pods stay in it."""
         if leave_running:
-            self._hub.close()
+            self._bridge.close()
         else:
-            self._hub.end()
+            self._bridge.stop()
 
     # The way back to the plane
 
-    async def serve(self, access: Access) -> None:
+    async def serve_api(self, access: PlaneAccess) -> None:
         """Hand on what pods say to the API server, which listens on the machine's loopback only. Until cancelled."""
         parts = urlsplit(access.server)
         port = parts.port or 443
 
         async def hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await forward(reader, writer, parts.hostname or "", port)
+            await proxy_connection(reader, writer, parts.hostname or "", port)
 
-        listener = self._hub.tcp_socket()
+        listener = self._bridge.tcp_socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((GATEWAY, port))
         server = await asyncio.start_server(hand_on, sock=listener)
@@ -203,7 +207,9 @@ class PodNetwork:
             await server.serve_forever()
 
 
-async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
+async def proxy_connection(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int
+) -> None:
     """Copy both ways until both have ended."""
     with contextlib.closing(writer):
         try:
@@ -212,13 +218,13 @@ async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ho
             return
         with contextlib.closing(back):
             async with asyncio.TaskGroup() as group:
-                group.create_task(_copy(reader, back))
-                group.create_task(_copy(there, writer))
+                group.create_task(_copy_stream(reader, back))
+                group.create_task(_copy_stream(there, writer))
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(ConnectionError):
-        while data := await reader.read(CHUNK):
+        while data := await reader.read(CHUNK_BYTES):
             writer.write(data)
             await writer.drain()
     with contextlib.suppress(OSError):
@@ -226,7 +232,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write_eof()
 
 
-def rewrite(file: Path, text: str) -> None:
+def rewrite_in_place(file: Path, text: str) -> None:
     """New content in the same file: it is mounted in pods, so it cannot be replaced by another."""
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)

@@ -17,11 +17,11 @@ from datetime import timedelta
 import msgspec
 
 from gangline.api.core import Service, ServicePort
-from gangline.api.kubeflow.training import ADDRESSES
+from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION
 from gangline.api.meta import Key
 from gangline.base.errors import GanglineError
-from gangline.kube.client import Writer
-from gangline.node.ports import HOST, PODS, bound, free, other
+from gangline.kube.client import ApiWriter
+from gangline.node.ports import LOOPBACK, POD_PORTS, bind_port, other_protocol, reserve_port
 from gangline.node.types import RunPod
 from gangline.runtime.cache import Cache
 
@@ -30,18 +30,18 @@ class PortTaken(GanglineError):
     """Somebody else listens on a port that was given to a pod."""
 
 
-class AddressBook:
-    """A reconciler that gives each new Service its addresses, once; and `Ports` for the node's pods."""
+class ServicePortAllocator:
+    """A reconciler that gives each new Service its addresses, once; and `PortAllocator` for the node's pods."""
 
-    def __init__(self, services: Cache[Service], writer: Writer) -> None:
+    def __init__(self, services: Cache[Service], writer: ApiWriter) -> None:
         self._services, self._writer = services, writer
         # By service and port name. Bound, not listening.
-        self._held: dict[Key, dict[str, socket.socket]] = {}
+        self._reserved: dict[Key, dict[str, socket.socket]] = {}
         # The same, in the other protocol: of ports that are not held.
         self._marks: dict[Key, list[socket.socket]] = {}
         self._uids: dict[Key, str] = {}
         # Pods (by uid) with processes that may listen, and how many; their ports are not held.
-        self._handed: dict[str, int] = {}
+        self._handed_over: dict[str, int] = {}
 
     async def reconcile(self, key: Key) -> timedelta | None:
         service = self._services.get(key)
@@ -53,27 +53,31 @@ class AddressBook:
             self._release(key)
             return None
         self._uids[key] = uid
-        if ADDRESSES in service.metadata.annotations and key not in self._held:
+        if ADDRESSES_ANNOTATION in service.metadata.annotations and key not in self._reserved:
             # Given by an earlier life of this plane.
             self._mark(service)
-        if service.spec.selector and service.spec.ports and ADDRESSES not in service.metadata.annotations:
-            book = {name: f"{HOST}:{number}" for name, number in self._chosen(key, service).items()}
-            note = {ADDRESSES: msgspec.json.encode(book).decode()}
+        if (
+            service.spec.selector
+            and service.spec.ports
+            and ADDRESSES_ANNOTATION not in service.metadata.annotations
+        ):
+            book = {name: f"{LOOPBACK}:{number}" for name, number in self._allocate(key, service).items()}
+            note = {ADDRESSES_ANNOTATION: msgspec.json.encode(book).decode()}
             await self._writer.patch(Service, key, {"metadata": {"annotations": note}})
         return None
 
     def close(self) -> None:
         """Let all ports go."""
-        for key in {*self._held, *self._marks}:
+        for key in {*self._reserved, *self._marks}:
             self._release(key)
 
     # Ports
 
-    def of(self, pod: RunPod) -> Mapping[str, int]:
+    def pod_ports(self, pod: RunPod) -> Mapping[str, int]:
         """The real ports of a pod, by name and by written number."""
         found: dict[str, int] = {}
-        for service in self._of(pod):
-            book = addresses(service)
+        for service in self._services_of(pod):
+            book = service_ports(service)
             for port in service.spec.ports:
                 if port.name in book:
                     found[port.name] = book[port.name]
@@ -83,24 +87,24 @@ class AddressBook:
     def hand_over(self, pod: RunPod) -> None:
         """The pod's process is about to start and will listen. Raises `PortTaken` if somebody else does."""
         uid = pod.metadata.uid
-        if uid not in self._handed:
-            for service in self._of(pod):
+        if uid not in self._handed_over:
+            for service in self._services_of(pod):
                 self._release(service.metadata.key)
-                for name, number in addresses(service).items():
-                    _check(service, name, number)
+                for name, number in service_ports(service).items():
+                    _check_port_free(service, name, number)
                 self._mark(service)
-        self._handed[uid] = self._handed.get(uid, 0) + 1
+        self._handed_over[uid] = self._handed_over.get(uid, 0) + 1
 
     def take_back(self, pod: RunPod) -> str:
         """The process has ended: keep its ports for the next one. Says so if somebody else has one of them."""
-        left = self._handed.get(pod.metadata.uid, 0) - 1
+        left = self._handed_over.get(pod.metadata.uid, 0) - 1
         if left > 0:
-            self._handed[pod.metadata.uid] = left
+            self._handed_over[pod.metadata.uid] = left
             return ""
-        self._handed.pop(pod.metadata.uid, None)
-        return "; ".join(filter(None, [self._hold(service) for service in self._of(pod)]))
+        self._handed_over.pop(pod.metadata.uid, None)
+        return "; ".join(filter(None, [self._reserve(service) for service in self._services_of(pod)]))
 
-    def _of(self, pod: RunPod) -> Iterator[Service]:
+    def _services_of(self, pod: RunPod) -> Iterator[Service]:
         labels = pod.metadata.labels.items()
         for service in self._services:
             selector = service.spec.selector
@@ -111,30 +115,30 @@ class AddressBook:
             ):
                 yield service
 
-    def _chosen(self, key: Key, service: Service) -> dict[str, int]:
+    def _allocate(self, key: Key, service: Service) -> dict[str, int]:
         """Ports nobody listens on, held from now on. The same again if they could not be written down."""
-        held = self._held.setdefault(key, {})
+        held = self._reserved.setdefault(key, {})
         for port in service.spec.ports:
             if port.name not in held:
-                held[port.name] = free(PODS, _kind(port))
+                held[port.name] = reserve_port(POD_PORTS, _socket_kind(port))
         return {name: each.getsockname()[1] for name, each in held.items()}
 
-    def _hold(self, service: Service) -> str:
+    def _reserve(self, service: Service) -> str:
         self._unmark(service.metadata.key)
         lost = []
-        held = self._held.setdefault(service.metadata.key, {})
-        kinds = {port.name: _kind(port) for port in service.spec.ports}
-        for name, number in addresses(service).items():
+        held = self._reserved.setdefault(service.metadata.key, {})
+        kinds = {port.name: _socket_kind(port) for port in service.spec.ports}
+        for name, number in service_ports(service).items():
             if name not in held and name in kinds:
                 try:
-                    held[name] = bound(number, kinds[name])
+                    held[name] = bind_port(number, kinds[name])
                 except OSError:
-                    lost.append(_taken(service, name, number))
+                    lost.append(_port_taken_message(service, name, number))
         return "; ".join(lost)
 
     def _release(self, key: Key) -> None:
         self._unmark(key)
-        for each in self._held.pop(key, {}).values():
+        for each in self._reserved.pop(key, {}).values():
             each.close()
 
     def _mark(self, service: Service) -> None:
@@ -142,41 +146,41 @@ class AddressBook:
         key = service.metadata.key
         if key in self._marks:
             return
-        kinds = {port.name: other(_kind(port)) for port in service.spec.ports}
+        kinds = {port.name: other_protocol(_socket_kind(port)) for port in service.spec.ports}
         marks = self._marks[key] = []
-        for name, number in addresses(service).items():
+        for name, number in service_ports(service).items():
             with suppress(OSError):
-                marks.append(bound(number, kinds.get(name, socket.SOCK_DGRAM)))
+                marks.append(bind_port(number, kinds.get(name, socket.SOCK_DGRAM)))
 
     def _unmark(self, key: Key) -> None:
         for each in self._marks.pop(key, ()):
             each.close()
 
 
-def addresses(service: Service) -> dict[str, int]:
+def service_ports(service: Service) -> dict[str, int]:
     """Ports by name, as the annotation has them."""
-    text = service.metadata.annotations.get(ADDRESSES)
+    text = service.metadata.annotations.get(ADDRESSES_ANNOTATION)
     if not text:
         return {}
     book = msgspec.json.decode(text, type=dict[str, str])
     return {name: int(address.rpartition(":")[2]) for name, address in book.items()}
 
 
-def _check(service: Service, name: str, number: int) -> None:
-    kinds = {port.name: _kind(port) for port in service.spec.ports}
+def _check_port_free(service: Service, name: str, number: int) -> None:
+    kinds = {port.name: _socket_kind(port) for port in service.spec.ports}
     try:
-        bound(number, kinds.get(name, socket.SOCK_STREAM)).close()
+        bind_port(number, kinds.get(name, socket.SOCK_STREAM)).close()
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        raise PortTaken(_taken(service, name, number)) from error
+        raise PortTaken(_port_taken_message(service, name, number)) from error
 
 
-def _taken(service: Service, name: str, number: int) -> str:
+def _port_taken_message(service: Service, name: str, number: int) -> str:
     return (
         f'port {number}, given to service "{service.metadata.name}" as "{name}", is taken by another process'
     )
 
 
-def _kind(port: ServicePort) -> socket.SocketKind:
+def _socket_kind(port: ServicePort) -> socket.SocketKind:
     return socket.SOCK_DGRAM if port.protocol == "UDP" else socket.SOCK_STREAM

@@ -12,70 +12,72 @@ from typing import NamedTuple
 import msgspec
 
 from gangline.api.core import Pod
-from gangline.api.drill import Answer, Fault, Order
-from gangline.api.kubeflow.training import DRILLED
+from gangline.api.drill import FaultKind, FaultRequest, FaultResponse
+from gangline.api.kubeflow.training import DRILL_RESULT_ANNOTATION
 from gangline.api.quantity import Quantity
 from gangline.kube.errors import KubeError
-from gangline.node.context import Tools
-from gangline.node.pods.container import ContainerLife
-from gangline.node.pods.plan import Doom, Role
-from gangline.node.settings import PROCESS
+from gangline.node.context import NodeContext
+from gangline.node.pods.container import ContainerRunner
+from gangline.node.pods.plan import Role, Termination
+from gangline.node.settings import PROCESS_RUNTIME
 from gangline.node.types import RunPod, Volume
 
 log = logging.getLogger(__name__)
 
-RUNS = timedelta(milliseconds=50)
+SLOW_RUN_TIME = timedelta(milliseconds=50)
 """How long a slow replica runs between two pauses."""
-LARGEST = 2**30
+MAX_FILL_BYTES = 2**30
 """No volume is filled with more than this."""
-LOW = "The node was low on resource: ephemeral-storage. It is a drill: the disk is as full as it was."
-LOST = "Node {} which was running pod {} is unresponsive. It is a drill: the node is well."
+DISK_PRESSURE_MESSAGE = (
+    "The node was low on resource: ephemeral-storage. It is a drill: the disk is as full as it was."
+)
+NODE_LOST_MESSAGE = "Node {} which was running pod {} is unresponsive. It is a drill: the node is well."
 
 
-class Subject(NamedTuple):
+class FaultTarget(NamedTuple):
     """A pod, as its worker has it."""
 
     pod: RunPod
-    lives: Callable[[], Sequence[ContainerLife]]
+    containers: Callable[[], Sequence[ContainerRunner]]
     volumes: Callable[[], Mapping[str, Path]]
     # The pod fails for this reason, whatever its restart policy.
-    doom: Callable[[Doom], None]
+    terminate: Callable[[Termination], None]
 
 
-class Drilling:
+class FaultInjector:
     """Carries out one order. The answer is on the pod before anything happens to it."""
 
-    def __init__(self, order: Order, subject: Subject, tools: Tools) -> None:
-        self._order, self._subject, self._tools = order, subject, tools
+    def __init__(self, order: FaultRequest, subject: FaultTarget, tools: NodeContext) -> None:
+        self._request, self._target, self._context = order, subject, tools
 
     async def run(self) -> None:
         """Answer, and do it. Cancelled, it undoes what lasts, but for a node that is away and a taken port."""
-        answer = self._answer()
-        if not await self._told(answer) or answer.refuses:
+        answer = self._response()
+        if not await self._write_response(answer) or answer.refuses:
             return
-        self._tools.tell(self._subject.pod, "Warning", "Drill", f"Drill: {answer.does}")
-        log.warning("drill", extra={"pod": str(self._subject.pod.metadata.key), "fault": self._order.fault})
-        match self._order.fault:
-            case Fault.KILL:
+        self._context.record_event(self._target.pod, "Warning", "Drill", f"Drill: {answer.does}")
+        log.warning("drill", extra={"pod": str(self._target.pod.metadata.key), "fault": self._request.fault})
+        match self._request.fault:
+            case FaultKind.KILL:
                 self._kill()
-            case Fault.OOM:
-                self._starve()
-            case Fault.PORT:
-                key = self._subject.pod.metadata.key
-                self._tools.intruders.expect(key, timedelta(seconds=self._order.seconds))
+            case FaultKind.OOM:
+                self._exhaust_memory()
+            case FaultKind.PORT:
+                key = self._target.pod.metadata.key
+                self._context.port_squatters.schedule(key, timedelta(seconds=self._request.seconds))
                 self._kill()
-            case Fault.DISK:
-                await self._fill()
-            case Fault.NODE_LOST:
-                self._lose()
-            case Fault.SLOW:
-                await self._slow()
+            case FaultKind.DISK:
+                await self._fill_disk()
+            case FaultKind.NODE_LOST:
+                self._lose_node()
+            case FaultKind.SLOW:
+                await self._slow_down()
 
-    async def _told(self, answer: Answer) -> bool:
-        metadata = self._subject.pod.metadata
-        note = {DRILLED: msgspec.json.encode(answer).decode()}
+    async def _write_response(self, answer: FaultResponse) -> bool:
+        metadata = self._target.pod.metadata
+        note = {DRILL_RESULT_ANNOTATION: msgspec.json.encode(answer).decode()}
         try:
-            await self._tools.client.patch(
+            await self._context.client.patch(
                 Pod, metadata.key, {"metadata": {"uid": metadata.uid, "annotations": note}}
             )
         except KubeError as error:
@@ -85,111 +87,115 @@ class Drilling:
 
     # Words
 
-    def _answer(self) -> Answer:
+    def _response(self) -> FaultResponse:
         refuses = self._refusal()
-        return Answer(id=self._order.id, does="" if refuses else self._words(), refuses=refuses)
+        return FaultResponse(
+            id=self._request.id, does="" if refuses else self._description(), refuses=refuses
+        )
 
     def _refusal(self) -> str:
-        order, ports = self._order, self._tools.ports.of(self._subject.pod)
-        if not self._working():
+        order, ports = self._request, self._context.ports.pod_ports(self._target.pod)
+        if not self._running_containers():
             return "no process of it runs"
-        if order.fault is Fault.PORT and not ports:
+        if order.fault is FaultKind.PORT and not ports:
             return "it has no port of its own on this node"
-        if order.fault is Fault.SLOW and self._tools.settings.runtime != PROCESS:
+        if order.fault is FaultKind.SLOW and self._context.settings.runtime != PROCESS_RUNTIME:
             return "only processes can be slowed down, and this node runs containers"
-        if order.fault is Fault.SLOW and order.pause <= 0:
+        if order.fault is FaultKind.SLOW and order.pause <= 0:
             return "a pause takes longer than nothing"
         return ""
 
-    def _words(self) -> str:
-        order = self._order
-        pids = ", ".join(str(life.pid) for life in self._working())
+    def _description(self) -> str:
+        order = self._request
+        pids = ", ".join(str(life.pid) for life in self._running_containers())
         match order.fault:
-            case Fault.KILL:
+            case FaultKind.KILL:
                 return f"SIGKILL to process group {pids}"
-            case Fault.OOM:
+            case FaultKind.OOM:
                 return f"the memory limit of process {pids} is lowered to nothing"
-            case Fault.PORT:
-                ports = sorted(set(self._tools.ports.of(self._subject.pod).values()))
+            case FaultKind.PORT:
+                ports = sorted(set(self._context.ports.pod_ports(self._target.pod).values()))
                 numbers = ", ".join(map(str, ports))
                 return f"SIGKILL to process group {pids}, and port {numbers} is taken before its next start"
-            case Fault.DISK:
-                volume = self._sized()
+            case FaultKind.DISK:
+                volume = self._fillable_volume()
                 return f"volume {volume.name} is filled" if volume is not None else "evicted for want of disk"
-            case Fault.NODE_LOST:
-                return f"node {self._tools.settings.name} is lost with it for {order.seconds:g} s"
-            case Fault.SLOW:
+            case FaultKind.NODE_LOST:
+                return f"node {self._context.settings.name} is lost with it for {order.seconds:g} s"
+            case FaultKind.SLOW:
                 pause = f"{order.pause * 1000:g} ms"
-                return f"process {pids} stands still for {pause} after every {RUNS / timedelta(milliseconds=1):g} ms, for {order.seconds:g} s"
+                return f"process {pids} stands still for {pause} after every {SLOW_RUN_TIME / timedelta(milliseconds=1):g} ms, for {order.seconds:g} s"
 
     # Deeds
 
-    def _working(self) -> list[ContainerLife]:
-        return [life for life in self._subject.lives() if life.alive and life.role is Role.MAIN]
+    def _running_containers(self) -> list[ContainerRunner]:
+        return [life for life in self._target.containers() if life.is_running and life.role is Role.MAIN]
 
     def _kill(self) -> None:
-        for life in self._working():
-            life.hasten()
+        for life in self._running_containers():
+            life.kill_now()
 
-    def _starve(self) -> None:
+    def _exhaust_memory(self) -> None:
         """Nobody can do with one byte: the watchdog ends it as it ends whoever takes too much."""
-        for life in self._working():
+        for life in self._running_containers():
             if life.pid is not None:
-                self._tools.memory_limits[life.pid] = 1
+                self._context.memory_limits[life.pid] = 1
 
-    def _sized(self) -> Volume | None:
+    def _fillable_volume(self) -> Volume | None:
         """A volume with a limit that can be filled up."""
-        for volume in self._subject.pod.spec.volumes:
-            if volume.empty_dir is not None and 0 < _limit(volume) <= LARGEST:
-                folder = self._subject.volumes().get(volume.name)
-                if folder is not None and shutil.disk_usage(folder).free > 2 * _limit(volume):
+        for volume in self._target.pod.spec.volumes:
+            if volume.empty_dir is not None and 0 < _size_limit(volume) <= MAX_FILL_BYTES:
+                folder = self._target.volumes().get(volume.name)
+                if folder is not None and shutil.disk_usage(folder).free > 2 * _size_limit(volume):
                     return volume
         return None
 
-    async def _fill(self) -> None:
-        volume = self._sized()
+    async def _fill_disk(self) -> None:
+        volume = self._fillable_volume()
         if volume is None:
-            self._subject.doom(Doom("Evicted", LOW))
+            self._target.terminate(Termination("Evicted", DISK_PRESSURE_MESSAGE))
             return
-        folder = self._subject.volumes()[volume.name]
+        folder = self._target.volumes()[volume.name]
         try:
-            await asyncio.to_thread(_filled, folder / ".gangline-drill", _limit(volume) + 2**20)
+            await asyncio.to_thread(_write_filler, folder / ".gangline-drill", _size_limit(volume) + 2**20)
         except OSError as error:
             log.warning("volume not filled", extra={"error": str(error)})
 
-    def _lose(self) -> None:
-        metadata, tools = self._subject.pod.metadata, self._tools
-        tools.away(timedelta(seconds=self._order.seconds))
-        self._subject.doom(Doom("NodeLost", LOST.format(tools.settings.name, metadata.name)))
+    def _lose_node(self) -> None:
+        metadata, tools = self._target.pod.metadata, self._context
+        tools.mark_lost(timedelta(seconds=self._request.seconds))
+        self._target.terminate(
+            Termination("NodeLost", NODE_LOST_MESSAGE.format(tools.settings.name, metadata.name))
+        )
         # A machine that is gone says goodbye to nobody.
         self._kill()
 
-    async def _slow(self) -> None:
-        clock = self._tools.clock
-        end = clock.monotonic() + self._order.seconds
+    async def _slow_down(self) -> None:
+        clock = self._context.clock
+        end = clock.monotonic() + self._request.seconds
         try:
             while clock.monotonic() < end:
-                for life in self._working():
+                for life in self._running_containers():
                     life.freeze(frozen=True)
-                await clock.sleep(timedelta(seconds=self._order.pause))
-                thaw(self._working())
-                await clock.sleep(RUNS)
+                await clock.sleep(timedelta(seconds=self._request.pause))
+                resume_all(self._running_containers())
+                await clock.sleep(SLOW_RUN_TIME)
         finally:
-            thaw(self._working())
+            resume_all(self._running_containers())
 
 
-def thaw(lives: Sequence[ContainerLife]) -> None:
+def resume_all(lives: Sequence[ContainerRunner]) -> None:
     """Let them run, whoever stopped them."""
     for life in lives:
         life.freeze(frozen=False)
 
 
-def _limit(volume: Volume) -> int:
+def _size_limit(volume: Volume) -> int:
     assert volume.empty_dir is not None
     return Quantity.of(volume.empty_dir.size_limit or "0").value()
 
 
-def _filled(path: Path, size: int) -> None:
+def _write_filler(path: Path, size: int) -> None:
     """A file that takes so much room in earnest. Blocking."""
     with path.open("wb") as file:
         if hasattr(os, "posix_fallocate"):

@@ -15,16 +15,16 @@ import msgspec
 
 from gangline.base.clock import Clock
 from gangline.base.tasks import time_limit
-from gangline.node.runtime.paths import Paths
-from gangline.node.runtime.process import ProcessSpec, StartFailed, found_program
+from gangline.node.runtime.paths import PathMapping
+from gangline.node.runtime.process import ProcessSpec, StartFailed, resolve_program
 from gangline.node.types import Action, ExecAction, HttpAction, Probe, TcpAction
 
-HOST = "127.0.0.1"
-LONGEST = 10_000
+LOOPBACK = "127.0.0.1"
+MAX_OUTPUT_BYTES = 10_000
 """Of a command's output, what is kept for the message."""
 
 
-class Target(msgspec.Struct, frozen=True):
+class ContainerTarget(msgspec.Struct, frozen=True):
     """The container that an action is about."""
 
     env: Mapping[str, str]
@@ -32,19 +32,19 @@ class Target(msgspec.Struct, frozen=True):
     # Ports by name, as they really are on this machine.
     ports: Mapping[str, int] = {}
     # What the container's paths are on this machine.
-    paths: Paths = Paths({})
+    paths: PathMapping = PathMapping({})
     # Where it listens.
-    host: str = HOST
+    host: str = LOOPBACK
     # What to write before a command so that it runs in the container, without and with a terminal.
     prefix: tuple[str, ...] = ()
     # Makes a socket from which it is reached; None: any does.
     tcp_socket: Callable[[], socket.socket] | None = None
     terminal_prefix: tuple[str, ...] = ()
 
-    def words(self, command: Sequence[str], *, tty: bool = False) -> tuple[str, ...]:
+    def command_line(self, command: Sequence[str], *, tty: bool = False) -> tuple[str, ...]:
         """A command, as it is run on this machine."""
         before = self.terminal_prefix if tty else self.prefix
-        return (*before, *map(self.paths.mapped, command))
+        return (*before, *map(self.paths.translate, command))
 
     def port(self, written: int | str) -> int:
         """A port by name or number. Raises KeyError for a name that the container does not have."""
@@ -53,43 +53,45 @@ class Target(msgspec.Struct, frozen=True):
         return int(written) if written.isdigit() else self.ports[written]
 
 
-class Counter:
+class ThresholdCounter:
     """Turns single results into a state, by thresholds. Pure."""
 
     def __init__(self, *, success: int, failure: int) -> None:
         self._success, self._failure = success, failure
-        self._row = 0
+        self._streak = 0
         self._last: bool | None = None
 
-    def take(self, *, passed: bool) -> bool | None:
+    def add(self, *, passed: bool) -> bool | None:
         """Note a result. True or False once enough of them came in a row; None before."""
-        self._row = self._row + 1 if passed == self._last else 1
+        self._streak = self._streak + 1 if passed == self._last else 1
         self._last = passed
-        return passed if self._row >= (self._success if passed else self._failure) else None
+        return passed if self._streak >= (self._success if passed else self._failure) else None
 
 
-async def probing(probe: Probe, target: Target, clock: Clock, tell: Callable[[bool, str], None]) -> None:
+async def run_probe(
+    probe: Probe, target: ContainerTarget, clock: Clock, tell: Callable[[bool, str], None]
+) -> None:
     """Probe for ever, telling the state whenever it is known, with the last message."""
     await clock.sleep(timedelta(seconds=probe.initial_delay_seconds))
-    counter = Counter(success=probe.success_threshold, failure=probe.failure_threshold)
+    counter = ThresholdCounter(success=probe.success_threshold, failure=probe.failure_threshold)
     while True:
-        message = await attempt(probe, target, timedelta(seconds=probe.timeout_seconds), clock)
-        state = counter.take(passed=not message)
+        message = await run_action(probe, target, timedelta(seconds=probe.timeout_seconds), clock)
+        state = counter.add(passed=not message)
         if state is not None:
             tell(state, message)
         await clock.sleep(timedelta(seconds=probe.period_seconds))
 
 
-async def attempt(action: Action, target: Target, timeout: timedelta, clock: Clock) -> str:
+async def run_action(action: Action, target: ContainerTarget, timeout: timedelta, clock: Clock) -> str:
     """Do it once. Gives why it failed; nothing when it went well."""
     try:
         async with time_limit(timeout, clock):
             if action.exec is not None:
-                return await _run(action.exec, target)
+                return await _run_exec(action.exec, target)
             if action.http_get is not None:
-                return await _get(action.http_get, target)
+                return await _run_http_get(action.http_get, target)
             if action.tcp_socket is not None:
-                return await _connect(action.tcp_socket, target)
+                return await _run_tcp_connect(action.tcp_socket, target)
             if action.sleep is not None:
                 await clock.sleep(timedelta(seconds=action.sleep.seconds))
     except TimeoutError:
@@ -99,10 +101,10 @@ async def attempt(action: Action, target: Target, timeout: timedelta, clock: Clo
     return ""
 
 
-async def _run(action: ExecAction, target: Target) -> str:
-    command = target.words(action.command)
+async def _run_exec(action: ExecAction, target: ContainerTarget) -> str:
+    command = target.command_line(action.command)
     try:
-        program = found_program(ProcessSpec(command, target.env, target.folder))
+        program = resolve_program(ProcessSpec(command, target.env, target.folder))
         process = await asyncio.create_subprocess_exec(
             *command,
             executable=program,
@@ -121,10 +123,14 @@ async def _run(action: ExecAction, target: Target) -> str:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-    return "" if process.returncode == 0 else (output[:LONGEST].decode(errors="replace") or "command failed")
+    return (
+        ""
+        if process.returncode == 0
+        else (output[:MAX_OUTPUT_BYTES].decode(errors="replace") or "command failed")
+    )
 
 
-async def _get(action: HttpAction, target: Target) -> str:
+async def _run_http_get(action: HttpAction, target: ContainerTarget) -> str:
     scheme, host = action.scheme.lower(), action.host or target.host
     url = f"{scheme}://{host}:{target.port(action.port)}/{action.path.lstrip('/')}"
     headers = {"User-Agent": "kube-probe/1.34", **{each.name: each.value for each in action.http_headers}}
@@ -145,10 +151,10 @@ async def _get(action: HttpAction, target: Target) -> str:
         return f'Get "{url}": {error}'
 
 
-async def _connect(action: TcpAction, target: Target) -> str:
+async def _run_tcp_connect(action: TcpAction, target: ContainerTarget) -> str:
     host, port = action.host or target.host, target.port(action.port)
     try:
-        _, writer = await connected(target, host, port)
+        _, writer = await connect(target, host, port)
     except OSError as error:
         return f"dial tcp {host}:{port}: {error.strerror or error}"
     writer.close()
@@ -157,8 +163,8 @@ async def _connect(action: TcpAction, target: Target) -> str:
     return ""
 
 
-async def connected(
-    target: Target, host: str, port: int
+async def connect(
+    target: ContainerTarget, host: str, port: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection to a port of the container. Raises OSError."""
     if target.tcp_socket is None:

@@ -6,12 +6,12 @@ from pathlib import Path
 from gangline.api.kubeflow.training import JOB_NAME
 from gangline.node.types import RunPod
 
-VARIABLE = "GANGLINE_ARTIFACTS"
-INSIDE = "/gangline/artifacts"
+ARTIFACTS_VARIABLE = "GANGLINE_ARTIFACTS"
+ARTIFACTS_MOUNT = "/gangline/artifacts"
 """Where a container with a file system of its own has it."""
 
 
-def folder_of(pattern: Path | None, pod: RunPod) -> Path | None:
+def ensure_artifacts_folder(pattern: Path | None, pod: RunPod) -> Path | None:
     """The folder of a pod's job, made when missing; None for a pod of no job, and where no folder can be made."""
     job = pod.metadata.labels.get(JOB_NAME)
     if pattern is None or not job:

@@ -13,71 +13,71 @@ from pathlib import Path
 import psutil
 
 from gangline.base.clock import Clock, Timer
-from gangline.kube.podstreams import NotRunnable
-from gangline.node.pods.probes import Target
+from gangline.kube.podstreams import ExecFailed
+from gangline.node.pods.probes import ContainerTarget
 from gangline.node.runtime import controlling_tty
-from gangline.node.runtime.process import ProcessSpec, StartFailed, found_program
+from gangline.node.runtime.process import ProcessSpec, StartFailed, resolve_program
 
-CHUNK = 32 * 1024
-DRAIN = timedelta(seconds=1)
+CHUNK_BYTES = 32 * 1024
+DRAIN_TIMEOUT = timedelta(seconds=1)
 """For how long output is read after the command ended: something it left in the background may hold its pipes."""
 
 
-class Executed:
-    """A `Command`, as a child of this process."""
+class ExecProcess:
+    """A `RunningCommand`, as a child of this process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, ends: "_Ends", clock: Clock) -> None:
-        self._process, self._ends, self._clock = process, ends, clock
+    def __init__(self, process: asyncio.subprocess.Process, ends: "_ExecPipes", clock: Clock) -> None:
+        self._process, self._pipes, self._clock = process, ends, clock
         # Outputs whose reader has taken everything and waits for more.
-        self._waiting: set[int] = set()
+        self._waiting_outputs: set[int] = set()
 
     async def read(self, output: int) -> bytes:
-        reader = self._ends.readers.get(output)
+        reader = self._pipes.readers.get(output)
         if reader is None:
             return b""
-        self._waiting.add(output)
+        self._waiting_outputs.add(output)
         try:
-            return await reader.read(CHUNK)
+            return await reader.read(CHUNK_BYTES)
         except OSError:
             # So ends a terminal whose last user is gone.
             return b""
         finally:
-            self._waiting.discard(output)
+            self._waiting_outputs.discard(output)
 
     async def write(self, data: bytes) -> None:
-        if self._ends.writer is not None and not self._ends.writer.is_closing():
+        if self._pipes.writer is not None and not self._pipes.writer.is_closing():
             with suppress(ConnectionError):
-                self._ends.writer.write(data)
-                await self._ends.writer.drain()
+                self._pipes.writer.write(data)
+                await self._pipes.writer.drain()
 
     def close_input(self) -> None:
-        if self._ends.writer is None or self._ends.writer.is_closing():
+        if self._pipes.writer is None or self._pipes.writer.is_closing():
             return
-        if self._ends.terminal is not None:
+        if self._pipes.terminal is not None:
             # A terminal has no end of its own: it is typed.
-            self._ends.writer.write(b"\x04")
+            self._pipes.writer.write(b"\x04")
         else:
-            self._ends.writer.close()
+            self._pipes.writer.close()
 
     def resize(self, width: int, height: int) -> None:
-        if self._ends.terminal is not None:
-            termios.tcsetwinsize(self._ends.terminal, (height, width))
+        if self._pipes.terminal is not None:
+            termios.tcsetwinsize(self._pipes.terminal, (height, width))
 
-    async def ended(self) -> int:
+    async def wait(self) -> int:
         code = await self._process.wait()
-        self._drain()
+        self._schedule_drain()
         return 128 - code if code < 0 else code
 
-    def _drain(self) -> None:
-        self._ends.drained = self._clock.call_later(DRAIN, self._drained)
+    def _schedule_drain(self) -> None:
+        self._pipes.drain_timer = self._clock.call_later(DRAIN_TIMEOUT, self._close_if_drained)
 
-    def _drained(self) -> None:
+    def _close_if_drained(self) -> None:
         """Nothing came for a while: that was all. Unless a slow reader has not yet taken what is there."""
-        readers = self._ends.readers.items()
-        if all(output in self._waiting or reader.at_eof() for output, reader in readers):
-            self._ends.close()
+        readers = self._pipes.readers.items()
+        if all(output in self._waiting_outputs or reader.at_eof() for output, reader in readers):
+            self._pipes.close()
         else:
-            self._drain()
+            self._schedule_drain()
 
     async def kill(self) -> None:
         """End it and all that descends from it, whatever its process group. Does nothing to one that has ended."""
@@ -100,35 +100,35 @@ def _descendants(pid: int) -> list[psutil.Process]:
 
 
 @asynccontextmanager
-async def executing(
-    target: Target, command: Sequence[str], clock: Clock, *, stdin: bool, tty: bool
-) -> AsyncIterator[Executed]:
+async def exec_command(
+    target: ContainerTarget, command: Sequence[str], clock: Clock, *, stdin: bool, tty: bool
+) -> AsyncIterator[ExecProcess]:
     """Run a command in a session of its own. Leaving before its end kills it. Raises `NotRunnable`.
 
     What it leaves in the background stays, as in a container, and ends with the container: it carries its mark.
     """
     async with AsyncExitStack() as stack:
-        ends = _Ends()
+        ends = _ExecPipes()
         stack.callback(ends.close)
         theirs = await ends.open(stdin=stdin, tty=tty)
         try:
-            process = await _start(target, target.words(command, tty=tty), theirs, tty=tty)
+            process = await _start_process(target, target.command_line(command, tty=tty), theirs, tty=tty)
         finally:
             for descriptor in set(theirs):
                 os.close(descriptor)
-        executed = Executed(process, ends, clock)
+        executed = ExecProcess(process, ends, clock)
         stack.push_async_callback(executed.kill)
         yield executed
 
 
-async def _start(
-    target: Target, command: tuple[str, ...], ends: tuple[int, int, int], *, tty: bool
+async def _start_process(
+    target: ContainerTarget, command: tuple[str, ...], ends: tuple[int, int, int], *, tty: bool
 ) -> asyncio.subprocess.Process:
     env = {**({"TERM": "xterm"} if tty else {}), **target.env}
     try:
-        program = found_program(ProcessSpec(command, env, target.folder))
+        program = resolve_program(ProcessSpec(command, env, target.folder))
     except StartFailed as error:
-        raise NotRunnable(str(error), 127) from error
+        raise ExecFailed(str(error), 127) from error
     words = command
     if tty:
         words = (sys.executable, "-I", "-S", str(Path(controlling_tty.__file__)), program, *command)
@@ -145,10 +145,10 @@ async def _start(
             start_new_session=True,
         )
     except OSError as error:
-        raise NotRunnable(f'exec: "{command[0]}": {error.strerror}', 126) from error
+        raise ExecFailed(f'exec: "{command[0]}": {error.strerror}', 126) from error
 
 
-class _Ends:
+class _ExecPipes:
     """Our ends of a command's pipes or of its terminal.
 
     Not the pipes of `asyncio.subprocess`: with those, the end of a command is known only when its last heir has closed
@@ -159,28 +159,28 @@ class _Ends:
         self.readers: dict[int, asyncio.StreamReader] = {}
         self.writer: asyncio.StreamWriter | None = None
         self.terminal: int | None = None
-        self.drained: Timer | None = None
+        self.drain_timer: Timer | None = None
         self._transports: list[asyncio.ReadTransport] = []
 
     async def open(self, *, stdin: bool, tty: bool) -> tuple[int, int, int]:
         """Make them. Gives the command's three descriptors, to be closed once it has them."""
         if tty:
             self.terminal, slave = os.openpty()
-            await self._read(1, os.dup(self.terminal))
+            await self._open_reader(1, os.dup(self.terminal))
             if stdin:
-                await self._write(os.dup(self.terminal))
+                await self._open_writer(os.dup(self.terminal))
             return slave, slave, slave
         out, theirs_out = os.pipe()
-        await self._read(1, out)
+        await self._open_reader(1, out)
         err, theirs_err = os.pipe()
-        await self._read(2, err)
+        await self._open_reader(2, err)
         if not stdin:
             return os.open(os.devnull, os.O_RDONLY), theirs_out, theirs_err
         theirs_in, given = os.pipe()
-        await self._write(given)
+        await self._open_writer(given)
         return theirs_in, theirs_out, theirs_err
 
-    async def _read(self, output: int, descriptor: int) -> None:
+    async def _open_reader(self, output: int, descriptor: int) -> None:
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
@@ -188,7 +188,7 @@ class _Ends:
         self.readers[output] = reader
         self._transports.append(transport)
 
-    async def _write(self, descriptor: int) -> None:
+    async def _open_writer(self, descriptor: int) -> None:
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.connect_write_pipe(
             lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()),
@@ -198,8 +198,8 @@ class _Ends:
 
     def close(self) -> None:
         """Idempotent. Readers see their end."""
-        if self.drained is not None:
-            self.drained.cancel()
+        if self.drain_timer is not None:
+            self.drain_timer.cancel()
         for transport in self._transports:
             transport.close()
         # Closing would wait until somebody has read the rest.

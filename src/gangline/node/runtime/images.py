@@ -21,17 +21,17 @@ from pathlib import Path
 import msgspec
 
 from gangline.api.codec.codec import decode_document, documents
-from gangline.api.meta import Wire
+from gangline.api.meta import ApiStruct
 from gangline.base.errors import InputError
 from gangline.node.runtime.process import StartFailed
 
 log = logging.getLogger(__name__)
 
-SCRIPTS = (".py", ".sh", ".bash", ".pl", ".r", ".jl", ".lua")
+SCRIPT_SUFFIXES = (".py", ".sh", ".bash", ".pl", ".r", ".jl", ".lua")
 REMEDY = "map it in the images file, or run the real image with --runtime podman or docker"
 
 
-class ImageMapping(Wire, frozen=True, forbid_unknown_fields=True):
+class ImageMapping(ApiStruct, frozen=True, forbid_unknown_fields=True):
     """What stands for one image."""
 
     environment: str = ""
@@ -41,27 +41,27 @@ class ImageMapping(Wire, frozen=True, forbid_unknown_fields=True):
     env: dict[str, str] = {}
 
 
-class Image(msgspec.Struct, frozen=True):
+class MappedImage(msgspec.Struct, frozen=True):
     """An image, mapped: what to put before PATH, what its folders are here, what it runs by itself."""
 
     name: str
-    known: bool
-    path: tuple[str, ...]
+    is_mapped: bool
+    path_prefixes: tuple[str, ...]
     env: Mapping[str, str]
     folders: Mapping[str, Path]
     command: tuple[str, ...] = ()
 
 
-class Images:
+class ImageMappings:
     """The mapping of all images. Tells once per image what it made of it."""
 
     def __init__(self, mappings: Mapping[str, ImageMapping] | None = None, base: Path | None = None) -> None:
         self._mappings = dict(mappings or {})
         self._base = base or Path.cwd()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     @classmethod
-    def load(cls, file: Path) -> "Images":
+    def load(cls, file: Path) -> "ImageMappings":
         """Read a mapping file. Raises `InputError` with file, line and path."""
         try:
             text = file.read_text()
@@ -73,35 +73,35 @@ class Images:
         mappings = decode_document(found[0], dict[str, ImageMapping]) if found else {}
         return cls(mappings, file.parent)
 
-    def of(self, name: str) -> Image:
+    def resolve(self, name: str) -> MappedImage:
         """What stands for an image; logged once."""
         mapping = next(
-            (mapping for pattern, mapping in self._mappings.items() if matches(pattern, name)), None
+            (mapping for pattern, mapping in self._mappings.items() if image_matches(pattern, name)), None
         )
-        image = self._mapped(name, mapping or ImageMapping(), known=mapping is not None)
-        if name not in self._told:
-            self._told.add(name)
+        image = self._mapped_image(name, mapping or ImageMapping(), known=mapping is not None)
+        if name not in self._logged:
+            self._logged.add(name)
             using = mapping.environment if mapping is not None and mapping.environment else sys.prefix
             log.info("image is not pulled, processes use this machine", extra={"image": name, "using": using})
         return image
 
-    def _mapped(self, name: str, mapping: ImageMapping, *, known: bool) -> Image:
-        prefixes = [str(self._real(each)) for each in mapping.path]
+    def _mapped_image(self, name: str, mapping: ImageMapping, *, known: bool) -> MappedImage:
+        prefixes = [str(self._local_path(each)) for each in mapping.path]
         env = dict(mapping.env)
         if mapping.environment:
-            environment = self._real(mapping.environment)
+            environment = self._local_path(mapping.environment)
             prefixes.append(str(environment / "bin"))
             env["VIRTUAL_ENV"] = str(environment)
         else:
             prefixes.append(str(Path(sys.executable).parent))
-        folders = {prefix: self._real(real) for prefix, real in mapping.paths.items()}
-        return Image(name, known, tuple(prefixes), env, folders, mapping.command)
+        folders = {prefix: self._local_path(real) for prefix, real in mapping.paths.items()}
+        return MappedImage(name, known, tuple(prefixes), env, folders, mapping.command)
 
-    def _real(self, text: str) -> Path:
+    def _local_path(self, text: str) -> Path:
         return Path(os.path.normpath(self._base / Path(text).expanduser()))
 
 
-def matches(pattern: str, image: str) -> bool:
+def image_matches(pattern: str, image: str) -> bool:
     """Whether a pattern means an image: exactly, or without its tag or digest, or without its registry."""
     untagged = image.partition("@")[0]
     head, slash, last = untagged.rpartition("/")
@@ -113,7 +113,7 @@ def matches(pattern: str, image: str) -> bool:
     return any(fnmatch.fnmatchcase(form, pattern) for form in forms)
 
 
-def check_command(command: tuple[str, ...], image: Image, folder: Path) -> None:
+def check_command(command: tuple[str, ...], image: MappedImage, folder: Path) -> None:
     """Refuse a command that cannot work because its file is in the image only. Raises `StartFailed`, in one line."""
     if not command:
         raise StartFailed(
@@ -124,7 +124,7 @@ def check_command(command: tuple[str, ...], image: Image, folder: Path) -> None:
         raise StartFailed(f'image "{image.name}": {command[0]} exists only in the image; {REMEDY}')
     script = next((each for each in command[1:] if not each.startswith("-")), "")
     interpreted = Path(command[0]).name.rstrip("0123456789.") in _INTERPRETERS
-    if interpreted and script.lower().endswith(SCRIPTS) and not (folder / script).exists():
+    if interpreted and script.lower().endswith(SCRIPT_SUFFIXES) and not (folder / script).exists():
         where = "exists only in the image" if script.startswith("/") else f"is not in {folder}"
         raise StartFailed(f'image "{image.name}": {script} {where}; {REMEDY}')
 

@@ -24,21 +24,21 @@ import time
 from binascii import b2a_base64
 
 STDIN, STDOUT, STDERR, ERROR, CLOSE = 0, 1, 2, 3, 255
-CONTINUED, TEXT, BINARY, GOODBYE, PING, PONG = 0, 1, 2, 8, 9, 10
-CHUNK = 32 * 1024
-MUCH = 2**20
+OP_CONTINUATION, OP_TEXT, OP_BINARY, OP_CLOSE, OP_PING, OP_PONG = 0, 1, 2, 8, 9, 10
+CHUNK_BYTES = 32 * 1024
+MAX_UNSENT_BYTES = 2**20
 """While so much waits to be sent, no more input is read."""
-PATIENCE, UNKNOWN_PATIENCE, LOOK = 600.0, 30.0, 0.1
+START_TIMEOUT, NOT_FOUND_TIMEOUT, POLL_SECONDS = 600.0, 30.0, 0.1
 """Seconds to wait for a pod that has yet to start, for one that does not exist yet, and between two looks."""
-HOLD = 0.1
+LINE_HOLD_SECONDS = 0.1
 """For so many seconds the beginning of a line waits for its end."""
 
 
-class Trouble(Exception):
+class AgentError(Exception):
     """What went wrong, in one line."""
 
 
-class Place:
+class AgentKubeconfig:
     """Where to ask, and as whom."""
 
     def __init__(self, config: dict[str, list[dict[str, dict[str, str]]]]) -> None:
@@ -50,23 +50,23 @@ class Place:
         self.token = config["users"][0]["user"]["token"]
         self.namespace = config["contexts"][0]["context"].get("namespace", "default")
 
-    def connected(self) -> socket.socket:
+    def connect(self) -> socket.socket:
         try:
             plain = socket.create_connection(self.address)
         except OSError as error:
-            raise Trouble(f"{self.authority}: {error.strerror or error}") from error
+            raise AgentError(f"{self.authority}: {error.strerror or error}") from error
         if self.scheme != "https":
             return plain
         import ssl  # slow, and needless without TLS
 
         return ssl.create_default_context(cafile=self.ca).wrap_socket(plain, server_hostname=self.address[0])
 
-    def head(self, path: str, *lines: str) -> bytes:
+    def request_head(self, path: str, *lines: str) -> bytes:
         common = (f"GET {path} HTTP/1.1", f"Host: {self.authority}", f"Authorization: Bearer {self.token}")
         return "\r\n".join((*common, "User-Agent: gangline-agent", *lines, "", "")).encode()
 
 
-class Asked:
+class ExecRequest:
     """The command line, taken apart."""
 
     def __init__(self, words: list[str]) -> None:
@@ -76,20 +76,20 @@ class Asked:
             if option == "--container" and words:
                 self.container, words = words[0], words[1:]
         if len(words) < 2:
-            raise Trouble("usage: agent [--container NAME] POD COMMAND...")
+            raise AgentError("usage: agent [--container NAME] POD COMMAND...")
         self.pod, self.script = words[0], " ".join(words[1:])
 
     def path(self, namespace: str) -> str:
-        return f"/api/v1/namespaces/{namespace}/pods/{quoted(self.pod)}"
+        return f"/api/v1/namespaces/{namespace}/pods/{percent_encoded(self.pod)}"
 
     def query(self) -> str:
         pairs = [("command", "/bin/sh"), ("command", "-c"), ("command", self.script)]
         pairs += [(name, "true") for name in ("stdin", "stdout", "stderr")]
         pairs += [("container", self.container)]
-        return "&".join(f"{name}={quoted(value)}" for name, value in pairs)
+        return "&".join(f"{name}={percent_encoded(value)}" for name, value in pairs)
 
 
-def quoted(text: str) -> str:
+def percent_encoded(text: str) -> str:
     """For an address; all bytes but letters and digits."""
     return "".join(
         chr(each) if chr(each).isalnum() and each < 128 else f"%{each:02X}" for each in os.fsencode(text)
@@ -99,34 +99,34 @@ def quoted(text: str) -> str:
 # The pod
 
 
-def answer(place: Place, path: str) -> tuple[int, bytes]:
+def http_get(place: AgentKubeconfig, path: str) -> tuple[int, bytes]:
     """The status and the body of a request."""
     data = b""
-    with place.connected() as connection:
-        connection.sendall(place.head(path, "Accept: application/json", "Connection: close"))
-        while piece := connection.recv(CHUNK):
+    with place.connect() as connection:
+        connection.sendall(place.request_head(path, "Accept: application/json", "Connection: close"))
+        while piece := connection.recv(CHUNK_BYTES):
             data += piece
     head, _, body = data.partition(b"\r\n\r\n")
     return int(head.split()[1]), body
 
 
-def running(place: Place, asked: Asked) -> bool:
-    """Whether the pod's container is at work. Chooses the container, if none was named. Raises `Trouble`."""
-    status, body = answer(place, asked.path(place.namespace))
+def is_running(place: AgentKubeconfig, asked: ExecRequest) -> bool:
+    """Whether the pod's container is at work. Chooses the container, if none was named. Raises `AgentError`."""
+    status, body = http_get(place, asked.path(place.namespace))
     if status == 404:
         return False
     if status != 200:
-        raise Trouble(f"pod {asked.pod}: the server answers {status}: {body.decode(errors='replace')}")
+        raise AgentError(f"pod {asked.pod}: the server answers {status}: {body.decode(errors='replace')}")
     pod = json.loads(body)
-    asked.container = asked.container or chosen(pod)
+    asked.container = asked.container or default_container(pod)
     phase = pod.get("status", {}).get("phase", "")
     if phase in ("Succeeded", "Failed") or pod["metadata"].get("deletionTimestamp"):
-        raise Trouble(f"pod {asked.pod} is over ({phase})")
+        raise AgentError(f"pod {asked.pod} is over ({phase})")
     states = pod.get("status", {}).get("containerStatuses", [])
     return any(each["name"] == asked.container and "running" in each.get("state", {}) for each in states)
 
 
-def chosen(pod: dict[str, dict[str, object]]) -> str:
+def default_container(pod: dict[str, dict[str, object]]) -> str:
     """The container that is meant when none is named, as kubectl has it."""
     notes, containers = pod["metadata"].get("annotations", {}), pod["spec"]["containers"]
     assert isinstance(notes, dict)
@@ -134,26 +134,26 @@ def chosen(pod: dict[str, dict[str, object]]) -> str:
     return str(notes.get("kubectl.kubernetes.io/default-container") or containers[0]["name"])
 
 
-def connection_to(place: Place, asked: Asked) -> "Wire":
-    """A command at work in the pod. Waits until the pod can be asked. Raises `Trouble`."""
+def open_exec(place: AgentKubeconfig, asked: ExecRequest) -> "FrameConnection":
+    """A command at work in the pod. Waits until the pod can be asked. Raises `AgentError`."""
     begun = time.monotonic()
     while True:
         problem = "does not exist, or its container does not run"
-        if running(place, asked):
-            wire, problem = shaken(place, asked)
+        if is_running(place, asked):
+            wire, problem = try_handshake(place, asked)
             if wire is not None:
                 return wire
         waited = time.monotonic() - begun
-        if waited > (PATIENCE if asked.container else UNKNOWN_PATIENCE):
-            raise Trouble(f"pod {asked.pod} {problem}")
-        time.sleep(LOOK)
+        if waited > (START_TIMEOUT if asked.container else NOT_FOUND_TIMEOUT):
+            raise AgentError(f"pod {asked.pod} {problem}")
+        time.sleep(POLL_SECONDS)
 
 
-def shaken(place: Place, asked: Asked) -> tuple["Wire | None", str]:
+def try_handshake(place: AgentKubeconfig, asked: ExecRequest) -> tuple["FrameConnection | None", str]:
     """The connection, or why there is none (yet)."""
-    connection = place.connected()
+    connection = place.connect()
     connection.sendall(
-        place.head(
+        place.request_head(
             f"{asked.path(place.namespace)}/exec?{asked.query()}",
             "Upgrade: websocket",
             "Connection: Upgrade",
@@ -164,36 +164,36 @@ def shaken(place: Place, asked: Asked) -> tuple["Wire | None", str]:
     )
     data = b""
     while b"\r\n\r\n" not in data:
-        piece = connection.recv(CHUNK)
+        piece = connection.recv(CHUNK_BYTES)
         if not piece:
-            raise Trouble(f"pod {asked.pod}: the server closed the connection")
+            raise AgentError(f"pod {asked.pod}: the server closed the connection")
         data += piece
     head, _, rest = data.partition(b"\r\n\r\n")
     status = int(head.split()[1])
     if status == 101:
-        return Wire(connection, rest), ""
+        return FrameConnection(connection, rest), ""
     connection.close()
     if status != 500:
-        raise Trouble(f"pod {asked.pod}: the server answers {status}: {rest.decode(errors='replace')}")
+        raise AgentError(f"pod {asked.pod}: the server answers {status}: {rest.decode(errors='replace')}")
     return None, f"cannot be entered: {rest.decode(errors='replace')}"
 
 
 # The conversation
 
 
-class Wire:
+class FrameConnection:
     """Frames, in both directions, without ever waiting."""
 
     def __init__(self, connection: socket.socket, received: bytes) -> None:
         connection.setblocking(False)  # noqa: FBT003
-        self.connection, self.received = connection, bytearray(received)
-        self.unsent = bytearray()
-        self.part = b""
+        self.connection, self.incoming = connection, bytearray(received)
+        self.outgoing = bytearray()
+        self.fragment = b""
 
-    def send(self, channel: int, data: bytes) -> None:
-        self.frame(BINARY, bytes((channel,)) + data)
+    def queue(self, channel: int, data: bytes) -> None:
+        self.queue_frame(OP_BINARY, bytes((channel,)) + data)
 
-    def frame(self, code: int, data: bytes) -> None:
+    def queue_frame(self, code: int, data: bytes) -> None:
         size = len(data)
         if size < 126:
             length = bytes((0x80 | size,))
@@ -202,50 +202,50 @@ class Wire:
         else:
             length = bytes((0x80 | 127,)) + size.to_bytes(8, "big")
         # The mask is there for proxies that mistake frames for requests; here there is none. It must be a mask.
-        self.unsent += bytes((0x80 | code,)) + length + b"\0\0\0\0" + data
+        self.outgoing += bytes((0x80 | code,)) + length + b"\0\0\0\0" + data
 
     def flush(self) -> None:
         """Send what can be sent now."""
-        while self.unsent:
+        while self.outgoing:
             try:
-                done = self.connection.send(self.unsent)
+                done = self.connection.send(self.outgoing)
             except OSError as error:
-                if not later(error):
+                if not would_block(error):
                     raise
                 return
-            del self.unsent[:done]
+            del self.outgoing[:done]
 
     def receive(self) -> bool:
         """Take what has come. False at the end."""
         while True:
             try:
-                data = self.connection.recv(CHUNK)
+                data = self.connection.recv(CHUNK_BYTES)
             except OSError as error:
-                if not later(error):
+                if not would_block(error):
                     raise
                 return True
             if not data:
                 return False
-            self.received += data
+            self.incoming += data
 
-    def frames(self) -> list[bytes]:
+    def messages(self) -> list[bytes]:
         """The messages that are complete: a byte of channel, then data."""
         found = []
-        while (cut := self.cut()) is not None:
+        while (cut := self.next_frame()) is not None:
             first, data = cut
             code = first & 15
-            if code == PING:
-                self.frame(PONG, data)
-            elif code in (BINARY, TEXT, CONTINUED):
-                self.part += data
+            if code == OP_PING:
+                self.queue_frame(OP_PONG, data)
+            elif code in (OP_BINARY, OP_TEXT, OP_CONTINUATION):
+                self.fragment += data
                 if first & 0x80:
-                    found.append(self.part)
-                    self.part = b""
+                    found.append(self.fragment)
+                    self.fragment = b""
         return found
 
-    def cut(self) -> tuple[int, bytes] | None:
+    def next_frame(self) -> tuple[int, bytes] | None:
         """One frame off what was received, if it is all there."""
-        buffer = self.received
+        buffer = self.incoming
         if len(buffer) < 2:
             return None
         size, at = buffer[1] & 127, 2
@@ -261,7 +261,7 @@ class Wire:
         return first, data
 
 
-def later(error: OSError) -> bool:
+def would_block(error: OSError) -> bool:
     """Whether an error says only that nothing can be done now. TLS has its own two."""
     return isinstance(error, BlockingIOError) or type(error).__name__ in (
         "SSLWantReadError",
@@ -269,28 +269,28 @@ def later(error: OSError) -> bool:
     )
 
 
-class Outlet:
+class LineWriter:
     """One of our outputs. Agents of several pods share it, so a line is written whole if it can be."""
 
     def __init__(self, descriptor: int) -> None:
-        self.descriptor, self.held, self.due = descriptor, b"", 0.0
+        self.descriptor, self.partial, self.flush_at = descriptor, b"", 0.0
 
-    def take(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         """Write whole lines; hold what begins another."""
-        lines, newline, rest = (self.held + data).rpartition(b"\n")
-        if newline or not self.held:
-            self.due = time.monotonic() + HOLD
-        self.held = rest
+        lines, newline, rest = (self.partial + data).rpartition(b"\n")
+        if newline or not self.partial:
+            self.flush_at = time.monotonic() + LINE_HOLD_SECONDS
+        self.partial = rest
         self.write(lines + newline)
-        if len(rest) > CHUNK:
-            self.release()
+        if len(rest) > CHUNK_BYTES:
+            self.flush()
 
-    def left(self) -> "float | None":
+    def flush_delay(self) -> "float | None":
         """Seconds until what is held must go, whole or not."""
-        return max(0.0, self.due - time.monotonic()) if self.held else None
+        return max(0.0, self.flush_at - time.monotonic()) if self.partial else None
 
-    def release(self) -> None:
-        held, self.held = self.held, b""
+    def flush(self) -> None:
+        held, self.partial = self.partial, b""
         self.write(held)
 
     def write(self, data: bytes) -> None:
@@ -298,43 +298,45 @@ class Outlet:
             data = data[os.write(self.descriptor, data) :]
 
 
-def converse(wire: Wire) -> int:
-    """Forward until the command has ended. Gives its exit code. Raises `Trouble` if the connection breaks first."""
-    outlets = {channel: Outlet(channel) for channel in (STDOUT, STDERR)}
+def run_session(wire: FrameConnection) -> int:
+    """Forward until the command has ended. Gives its exit code. Raises `AgentError` if the connection breaks first."""
+    outlets = {channel: LineWriter(channel) for channel in (STDOUT, STDERR)}
     try:
-        return forward(wire, outlets)
+        return forward_streams(wire, outlets)
     finally:
         for outlet in outlets.values():
-            outlet.release()
+            outlet.flush()
 
 
-def forward(wire: Wire, outlets: "dict[int, Outlet]", source: int = 0) -> int:
+def forward_streams(wire: FrameConnection, outlets: "dict[int, LineWriter]", source: int = 0) -> int:
     """The same, from and to whatever it is given."""
     reads = True
     while True:
         wire.flush()
-        watched = [wire.connection] + ([source] if reads and len(wire.unsent) < MUCH else [])
-        waits = min((left for each in outlets.values() if (left := each.left()) is not None), default=None)
-        ready = select.select(watched, [wire.connection] if wire.unsent else [], [], waits)[0]
+        watched = [wire.connection] + ([source] if reads and len(wire.outgoing) < MAX_UNSENT_BYTES else [])
+        waits = min(
+            (left for each in outlets.values() if (left := each.flush_delay()) is not None), default=None
+        )
+        ready = select.select(watched, [wire.connection] if wire.outgoing else [], [], waits)[0]
         if source in ready:
-            data = os.read(source, CHUNK)
+            data = os.read(source, CHUNK_BYTES)
             reads = bool(data)
-            wire.send(*((STDIN, data) if data else (CLOSE, bytes((STDIN,)))))
+            wire.queue(*((STDIN, data) if data else (CLOSE, bytes((STDIN,)))))
         # Also when only sending was possible: TLS may hold data that a socket does not show.
         open_ = wire.receive()
-        for message in wire.frames():
+        for message in wire.messages():
             if message[:1] == bytes((ERROR,)):
-                return code_of(message[1:])
+                return exit_code(message[1:])
             if message[0] in outlets:
-                outlets[message[0]].take(message[1:])
+                outlets[message[0]].feed(message[1:])
         for outlet in outlets.values():
-            if outlet.left() == 0:
-                outlet.release()
+            if outlet.flush_delay() == 0:
+                outlet.flush()
         if not open_:
-            raise Trouble("the connection to the pod broke")
+            raise AgentError("the connection to the pod broke")
 
 
-def code_of(status: bytes) -> int:
+def exit_code(status: bytes) -> int:
     """The exit code that a Status tells."""
     told = json.loads(status)
     if told.get("status") == "Success":
@@ -342,22 +344,22 @@ def code_of(status: bytes) -> int:
     causes = told.get("details", {}).get("causes", [])
     code = next((each["message"] for each in causes if each.get("reason") == "ExitCode"), None)
     if code is None:
-        raise Trouble(str(told.get("message", "the command failed")))
+        raise AgentError(str(told.get("message", "the command failed")))
     return int(code)
 
 
 def main(words: list[str]) -> int:
     try:
-        asked = Asked(words)
+        asked = ExecRequest(words)
         try:
             with open(os.environ["GANGLINE_KUBECONFIG"], encoding="utf-8") as file:
-                place = Place(json.load(file))
+                place = AgentKubeconfig(json.load(file))
         except (KeyError, OSError) as error:
-            raise Trouble(f"GANGLINE_KUBECONFIG does not lead to a plane: {error}") from error
-        wire = connection_to(place, asked)
+            raise AgentError(f"GANGLINE_KUBECONFIG does not lead to a plane: {error}") from error
+        wire = open_exec(place, asked)
         with wire.connection:
-            return converse(wire)
-    except (Trouble, OSError) as error:
+            return run_session(wire)
+    except (AgentError, OSError) as error:
         sys.stderr.write(f"agent: {error}\n")
         return 1
 

@@ -9,27 +9,29 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-UNTOUCHED = ("/dev/shm", "/")  # noqa: S108 - a mount point
+UNMAPPED_PREFIXES = ("/dev/shm", "/")  # noqa: S108 - a mount point
 """Mount points that are there on every machine, and must stay what programs take them for."""
 
 
-class Paths:
+class PathMapping:
     """Prefixes of paths and what they stand for. The longest prefix wins."""
 
     def __init__(self, prefixes: Mapping[str, Path]) -> None:
-        known = {prefix.rstrip("/"): real for prefix, real in prefixes.items() if prefix not in UNTOUCHED}
-        self._known = {prefix: str(real) for prefix, real in known.items() if prefix}
-        longest = sorted(self._known, key=len, reverse=True)
+        known = {
+            prefix.rstrip("/"): real for prefix, real in prefixes.items() if prefix not in UNMAPPED_PREFIXES
+        }
+        self._host_paths = {prefix: str(real) for prefix, real in known.items() if prefix}
+        longest = sorted(self._host_paths, key=len, reverse=True)
         # A prefix counts where a path begins, and only as whole names: /data is not in /data2, nor in /my/data.
         self._pattern = re.compile(
             rf"(?<![\w./-])({'|'.join(map(re.escape, longest))})(?![\w.-])" if longest else r"(?!)"
         )
 
-    def mapped(self, text: str) -> str:
+    def translate(self, text: str) -> str:
         """The text with every known path replaced."""
-        return self._pattern.sub(lambda found: self._known[found[1]], text)
+        return self._pattern.sub(lambda found: self._host_paths[found[1]], text)
 
 
-def variable(volume: str) -> str:
+def volume_variable(volume: str) -> str:
     """The environment variable that names a volume's folder."""
     return "GANGLINE_VOLUME_" + re.sub(r"[^A-Z0-9]", "_", volume.upper())

@@ -12,41 +12,52 @@ from pathlib import Path
 
 from gangline.api.quantity import Quantity
 from gangline.node.environment import expand
-from gangline.node.pods.probes import Target
+from gangline.node.pods.probes import ContainerTarget
 from gangline.node.resources import GPU
 from gangline.node.runtime.api import ImageMissing
-from gangline.node.runtime.artifacts import INSIDE, VARIABLE, folder_of
-from gangline.node.runtime.container_config import Furnished
-from gangline.node.runtime.paths import variable
-from gangline.node.runtime.process import MARK, ProcessSpec
+from gangline.node.runtime.artifacts import ARTIFACTS_MOUNT, ARTIFACTS_VARIABLE, ensure_artifacts_folder
+from gangline.node.runtime.container_config import ContainerConfig
+from gangline.node.runtime.paths import volume_variable
+from gangline.node.runtime.process import MARK_VARIABLE, ProcessSpec
 from gangline.node.settings import NodeSettings
 
-CLIENT_READS = ("PATH", "HOME", "TMPDIR", "DOCKER_", "CONTAINER", "XDG_", "LD_", "SSL_", "HTTP", "NO_PROXY")
+CLIENT_VARIABLES = (
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "DOCKER_",
+    "CONTAINER",
+    "XDG_",
+    "LD_",
+    "SSL_",
+    "HTTP",
+    "NO_PROXY",
+)
 """Variables (or how they begin) that mean something to the client itself. The others are handed on by name."""
 
 
-class Containers:
+class ContainerEngineRuntime:
     """The runtime for real images."""
 
     def __init__(self, program: str, kind: str, settings: NodeSettings) -> None:
-        self._program, self._kind, self._settings = program, kind, settings
+        self._program, self._engine, self._settings = program, kind, settings
 
-    async def fetched(self, image: str, policy: str) -> None:
-        there = (await self._said("image", "inspect", image))[0] == 0
+    async def ensure_image(self, image: str, policy: str) -> None:
+        there = (await self._run_program("image", "inspect", image))[0] == 0
         if there and policy != "Always":
             return
         if policy == "Never":
             raise ImageMissing(f'image "{image}" is not here, and its pull policy is Never')
-        code, said = await self._said("pull", "--quiet", image)
+        code, said = await self._run_program("pull", "--quiet", image)
         if code:
             raise ImageMissing(f'pulling image "{image}": {(said.splitlines() or ["failed"])[-1]}')
 
-    def process(self, made: Furnished) -> ProcessSpec:
+    def process_spec(self, made: ContainerConfig) -> ProcessSpec:
         machine, env = dict(os.environ), self._environment(made)
-        handed = {name: value for name, value in env.items() if not name.upper().startswith(CLIENT_READS)}
-        name = container_name(made.record.id)
+        handed = {name: value for name, value in env.items() if not name.upper().startswith(CLIENT_VARIABLES)}
+        name = engine_container_name(made.record.id)
         return ProcessSpec(
-            (self._program, *self._run(made, name, env, handed)),
+            (self._program, *self._run_arguments(made, name, env, handed)),
             {**machine, **handed},
             Path("/"),
             max_log_bytes=self._settings.max_log_bytes,
@@ -56,19 +67,22 @@ class Containers:
             remove=(self._program, "rm", "--force", name),
         )
 
-    def _run(
-        self, made: Furnished, name: str, env: Mapping[str, str], handed: Mapping[str, str]
+    def _run_arguments(
+        self, made: ContainerConfig, name: str, env: Mapping[str, str], handed: Mapping[str, str]
     ) -> tuple[str, ...]:
         words = ["run", "--name", name, "--network", "host", "--hostname", made.hostname]
         for each, value in env.items():
             # Not written where everybody can read it, if it can be helped.
             words += ["--env", each if each in handed else f"{each}={value}"]
         for mount in made.mounts:
-            words += ["--volume", f"{mount.real}:{mount.path}{':ro' if mount.read_only else ''}"]
-        words += ["--volume", f"{made.files.message}:{made.spec.termination_message_path}"]
-        artifacts = folder_of(self._settings.artifacts, made.pod)
-        words += ["--volume", f"{artifacts}:{INSIDE}"] if artifacts is not None else []
-        words += self._limits(made)
+            words += [
+                "--volume",
+                f"{mount.host_path}:{mount.container_path}{':ro' if mount.read_only else ''}",
+            ]
+        words += ["--volume", f"{made.files.message_file}:{made.spec.termination_message_path}"]
+        artifacts = ensure_artifacts_folder(self._settings.artifacts, made.pod)
+        words += ["--volume", f"{artifacts}:{ARTIFACTS_MOUNT}"] if artifacts is not None else []
+        words += self._limit_arguments(made)
         if made.spec.working_dir:
             words += ["--workdir", expand(made.spec.working_dir, env)]
         command = [expand(word, env) for word in made.spec.command]
@@ -77,7 +91,7 @@ class Containers:
         arguments = [expand(word, env) for word in made.spec.args]
         return (*words, made.spec.image, *command[1:], *arguments)
 
-    def _limits(self, made: Furnished) -> list[str]:
+    def _limit_arguments(self, made: ContainerConfig) -> list[str]:
         limits = {name: Quantity.of(amount) for name, amount in made.spec.resources.limits.items()}
         words = []
         if "memory" in limits:
@@ -85,34 +99,40 @@ class Containers:
         if "cpu" in limits:
             words += ["--cpus", f"{limits['cpu'].nanos / 10**9:g}"]
         numbers = made.record.devices.get(GPU, ())
-        if numbers and self._kind == "docker":
+        if numbers and self._engine == "docker":
             words += ["--gpus", f'"device={",".join(map(str, numbers))}"']
         elif numbers:
             words += [word for each in numbers for word in ("--device", f"{GPU}={each}")]
         return words
 
-    def _environment(self, made: Furnished) -> dict[str, str]:
-        volumes = {variable(each.volume): each.path for each in made.mounts}
+    def _environment(self, made: ContainerConfig) -> dict[str, str]:
+        volumes = {volume_variable(each.volume): each.container_path for each in made.mounts}
         return {
             "HOSTNAME": made.hostname,
             **volumes,
             "GANGLINE_TERMINATION_LOG": made.spec.termination_message_path,
-            **({VARIABLE: INSIDE} if folder_of(self._settings.artifacts, made.pod) is not None else {}),
+            **(
+                {ARTIFACTS_VARIABLE: ARTIFACTS_MOUNT}
+                if ensure_artifacts_folder(self._settings.artifacts, made.pod) is not None
+                else {}
+            ),
             **made.env,
-            MARK: made.record.id,
+            MARK_VARIABLE: made.record.id,
         }
 
-    def target(self, made: Furnished, spec: ProcessSpec, ports: Mapping[str, int], pid: int) -> Target:
-        name = container_name(made.record.id)
+    def target(
+        self, made: ContainerConfig, spec: ProcessSpec, ports: Mapping[str, int], pid: int
+    ) -> ContainerTarget:
+        name = engine_container_name(made.record.id)
         prefix = (self._program, "exec", "--interactive", name)
         terminal = (self._program, "exec", "--interactive", "--tty", name)
-        return Target(dict(os.environ), Path("/"), ports, prefix=prefix, terminal_prefix=terminal)
+        return ContainerTarget(dict(os.environ), Path("/"), ports, prefix=prefix, terminal_prefix=terminal)
 
-    async def discard(self, marks: Iterable[str]) -> None:
+    async def remove_lost(self, marks: Iterable[str]) -> None:
         for mark in marks:
-            await self._said("rm", "--force", container_name(mark))
+            await self._run_program("rm", "--force", engine_container_name(mark))
 
-    async def _said(self, *words: str) -> tuple[int, str]:
+    async def _run_program(self, *words: str) -> tuple[int, str]:
         """Run the program; gives its exit code and what it said."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
@@ -131,6 +151,6 @@ class Containers:
         return process.returncode or 0, said.decode(errors="replace").strip()
 
 
-def container_name(mark: str) -> str:
+def engine_container_name(mark: str) -> str:
     """By it a run is found again."""
     return f"gangline-{mark}"

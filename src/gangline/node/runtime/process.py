@@ -15,14 +15,14 @@ import msgspec
 
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
-from gangline.node.checkpoint import Record, RunFiles
+from gangline.node.checkpoint import RunFiles, RunRecord
 from gangline.node.network.namespaces import Isolation
 from gangline.node.runtime import shim
-from gangline.node.runtime.paths import Paths
+from gangline.node.runtime.paths import PathMapping
 
-MARK = "GANGLINE_CONTAINER"
+MARK_VARIABLE = "GANGLINE_CONTAINER"
 """Environment of everything a container starts: by it even what left its session is found."""
-POLL = timedelta(milliseconds=100)
+POLL_INTERVAL = timedelta(milliseconds=100)
 """How often an adopted process is looked at: it is nobody's child, so nothing tells of its end."""
 
 
@@ -41,7 +41,7 @@ class ProcessSpec(msgspec.Struct, frozen=True):
     max_log_bytes: int = 10 * 2**20
     max_log_files: int = 5
     # As command and environment were mapped, for whatever else runs beside it.
-    paths: Paths = Paths({})
+    paths: PathMapping = PathMapping({})
     # Namespaces to enter before the command begins.
     isolation: Isolation | None = None
     # For a command that is only the client of a container: what kills the container, what tells (by `true` on its
@@ -51,7 +51,7 @@ class ProcessSpec(msgspec.Struct, frozen=True):
     remove: tuple[str, ...] = ()
 
 
-def found_program(spec: ProcessSpec) -> str:
+def resolve_program(spec: ProcessSpec) -> str:
     """The file that the command names, as `execvp` finds it. Raises `StartFailed`."""
     if not spec.command:
         raise StartFailed("no command: the pod names none, and an image's own is not known in process mode")
@@ -67,22 +67,22 @@ def found_program(spec: ProcessSpec) -> str:
     return found
 
 
-class Supervised:
+class SupervisedProcess:
     """A process under its shim. Signals go to the shim, which knows whether the process is still there."""
 
     def __init__(self, files: RunFiles, clock: Clock, *, pid: int, shim: int, report: int | None) -> None:
         self.files, self.pid = files, pid
         self._clock, self._shim = clock, shim
         # Open as long as the shim lives, if we started it. An adopted one is known by its lock.
-        self._report = report
+        self._shim_pipe = report
 
-    async def ended(self) -> None:
+    async def wait(self) -> None:
         """Wait until process, shim and all children are gone. Cancel-safe; for one waiter at a time."""
-        if self._report is None:
-            while self.files.alive():
-                await self._clock.sleep(POLL)
+        if self._shim_pipe is None:
+            while self.files.is_alive():
+                await self._clock.sleep(POLL_INTERVAL)
             return
-        while await _read(self._report):
+        while await _read_when_ready(self._shim_pipe):
             pass
         self.abandon()
         _reap(self._shim)
@@ -97,31 +97,31 @@ class Supervised:
 
     def freeze(self, *, frozen: bool) -> None:
         """Let the whole process group stand still, or go on."""
-        if self.files.alive():
+        if self.files.is_alive():
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def abandon(self) -> None:
         """Let it run on without us: a later node adopts it."""
-        if self._report is not None:
-            os.close(self._report)
-            self._report = None
+        if self._shim_pipe is not None:
+            os.close(self._shim_pipe)
+            self._shim_pipe = None
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.files.alive():
+        if self.files.is_alive():
             with suppress(ProcessLookupError):
                 os.kill(self._shim, number)
 
 
-async def launch(spec: ProcessSpec, record: Record, files: RunFiles, clock: Clock) -> Supervised:
+async def launch(spec: ProcessSpec, record: RunRecord, files: RunFiles, clock: Clock) -> SupervisedProcess:
     """Write down what is about to happen, and start it. Raises `StartFailed`; cancelled, it leaves no process."""
-    program = found_program(spec)
+    program = resolve_program(spec)
     files.begin(record)
-    shim_pid, report = _spawn(spec, program, record, files)
+    shim_pid, report = _spawn_shim(spec, program, record, files)
     line = b""
     try:
         while not line.endswith(b"\n"):
-            data = await _read(report)
+            data = await _read_when_ready(report)
             if not data:
                 break
             line += data
@@ -133,24 +133,24 @@ async def launch(spec: ProcessSpec, record: Record, files: RunFiles, clock: Cloc
         raise
     word, _, rest = line.decode(errors="replace").strip().partition(" ")
     if word == "started":
-        return Supervised(files, clock, pid=int(rest), shim=shim_pid, report=report)
+        return SupervisedProcess(files, clock, pid=int(rest), shim=shim_pid, report=report)
     os.close(report)
     _reap(shim_pid)
     raise StartFailed(f"exec: {rest}" if rest else "the supervisor ended before the command began")
 
 
-def adopt(files: RunFiles, clock: Clock) -> Supervised | None:
+def adopt(files: RunFiles, clock: Clock) -> SupervisedProcess | None:
     """The process that an earlier node started, if it lives."""
-    running = files.running()
-    if running is None or not files.alive():
+    running = files.start_record()
+    if running is None or not files.is_alive():
         return None
-    return Supervised(files, clock, pid=running.pid, shim=running.shim, report=None)
+    return SupervisedProcess(files, clock, pid=running.pid, shim=running.shim, report=None)
 
 
-async def begun(files: RunFiles, clock: Clock) -> None:
+async def wait_for_start(files: RunFiles, clock: Clock) -> None:
     """Wait while a shim has yet to start its process: the node died between the two."""
-    while files.running() is None and files.ended() is None and files.alive():
-        await clock.sleep(POLL)
+    while files.start_record() is None and files.exit_record() is None and files.is_alive():
+        await clock.sleep(POLL_INTERVAL)
 
 
 def _reap(shim_pid: int) -> None:
@@ -159,8 +159,8 @@ def _reap(shim_pid: int) -> None:
         os.waitpid(shim_pid, 0)
 
 
-def _spawn(spec: ProcessSpec, program: str, record: Record, files: RunFiles) -> tuple[int, int]:
-    lock = files.lock()
+def _spawn_shim(spec: ProcessSpec, program: str, record: RunRecord, files: RunFiles) -> tuple[int, int]:
+    lock = files.acquire_lock()
     report, reports = os.pipe()
     try:
         os.set_inheritable(lock, True)  # noqa: FBT003
@@ -185,22 +185,22 @@ def _spawn(spec: ProcessSpec, program: str, record: Record, files: RunFiles) -> 
 
 
 def _shim_spec(
-    spec: ProcessSpec, program: str, record: Record, files: RunFiles, lock: int
+    spec: ProcessSpec, program: str, record: RunRecord, files: RunFiles, lock: int
 ) -> dict[str, object]:
     return {
         "program": program,
         "command": spec.command,
-        "env": {**spec.env, MARK: record.id},
+        "env": {**spec.env, MARK_VARIABLE: record.id},
         "folder": str(spec.folder),
-        "mark": f"{MARK}={record.id}",
+        "mark": f"{MARK_VARIABLE}={record.id}",
         "cgroup": [str(path) for path in spec.cgroup],
-        "log": str(files.log),
+        "log": str(files.log_file),
         "max_bytes": spec.max_log_bytes,
         "max_files": spec.max_log_files,
-        "run": str(files.run),
-        "exit": str(files.exit),
+        "run": str(files.start_file),
+        "exit": str(files.exit_file),
         "lock": lock,
-        "progress": str(files.progress),
+        "progress": str(files.progress_file),
         "scratch": record.scratch,
         "isolation": None if spec.isolation is None else msgspec.structs.asdict(spec.isolation),
         "kill": spec.kill or None,
@@ -209,7 +209,7 @@ def _shim_spec(
     }
 
 
-async def _read(descriptor: int) -> bytes:
+async def _read_when_ready(descriptor: int) -> bytes:
     """What there is to read, as soon as there is something; nothing at the end."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()

@@ -21,19 +21,19 @@ import signal
 import sys
 import time
 
-CHUNK = 65536
-LONGEST_LINE = 16384
+CHUNK_BYTES = 65536
+MAX_LINE_BYTES = 16384
 DRAIN_SECONDS = 1.0
-GONE_SECONDS = 0.2
+GROUP_EXIT_SECONDS = 0.2
 # A report of progress, and how often at most the newest is written down.
-REPORT = b'"progress"'
-REPORT_SECONDS = 0.5
+PROGRESS_MARK = b'"progress"'
+PROGRESS_WRITE_SECONDS = 0.5
 # Linux, from sched.h and mount.h.
-NEW_USER, NEW_NET, NEW_UTS, NEW_MOUNTS = 0x10000000, 0x40000000, 0x04000000, 0x00020000
-BIND, RECURSIVE, SLAVE = 4096, 16384, 1 << 19
+CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWUTS, CLONE_NEWNS = 0x10000000, 0x40000000, 0x04000000, 0x00020000
+MS_BIND, MS_REC, MS_SLAVE = 4096, 16384, 1 << 19
 
 
-class Spec:
+class ShimSpec:
     """What to run, as `process.launch` writes it."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Spec:
         self.kill, self.inspect, self.remove = kill, inspect, remove
 
 
-class Log:
+class CriLogFile:
     """A file of CRI lines, rotated by size. A full disk loses lines, never the process."""
 
     def __init__(self, path: str, max_bytes: int, max_files: int) -> None:
@@ -113,102 +113,102 @@ class Log:
         self.open()
 
 
-class Reports:
+class ProgressFile:
     """The newest line that may report progress, in a file; written now and then, and at the end."""
 
     def __init__(self, path: str) -> None:
-        self.path, self.newest, self.due = path, b"", 0.0
+        self.path, self.latest, self.write_at = path, b"", 0.0
 
-    def look(self, lines: list[bytes]) -> None:
+    def scan(self, lines: list[bytes]) -> None:
         """Whether they are reports in earnest is for the reader to say: here they only look like it."""
         for line in reversed(lines):
             if (
-                REPORT in line
-                and len(line) <= LONGEST_LINE
-                and b"".join(line.split())[:13] == b"{%b:{" % REPORT
+                PROGRESS_MARK in line
+                and len(line) <= MAX_LINE_BYTES
+                and b"".join(line.split())[:13] == b"{%b:{" % PROGRESS_MARK
             ):
-                self.newest = line
+                self.latest = line
                 return
 
-    def left(self) -> "float | None":
+    def write_delay(self) -> "float | None":
         """Seconds until there is something to write."""
-        return max(0.0, self.due - time.monotonic()) if self.newest else None
+        return max(0.0, self.write_at - time.monotonic()) if self.latest else None
 
     def write(self, *, final: bool = False) -> None:
-        if not self.newest or not self.path or (not final and self.left()):
+        if not self.latest or not self.path or (not final and self.write_delay()):
             return
         try:
             with open(self.path + ".new", "wb") as file:
-                file.write(self.newest)
+                file.write(self.latest)
             os.replace(self.path + ".new", self.path)
         except OSError:
             pass  # a full disk loses reports, never the process
-        self.newest, self.due = b"", time.monotonic() + REPORT_SECONDS
+        self.latest, self.write_at = b"", time.monotonic() + PROGRESS_WRITE_SECONDS
 
 
-class Pipe:
+class OutputPipe:
     """One output of the process; lines are cut here."""
 
-    def __init__(self, fd: int, name: str, log: Log, reports: Reports) -> None:
+    def __init__(self, fd: int, name: str, log: CriLogFile, reports: ProgressFile) -> None:
         os.set_blocking(fd, False)
-        self.fd, self.log, self.rest, self.reports = fd, log, b"", reports
+        self.fd, self.log, self.partial, self.progress = fd, log, b"", reports
         self.stream = name.encode()
 
     def read(self) -> bool:
         """Take what is there. False at the end."""
         try:
-            data = os.read(self.fd, CHUNK)
+            data = os.read(self.fd, CHUNK_BYTES)
         except BlockingIOError:
             return True
         except OSError:
             data = b""
-        lines = (self.rest + data).split(b"\n")
-        self.rest = lines.pop()
-        if REPORT in data or REPORT in b"".join(lines[:1]):
-            self.reports.look(lines)
-        head = stamp() + b" " + self.stream
-        whole = [part for line in lines for part in cut(head, line)]
-        while len(self.rest) >= LONGEST_LINE or (self.rest and not data):
-            piece, self.rest = self.rest[:LONGEST_LINE], self.rest[LONGEST_LINE:]
+        lines = (self.partial + data).split(b"\n")
+        self.partial = lines.pop()
+        if PROGRESS_MARK in data or PROGRESS_MARK in b"".join(lines[:1]):
+            self.progress.scan(lines)
+        head = timestamp() + b" " + self.stream
+        whole = [part for line in lines for part in cri_lines(head, line)]
+        while len(self.partial) >= MAX_LINE_BYTES or (self.partial and not data):
+            piece, self.partial = self.partial[:MAX_LINE_BYTES], self.partial[MAX_LINE_BYTES:]
             whole.append(head + b" P " + piece + b"\n")
         if whole:
             self.log.write(whole)
         return bool(data)
 
 
-def cut(head: bytes, line: bytes) -> list[bytes]:
+def cri_lines(head: bytes, line: bytes) -> list[bytes]:
     """A line as CRI lines: all parts but the last are marked partial."""
-    parts = [line[at : at + LONGEST_LINE] for at in range(0, len(line), LONGEST_LINE)] or [b""]
+    parts = [line[at : at + MAX_LINE_BYTES] for at in range(0, len(line), MAX_LINE_BYTES)] or [b""]
     marks = [b"P"] * (len(parts) - 1) + [b"F"]
     return [head + b" " + mark + b" " + part + b"\n" for part, mark in zip(parts, marks, strict=True)]
 
 
-def stamp() -> bytes:
+def timestamp() -> bytes:
     now = time.time_ns()
     seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 10**9))
     return f"{seconds}.{now % 10**9:09d}Z".encode()
 
 
-def write(path: str, value: dict[str, object]) -> None:
+def write_json(path: str, value: dict[str, object]) -> None:
     """All or nothing: a reader sees no half of it."""
     with open(path + ".new", "w") as file:
         json.dump(value, file)
     os.replace(path + ".new", path)
 
 
-def tell(line: str) -> None:
+def notify_node(line: str) -> None:
     try:
         os.write(1, line.encode() + b"\n")
     except OSError:
         pass  # the node is gone
 
 
-def spawn(spec: Spec, out: int, err: int) -> int:
+def spawn_command(spec: ShimSpec, out: int, err: int) -> int:
     """Fork and exec. Gives the pid; raises OSError when the command cannot be run."""
     told, tells = os.pipe()
     pid = os.fork()
     if pid == 0:
-        become(spec, out, err, tells)
+        exec_child(spec, out, err, tells)
     os.close(tells)
     data = os.read(told, 100)
     os.close(told)
@@ -219,7 +219,7 @@ def spawn(spec: Spec, out: int, err: int) -> int:
     return pid
 
 
-def become(spec: Spec, out: int, err: int, tells: int) -> None:
+def exec_child(spec: ShimSpec, out: int, err: int, tells: int) -> None:
     """In the child: set up, and become the command. Does not return."""
     what = "exec"
     try:
@@ -233,7 +233,7 @@ def become(spec: Spec, out: int, err: int, tells: int) -> None:
                 procs.write("0")
         if spec.isolation is not None:
             what = "namespaces"
-            enter(spec.isolation)
+            enter_namespaces(spec.isolation)
         what = "chdir"
         os.chdir(spec.folder)
         null = os.open(os.devnull, os.O_RDONLY)
@@ -248,7 +248,7 @@ def become(spec: Spec, out: int, err: int, tells: int) -> None:
         os._exit(127)
 
 
-def enter(isolation: "dict[str, str]") -> None:
+def enter_namespaces(isolation: "dict[str, str]") -> None:
     """Into the pod's namespaces, with a host name and a hosts file of its own. Raises OSError."""
     import ctypes  # slow, and needless for everyone else
 
@@ -259,21 +259,21 @@ def enter(isolation: "dict[str, str]") -> None:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
 
-    kinds = (("user", NEW_USER), ("net", NEW_NET))
+    kinds = (("user", CLONE_NEWUSER), ("net", CLONE_NEWNET))
     # All are opened before the first is entered: afterwards /proc may not be ours to read.
     found = [(os.open(isolation[name], os.O_RDONLY), kind) for name, kind in kinds if isolation[name]]
     for descriptor, kind in found:
         done(libc.setns(descriptor, kind))
         os.close(descriptor)
-    done(libc.unshare(NEW_UTS | NEW_MOUNTS))
+    done(libc.unshare(CLONE_NEWUTS | CLONE_NEWNS))
     name = isolation["hostname"].encode()[:64]
     done(libc.sethostname(name, len(name)))
-    done(libc.mount(None, b"/", None, RECURSIVE | SLAVE, None))
+    done(libc.mount(None, b"/", None, MS_REC | MS_SLAVE, None))
     if isolation["hosts"]:
-        done(libc.mount(isolation["hosts"].encode(), b"/etc/hosts", None, BIND, None))
+        done(libc.mount(isolation["hosts"].encode(), b"/etc/hosts", None, MS_BIND, None))
 
 
-def run_quietly(command: "list[str]", spec: Spec) -> str:
+def command_output(command: "list[str]", spec: ShimSpec) -> str:
     """Run a short command of the container's runtime; gives what it said."""
     told, tells = os.pipe()
     null = os.open(os.devnull, os.O_RDWR)
@@ -291,20 +291,20 @@ def run_quietly(command: "list[str]", spec: Spec) -> str:
         os.close(tells)
         os.close(null)
     text = b""
-    while data := os.read(told, CHUNK):
+    while data := os.read(told, CHUNK_BYTES):
         text += data
     os.close(told)
     os.waitpid(pid, 0)
     return text.decode(errors="replace").strip()
 
 
-def clear(folder: str) -> None:
+def remove_tree(folder: str) -> None:
     """Remove a folder with all that is in it, following no link. What cannot be removed stays."""
     try:
         with os.scandir(folder) as entries:
             for entry in list(entries):
                 if entry.is_dir(follow_symlinks=False):
-                    clear(entry.path)
+                    remove_tree(entry.path)
                 else:
                     os.unlink(entry.path)
         os.rmdir(folder)
@@ -312,27 +312,27 @@ def clear(folder: str) -> None:
         pass
 
 
-def end_group(pid: int, number: int) -> None:
+def signal_group(pid: int, number: int) -> None:
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
         pass
 
 
-def see_off(pid: int) -> None:
+def wait_for_group(pid: int) -> None:
     """Wait a moment until the group is empty, so that its ports and memory are free when the end is told."""
-    until = time.monotonic() + GONE_SECONDS
+    until = time.monotonic() + GROUP_EXIT_SECONDS
     while time.monotonic() < until:
         try:
             os.killpg(pid, 0)
         except OSError:
             return
-        if not any(lives(name, pid) for name in processes()):
+        if not any(is_alive_in_group(name, pid) for name in process_ids()):
             return  # only the dead are left, waiting for whoever takes care of orphans
         time.sleep(0.002)
 
 
-def lives(name: str, group: int) -> bool:
+def is_alive_in_group(name: str, group: int) -> bool:
     """Whether a process is in a group and not dead."""
     try:
         with open(f"/proc/{name}/stat", "rb") as file:
@@ -343,17 +343,17 @@ def lives(name: str, group: int) -> bool:
     return int(its_group) == group and state not in (b"Z", b"X")
 
 
-def processes() -> list[str]:
+def process_ids() -> list[str]:
     """All processes, where there is a /proc."""
     return [name for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc/self") else []
 
 
-def end_strays(mark: bytes) -> None:
+def kill_strays(mark: bytes) -> None:
     """Kill what left the session but carries the container's mark in its environment, where there is a /proc."""
     for _ in range(5):
         found = False
-        for name in processes():
-            if int(name) != os.getpid() and carries(name, mark):
+        for name in process_ids():
+            if int(name) != os.getpid() and has_mark(name, mark):
                 found = True
                 try:
                     os.kill(int(name), signal.SIGKILL)
@@ -363,7 +363,7 @@ def end_strays(mark: bytes) -> None:
             return
 
 
-def carries(pid: str, mark: bytes) -> bool:
+def has_mark(pid: str, mark: bytes) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return mark in file.read()
@@ -371,11 +371,11 @@ def carries(pid: str, mark: bytes) -> bool:
         return False
 
 
-def supervise(spec: Spec, pid: int, pipes: list[Pipe], wakes: int, reports: Reports) -> int:
+def supervise(spec: ShimSpec, pid: int, pipes: list[OutputPipe], wakes: int, reports: ProgressFile) -> int:
     """Copy output until the process ends. Gives its wait status."""
     while True:
         reports.write()
-        ready, _, _ = select.select([wakes] + [pipe.fd for pipe in pipes], (), (), reports.left())
+        ready, _, _ = select.select([wakes] + [pipe.fd for pipe in pipes], (), (), reports.write_delay())
         for pipe in list(pipes):
             if pipe.fd in ready and not pipe.read():
                 pipes.remove(pipe)
@@ -384,18 +384,18 @@ def supervise(spec: Spec, pid: int, pipes: list[Pipe], wakes: int, reports: Repo
         # Sorted: who is to be killed is not asked first, in whichever order both arrive.
         for number in sorted(os.read(wakes, 100)):
             if number == signal.SIGTERM:
-                end_group(pid, signal.SIGTERM)
+                signal_group(pid, signal.SIGTERM)
             elif number == signal.SIGUSR1 and spec.kill:
                 # Its client ends with it, and says so.
-                run_quietly(spec.kill, spec)
+                command_output(spec.kill, spec)
             elif number == signal.SIGUSR1:
-                end_group(pid, signal.SIGKILL)
+                signal_group(pid, signal.SIGKILL)
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             return status
 
 
-def drain(pipes: list[Pipe]) -> None:
+def drain(pipes: list[OutputPipe]) -> None:
     """Copy what is left. Whoever still holds the other end has a moment, then is no longer listened to."""
     until = time.monotonic() + DRAIN_SECONDS
     while pipes:
@@ -409,7 +409,7 @@ def drain(pipes: list[Pipe]) -> None:
 
 
 def main() -> None:
-    spec = Spec(**json.load(sys.stdin.buffer))
+    spec = ShimSpec(**json.load(sys.stdin.buffer))
     os.setsid()
     os.set_inheritable(spec.lock, False)  # noqa: FBT003
     wakes, wake = os.pipe()
@@ -419,40 +419,40 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    log = Log(spec.log, spec.max_bytes, spec.max_files)
+    log = CriLogFile(spec.log, spec.max_bytes, spec.max_files)
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
     try:
         if spec.scratch:
             os.mkdir(spec.scratch, 0o700)
-        pid = spawn(spec, out_end, err_end)
+        pid = spawn_command(spec, out_end, err_end)
     except OSError as error:
         others = {"chdir": spec.folder, "namespaces": "the pod's namespaces", spec.scratch: spec.scratch}
         what = others.get(error.filename, spec.command[0])
         reason = errno.errorcode.get(error.errno or 0, "")
-        write(spec.exit, {"failed": f"{what}: {error.strerror}", "at": time.time(), "errno": reason})
-        tell(f"failed {what}: {error.strerror}")
+        write_json(spec.exit, {"failed": f"{what}: {error.strerror}", "at": time.time(), "errno": reason})
+        notify_node(f"failed {what}: {error.strerror}")
         if spec.scratch:
-            clear(spec.scratch)
+            remove_tree(spec.scratch)
         return
     os.close(out_end)
     os.close(err_end)
-    write(spec.run, {"shim": os.getpid(), "pid": pid, "at": time.time()})
-    tell(f"started {pid}")
-    reports = Reports(spec.progress)
-    pipes = [Pipe(out, "stdout", log, reports), Pipe(err, "stderr", log, reports)]
+    write_json(spec.run, {"shim": os.getpid(), "pid": pid, "at": time.time()})
+    notify_node(f"started {pid}")
+    reports = ProgressFile(spec.progress)
+    pipes = [OutputPipe(out, "stdout", log, reports), OutputPipe(err, "stderr", log, reports)]
     status = supervise(spec, pid, pipes, wakes, reports)
     at = time.time()
-    end_group(pid, signal.SIGKILL)
-    end_strays(spec.mark.encode())
-    see_off(pid)
+    signal_group(pid, signal.SIGKILL)
+    kill_strays(spec.mark.encode())
+    wait_for_group(pid)
     drain(pipes)
     reports.write(final=True)
-    oom = spec.inspect is not None and run_quietly(spec.inspect, spec) == "true"
+    oom = spec.inspect is not None and command_output(spec.inspect, spec) == "true"
     if spec.remove:
-        run_quietly(spec.remove, spec)
+        command_output(spec.remove, spec)
     if spec.scratch:
-        clear(spec.scratch)
-    write(spec.exit, {"code": os.waitstatus_to_exitcode(status), "at": at, "oom": oom})
+        remove_tree(spec.scratch)
+    write_json(spec.exit, {"code": os.waitstatus_to_exitcode(status), "at": at, "oom": oom})
 
 
 if __name__ == "__main__":

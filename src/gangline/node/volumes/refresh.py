@@ -13,21 +13,26 @@ from gangline.kube.errors import KubeError
 from gangline.node.checkpoint import PodFolder
 from gangline.node.environment import ConfigMissing, Configuration
 from gangline.node.types import RunPod
-from gangline.node.volumes.volumes import VolumeMissing, Volumes, wanted_by_volumes
+from gangline.node.volumes.volumes import VolumeManager, VolumeMissing, volume_refs
 from gangline.runtime.informer import Informer
 
 log = logging.getLogger(__name__)
 
 
-class Refresher:
+class VolumeRefresher:
     """Follows the ConfigMaps and Secrets of one pod's volumes, one watch each, and its own labels and annotations."""
 
     def __init__(
-        self, client: Client, volumes: Volumes, pod: Callable[[], RunPod], folder: PodFolder, clock: Clock
+        self,
+        client: Client,
+        volumes: VolumeManager,
+        pod: Callable[[], RunPod],
+        folder: PodFolder,
+        clock: Clock,
     ) -> None:
         """`pod` gives the pod as it is now: labels and annotations may be files too."""
         self._volumes, self._pod, self._folder = volumes, pod, folder
-        wanted, namespace = wanted_by_volumes(pod()), pod().metadata.namespace
+        wanted, namespace = volume_refs(pod()), pod().metadata.namespace
 
         def informers(kind: type[Any], names: frozenset[str]) -> dict[str, Informer[Any]]:
             return {
@@ -40,7 +45,7 @@ class Refresher:
         self._namespace = namespace
         self._stale = asyncio.Event()
 
-    def tell(self) -> None:
+    def mark_stale(self) -> None:
         """The pod itself has changed."""
         self._stale.set()
 
@@ -48,21 +53,21 @@ class Refresher:
         """Until cancelled. What cannot be had any more stays as it was."""
         async with asyncio.TaskGroup() as group:
             for informer in (*self._maps.values(), *self._secrets.values()):
-                group.create_task(self._follow(informer))
+                group.create_task(self._watch(informer))
             while True:
                 await self._stale.wait()
                 self._stale.clear()
                 await self._refresh()
 
-    async def _follow(self, informer: Informer[Any]) -> None:
-        with informer.subscribed(lambda _: self._stale.set()):
+    async def _watch(self, informer: Informer[Any]) -> None:
+        with informer.subscribe(lambda _: self._stale.set()):
             await informer.run()
 
     async def _refresh(self) -> None:
         everyone = (*self._maps.values(), *self._secrets.values())
         # Half of the truth is not written.
         for each in everyone:
-            await each.synced()
+            await each.wait_for_sync()
         given = Configuration(
             {name: found for name, each in self._maps.items() if (found := each.cache.get(self._key(name)))},
             {

@@ -18,10 +18,10 @@ from gangline.api.scheme import Resource
 from gangline.base.errors import GanglineError
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
-from gangline.kube.paths import item
+from gangline.kube.paths import object_path
 from gangline.kube.transport.api import Request
 from gangline.node.checkpoint import PodFolder, StateFolder
-from gangline.node.environment import Configuration, Wanted, field_value, resource_value
+from gangline.node.environment import ConfigRefs, Configuration, field_value, resource_value
 from gangline.node.types import (
     DownwardItem,
     HostPath,
@@ -36,14 +36,14 @@ from gangline.node.types import (
 CLAIMS: Resource[JSON] = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", dict[str, Any])
 SERVICE_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts", ServiceAccount)
 # What Kubernetes gives files when nobody says otherwise; ours keeps secrets to the user.
-PLAIN, PRIVATE = 0o644, 0o600
+DEFAULT_FILE_MODE, SECRET_FILE_MODE = 0o644, 0o600
 
 
 class VolumeMissing(GanglineError):
     """A volume cannot be made (yet). The message says what is missing."""
 
 
-class File(msgspec.Struct, frozen=True):
+class VolumeFile(msgspec.Struct, frozen=True):
     """A file in a volume."""
 
     path: str
@@ -54,7 +54,7 @@ class File(msgspec.Struct, frozen=True):
 # What files a volume has: pure
 
 
-def wanted_by_volumes(pod: RunPod) -> Wanted:
+def volume_refs(pod: RunPod) -> ConfigRefs:
     """The ConfigMaps and Secrets that a pod's volumes need."""
     maps: set[str] = set()
     secrets: set[str] = set()
@@ -64,45 +64,52 @@ def wanted_by_volumes(pod: RunPod) -> Wanted:
             maps |= {config.name} if config is not None else set()
         for secret in (volume.secret, *(each.secret for each in sources)):
             secrets |= {_secret_name(secret)} if secret is not None else set()
-    return Wanted(frozenset(maps), frozenset(secrets))
+    return ConfigRefs(frozenset(maps), frozenset(secrets))
 
 
-def files_of(volume: Volume, pod: RunPod, given: Configuration) -> list[File] | None:
+def volume_files(volume: Volume, pod: RunPod, given: Configuration) -> list[VolumeFile] | None:
     """The files of a volume that is made of objects; None for all others. Raises `VolumeMissing`."""
     if volume.config_map is not None:
-        data = _config_map(volume.config_map.name, given, optional=volume.config_map.optional)
+        data = _config_map_data(volume.config_map.name, given, optional=volume.config_map.optional)
         mode = volume.config_map.default_mode
-        return _selected(
-            data, volume.config_map.items, PLAIN if mode is None else mode, volume.config_map.optional
+        return _selected_files(
+            data,
+            volume.config_map.items,
+            DEFAULT_FILE_MODE if mode is None else mode,
+            volume.config_map.optional,
         )
     if volume.secret is not None:
         mode = volume.secret.default_mode
-        data = _secret(volume.secret, given)
-        return _selected(data, volume.secret.items, PRIVATE if mode is None else mode, volume.secret.optional)
+        data = _secret_data(volume.secret, given)
+        return _selected_files(
+            data, volume.secret.items, SECRET_FILE_MODE if mode is None else mode, volume.secret.optional
+        )
     if volume.downward_api is not None:
         mode = volume.downward_api.default_mode
-        return _downward(volume.downward_api.items, pod, given, PLAIN if mode is None else mode)
+        return _downward_files(
+            volume.downward_api.items, pod, given, DEFAULT_FILE_MODE if mode is None else mode
+        )
     if volume.projected is not None:
-        return _projected(volume.projected, pod, given)
+        return _projected_files(volume.projected, pod, given)
     return None
 
 
-def _projected(volume: ProjectedVolume, pod: RunPod, given: Configuration) -> list[File]:
-    mode = PLAIN if volume.default_mode is None else volume.default_mode
-    files: list[File] = []
+def _projected_files(volume: ProjectedVolume, pod: RunPod, given: Configuration) -> list[VolumeFile]:
+    mode = DEFAULT_FILE_MODE if volume.default_mode is None else volume.default_mode
+    files: list[VolumeFile] = []
     for source in volume.sources:
         if source.config_map is not None:
-            data = _config_map(source.config_map.name, given, optional=source.config_map.optional)
-            files += _selected(data, source.config_map.items, mode, source.config_map.optional)
+            data = _config_map_data(source.config_map.name, given, optional=source.config_map.optional)
+            files += _selected_files(data, source.config_map.items, mode, source.config_map.optional)
         if source.secret is not None:
-            data = _secret(source.secret, given)
-            files += _selected(data, source.secret.items, mode, source.secret.optional)
+            data = _secret_data(source.secret, given)
+            files += _selected_files(data, source.secret.items, mode, source.secret.optional)
         if source.downward_api is not None:
-            files += _downward(source.downward_api.items, pod, given, mode)
+            files += _downward_files(source.downward_api.items, pod, given, mode)
     return files
 
 
-def _config_map(name: str, given: Configuration, *, optional: bool) -> dict[str, bytes]:
+def _config_map_data(name: str, given: Configuration, *, optional: bool) -> dict[str, bytes]:
     found = given.config_maps.get(name)
     if found is None:
         if optional:
@@ -112,7 +119,7 @@ def _config_map(name: str, given: Configuration, *, optional: bool) -> dict[str,
     return {**plain, **{key: base64.b64decode(value) for key, value in found.binary_data.items()}}
 
 
-def _secret(source: SecretVolume, given: Configuration) -> dict[str, bytes]:
+def _secret_data(source: SecretVolume, given: Configuration) -> dict[str, bytes]:
     found = given.secrets.get(_secret_name(source))
     if found is None:
         if source.optional:
@@ -125,27 +132,33 @@ def _secret_name(source: SecretVolume) -> str:
     return source.secret_name or source.name
 
 
-def _selected(data: Mapping[str, bytes], items: Iterable[KeyToPath], mode: int, optional: bool) -> list[File]:
+def _selected_files(
+    data: Mapping[str, bytes], items: Iterable[KeyToPath], mode: int, optional: bool
+) -> list[VolumeFile]:
     chosen = list(items)
     if not chosen:
-        return [File(key, content, mode) for key, content in data.items()]
+        return [VolumeFile(key, content, mode) for key, content in data.items()]
     files = []
     for each in chosen:
         if each.key in data:
-            files.append(File(each.path, data[each.key], mode if each.mode is None else each.mode))
+            files.append(VolumeFile(each.path, data[each.key], mode if each.mode is None else each.mode))
         elif not optional:
             raise VolumeMissing(f"references non-existent config key: {each.key}")
     return files
 
 
-def _downward(items: Iterable[DownwardItem], pod: RunPod, given: Configuration, mode: int) -> list[File]:
+def _downward_files(
+    items: Iterable[DownwardItem], pod: RunPod, given: Configuration, mode: int
+) -> list[VolumeFile]:
     return [
-        File(each.path, _item(each, pod, given).encode(), mode if each.mode is None else each.mode)
+        VolumeFile(
+            each.path, _downward_value(each, pod, given).encode(), mode if each.mode is None else each.mode
+        )
         for each in items
     ]
 
 
-def _item(found: DownwardItem, pod: RunPod, given: Configuration) -> str:
+def _downward_value(found: DownwardItem, pod: RunPod, given: Configuration) -> str:
     if found.field_ref is not None:
         return field_value(pod, found.field_ref.field_path)
     assert found.resource_field_ref is not None
@@ -155,16 +168,16 @@ def _item(found: DownwardItem, pod: RunPod, given: Configuration) -> str:
 # Folders
 
 
-class Volumes:
+class VolumeManager:
     """Makes and removes the folders of pods' volumes."""
 
     def __init__(self, client: Client, state: StateFolder, allocatable: Mapping[str, Quantity]) -> None:
         self._client, self._state, self.allocatable = client, state, allocatable
 
-    async def configuration(self, namespace: str, wanted: Wanted) -> Configuration:
+    async def read_configuration(self, namespace: str, wanted: ConfigRefs) -> Configuration:
         """Read what is wanted; what does not exist is left out."""
-        maps = {name: await self._read(ConfigMap, Key(namespace, name)) for name in wanted.config_maps}
-        secrets = {name: await self._read(Secret, Key(namespace, name)) for name in wanted.secrets}
+        maps = {name: await self._get_or_none(ConfigMap, Key(namespace, name)) for name in wanted.config_maps}
+        secrets = {name: await self._get_or_none(Secret, Key(namespace, name)) for name in wanted.secrets}
         return Configuration(
             {name: found for name, found in maps.items() if found is not None},
             {name: found for name, found in secrets.items() if found is not None},
@@ -173,18 +186,18 @@ class Volumes:
 
     async def prepare(self, pod: RunPod, folder: PodFolder) -> dict[str, Path]:
         """A folder (or file) for each volume, by name. Idempotent. Raises `VolumeMissing`."""
-        given = await self.configuration(pod.metadata.namespace, wanted_by_volumes(pod))
+        given = await self.read_configuration(pod.metadata.namespace, volume_refs(pod))
         made: dict[str, Path] = {}
         for volume in pod.spec.volumes:
-            files = files_of(volume, pod, given)
-            own = folder.volumes / volume.name
+            files = volume_files(volume, pod, given)
+            own = folder.volumes_folder / volume.name
             if files is not None:
-                write_files(own, [*files, *await self._tokens(volume, pod)])
+                write_files(own, [*files, *await self._request_tokens(volume, pod)])
                 made[volume.name] = own
             elif volume.host_path is not None:
-                made[volume.name] = host_path(volume.host_path)
+                made[volume.name] = prepare_host_path(volume.host_path)
             elif volume.persistent_volume_claim is not None:
-                made[volume.name] = await self._claim(
+                made[volume.name] = await self._prepare_claim(
                     Key(pod.metadata.namespace, volume.persistent_volume_claim.claim_name)
                 )
             elif volume.empty_dir is not None:
@@ -197,21 +210,21 @@ class Volumes:
     async def refresh(self, pod: RunPod, folder: PodFolder, given: Configuration) -> None:
         """Make the volumes that are made of objects as the objects are now. Raises `VolumeMissing`."""
         for volume in pod.spec.volumes:
-            files = files_of(volume, pod, given)
+            files = volume_files(volume, pod, given)
             if files is not None and not has_token(volume):
-                write_files(folder.volumes / volume.name, files)
+                write_files(folder.volumes_folder / volume.name, files)
 
-    async def _claim(self, key: Key) -> Path:
+    async def _prepare_claim(self, key: Key) -> Path:
         """The folder of a claim, which is bound if it is not yet. Stays when the pod goes."""
-        claim = await self._read(CLAIMS, key)
+        claim = await self._get_or_none(CLAIMS, key)
         if claim is None:
             raise VolumeMissing(f'persistentvolumeclaim "{key.name}" not found')
-        folder = self._state.claims / f"{key.namespace}_{key.name}"
+        folder = self._state.claims_folder / f"{key.namespace}_{key.name}"
         folder.mkdir(parents=True, exist_ok=True)
         await bind_claim(self._client, claim)
         return folder
 
-    async def _tokens(self, volume: Volume, pod: RunPod) -> list[File]:
+    async def _request_tokens(self, volume: Volume, pod: RunPod) -> list[VolumeFile]:
         """Tokens of the pod's service account, where the server gives them out."""
         paths = [
             source.service_account_token.path
@@ -229,14 +242,16 @@ class Volumes:
                 "spec": {"boundObjectRef": reference},
             }
         )
-        request = Request("POST", item(SERVICE_ACCOUNTS, account, "token"), (), body, "application/json")
+        request = Request(
+            "POST", object_path(SERVICE_ACCOUNTS, account, "token"), (), body, "application/json"
+        )
         try:
             answer = msgspec.json.decode(await self._client.call(request))
         except NotFound:
             return []
-        return [File(path, str(answer["status"]["token"]).encode(), PRIVATE) for path in paths]
+        return [VolumeFile(path, str(answer["status"]["token"]).encode(), SECRET_FILE_MODE) for path in paths]
 
-    async def _read(self, kind: Any, key: Key) -> Any:
+    async def _get_or_none(self, kind: Any, key: Key) -> Any:
         try:
             return await self._client.get(kind, key)
         except NotFound:
@@ -263,37 +278,39 @@ def has_token(volume: Volume) -> bool:
     return any(each.service_account_token is not None for each in sources)
 
 
-DATA = "..data"
+DATA_LINK = "..data"
 """In a volume made of objects: a link to the folder that has the files. Names beside it lead through it."""
 
 
-def write_files(folder: Path, files: Iterable[File]) -> None:
+def write_files(folder: Path, files: Iterable[VolumeFile]) -> None:
     """Make the folder hold these files, all at once, as the kubelet does: who reads sees the old or the new.
 
     Raises `VolumeMissing` for a path that leaves it. Does nothing when it holds them already.
     """
     wanted = list(files)
-    current = folder / DATA
-    if current.is_dir() and _held(current) == {each.path: (each.content, each.mode) for each in wanted}:
+    current = folder / DATA_LINK
+    if current.is_dir() and _folder_contents(current) == {
+        each.path: (each.content, each.mode) for each in wanted
+    }:
         return
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix="..", dir=folder))
     try:
-        _write_all(fresh, wanted)
+        _write_folder(fresh, wanted)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
-    link = folder / f"{DATA}_new"
+    link = folder / f"{DATA_LINK}_new"
     link.unlink(missing_ok=True)
     link.symlink_to(fresh.name)
     old = current.readlink() if current.is_symlink() else None
     link.replace(current)
-    _link_names(folder, {each.path.partition("/")[0] for each in wanted})
+    _update_links(folder, {each.path.partition("/")[0] for each in wanted})
     if old is not None:
         shutil.rmtree(folder / old, ignore_errors=True)
 
 
-def _held(folder: Path) -> dict[str, tuple[bytes, int]]:
+def _folder_contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     """What a folder of files holds, by path."""
     found = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
     return {
@@ -302,22 +319,22 @@ def _held(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def _link_names(folder: Path, names: set[str]) -> None:
+def _update_links(folder: Path, names: set[str]) -> None:
     """What users see: a name for every file and folder of the data, and none that it has no more."""
     for name in names:
         if not (folder / name).is_symlink():
-            (folder / name).symlink_to(f"{DATA}/{name}")
+            (folder / name).symlink_to(f"{DATA_LINK}/{name}")
     for link in folder.iterdir():
-        if link.is_symlink() and link.name not in (*names, DATA):
+        if link.is_symlink() and link.name not in (*names, DATA_LINK):
             link.unlink()
 
 
-def frozen_mount(real: Path, volumes: Path, name: str) -> Path:
+def copy_sub_path(real: Path, volumes: Path, name: str) -> Path:
     """What a mount with a sub path leads to. Of a volume made of objects: a copy, for such a mount stays as it was."""
     if not real.is_relative_to(volumes):
         return real
     volume = volumes / real.relative_to(volumes).parts[0]
-    if not (volume / DATA).is_symlink():
+    if not (volume / DATA_LINK).is_symlink():
         return real
     copy = volumes / "..frozen" / name
     if copy.exists():
@@ -330,9 +347,9 @@ def frozen_mount(real: Path, volumes: Path, name: str) -> Path:
     return copy
 
 
-def _write_all(folder: Path, files: Iterable[File]) -> None:
+def _write_folder(folder: Path, files: Iterable[VolumeFile]) -> None:
     for file in files:
-        path = within(folder, file.path)
+        path = path_within(folder, file.path)
         path.parent.mkdir(parents=True, exist_ok=True)
         # Never readable to others, not even for a moment.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -341,7 +358,7 @@ def _write_all(folder: Path, files: Iterable[File]) -> None:
             os.fchmod(descriptor, file.mode)
 
 
-def within(folder: Path, path: str) -> Path:
+def path_within(folder: Path, path: str) -> Path:
     """A path inside a folder. Raises `VolumeMissing` for one that would leave it."""
     found = Path(os.path.normpath(folder / path))
     if not found.is_relative_to(folder):
@@ -349,7 +366,7 @@ def within(folder: Path, path: str) -> Path:
     return found
 
 
-def host_path(volume: HostPath) -> Path:
+def prepare_host_path(volume: HostPath) -> Path:
     """The machine's own path, checked or made as its type says. Raises `VolumeMissing`."""
     path = Path(volume.path)
     match volume.type:
@@ -372,7 +389,7 @@ def host_path(volume: HostPath) -> Path:
     return path
 
 
-def mounted(mount: VolumeMount, volumes: Mapping[str, Path], sub_path: str) -> Path:
+def resolve_mount(mount: VolumeMount, volumes: Mapping[str, Path], sub_path: str) -> Path:
     """Where a mount leads. Raises `VolumeMissing`."""
     try:
         volume = volumes[mount.name]
@@ -380,13 +397,13 @@ def mounted(mount: VolumeMount, volumes: Mapping[str, Path], sub_path: str) -> P
         raise VolumeMissing(f'volume "{mount.name}" is not one of the pod\'s') from None
     if not sub_path:
         return volume
-    path = within(volume, sub_path)
+    path = path_within(volume, sub_path)
     if not path.exists():
         path.mkdir(parents=True)
     return path
 
 
-def size_of(folder: Path) -> int:
+def disk_usage(folder: Path) -> int:
     """Bytes on disk under a folder. What vanishes meanwhile is not counted."""
     total = 0
     for root, _, names in os.walk(folder):
@@ -398,10 +415,10 @@ def size_of(folder: Path) -> int:
     return total
 
 
-def oversized(pod: RunPod, volumes: Mapping[str, Path]) -> str:
+def eviction_message(pod: RunPod, volumes: Mapping[str, Path]) -> str:
     """Why a pod must go because an emptyDir grew too large; nothing if none did."""
     for volume in pod.spec.volumes:
         limit = Quantity.of(volume.empty_dir.size_limit) if volume.empty_dir is not None else Quantity(0)
-        if limit and volume.name in volumes and size_of(volumes[volume.name]) > limit.value():
+        if limit and volume.name in volumes and disk_usage(volumes[volume.name]) > limit.value():
             return f'Usage of EmptyDir volume "{volume.name}" exceeds the limit "{limit}". '
     return ""

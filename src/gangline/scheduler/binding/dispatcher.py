@@ -10,144 +10,146 @@ from gangline.api.scheduling import PodGroup
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
-from gangline.runtime.events import EventType, Recorder
-from gangline.scheduler.binding.binder import Committer, Order
-from gangline.scheduler.binding.evictor import Evictor, Notice
-from gangline.scheduler.cache.cache import World
-from gangline.scheduler.gangs.gang import Gang
-from gangline.scheduler.gangs.phase import Attempt
-from gangline.scheduler.gangs.timeouts import undone, why_undone
-from gangline.scheduler.metrics import Meters
+from gangline.runtime.events import EventRecorder, EventType
+from gangline.scheduler.binding.binder import BindRequest, PodBinder
+from gangline.scheduler.binding.evictor import Evictor, EvictRequest
+from gangline.scheduler.cache.cache import SchedulerCache
+from gangline.scheduler.gangs.gang import GangInfo
+from gangline.scheduler.gangs.phase import PlacementAttempt
+from gangline.scheduler.gangs.timeouts import members_to_evict, rollback_message
+from gangline.scheduler.metrics import SchedulerMetrics
 from gangline.scheduler.settings import SchedulerSettings
-from gangline.scheduler.types.cycle import Ask, Cause, Evict, Place, Round, Wait
+from gangline.scheduler.types.cycle import Bind, CycleResult, GangRequest, Pending, PendingReason, Preempt
 
 log = logging.getLogger(__name__)
 
-_NAMED = 3
+_MAX_NAMED_GANGS = 3
 """So many gangs that have to give way are named; the others are counted."""
 
 
-class Carrier:
+class Dispatcher:
     """Between decisions and calls. Its `committer` and `evictor` do nothing until they are run."""
 
     def __init__(
         self,
         client: Client,
         clock: Clock,
-        world: World,
-        recorder: Recorder,
+        world: SchedulerCache,
+        recorder: EventRecorder,
         settings: SchedulerSettings,
-        meters: Meters,
+        meters: SchedulerMetrics,
         again: Callable[[], None],
     ) -> None:
         """`again` is called when another round is needed at once."""
-        self.committer = Committer(client, clock, self, at_once=settings.at_once)
+        self.binder = PodBinder(client, clock, self, at_once=settings.concurrency)
         self.evictor = Evictor(client, clock, self)
-        self._clock, self._world, self._recorder = clock, world, recorder
-        self._settings, self._meters, self._again = settings, meters, again
+        self._clock, self._cache, self._recorder = clock, world, recorder
+        self._settings, self._metrics, self._request_cycle = settings, meters, again
         # Whose order is open, by uid.
-        self._placing: dict[str, Gang] = {}
+        self._binding: dict[str, GangInfo] = {}
 
     # Decisions
 
-    def carry_out(self, found: Round, now: datetime) -> None:
+    def dispatch(self, found: CycleResult, now: datetime) -> None:
         """Do what a round decided. Gangs that have gone meanwhile are passed over."""
         for decision in found.decisions:
-            gang = self._world.gangs.answered(decision.ask)
+            gang = self._cache.gangs.gang_of_request(decision.request)
             if gang is None:
                 continue
-            self._miss_class(gang)
+            self._warn_missing_class(gang)
             match decision:
-                case Place():
-                    self._place(gang, decision, now)
-                case Evict():
-                    self._make_room(gang, decision)
-                case Wait():
-                    self._wait(gang, decision)
+                case Bind():
+                    self._bind(gang, decision, now)
+                case Preempt():
+                    self._preempt(gang, decision)
+                case Pending():
+                    self._mark_pending(gang, decision)
 
-    def undo(self, gang: Gang, limit: timedelta) -> None:
+    def rollback(self, gang: GangInfo, limit: timedelta) -> None:
         """Take back a start that was left half bound: places are given up, and who has one is asked to leave."""
         # What comes of a call under way nobody knows: its place stays used.
         members = [
             member
-            for member in undone(gang, self._settings.name)
-            if member.facts.node or not self.committer.tries(member.uid)
+            for member in members_to_evict(gang, self._settings.name)
+            if member.status.node or not self.binder.is_in_flight(member.uid)
         ]
         # Bound, also if that was not yet seen, or told where to go: in all these cases only leaving takes it back.
-        there = [member for member in members if member.facts.node or not self.committer.waits(member.uid)]
-        note = why_undone(gang, len(there), limit)
+        there = [member for member in members if member.status.node or not self.binder.is_queued(member.uid)]
+        note = rollback_message(gang, len(there), limit)
         for member in members:
-            self.committer.take_back(member.uid)
-            self._settled(member.uid)
-            if member.spurned:
-                gang.shun(member)
+            self.binder.cancel(member.uid)
+            self._finish_bind(member.uid)
+            if member.pin_rejected:
+                gang.exclude_node(member)
             if member in there:
-                self._leave(Notice(member.key, member.uid))
+                self._evict(EvictRequest(member.key, member.uid))
             else:
-                self._world.unassume(member.uid)
-        gang.decided, gang.placed_now = None, []
-        self.tell(gang, EventType.WARNING, "Undone", note, "Undo")
-        log.warning("start undone", extra={"gang": gang.key, "bound": len(there), "least": gang.terms.least})
+                self._cache.forget(member.uid)
+        gang.placed_at, gang.newly_bound_nodes = None, []
+        self.record_event(gang, EventType.WARNING, "Undone", note, "Undo")
+        log.warning(
+            "start undone", extra={"gang": gang.key, "bound": len(there), "least": gang.spec.min_members}
+        )
 
     def forget(self, uid: str) -> None:
         """A pod is gone: nothing more is done for it."""
-        self.committer.take_back(uid)
-        self._settled(uid)
+        self.binder.cancel(uid)
+        self._finish_bind(uid)
 
-    def tell(self, gang: Gang, kind: EventType, reason: str, note: str, action: str) -> None:
+    def record_event(self, gang: GangInfo, kind: EventType, reason: str, note: str, action: str) -> None:
         """An Event about a group, or about a pod that stands alone."""
-        regarding: Pod | PodGroup | None = gang.group
+        regarding: Pod | PodGroup | None = gang.pod_group
         if regarding is None and gang.members:
             regarding = next(iter(gang.members.values())).pod
         if regarding is not None:
             self._recorder.record(regarding, kind, reason, note, action)
 
-    def _place(self, gang: Gang, decision: Place, now: datetime) -> None:
-        gang.wait = gang.attempt = None
-        gang.decided, gang.told_late = now, False
-        chosen = list(gang.chosen(decision.nodes))
+    def _bind(self, gang: GangInfo, decision: Bind, now: datetime) -> None:
+        gang.pending = gang.last_attempt = None
+        gang.placed_at, gang.warned_timeout = now, False
+        chosen = list(gang.assignments(decision.nodes))
         for member, node in chosen:
-            self._world.assume(member, node)
-            hostname = self._world.hostname(node)
-            self.committer.give(Order(member.key, member.uid, node, member.mode, hostname))
-            self._placing[member.uid] = gang
-            gang.placing.add(member.uid)
-        if len(chosen) < sum(need.count for need in decision.ask.needs):
+            self._cache.assume(member, node)
+            hostname = self._cache.hostname(node)
+            self.binder.submit(BindRequest(member.key, member.uid, node, member.mode, hostname))
+            self._binding[member.uid] = gang
+            gang.binding_uids.add(member.uid)
+        if len(chosen) < sum(need.count for need in decision.request.pod_sets):
             # The others are to hear why they wait.
-            self._again()
+            self._request_cycle()
 
-    def _miss_class(self, gang: Gang) -> None:
+    def _warn_missing_class(self, gang: GangInfo) -> None:
         """Say, once, that the PriorityClass it names is not there: it would count for less, and nobody would know why."""
-        name = gang.terms.priority_class
-        if name == gang.told_class or self._world.gangs.knows_class(name):
+        name = gang.spec.priority_class
+        if name == gang.warned_priority_class or self._cache.gangs.has_priority_class(name):
             return
-        gang.told_class = name
+        gang.warned_priority_class = name
         note = f"there is no PriorityClass '{name}': make it, or name another; until then the priority of its pods counts"
-        self.tell(gang, EventType.WARNING, "PriorityClassMissing", note, "Place")
+        self.record_event(gang, EventType.WARNING, "PriorityClassMissing", note, "Place")
 
-    def _make_room(self, gang: Gang, decision: Evict) -> None:
+    def _preempt(self, gang: GangInfo, decision: Preempt) -> None:
         count = len(decision.victims)
-        names = ", ".join(str(key) for key in decision.gangs[:_NAMED])
-        more = len(decision.gangs) - _NAMED
+        names = ", ".join(str(key) for key in decision.victim_gangs[:_MAX_NAMED_GANGS])
+        more = len(decision.victim_gangs) - _MAX_NAMED_GANGS
         names += f" and {more} more" if more > 0 else ""
         log.info("making room", extra={"gang": gang.key, "victims": count, "of": names or "none"})
-        self._meters.victims(count)
+        self._metrics.count_victims(count)
         asked = f"{count} pods are" if count > 1 else "1 pod is"
         told = f"{asked} asked to leave for it" + (f", of {names}" if names else "")
-        self.tell(gang, EventType.NORMAL, "MakingRoom", told, "Preempt")
-        leaving = Counter(self._world.gangs.of(victim.uid) for victim in decision.victims)
-        for key in decision.gangs:
-            victim_gang = self._world.gangs.group(key)
+        self.record_event(gang, EventType.NORMAL, "MakingRoom", told, "Preempt")
+        leaving = Counter(self._cache.gangs.gang_of_pod(victim.uid) for victim in decision.victims)
+        for key in decision.victim_gangs:
+            victim_gang = self._cache.gangs.gang_of_group(key)
             if victim_gang is not None:
-                why = self._why_give_way(victim_gang, leaving[victim_gang], gang, decision.ask)
-                self.tell(victim_gang, EventType.WARNING, "Preempted", why, "Preempt")
+                why = self._preemption_message(victim_gang, leaving[victim_gang], gang, decision.request)
+                self.record_event(victim_gang, EventType.WARNING, "Preempted", why, "Preempt")
         for victim in decision.victims:
-            self._leave(Notice(victim.key, victim.uid))
-        self._waits(gang, Wait(decision.ask, Cause.VICTIMS, told), failed=False)
+            self._evict(EvictRequest(victim.key, victim.uid))
+        self._record_pending(gang, Pending(decision.request, PendingReason.VICTIMS, told), failed=False)
 
-    def _why_give_way(self, victim: Gang, count: int, gang: Gang, ask: Ask) -> str:
+    def _preemption_message(self, victim: GangInfo, count: int, gang: GangInfo, ask: GangRequest) -> str:
         """What a gang is told of which so many members are asked to leave. To be asked for before they are."""
-        held, there = self._world.gangs.holding(victim), len(victim.holders())
+        held, there = self._cache.gangs.allocation(victim), len(victim.placed_members())
         below = held is not None and held.priority < ask.priority
         why = "which is more important" if below else "whose queue is owed its share"
         if count >= there:
@@ -155,65 +157,67 @@ class Carrier:
         who = f"{count} of its {there} members {'have' if count > 1 else 'has'}"
         return f"{who} to give way to {gang.key}, {why}; it goes on with the others"
 
-    def _leave(self, notice: Notice) -> None:
-        self._world.ask_to_leave(notice.uid, leaves=True)
-        self.evictor.give(notice)
+    def _evict(self, notice: EvictRequest) -> None:
+        self._cache.set_evicting(notice.uid, leaves=True)
+        self.evictor.submit(notice)
 
-    def _wait(self, gang: Gang, decision: Wait) -> None:
-        if gang.shunned and decision.cause is Cause.RESOURCES:
+    def _mark_pending(self, gang: GangInfo, decision: Pending) -> None:
+        if gang.excluded_nodes and decision.reason is PendingReason.RESOURCES:
             # There is no room elsewhere, and by now they may have some.
-            self._world.gangs.forgive(gang)
-            self._again()
+            self._cache.gangs.clear_exclusions(gang)
+            self._request_cycle()
             return
-        if decision.cause is Cause.REFUSED and (gang.wait is None or gang.wait.message != decision.message):
-            self.tell(gang, EventType.WARNING, "Refused", decision.message, "Place")
-        self._waits(gang, decision, failed=_lacks_room(decision))
+        if decision.reason is PendingReason.REFUSED and (
+            gang.pending is None or gang.pending.message != decision.message
+        ):
+            self.record_event(gang, EventType.WARNING, "Refused", decision.message, "Place")
+        self._record_pending(gang, decision, failed=_is_unschedulable(decision))
 
-    def _waits(self, gang: Gang, wait: Wait, *, failed: bool) -> None:
-        attempt = Attempt(failed, wait.message)
-        if attempt != gang.attempt or gang.wait is None or gang.wait.cause is not wait.cause:
-            self._world.gangs.changed[gang] = None
-        gang.wait, gang.attempt = wait, attempt
+    def _record_pending(self, gang: GangInfo, wait: Pending, *, failed: bool) -> None:
+        attempt = PlacementAttempt(failed, wait.message)
+        if attempt != gang.last_attempt or gang.pending is None or gang.pending.reason is not wait.reason:
+            self._cache.gangs.changed_gangs[gang] = None
+        gang.pending, gang.last_attempt = wait, attempt
 
     # What becomes of orders and notices
 
-    def done(self, order: Order) -> None:
-        gang, member = self._world.gangs.of(order.uid), self._world.gangs.member(order.uid)
+    def bind_succeeded(self, order: BindRequest) -> None:
+        gang, member = self._cache.gangs.gang_of_pod(order.uid), self._cache.gangs.member(order.uid)
         if gang is None or member is None:
             return
         created = member.pod.metadata.creation_timestamp
-        self._meters.bound(None if created is None else self._clock.now() - created)
-        gang.placed_now.append(order.node)
-        self._settled(order.uid)
+        self._metrics.observe_bind(None if created is None else self._clock.now() - created)
+        gang.newly_bound_nodes.append(order.node)
+        self._finish_bind(order.uid)
 
-    def refused(self, order: Order, why: str) -> None:
+    def bind_refused(self, order: BindRequest, why: str) -> None:
         log.warning("placing refused", extra={"pod": order.key, "node": order.node, "why": why})
-        self._meters.failed()
-        self._settled(order.uid)
-        self._world.refuse(order.uid)
+        self._metrics.count_bind_error()
+        self._finish_bind(order.uid)
+        self._cache.forget_refused(order.uid)
 
-    def failed(self, order: Order, error: KubeError) -> None:
-        self._meters.failed()
+    def bind_failed(self, order: BindRequest, error: KubeError) -> None:
+        self._metrics.count_bind_error()
 
-    def stays(self, notice: Notice, why: str) -> None:
+    def eviction_refused(self, notice: EvictRequest, why: str) -> None:
         log.warning("eviction refused", extra={"pod": notice.key, "why": why})
-        self._world.budgets.refuse(notice.uid, self._clock.now())
-        self._world.ask_to_leave(notice.uid, leaves=False)
+        self._cache.budgets.record_refusal(notice.uid, self._clock.now())
+        self._cache.set_evicting(notice.uid, leaves=False)
 
-    def _settled(self, uid: str) -> None:
+    def _finish_bind(self, uid: str) -> None:
         """An order is over, one way or the other. One Event for all members that were placed together."""
-        gang = self._placing.pop(uid, None)
+        gang = self._binding.pop(uid, None)
         if gang is None:
             return
-        gang.placing.discard(uid)
-        if gang.placing or not gang.placed_now:
+        gang.binding_uids.discard(uid)
+        if gang.binding_uids or not gang.newly_bound_nodes:
             return
-        count, nodes, gang.placed_now = len(gang.placed_now), set(gang.placed_now), []
+        count, nodes, gang.newly_bound_nodes = len(gang.newly_bound_nodes), set(gang.newly_bound_nodes), []
         where = nodes.pop() if len(nodes) == 1 else f"{len(nodes)} nodes"
         note = f"{count} member{'s' if count > 1 else ''} placed on {where}"
-        self.tell(gang, EventType.NORMAL, "Scheduled", note, "Place")
+        self.record_event(gang, EventType.NORMAL, "Scheduled", note, "Place")
 
 
-def _lacks_room(wait: Wait) -> bool:
+def _is_unschedulable(wait: Pending) -> bool:
     """Whether there is none even for the least it needs. Room that others are about to leave was counted as free."""
-    return wait.cause in (Cause.RESOURCES, Cause.REFUSED) and wait.ask.least > 0
+    return wait.reason in (PendingReason.RESOURCES, PendingReason.REFUSED) and wait.request.min_members > 0

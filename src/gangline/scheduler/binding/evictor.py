@@ -12,25 +12,25 @@ from gangline.api.meta import Key
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
-from gangline.kube.pods import Pods
+from gangline.kube.pods import PodSubresources
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 8
-TRIES, PAUSE = 5, timedelta(milliseconds=200)
+MAX_CONCURRENT_EVICTIONS = 8
+MAX_ATTEMPTS, RETRY_DELAY = 5, timedelta(milliseconds=200)
 
 
-class Notice(msgspec.Struct, frozen=True):
+class EvictRequest(msgspec.Struct, frozen=True):
     """Who is to leave."""
 
     key: Key
     uid: str
 
 
-class Notices(Protocol):
+class EvictionObserver(Protocol):
     """Who gave notice, and is told what became of it."""
 
-    def stays(self, notice: Notice, why: str) -> None:
+    def eviction_refused(self, notice: EvictRequest, why: str) -> None:
         """It does not leave: its budget forbids it now, or the server did not answer."""
         ...
 
@@ -38,44 +38,44 @@ class Notices(Protocol):
 class Evictor:
     """Notices in, evictions out. Inert until `run`."""
 
-    def __init__(self, client: Client, clock: Clock, tell: Notices) -> None:
-        self._pods, self._clock, self._tell = Pods(client), clock, tell
-        self._ready: deque[Notice] = deque()
+    def __init__(self, client: Client, clock: Clock, tell: EvictionObserver) -> None:
+        self._pods, self._clock, self._observer = PodSubresources(client), clock, tell
+        self._queue: deque[EvictRequest] = deque()
         self._wake = asyncio.Event()
 
-    def give(self, notice: Notice) -> None:
+    def submit(self, notice: EvictRequest) -> None:
         """To be served at once. One who is gone by then, or is another pod, is no business of ours."""
-        self._ready.append(notice)
+        self._queue.append(notice)
         self._wake.set()
 
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
-                group.create_task(self._work())
+            for _ in range(MAX_CONCURRENT_EVICTIONS):
+                group.create_task(self._run_worker())
 
-    async def _work(self) -> Never:
+    async def _run_worker(self) -> Never:
         while True:
-            while not self._ready:
+            while not self._queue:
                 self._wake.clear()
                 await self._wake.wait()
-            await self._serve(self._ready.popleft())
+            await self._evict(self._queue.popleft())
 
-    async def _serve(self, notice: Notice) -> None:
-        for left in reversed(range(TRIES)):
+    async def _evict(self, notice: EvictRequest) -> None:
+        for left in reversed(range(MAX_ATTEMPTS)):
             try:
                 await self._pods.evict(notice.key, uid=notice.uid)
             except (NotFound, Conflict):
                 return
             except TooManyRequests as error:
-                self._tell.stays(notice, str(error))
+                self._observer.eviction_refused(notice, str(error))
                 return
             except KubeError as error:
                 passing = not isinstance(error, ApiError) or isinstance(error, ServerError)
                 log.warning("eviction failed", extra={"pod": notice.key, "error": str(error)})
                 if not left or not passing:
-                    self._tell.stays(notice, str(error))
+                    self._observer.eviction_refused(notice, str(error))
                     return
-                await self._clock.sleep(PAUSE * (TRIES - left))
+                await self._clock.sleep(RETRY_DELAY * (MAX_ATTEMPTS - left))
             else:
                 return

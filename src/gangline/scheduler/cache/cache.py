@@ -11,46 +11,54 @@ import msgspec
 
 from gangline.api.core import PriorityClass
 from gangline.api.quantity import QuantityError
-from gangline.api.scheduler_views import Claim, CSINode, Namespace, Node, PersistentVolume, Pod, StorageClass
-from gangline.api.scheduling import DEFAULT_QUEUE, PINNED_TO, PodGroup, Queue
+from gangline.api.scheduler_views import (
+    CSINode,
+    Namespace,
+    Node,
+    PersistentVolume,
+    Pod,
+    StorageClass,
+    VolumeClaim,
+)
+from gangline.api.scheduling import DEFAULT_QUEUE, PINNED_NODE_ANNOTATION, PodGroup, Queue
 from gangline.runtime.informer import Delta
 from gangline.scheduler.binding.binder import HOSTNAME
-from gangline.scheduler.cache.disruption_budgets import Budget, Budgets
-from gangline.scheduler.cache.nodes import Cluster
-from gangline.scheduler.gangs.member import BIND, PIN, Member
-from gangline.scheduler.gangs.registry import Gangs
-from gangline.scheduler.pods.decode import resident_of
-from gangline.scheduler.pods.shape import Shape
-from gangline.scheduler.pods.shapes import Shapes
+from gangline.scheduler.cache.disruption_budgets import DisruptionBudgets, PodDisruptionBudget
+from gangline.scheduler.cache.nodes import NodeCache
+from gangline.scheduler.gangs.member import BIND, PIN, GangMember
+from gangline.scheduler.gangs.registry import GangRegistry
+from gangline.scheduler.pods.decode import bound_pod_of
+from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.pods.shapes import ShapeCache
 from gangline.scheduler.settings import SchedulerSettings
-from gangline.scheduler.types.cycle import QueueRule, Resident
+from gangline.scheduler.types.cycle import BoundPod, QueueQuota
 from gangline.scheduler.types.resources import amounts
 
 log = logging.getLogger(__name__)
 
 
-class World:
+class SchedulerCache:
     """All that is known. Every method takes one change; `changed` is called when a round may help somebody."""
 
     def __init__(self, settings: SchedulerSettings, changed: Callable[[], None]) -> None:
-        modes = frozenset(mode for mode, on in ((BIND, settings.binds), (PIN, settings.pins)) if on)
-        self.cluster = Cluster()
-        self.gangs = Gangs(settings.name, modes=modes)
-        self.budgets = Budgets()
-        self.queues: dict[str, QueueRule] = {DEFAULT_QUEUE: QueueRule(DEFAULT_QUEUE)}
-        self.gone: Callable[[str], None] = lambda uid: None
+        modes = frozenset(mode for mode, on in ((BIND, settings.bind_pods), (PIN, settings.pin_pods)) if on)
+        self.nodes = NodeCache()
+        self.gangs = GangRegistry(settings.name, modes=modes)
+        self.budgets = DisruptionBudgets()
+        self.queues: dict[str, QueueQuota] = {DEFAULT_QUEUE: QueueQuota(DEFAULT_QUEUE)}
+        self.notify_deleted: Callable[[str], None] = lambda uid: None
         """Is told the uid of every pod and group that is gone."""
-        self.noticed: Callable[[], object] = lambda: None
+        self.notify_changed: Callable[[], object] = lambda: None
         """Is called when something about a gang changed that may have to be told, and helps nobody."""
-        self._changed = changed
-        self._rules = 0
+        self._request_cycle = changed
+        self._rules_version = 0
         self._hostnames: dict[str, str] = {}
-        self._shapes = Shapes()
+        self._shapes = ShapeCache()
 
     @property
     def version(self) -> int:
         """Grows with everything but the gangs that may matter to a decision."""
-        return self.cluster.version + self._rules + self.gangs.rules
+        return self.nodes.version + self._rules_version + self.gangs.spec_version
 
     def hostname(self, node: str) -> str:
         """What a node's label says it is called."""
@@ -58,87 +66,87 @@ class World:
 
     # Changes
 
-    def pod(self, delta: Delta[Pod]) -> None:
+    def on_pod(self, delta: Delta[Pod]) -> None:
         if delta.after is None:
-            self._pod_gone(delta.newest.metadata.uid)
+            self._on_pod_deleted(delta.newest.metadata.uid)
             return
         pod = delta.after
         try:
-            shape = self._shapes.of(pod, self.cluster.asked)
+            shape = self._shapes.shape_for(pod, self.nodes.selected_labels)
         except QuantityError as error:
             log.warning(
                 "pod cannot be read, ignoring it", extra={"pod": pod.metadata.key, "error": str(error)}
             )
             return
-        version, told = self.cluster.version, self.gangs.version
+        version, told = self.nodes.version, self.gangs.version
         member = self.gangs.put_pod(pod, shape)
         if member is not None and not member.node and not member.mode:
-            self._notice_pin(member)
-        resident = self._resident(pod, shape, member)
+            self._adopt_pin(member)
+        resident = self._bound_pod(pod, shape, member)
         if resident is not None:
-            self.cluster.put_pod(resident)
+            self.nodes.put_pod(resident)
         else:
-            self.cluster.drop_pod(pod.metadata.uid)
+            self.nodes.drop_pod(pod.metadata.uid)
         freed = resident is None or resident.terminating
-        waits = member is not None and member.waits and self.gangs.version != told
-        if waits or (freed and self.cluster.version != version):
-            self._changed()
-        elif self.gangs.changed:
-            self.noticed()
+        waits = member is not None and member.is_waiting and self.gangs.version != told
+        if waits or (freed and self.nodes.version != version):
+            self._request_cycle()
+        elif self.gangs.changed_gangs:
+            self.notify_changed()
 
-    def _pod_gone(self, uid: str) -> None:
-        version = self.cluster.version
-        known = self.gangs.of(uid) is not None
+    def _on_pod_deleted(self, uid: str) -> None:
+        version = self.nodes.version
+        known = self.gangs.gang_of_pod(uid) is not None
         self.gangs.drop_pod(uid)
-        self.cluster.drop_pod(uid)
-        self.gone(uid)
-        if known or self.cluster.version != version:
-            self._changed()
+        self.nodes.drop_pod(uid)
+        self.notify_deleted(uid)
+        if known or self.nodes.version != version:
+            self._request_cycle()
 
-    def _resident(self, pod: Pod, shape: Shape, member: Member | None) -> Resident | None:
-        if member is None or (not member.assumed and not member.leaving):
-            return resident_of(pod, shape)
-        return member.resident() if member.node and not member.ended else None
+    def _bound_pod(self, pod: Pod, shape: PodShape, member: GangMember | None) -> BoundPod | None:
+        if member is None or (not member.assumed_node and not member.evicting):
+            return bound_pod_of(pod, shape)
+        return member.as_bound_pod() if member.node and not member.has_ended else None
 
-    def _notice_pin(self, member: Member) -> None:
+    def _adopt_pin(self, member: GangMember) -> None:
         """A pod that we pinned before we were restarted: its scheduler has yet to bind it where it was told to go."""
-        node = member.pod.metadata.annotations.get(PINNED_TO)
-        if node and not member.pod.spec.scheduling_gates and member.homeless:
+        node = member.pod.metadata.annotations.get(PINNED_NODE_ANNOTATION)
+        if node and not member.pod.spec.scheduling_gates and member.is_unplaced:
             self.gangs.assume(member, node)
 
-    def node(self, delta: Delta[Node]) -> None:
-        version = self.cluster.version
+    def on_node(self, delta: Delta[Node]) -> None:
+        version = self.nodes.version
         name = delta.newest.metadata.name
         if delta.after is None:
-            self.cluster.drop_node(name)
+            self.nodes.drop_node(name)
             self._hostnames.pop(name, None)
         else:
             self._hostnames[name] = delta.after.metadata.labels.get(HOSTNAME, name)
             try:
-                self.cluster.put_node(delta.after)
+                self.nodes.put_node(delta.after)
             except QuantityError as error:
                 log.warning("node cannot be read, ignoring it", extra={"node": name, "error": str(error)})
-        if self.cluster.version != version:
-            self._changed()
+        if self.nodes.version != version:
+            self._request_cycle()
 
-    def group(self, delta: Delta[PodGroup]) -> None:
+    def on_group(self, delta: Delta[PodGroup]) -> None:
         version = self.gangs.version
         if delta.after is None:
             self.gangs.drop_group(delta.newest.metadata.key)
-            self.gone(delta.newest.metadata.uid)
+            self.notify_deleted(delta.newest.metadata.uid)
         else:
             self.gangs.put_group(delta.after)
         if self.gangs.version != version:
-            self._changed()
+            self._request_cycle()
         else:
-            self.noticed()
+            self.notify_changed()
 
-    def queue(self, delta: Delta[Queue]) -> None:
+    def on_queue(self, delta: Delta[Queue]) -> None:
         name = delta.newest.metadata.name
         if delta.after is not None:
-            rule = _rule(delta.after)
+            rule = _queue_quota(delta.after)
         elif name == DEFAULT_QUEUE:
-            rule = QueueRule(DEFAULT_QUEUE)
+            rule = QueueQuota(DEFAULT_QUEUE)
         else:
             rule = None
         before = self.queues.get(name)
@@ -147,105 +155,109 @@ class World:
         else:
             self.queues[name] = rule
         if rule != before:
-            self._rules += 1
-            self._changed()
+            self._rules_version += 1
+            self._request_cycle()
 
-    def priority_class(self, delta: Delta[PriorityClass]) -> None:
+    def on_priority_class(self, delta: Delta[PriorityClass]) -> None:
         if delta.after is None:
-            self.gangs.drop_class(delta.newest.metadata.name)
+            self.gangs.drop_priority_class(delta.newest.metadata.name)
         else:
-            self.gangs.put_class(delta.after)
-        self._changed()
+            self.gangs.put_priority_class(delta.after)
+        self._request_cycle()
 
-    def budget(self, delta: Delta[Budget]) -> None:
+    def on_budget(self, delta: Delta[PodDisruptionBudget]) -> None:
         if delta.after is None:
             self.budgets.drop(delta.newest.metadata.key)
         else:
             self.budgets.put(delta.after)
-        self._rules += 1
-        self._changed()
+        self._rules_version += 1
+        self._request_cycle()
 
-    def claim(self, delta: Delta[Claim]) -> None:
+    def on_claim(self, delta: Delta[VolumeClaim]) -> None:
         if delta.after is None:
-            self.cluster.drop_claim(delta.newest.metadata.key)
+            self.nodes.drop_claim(delta.newest.metadata.key)
         else:
-            self.cluster.put_claim(delta.after)
-        self._changed()
+            self.nodes.put_claim(delta.after)
+        self._request_cycle()
 
-    def volume(self, delta: Delta[PersistentVolume]) -> None:
+    def on_volume(self, delta: Delta[PersistentVolume]) -> None:
         if delta.after is None:
-            self.cluster.drop_volume(delta.newest.metadata.name)
+            self.nodes.drop_volume(delta.newest.metadata.name)
         else:
-            self.cluster.put_volume(delta.after)
-        self._changed()
+            self.nodes.put_volume(delta.after)
+        self._request_cycle()
 
-    def storage_class(self, delta: Delta[StorageClass]) -> None:
+    def on_storage_class(self, delta: Delta[StorageClass]) -> None:
         if delta.after is None:
-            self.cluster.drop_class(delta.newest.metadata.name)
+            self.nodes.drop_storage_class(delta.newest.metadata.name)
         else:
-            self.cluster.put_class(delta.after)
-        self._changed()
+            self.nodes.put_storage_class(delta.after)
+        self._request_cycle()
 
-    def limits(self, delta: Delta[CSINode]) -> None:
-        version, name = self.cluster.version, delta.newest.metadata.name
+    def on_attach_limits(self, delta: Delta[CSINode]) -> None:
+        version, name = self.nodes.version, delta.newest.metadata.name
         if delta.after is None:
-            self.cluster.drop_limits(name)
+            self.nodes.drop_attach_limits(name)
         else:
-            self.cluster.put_limits(delta.after)
-        if self.cluster.version != version:
-            self._changed()
+            self.nodes.put_attach_limits(delta.after)
+        if self.nodes.version != version:
+            self._request_cycle()
 
-    def namespace(self, delta: Delta[Namespace]) -> None:
-        version, metadata = self.cluster.version, delta.newest.metadata
+    def on_namespace(self, delta: Delta[Namespace]) -> None:
+        version, metadata = self.nodes.version, delta.newest.metadata
         if delta.after is None:
-            self.cluster.drop_namespace(metadata.name)
+            self.nodes.drop_namespace(metadata.name)
         else:
-            self.cluster.put_namespace(metadata.name, metadata.labels)
-        if self.cluster.version != version:
-            self._changed()
+            self.nodes.put_namespace(metadata.name, metadata.labels)
+        if self.nodes.version != version:
+            self._request_cycle()
 
     # What we decide
 
-    def assume(self, member: Member, node: str) -> None:
+    def assume(self, member: GangMember, node: str) -> None:
         """It goes there: from now on its place is used."""
         self.gangs.assume(member, node)
-        self.cluster.put_pod(member.resident())
+        self.nodes.put_pod(member.as_bound_pod())
 
-    def unassume(self, uid: str) -> None:
+    def forget(self, uid: str) -> None:
         """It did not come to that."""
         member = self.gangs.member(uid)
-        if member is not None and member.assumed:
-            self.gangs.unassume(uid)
+        if member is not None and member.assumed_node:
+            self.gangs.forget(uid)
             if not member.node:
-                self.cluster.drop_pod(uid)
-            self._changed()
+                self.nodes.drop_pod(uid)
+            self._request_cycle()
 
-    def refuse(self, uid: str) -> None:
+    def forget_refused(self, uid: str) -> None:
         """The server did not let it go there: nobody tries again before it is seen to be otherwise."""
         member = self.gangs.member(uid)
-        if member is None or not member.assumed:
+        if member is None or not member.assumed_node:
             return
-        member.refused = True
-        self.unassume(uid)
+        member.bind_refused = True
+        self.forget(uid)
         if not member.node and not member.mode:
             # Somebody else has told it where to go.
-            self._notice_pin(member)
-            if member.assumed:
-                self.cluster.put_pod(member.resident())
+            self._adopt_pin(member)
+            if member.assumed_node:
+                self.nodes.put_pod(member.as_bound_pod())
 
-    def ask_to_leave(self, uid: str, *, leaves: bool) -> None:
+    def set_evicting(self, uid: str, *, leaves: bool) -> None:
         """A resident is asked to leave, or (refused) stays after all."""
-        gang, member, resident = self.gangs.of(uid), self.gangs.member(uid), self.cluster.resident(uid)
+        gang, member, resident = (
+            self.gangs.gang_of_pod(uid),
+            self.gangs.member(uid),
+            self.nodes.bound_pod(uid),
+        )
         if gang is not None and member is not None:
-            member.leaving = leaves
-            self.gangs.touch(gang)
+            member.evicting = leaves
+            self.gangs.invalidate(gang)
         if resident is not None:
-            leaving = leaves or (member is not None and member.facts.deleting)
-            self.cluster.put_pod(msgspec.structs.replace(resident, terminating=leaving))
-        self._changed()
+            leaving = leaves or (member is not None and member.status.deleting)
+            self.nodes.put_pod(msgspec.structs.replace(resident, terminating=leaving))
+        self._request_cycle()
 
 
-def _rule(queue: Queue) -> QueueRule:
+def _queue_quota(queue: Queue) -> QueueQuota:
     spec, name = queue.spec, queue.metadata.name
     try:
         cap = amounts(spec.capability or {})
@@ -254,4 +266,4 @@ def _rule(queue: Queue) -> QueueRule:
             "queue has a cap that cannot be read, ignoring it", extra={"queue": name, "error": str(error)}
         )
         cap = {}
-    return QueueRule(name, weight=max(spec.weight, 1), cap=cap, reclaimable=spec.reclaimable)
+    return QueueQuota(name, weight=max(spec.weight, 1), cap=cap, reclaimable=spec.reclaimable)

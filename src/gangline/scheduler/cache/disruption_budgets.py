@@ -3,127 +3,129 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from gangline.api.meta import JSON, Key, Object, Wire
+from gangline.api.meta import JSON, ApiStruct, Key, Object
 from gangline.api.scheme import Resource
 from gangline.api.selectors import LabelSelector, SelectorError
-from gangline.scheduler.gangs.gang import Gang
-from gangline.scheduler.gangs.member import Member
-from gangline.scheduler.gangs.registry import Gangs
-from gangline.scheduler.pods.decode import IDENTITY
-from gangline.scheduler.types.cycle import Limit
+from gangline.scheduler.gangs.gang import GangInfo
+from gangline.scheduler.gangs.member import GangMember
+from gangline.scheduler.gangs.registry import GangRegistry
+from gangline.scheduler.pods.decode import IDENTITY_LABELS
+from gangline.scheduler.types.cycle import BudgetLimit
 
-REFUSED = timedelta(seconds=30)
+REFUSAL_COOLDOWN = timedelta(seconds=30)
 """How long one whose eviction was refused is not asked again."""
 
 
-class BudgetSpec(Wire, frozen=True):
+class PodDisruptionBudgetSpec(ApiStruct, frozen=True):
     selector: JSON | None = None
 
 
-class BudgetStatus(Wire, frozen=True):
+class PodDisruptionBudgetStatus(ApiStruct, frozen=True):
     disruptions_allowed: int = 0
 
 
-class Budget(Object, frozen=True):
+class PodDisruptionBudget(Object, frozen=True):
     """A PodDisruptionBudget."""
 
-    spec: BudgetSpec = BudgetSpec()
-    status: BudgetStatus = BudgetStatus()
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 
-BUDGETS = Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", Budget)
+DISRUPTION_BUDGETS = Resource(
+    "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", PodDisruptionBudget
+)
 
 
-class Budgets:
+class DisruptionBudgets:
     """What budgets allow, and who refused lately. No I/O."""
 
     def __init__(self) -> None:
         # How many may leave, and of whom; of one that nobody can understand, nobody.
-        self._known: dict[Key, tuple[int, LabelSelector]] = {}
-        self._refused: dict[str, datetime] = {}
-        self._covered: set[Gang] = set()
+        self._budgets: dict[Key, tuple[int, LabelSelector]] = {}
+        self._refused_until: dict[str, datetime] = {}
+        self._covered_gangs: set[GangInfo] = set()
 
-    def put(self, found: Budget) -> None:
-        selector = _selector(found)
+    def put(self, found: PodDisruptionBudget) -> None:
+        selector = _budget_selector(found)
         if selector is None:
-            self._known.pop(found.metadata.key, None)
+            self._budgets.pop(found.metadata.key, None)
         else:
-            self._known[found.metadata.key] = max(found.status.disruptions_allowed, 0), selector
+            self._budgets[found.metadata.key] = max(found.status.disruptions_allowed, 0), selector
 
     def drop(self, key: Key) -> None:
-        self._known.pop(key, None)
+        self._budgets.pop(key, None)
 
-    def refuse(self, uid: str, now: datetime) -> None:
+    def record_refusal(self, uid: str, now: datetime) -> None:
         """Its eviction was refused."""
-        self._refused[uid] = now + REFUSED
+        self._refused_until[uid] = now + REFUSAL_COOLDOWN
 
     @property
-    def until(self) -> datetime | None:
+    def next_retry_at(self) -> datetime | None:
         """When the first of those who refused may be asked again."""
-        return min(self._refused.values(), default=None)
+        return min(self._refused_until.values(), default=None)
 
-    def protect(self, gangs: Gangs, now: datetime) -> None:
+    def protect_members(self, gangs: GangRegistry, now: datetime) -> None:
         """Tell all gangs which of their members must stay. Costs nothing where there are no budgets."""
-        self._refused = {uid: until for uid, until in self._refused.items() if until > now}
-        if not (self._known or self._refused or self._covered):
+        self._refused_until = {uid: until for uid, until in self._refused_until.items() if until > now}
+        if not (self._budgets or self._refused_until or self._covered_gangs):
             return
-        before, self._covered = self._covered, set()
-        places = {key.namespace for key in self._known}
-        touched = {gang for uid in self._refused if (gang := gangs.of(uid)) is not None}
+        before, self._covered_gangs = self._covered_gangs, set()
+        places = {key.namespace for key in self._budgets}
+        touched = {gang for uid in self._refused_until if (gang := gangs.gang_of_pod(uid)) is not None}
         near = [gang for gang in gangs if gang.key.namespace in places]
-        allowed = self._allowed(near)
+        allowed = self._allowed_disruptions(near)
         for gang in {*before, *touched, *near}:
-            limits = self._limits(gang, allowed)
-            kept = self._kept(gang, limits)
+            limits = self._budget_limits(gang, allowed)
+            kept = self._protected_uids(gang, limits)
             gangs.protect(gang, kept, limits)
             if kept or limits:
-                self._covered.add(gang)
+                self._covered_gangs.add(gang)
 
-    def _allowed(self, gangs: Iterable[Gang]) -> Mapping[Key, int]:
+    def _allowed_disruptions(self, gangs: Iterable[GangInfo]) -> Mapping[Key, int]:
         """How many may leave of whom each budget covers, less those that were just asked to: it may not know of them."""
-        asked = [member for gang in gangs for member in gang.members.values() if member.leaving]
+        asked = [member for gang in gangs for member in gang.members.values() if member.evicting]
         found = {}
-        for key, (allowed, selector) in self._known.items():
+        for key, (allowed, selector) in self._budgets.items():
             going = [
-                each for each in asked if each.key.namespace == key.namespace and not each.facts.deleting
+                each for each in asked if each.key.namespace == key.namespace and not each.status.deleting
             ]
-            found[key] = max(allowed - len(_covered(going, selector)), 0)
+            found[key] = max(allowed - len(_covered_members(going, selector)), 0)
         return found
 
-    def _limits(self, gang: Gang, allowed: Mapping[Key, int]) -> tuple[Limit, ...]:
-        holders = gang.holders()
+    def _budget_limits(self, gang: GangInfo, allowed: Mapping[Key, int]) -> tuple[BudgetLimit, ...]:
+        holders = gang.placed_members()
         found = []
-        for key, (_, selector) in sorted(self._known.items()):
+        for key, (_, selector) in sorted(self._budgets.items()):
             if key.namespace == gang.key.namespace:
-                covered = frozenset(member.uid for member in _covered(holders, selector))
+                covered = frozenset(member.uid for member in _covered_members(holders, selector))
                 if covered:
-                    found.append(Limit(key, allowed[key], covered))
+                    found.append(BudgetLimit(key, allowed[key], covered))
         return tuple(found)
 
-    def _kept(self, gang: Gang, limits: tuple[Limit, ...]) -> frozenset[str]:
+    def _protected_uids(self, gang: GangInfo, limits: tuple[BudgetLimit, ...]) -> frozenset[str]:
         """Who must stay: of those whom a budget covers all but as many as may leave, the last of them.
 
         So a gang of which not all may leave is never ended in part: others would be refused when some have gone. Whom
         two budgets cover the server never lets go.
         """
-        kept = {member.uid for member in gang.holders() if member.uid in self._refused}
+        kept = {member.uid for member in gang.placed_members() if member.uid in self._refused_until}
         seen: set[str] = set()
         for limit in limits:
             kept |= seen & limit.covered
             seen |= limit.covered
             if len(limit.covered) > limit.allowed:
-                covered = sorted((gang.members[uid] for uid in limit.covered), key=_by_name)
+                covered = sorted((gang.members[uid] for uid in limit.covered), key=_name_order)
                 kept.update(member.uid for member in covered[: len(covered) - limit.allowed])
         return frozenset(kept)
 
 
-def _covered(members: Iterable[Member], selector: LabelSelector) -> list[Member]:
+def _covered_members(members: Iterable[GangMember], selector: LabelSelector) -> list[GangMember]:
     """Whom a budget means."""
     # By shape, of which a gang has few, unless it asks for what tells its members apart.
-    single = any(each.key in IDENTITY for each in selector.requirements)
+    single = any(each.key in IDENTITY_LABELS for each in selector.requirements)
     known: dict[int, bool] = {}
 
-    def means(member: Member) -> bool:
+    def means(member: GangMember) -> bool:
         if single:
             return selector.matches(member.pod.metadata.labels)
         shape = member.shape
@@ -134,11 +136,11 @@ def _covered(members: Iterable[Member], selector: LabelSelector) -> list[Member]
     return list(filter(means, members))
 
 
-def _by_name(member: Member) -> tuple[int, Key]:
+def _name_order(member: GangMember) -> tuple[int, Key]:
     return len(member.key.name), member.key
 
 
-def _selector(found: Budget) -> LabelSelector | None:
+def _budget_selector(found: PodDisruptionBudget) -> LabelSelector | None:
     """Which pods it covers; None if it cannot be understood."""
     try:
         return LabelSelector.from_json(found.spec.selector)

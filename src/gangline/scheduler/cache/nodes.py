@@ -6,18 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.api.meta import Key
-from gangline.api.scheduler_views import Claim, CSINode, Node, PersistentVolume, StorageClass
-from gangline.scheduler.placement.whatif import Trial
-from gangline.scheduler.snapshot.node_info import Site, site_of
-from gangline.scheduler.snapshot.node_table import Layout
-from gangline.scheduler.snapshot.pod_index import Population
-from gangline.scheduler.snapshot.snapshot import Board, Offer
-from gangline.scheduler.snapshot.volumes import Volumes
-from gangline.scheduler.types.cycle import Resident
+from gangline.api.scheduler_views import CSINode, Node, PersistentVolume, StorageClass, VolumeClaim
+from gangline.scheduler.placement.whatif import WhatIf
+from gangline.scheduler.snapshot.node_info import NodeInfo, node_info
+from gangline.scheduler.snapshot.node_table import NodeTable
+from gangline.scheduler.snapshot.pod_index import PodIndex
+from gangline.scheduler.snapshot.snapshot import ClusterSnapshot, NodeAllocatable
+from gangline.scheduler.snapshot.volumes import VolumeCache
+from gangline.scheduler.types.cycle import BoundPod
 from gangline.scheduler.types.resources import PODS, amounts
 
 
-class Cluster:
+class NodeCache:
     """The world as a scheduler sees it.
 
     Nodes and pods may come in any order; what is said of a pod or node replaces what was said before, and saying
@@ -25,22 +25,22 @@ class Cluster:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, int] = {PODS: 0}
+        self._resource_rows: dict[str, int] = {PODS: 0}
         # A node has a slot from when it is first named, by itself or by a pod on it.
         self._slots: dict[str, int] = {}
-        self._spare: list[int] = []
-        self._offered = np.zeros((4, 16), dtype=np.int64)
+        self._free_slots: list[int] = []
+        self._allocatable = np.zeros((4, 16), dtype=np.int64)
         self._used = np.zeros((4, 16), dtype=np.int64)
-        self._sites: dict[str, Site] = {}
-        self._residents: dict[str, Resident] = {}
-        self._on: dict[str, int] = {}
-        self._nominated: dict[str, Resident] = {}
-        self._leaving: dict[str, None] = {}
-        self._population = Population()
-        self._volumes = Volumes()
-        self._layout: Layout | None = None
-        self._offer: Offer | None = None
-        self._order: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self._node_infos: dict[str, NodeInfo] = {}
+        self._pods: dict[str, BoundPod] = {}
+        self._pod_counts: dict[str, int] = {}
+        self._nominated: dict[str, BoundPod] = {}
+        self._terminating: dict[str, None] = {}
+        self._pod_index = PodIndex()
+        self._volumes = VolumeCache()
+        self._node_table: NodeTable | None = None
+        self._node_allocatable: NodeAllocatable | None = None
+        self._slot_order: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._version = 0
 
     @property
@@ -49,77 +49,77 @@ class Cluster:
         return self._version
 
     @property
-    def names(self) -> Sequence[str]:
+    def node_names(self) -> Sequence[str]:
         """Number of a node -> its name."""
-        return self._laid_out().names
+        return self._current_table().names
 
     @property
-    def asked(self) -> frozenset[str]:
+    def selected_labels(self) -> frozenset[str]:
         """Labels that rules of residents ask for: `keep` of `shape_of`."""
-        return self._population.asked
+        return self._pod_index.selected_labels
 
     def __len__(self) -> int:
-        return len(self._sites)
+        return len(self._node_infos)
 
     def put_node(self, node: Node) -> None:
         """Raises `QuantityError`, and then changes nothing."""
-        name, site = node.metadata.name, site_of(node)
-        column = self._column(amounts(node.status.allocatable))
-        slot = self._slot(name)
-        if self._sites.get(name) != site:
-            self._sites[name] = site
-            self._layout = None
-        elif np.array_equal(self._offered[:, slot], column):
+        name, site = node.metadata.name, node_info(node)
+        column = self._resource_column(amounts(node.status.allocatable))
+        slot = self._slot_of(name)
+        if self._node_infos.get(name) != site:
+            self._node_infos[name] = site
+            self._node_table = None
+        elif np.array_equal(self._allocatable[:, slot], column):
             return
-        self._offered[:, slot] = column
-        self._offer = None
+        self._allocatable[:, slot] = column
+        self._node_allocatable = None
         self._version += 1
 
     def drop_node(self, name: str) -> None:
-        if self._sites.pop(name, None) is None:
+        if self._node_infos.pop(name, None) is None:
             return
-        self._layout = None
-        self._offered[:, self._slots[name]] = 0
-        self._free_slot(name)
+        self._node_table = None
+        self._allocatable[:, self._slots[name]] = 0
+        self._release_slot(name)
         self._version += 1
 
-    def put_pod(self, resident: Resident) -> None:
+    def put_pod(self, resident: BoundPod) -> None:
         """Somebody holds room, or is nominated to."""
-        before = self._residents.get(resident.uid)
+        before = self._pods.get(resident.uid)
         if before == resident:
             return
         if before is not None:
-            self._forget(before)
-        self._residents[resident.uid] = resident
+            self._remove_pod(before)
+        self._pods[resident.uid] = resident
         if resident.nominated:
             self._nominated[resident.uid] = resident
         else:
-            self._count(resident, 1)
-            self._population.add(resident)
+            self._add_usage(resident, 1)
+            self._pod_index.add(resident)
         if resident.terminating:
-            self._leaving[resident.uid] = None
+            self._terminating[resident.uid] = None
         self._version += 1
 
     def drop_pod(self, uid: str) -> None:
-        before = self._residents.pop(uid, None)
+        before = self._pods.pop(uid, None)
         if before is not None:
-            self._forget(before)
+            self._remove_pod(before)
             self._version += 1
 
-    def resident(self, uid: str) -> Resident | None:
-        return self._residents.get(uid)
+    def bound_pod(self, uid: str) -> BoundPod | None:
+        return self._pods.get(uid)
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Labels of a namespace, for rules that choose namespaces by them."""
-        if self._population.namespaces.get(name) != labels:
-            self._population.namespaces[name] = labels
+        if self._pod_index.namespaces.get(name) != labels:
+            self._pod_index.namespaces[name] = labels
             self._version += 1
 
     def drop_namespace(self, name: str) -> None:
-        if self._population.namespaces.pop(name, None) is not None:
+        if self._pod_index.namespaces.pop(name, None) is not None:
             self._version += 1
 
-    def put_claim(self, claim: Claim) -> None:
+    def put_claim(self, claim: VolumeClaim) -> None:
         self._version += self._volumes.put_claim(claim)
 
     def drop_claim(self, key: Key) -> None:
@@ -131,90 +131,92 @@ class Cluster:
     def drop_volume(self, name: str) -> None:
         self._version += self._volumes.drop_volume(name)
 
-    def put_class(self, storage: StorageClass) -> None:
-        self._version += self._volumes.put_class(storage)
+    def put_storage_class(self, storage: StorageClass) -> None:
+        self._version += self._volumes.put_storage_class(storage)
 
-    def drop_class(self, name: str) -> None:
-        self._version += self._volumes.drop_class(name)
+    def drop_storage_class(self, name: str) -> None:
+        self._version += self._volumes.drop_storage_class(name)
 
-    def put_limits(self, node: CSINode) -> None:
+    def put_attach_limits(self, node: CSINode) -> None:
         """How many volumes can be attached to a node."""
-        self._version += self._volumes.put_limits(node)
+        self._version += self._volumes.put_attach_limits(node)
 
-    def drop_limits(self, name: str) -> None:
-        self._version += self._volumes.drop_limits(name)
+    def drop_attach_limits(self, name: str) -> None:
+        self._version += self._volumes.drop_attach_limits(name)
 
-    def trial(self) -> Trial:
+    def what_if(self) -> WhatIf:
         """A what-if on this moment. It must not be used any more once the cluster has changed."""
-        layout, offer = self._laid_out(), self._offer_now()
-        free = offer.amounts - self._used[: len(self._rows), self._order]
-        board = Board(layout, dict(self._rows), offer, free, self._population, self._volumes)
-        return Trial(board, self._residents, tuple(self._nominated.values()), tuple(self._leaving))
+        layout, offer = self._current_table(), self._current_allocatable()
+        free = offer.amounts - self._used[: len(self._resource_rows), self._slot_order]
+        board = ClusterSnapshot(
+            layout, dict(self._resource_rows), offer, free, self._pod_index, self._volumes
+        )
+        return WhatIf(board, self._pods, tuple(self._nominated.values()), tuple(self._terminating))
 
-    def _laid_out(self) -> Layout:
-        if self._layout is None:
-            self._layout = Layout(self._sites)
-            self._order = np.array([self._slots[name] for name in self._layout.names], dtype=np.intp)
-            self._offer = None
-        return self._layout
+    def _current_table(self) -> NodeTable:
+        if self._node_table is None:
+            self._node_table = NodeTable(self._node_infos)
+            self._slot_order = np.array([self._slots[name] for name in self._node_table.names], dtype=np.intp)
+            self._node_allocatable = None
+        return self._node_table
 
-    def _offer_now(self) -> Offer:
+    def _current_allocatable(self) -> NodeAllocatable:
         """Nodes seldom change what they offer, and a snapshot is taken many times a second."""
-        if self._offer is None or len(self._offer.amounts) != len(self._rows):
-            amounts = self._offered[: len(self._rows), self._order]
-            self._offer = Offer(amounts, np.maximum(amounts, 1).astype(np.float64))
-        return self._offer
+        if self._node_allocatable is None or len(self._node_allocatable.amounts) != len(self._resource_rows):
+            amounts = self._allocatable[: len(self._resource_rows), self._slot_order]
+            self._node_allocatable = NodeAllocatable(amounts, np.maximum(amounts, 1).astype(np.float64))
+        return self._node_allocatable
 
-    def _forget(self, resident: Resident) -> None:
-        self._leaving.pop(resident.uid, None)
+    def _remove_pod(self, resident: BoundPod) -> None:
+        self._terminating.pop(resident.uid, None)
         if self._nominated.pop(resident.uid, None) is None:
-            self._population.remove(resident)
-            self._count(resident, -1)
-            self._free_slot(resident.node)
+            self._pod_index.remove(resident)
+            self._add_usage(resident, -1)
+            self._release_slot(resident.node)
 
-    def _count(self, resident: Resident, sign: int) -> None:
+    def _add_usage(self, resident: BoundPod, sign: int) -> None:
         """Add to, or take from, what is used on its node."""
-        slot = self._slot(resident.node)
+        slot = self._slot_of(resident.node)
         for resource, amount in resident.shape.requests:
             # First the row: a new resource may move the table.
-            row = self._row(resource)
+            row = self._row_of(resource)
             self._used[row, slot] += sign * amount
-        self._on[resident.node] = self._on.get(resident.node, 0) + sign
+        self._pod_counts[resident.node] = self._pod_counts.get(resident.node, 0) + sign
 
-    def _slot(self, name: str) -> int:
+    def _slot_of(self, name: str) -> int:
         slot = self._slots.get(name)
         if slot is None:
-            slot = self._spare.pop() if self._spare else len(self._slots)
+            slot = self._free_slots.pop() if self._free_slots else len(self._slots)
             self._slots[name] = slot
             if slot >= self._used.shape[1]:
                 self._grow(self._used.shape[0], 2 * self._used.shape[1])
         return slot
 
-    def _free_slot(self, name: str) -> None:
+    def _release_slot(self, name: str) -> None:
         """Give a slot back when neither the node nor a pod on it is left."""
-        if name not in self._sites and not self._on.get(name):
-            self._on.pop(name, None)
-            self._spare.append(self._slots.pop(name))
+        if name not in self._node_infos and not self._pod_counts.get(name):
+            self._pod_counts.pop(name, None)
+            self._free_slots.append(self._slots.pop(name))
 
-    def _row(self, resource: str) -> int:
-        row = self._rows.setdefault(resource, len(self._rows))
+    def _row_of(self, resource: str) -> int:
+        row = self._resource_rows.setdefault(resource, len(self._resource_rows))
         if row >= self._used.shape[0]:
             self._grow(2 * self._used.shape[0], self._used.shape[1])
         return row
 
-    def _column(self, offered: Mapping[str, int]) -> NDArray[np.int64]:
-        rows = {self._row(resource): amount for resource, amount in offered.items()}
-        column = np.zeros(self._offered.shape[0], dtype=np.int64)
+    def _resource_column(self, offered: Mapping[str, int]) -> NDArray[np.int64]:
+        rows = {self._row_of(resource): amount for resource, amount in offered.items()}
+        column = np.zeros(self._allocatable.shape[0], dtype=np.int64)
         for row, amount in rows.items():
             column[row] = amount
         return column
 
     def _grow(self, rows: int, slots: int) -> None:
-        self._offered = _grown(self._offered, rows, slots)
-        self._used = _grown(self._used, rows, slots)
+        self._allocatable = _enlarged_table(self._allocatable, rows, slots)
+        self._used = _enlarged_table(self._used, rows, slots)
 
 
-def _grown(table: NDArray[np.int64], rows: int, slots: int) -> NDArray[np.int64]:
+def _enlarged_table(table: NDArray[np.int64], rows: int, slots: int) -> NDArray[np.int64]:
     found = np.zeros((rows, slots), dtype=np.int64)
     found[: table.shape[0], : table.shape[1]] = table
     return found

@@ -6,32 +6,36 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from operator import attrgetter, itemgetter
 
-from gangline.scheduler.types.cycle import Ask
+from gangline.scheduler.types.cycle import GangRequest
 
-Rank = tuple[int, bool]
+UrgencyRank = tuple[int, bool]
 """Priority and brokenness, the more urgent the smaller."""
 
 # Not lambdas: these are called for every ask of every round.
-_AGE = attrgetter("created", "uid")
-_PATIENCE = attrgetter("since", "created", "uid")
+_AGE_KEY = attrgetter("created", "uid")
+_WAITING_KEY = attrgetter("waiting_since", "created", "uid")
 
 
-def ranks(asks: Iterable[Ask], broken: Callable[[Ask], bool]) -> list[tuple[Rank, list[Ask]]]:
+def requests_by_rank(
+    asks: Iterable[GangRequest], broken: Callable[[GangRequest], bool]
+) -> list[tuple[UrgencyRank, list[GangRequest]]]:
     """Asks by rank, the most urgent first; those of one rank by age and uid. Independent of the order given."""
-    found: dict[Rank, list[Ask]] = defaultdict(list)
+    found: dict[UrgencyRank, list[GangRequest]] = defaultdict(list)
     for ask in by_age(asks):
-        found[-ask.priority, not (ask.broken and broken(ask))].append(ask)
+        found[-ask.priority, not (ask.recovering and broken(ask))].append(ask)
     return sorted(found.items(), key=itemgetter(0))
 
 
-def turns(asks: Iterable[Ask], share: Callable[[str], float], over: Callable[[Ask], bool]) -> Iterator[Ask]:
+def fair_order(
+    asks: Iterable[GangRequest], share: Callable[[str], float], over: Callable[[GangRequest], bool]
+) -> Iterator[GangRequest]:
     """The asks of one rank, given by age, one at a time: the shares are looked at again before each.
 
     First those that leave their queue within what it deserves, then the others; of these the one whose queue has
     least of its share, then the oldest, then the lowest uid. A queue's share may change only by what is done for
     the ask just given, and may only grow.
     """
-    beyond: list[Ask] = []
+    beyond: list[GangRequest] = []
     for ask in by_share(asks, share):
         if over(ask):
             beyond.append(ask)
@@ -40,18 +44,18 @@ def turns(asks: Iterable[Ask], share: Callable[[str], float], over: Callable[[As
     yield from by_share(by_age(beyond), share)
 
 
-def by_age(asks: Iterable[Ask]) -> list[Ask]:
-    return sorted(asks, key=_AGE)
+def by_age(asks: Iterable[GangRequest]) -> list[GangRequest]:
+    return sorted(asks, key=_AGE_KEY)
 
 
-def by_patience(asks: Iterable[Ask]) -> list[Ask]:
+def by_waiting_time(asks: Iterable[GangRequest]) -> list[GangRequest]:
     """Those that have waited longest first."""
-    return sorted(asks, key=_PATIENCE)
+    return sorted(asks, key=_WAITING_KEY)
 
 
-def by_share(asks: Iterable[Ask], share: Callable[[str], float]) -> Iterator[Ask]:
+def by_share(asks: Iterable[GangRequest], share: Callable[[str], float]) -> Iterator[GangRequest]:
     """Asks, given by age, one at a time: always the first of the queue that has least of its share by then."""
-    lines: dict[str, deque[Ask]] = defaultdict(deque)
+    lines: dict[str, deque[GangRequest]] = defaultdict(deque)
     for ask in asks:
         lines[ask.queue].append(ask)
 

@@ -4,168 +4,196 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
-from gangline.scheduler.cycle.infeasible import Shortages, Signature, Stuck, signature
+from gangline.scheduler.cycle.infeasible import (
+    FailedPreemptions,
+    FitSignature,
+    InfeasibleCache,
+    fit_signature,
+)
 from gangline.scheduler.placement.room import Room
-from gangline.scheduler.preemption.preempt import Bundle, Clearing, by_queue, clear, lower
-from gangline.scheduler.preemption.reclaim import due, entitled
-from gangline.scheduler.preemption.spending import Spending
-from gangline.scheduler.preemption.victims import Residents
-from gangline.scheduler.quota.accounts import Ledger
+from gangline.scheduler.preemption.preempt import (
+    PreemptionPlan,
+    VictimSet,
+    lower_priority,
+    preemption_plan,
+    victims_by_queue,
+)
+from gangline.scheduler.preemption.reclaim import may_reclaim, reclaimable_allocations
+from gangline.scheduler.preemption.spending import BudgetUsage
+from gangline.scheduler.preemption.victims import AllocationIndex
+from gangline.scheduler.quota.accounts import QueueAccounts
 from gangline.scheduler.quota.fair_share import Amounts
 from gangline.scheduler.types.cycle import (
-    Ask,
-    Cause,
-    Evict,
-    Holding,
+    GangAllocation,
+    GangRequest,
+    Pending,
+    PendingReason,
     Placement,
-    Policy,
+    Preempt,
+    SchedulerPolicy,
     Shortage,
-    Wait,
-    amounts_together,
+    total_amounts,
 )
-from gangline.scheduler.types.requests import add, amounts_of, lacking, within
+from gangline.scheduler.types.requests import add_amounts, lacking_resource, request_within, requested_amounts
 
 
-class Seating:
+class Reservations:
     """Gives places in turn. What it gives is used from then on, in the room and in the queue's account."""
 
-    def __init__(self, room: Room, ledger: Ledger, holdings: Collection[Holding], policy: Policy) -> None:
-        self._room, self._ledger, self._policy = room, ledger, policy
-        self._residents = Residents(holdings)
-        self._spending = Spending()
+    def __init__(
+        self, room: Room, ledger: QueueAccounts, holdings: Collection[GangAllocation], policy: SchedulerPolicy
+    ) -> None:
+        self._what_if, self._accounts, self._policy = room, ledger, policy
+        self._allocations = AllocationIndex(holdings)
+        self._budget_usage = BudgetUsage()
         # Never less than what can be placed.
         self._free = dict(ledger.free)
         # Whoever is on the way out: at the start, and by our own decisions; and how much room they leave.
-        self._leaving = frozenset(room.leaving)
-        self._left = amounts_together(filter(None, map(room.resident, self._leaving)))
-        self._held: Ask | None = None
+        self._terminating_uids = frozenset(room.terminating)
+        self._terminating_amounts = total_amounts(filter(None, map(room.bound_pod, self._terminating_uids)))
+        self._reserved_for: GangRequest | None = None
         # Gangs that got or were promised places in this round.
-        self._served: set[str] = set()
-        self.giving_way: set[str] = set()
+        self._served_gangs: set[str] = set()
+        self.preempted_gangs: set[str] = set()
         """Gangs of which some were made to leave in this round: none of those that got places."""
-        self._shortages = Shortages(len(room.names))
-        self._stuck = Stuck()
-        self._blocked: dict[Signature, bool] = {}
-        self._hopeful: dict[Signature, bool] = {}
-        self.changes = 0
+        self._infeasible = InfeasibleCache(len(room.node_names))
+        self._failed_preemptions = FailedPreemptions()
+        self._blocked_by_reservation: dict[FitSignature, bool] = {}
+        self._feasible: dict[FitSignature, bool] = {}
+        self.version = 0
         """Grows with all that may make an equal ask be told something else than before."""
 
-    def present(self, uid: str) -> bool:
+    def holds_places(self, uid: str) -> bool:
         """Whether a gang holds any place that it is not about to lose."""
-        return uid in self._residents.present
+        return uid in self._allocations.active_gangs
 
-    def names(self, placement: Placement) -> tuple[tuple[str, ...], ...]:
-        names = self._room.names
+    def node_names(self, placement: Placement) -> tuple[tuple[str, ...], ...]:
+        names = self._what_if.node_names
         return tuple(tuple(names[number] for number in nodes.tolist()) for nodes in placement.nodes)
 
-    def place(self, ask: Ask) -> Placement | Shortage:
+    def place(self, ask: GangRequest) -> Placement | Shortage:
         """Places from now on its own, or why there are none."""
-        known = self._shortages.known(ask, self._free)
+        known = self._infeasible.known_shortage(ask, self._free)
         if known is not None:
             return known
-        found = self._room.place(ask)
-        if isinstance(found, Placement) and not found.placed:
+        found = self._what_if.place(ask)
+        if isinstance(found, Placement) and not found.pod_count:
             found = Shortage("no room for more members")
         if isinstance(found, Shortage):
-            self._shortages.note(ask, found)
-            self.changes += 1
+            self._infeasible.record(ask, found)
+            self.version += 1
             return found
-        self._promise(ask, found)
-        for need, nodes in zip(ask.needs, found.nodes, strict=True):
-            add(self._free, need.shape.amounts, -len(nodes))
+        self._assume(ask, found)
+        for need, nodes in zip(ask.pod_sets, found.nodes, strict=True):
+            add_amounts(self._free, need.shape.amounts, -len(nodes))
         return found
 
-    def clear(self, ask: Ask, smallest: Ask) -> Evict | Wait | None:
+    def make_room(self, ask: GangRequest, smallest: GangRequest) -> Preempt | Pending | None:
         """Room from those who leave anyway, else from those who have to give way; None: there is no way.
 
         The places are promised to it, so that nobody else takes them and nobody leaves twice for the same.
         """
-        if smallest in self._stuck:
+        if smallest in self._failed_preemptions:
             return None
-        later = self._fits(smallest, ()) if self._leaving else None
+        later = self._placement_after(smallest, ()) if self._terminating_uids else None
         if later is not None:
-            self._promise(smallest, later)
-            return Wait(ask, Cause.VICTIMS, "room is being made for it: pods are leaving")
-        cleared = self._preempt(ask, smallest) or self._reclaim(ask, smallest)
+            self._assume(smallest, later)
+            return Pending(ask, PendingReason.VICTIMS, "room is being made for it: pods are leaving")
+        cleared = self._preemption_plan(ask, smallest) or self._reclaim_plan(ask, smallest)
         if cleared is None:
-            self._stuck.add(smallest)
+            self._failed_preemptions.add(smallest)
             return None
-        return self._evict(ask, smallest, cleared)
+        return self._commit_plan(ask, smallest, cleared)
 
-    def hold(self, ask: Ask) -> bool:
+    def reserve(self, ask: GangRequest) -> bool:
         """Keep what is free for this one, if it would ever fit; else do nothing and say so."""
-        if not self.ever_fits(ask):
+        if not self.could_ever_fit(ask):
             return False
-        self._held = ask
-        self.changes += 1
-        self._room.hold(ask)
+        self._reserved_for = ask
+        self.version += 1
+        self._what_if.reserve(ask)
         return True
 
-    def ever_fits(self, ask: Ask) -> bool:
+    def could_ever_fit(self, ask: GangRequest) -> bool:
         """Whether it would fit if ours left."""
-        key = signature(ask)
-        if key not in self._hopeful:
-            self._hopeful[key] = self._would_fit(ask)
-        return self._hopeful[key]
+        key = fit_signature(ask)
+        if key not in self._feasible:
+            self._feasible[key] = self._fits_after_evictions(ask)
+        return self._feasible[key]
 
-    def _would_fit(self, ask: Ask) -> bool:
+    def _fits_after_evictions(self, ask: GangRequest) -> bool:
         """Without some of ours, for most need little; in the end without all of them."""
-        times, gone, needed = 2, set(self._leaving), amounts_of(ask.needs)
+        times, gone, needed = 2, set(self._terminating_uids), requested_amounts(ask.pod_sets)
         room = Counter(self._free)
-        room.update(self._left)
-        for holding in self._residents.holdings:
-            gone.update(member.uid for member in holding.members)
-            add(room, holding.kept)
+        room.update(self._terminating_amounts)
+        for holding in self._allocations.in_eviction_order:
+            gone.update(member.uid for member in holding.pods)
+            add_amounts(room, holding.retained)
             if all(room[name] >= times * amount for name, amount in needed.items()):
-                if isinstance(self._room.place_after(ask, gone), Placement):
+                if isinstance(self._what_if.place_after_eviction(ask, gone), Placement):
                     return True
                 times *= 4
-        return isinstance(self._room.place_after(ask, gone), Placement)
+        return isinstance(self._what_if.place_after_eviction(ask, gone), Placement)
 
-    def fits_but_for_hold(self, ask: Ask) -> bool:
+    def fits_without_reservation(self, ask: GangRequest) -> bool:
         """Whether there would be room if nothing were held."""
-        key = signature(ask)
-        if self._held is not None and key not in self._blocked:
-            self._blocked[key] = lacking(amounts_of(ask.needs), self._free) is None and self._fits_unheld(ask)
-        return self._blocked.get(key, False)
+        key = fit_signature(ask)
+        if self._reserved_for is not None and key not in self._blocked_by_reservation:
+            self._blocked_by_reservation[key] = lacking_resource(
+                requested_amounts(ask.pod_sets), self._free
+            ) is None and self._fits_unreserved(ask)
+        return self._blocked_by_reservation.get(key, False)
 
-    def _fits_unheld(self, ask: Ask) -> bool:
-        assert self._held is not None
-        self._room.release()
-        found = self._room.place(ask)
-        self._room.hold(self._held)
+    def _fits_unreserved(self, ask: GangRequest) -> bool:
+        assert self._reserved_for is not None
+        self._what_if.release()
+        found = self._what_if.place(ask)
+        self._what_if.reserve(self._reserved_for)
         return isinstance(found, Placement)
 
-    def _preempt(self, ask: Ask, smallest: Ask) -> Clearing | None:
-        if not (ask.preempts and self._policy.preemption and self._residents.least_important < ask.priority):
+    def _preemption_plan(self, ask: GangRequest, smallest: GangRequest) -> PreemptionPlan | None:
+        if not (
+            ask.can_preempt and self._policy.preemption and self._allocations.lowest_priority < ask.priority
+        ):
             return None
-        return self._cleared(smallest, lower(self._residents.holdings, ask))
+        return self._plan_within_budgets(smallest, lower_priority(self._allocations.in_eviction_order, ask))
 
-    def _reclaim(self, ask: Ask, smallest: Ask) -> Clearing | None:
-        if not (self._policy.reclaim and entitled(ask, self._ledger)):
+    def _reclaim_plan(self, ask: GangRequest, smallest: GangRequest) -> PreemptionPlan | None:
+        if not (self._policy.reclaim and may_reclaim(ask, self._accounts)):
             return None
-        return self._cleared(
-            smallest, due(self._residents.holdings, self._residents.held_from, ask, self._ledger)
+        return self._plan_within_budgets(
+            smallest,
+            reclaimable_allocations(
+                self._allocations.in_eviction_order, self._allocations.queue_names, ask, self._accounts
+            ),
         )
 
-    def _cleared(self, smallest: Ask, holdings: Iterable[Holding]) -> Clearing | None:
-        holdings = [holding for holding in holdings if holding.uid not in self._served]
+    def _plan_within_budgets(
+        self, smallest: GangRequest, holdings: Iterable[GangAllocation]
+    ) -> PreemptionPlan | None:
+        holdings = [holding for holding in holdings if holding.uid not in self._served_gangs]
         # Without any it would have its places already, or its queue may not have them.
-        if not holdings or not self._enough(smallest, (holding.kept for holding in holdings)):
+        if not holdings or not self._totals_suffice(smallest, (holding.retained for holding in holdings)):
             return None
         while True:
-            found = clear(holdings, lambda bundles: self._fits(smallest, bundles), self._leaving)
-            spared = None if found is None else self._spending.spared(holdings, found.bundles)
+            found = preemption_plan(
+                holdings, lambda bundles: self._placement_after(smallest, bundles), self._terminating_uids
+            )
+            spared = (
+                None
+                if found is None
+                else self._budget_usage.protected_allocations(holdings, found.victim_sets)
+            )
             if spared is None:
                 return found
             # Each time another budget is used up, so this ends.
             holdings = spared
 
-    def _enough(self, ask: Ask, more: Iterable[Amounts]) -> bool:
+    def _totals_suffice(self, ask: GangRequest, more: Iterable[Amounts]) -> bool:
         """Whether by sums alone it could fit with this much more. False is certain, true is not."""
         missing = {
-            name: amount - self._free.get(name, 0) - self._left.get(name, 0)
-            for name, amount in amounts_of(ask.needs).items()
+            name: amount - self._free.get(name, 0) - self._terminating_amounts.get(name, 0)
+            for name, amount in requested_amounts(ask.pod_sets).items()
         }
         for amounts in chain(({},), more):
             missing = {name: amount - amounts.get(name, 0) for name, amount in missing.items() if amount > 0}
@@ -173,49 +201,55 @@ class Seating:
                 return True
         return False
 
-    def _fits(self, ask: Ask, bundles: Sequence[Bundle]) -> Placement | None:
+    def _placement_after(self, ask: GangRequest, bundles: Sequence[VictimSet]) -> Placement | None:
         """Where it would go once these and all on their way out have left, if its queue may then have as much."""
-        if not self._enough(ask, map(self._freed, bundles)):
+        if not self._totals_suffice(ask, map(self._freed_amounts, bundles)):
             return None
         # What is not frozen is not remembered by the room: each of these is asked about once.
-        gone: Collection[str] = self._leaving
+        gone: Collection[str] = self._terminating_uids
         if bundles:
-            gone = {member.uid for bundle in bundles for member in bundle.members} | self._leaving
-        if not self._may_have(ask, gone):
+            gone = {member.uid for bundle in bundles for member in bundle.pods} | self._terminating_uids
+        if not self._is_within_cap(ask, gone):
             return None
-        found = self._room.place_after(ask, gone)
+        found = self._what_if.place_after_eviction(ask, gone)
         return found if isinstance(found, Placement) else None
 
-    def _may_have(self, ask: Ask, gone: Iterable[str]) -> bool:
+    def _is_within_cap(self, ask: GangRequest, gone: Iterable[str]) -> bool:
         """Whether the cap of its queue allows it once these are gone."""
-        if not self._ledger.rule(ask.queue).cap:
+        if not self._accounts.quota(ask.queue).cap:
             return True
-        own = (self._room.resident(uid) for uid in gone if self._residents.queues.get(uid) == ask.queue)
-        left = self._ledger.left(ask.queue, (each.shape.amounts for each in own if each is not None))
-        return within(ask, left) is not None
+        own = (
+            self._what_if.bound_pod(uid)
+            for uid in gone
+            if self._allocations.queue_by_pod.get(uid) == ask.queue
+        )
+        left = self._accounts.remaining_cap(
+            ask.queue, (each.shape.amounts for each in own if each is not None)
+        )
+        return request_within(ask, left) is not None
 
-    def _freed(self, bundle: Bundle) -> Amounts:
-        if bundle.whole:
-            return bundle.holding.kept
-        return amounts_together(bundle.members)
+    def _freed_amounts(self, bundle: VictimSet) -> Amounts:
+        if bundle.ends_gang:
+            return bundle.allocation.retained
+        return total_amounts(bundle.pods)
 
-    def _evict(self, ask: Ask, smallest: Ask, cleared: Clearing) -> Evict:
-        for queue, residents in by_queue(cleared.bundles).items():
+    def _commit_plan(self, ask: GangRequest, smallest: GangRequest, cleared: PreemptionPlan) -> Preempt:
+        for queue, residents in victims_by_queue(cleared.victim_sets).items():
             for resident in residents:
-                self._ledger.dismiss(queue, resident.shape.amounts)
-        self._spending.spend(cleared.bundles)
+                self._accounts.refund(queue, resident.shape.amounts)
+        self._budget_usage.charge(cleared.victim_sets)
         victims = cleared.victims
-        self._leaving |= {victim.uid for victim in victims}
-        add(self._left, amounts_together(victims))
-        self._promise(smallest, cleared.placement)
+        self._terminating_uids |= {victim.uid for victim in victims}
+        add_amounts(self._terminating_amounts, total_amounts(victims))
+        self._assume(smallest, cleared.placement)
         # Others may now fit into what these leave.
-        self._stuck.clear()
-        self.giving_way.update(bundle.holding.uid for bundle in cleared.bundles)
-        gangs = tuple(dict.fromkeys(bundle.holding.key for bundle in cleared.bundles))
-        return Evict(ask, victims, gangs, self.names(cleared.placement))
+        self._failed_preemptions.clear()
+        self.preempted_gangs.update(bundle.allocation.uid for bundle in cleared.victim_sets)
+        gangs = tuple(dict.fromkeys(bundle.allocation.key for bundle in cleared.victim_sets))
+        return Preempt(ask, victims, gangs, self.node_names(cleared.placement))
 
-    def _promise(self, ask: Ask, placement: Placement) -> None:
-        self._served.add(ask.uid)
-        self.changes += 1
-        self._room.take(ask, placement)
-        self._ledger.give(ask, placement)
+    def _assume(self, ask: GangRequest, placement: Placement) -> None:
+        self._served_gangs.add(ask.uid)
+        self.version += 1
+        self._what_if.assume(ask, placement)
+        self._accounts.charge(ask, placement)

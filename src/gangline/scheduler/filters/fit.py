@@ -4,146 +4,157 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gangline.scheduler.filters.affinity import rules_for
-from gangline.scheduler.filters.provision import provided
-from gangline.scheduler.filters.rules import Rule, Together
-from gangline.scheduler.filters.scoring import NOWHERE, pack, ranked, scarce
-from gangline.scheduler.filters.volumes import attachable
-from gangline.scheduler.pods.shape import Shape
-from gangline.scheduler.snapshot.node_table import Mask, Whys, mark
-from gangline.scheduler.snapshot.pod_index import clash
-from gangline.scheduler.snapshot.snapshot import Board, capacity
+from gangline.scheduler.filters.affinity import placement_rules
+from gangline.scheduler.filters.provision import provisionable_nodes
+from gangline.scheduler.filters.rules import AffinityRule, PlacementRule
+from gangline.scheduler.filters.scoring import NO_NODES, is_scarce, packed_nodes, ranked_nodes
+from gangline.scheduler.filters.volumes import attachable_nodes
+from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.snapshot.node_table import Mask, ReasonCodes, mark_reason
+from gangline.scheduler.snapshot.pod_index import ports_conflict
+from gangline.scheduler.snapshot.snapshot import ClusterSnapshot, resource_capacity
 from gangline.scheduler.types.cycle import Vector
-from gangline.scheduler.types.reasons import WORDS, Reason, lack
+from gangline.scheduler.types.reasons import REASON_TEXTS, FilterReason, resource_text
 from gangline.scheduler.types.resources import PODS
 
-_SHORT = np.ones(1, dtype=np.bool_)
+_ALL_SHORT = np.ones(1, dtype=np.bool_)
 
 
-class Fit:
+class ShapeFit:
     """One shape on one board. `ground`: the nodes that come into question; all within one domain of `key`."""
 
-    def __init__(self, board: Board, shape: Shape, ground: Mask | None = None, key: str = "") -> None:
-        self._board, self._shape = board, shape
-        self._limit = _limit(board, shape, ground)
-        self._rules = rules_for(board, shape)
+    def __init__(
+        self, board: ClusterSnapshot, shape: PodShape, ground: Mask | None = None, key: str = ""
+    ) -> None:
+        self._snapshot, self._shape = board, shape
+        self._max_pods = _max_pods(board, shape, ground)
+        self._rules = placement_rules(board, shape)
         for rule in self._rules:
-            if isinstance(rule, Together):
-                rule.settle(key)
+            if isinstance(rule, AffinityRule):
+                rule.confine_to(key)
 
-    def room(self, *, unmet: bool = True) -> Vector:
+    def capacity(self, *, unmet: bool = True) -> Vector:
         """How many each node takes; where rules between pods change with every pod, at most so many.
 
         `unmet`: also look at whether those are there whom it wants to be with. Else they are to come.
         """
-        found = self._limit
+        found = self._max_pods
         for rule in self._rules:
-            if not unmet and isinstance(rule, Together):
+            if not unmet and isinstance(rule, AffinityRule):
                 continue
-            found = found * rule.allowed()
-            if rule.reason is Reason.ANTI and rule.moving:
+            found = found * rule.allowed_mask()
+            if rule.reason is FilterReason.ANTI_AFFINITY and rule.is_stateful:
                 found = np.minimum(found, 1)
         return found
 
-    def spots(self, count: int, first: Vector | None = None) -> Vector:
+    def choose_nodes(self, count: int, first: Vector | None = None) -> Vector:
         """Nodes for up to `count` pods, one entry for each; those low in `first` before others."""
         if count <= 0:
-            return NOWHERE
-        moving = [rule for rule in self._rules if rule.moving]
+            return NO_NODES
+        moving = [rule for rule in self._rules if rule.is_stateful]
         if not moving:
-            return pack(self._board, self._shape, self.room(), count, first)
-        return self._step(moving, count, first)
+            return packed_nodes(self._snapshot, self._shape, self.capacity(), count, first)
+        return self._choose_one_by_one(moving, count, first)
 
-    def _step(self, moving: list[Rule], count: int, first: Vector | None) -> Vector:
+    def _choose_one_by_one(self, moving: list[PlacementRule], count: int, first: Vector | None) -> Vector:
         """One pod after the other, as every one changes what the next may do."""
-        limit = self._limit
+        limit = self._max_pods
         for rule in self._rules:
-            if not rule.moving:
-                limit = limit * rule.allowed()
-        nodes = ranked(self._board, self._shape, limit, first)
+            if not rule.is_stateful:
+                limit = limit * rule.allowed_mask()
+        nodes = ranked_nodes(self._snapshot, self._shape, limit, first)
         left = limit[nodes]
         found: list[int] = []
         while len(found) < count and len(nodes):
             fits = left > 0
             for rule in moving:
-                fits &= rule.allowed(nodes)
+                fits &= rule.allowed_mask(nodes)
             at = int(fits.argmax())
             if not fits[at]:
                 break
             left[at] -= 1
             found.append(int(nodes[at]))
             for rule in moving:
-                rule.add(found[-1])
+                rule.add_pod(found[-1])
         return np.array(found, dtype=np.int64)
 
 
-def _limit(board: Board, shape: Shape, ground: Mask | None) -> Vector:
+def _max_pods(board: ClusterSnapshot, shape: PodShape, ground: Mask | None) -> Vector:
     """How many each node takes as far as nobody else's pods matter, but for their amounts and ports."""
-    found = capacity(board, shape)
-    found *= board.layout.view(shape.where).mask
+    found = resource_capacity(board, shape)
+    found *= board.nodes.filter_result(shape.node_constraints).mask
     if ground is not None:
         found *= ground
-    if shape.ports:
-        np.minimum(found, ports_free(board, shape), out=found)
-    for mask, _ in _volumes(board, shape):
+    if shape.host_ports:
+        np.minimum(found, free_port_mask(board, shape), out=found)
+    for mask, _ in _volume_masks(board, shape):
         found *= mask
     return found
 
 
-def _volumes(board: Board, shape: Shape) -> Iterator[tuple[Mask, Reason]]:
+def _volume_masks(board: ClusterSnapshot, shape: PodShape) -> Iterator[tuple[Mask, FilterReason]]:
     """Nodes that its volumes allow, and what speaks against the others."""
     if shape.claims:
         for mask, why in (
-            (attachable(board, shape), Reason.ATTACHED),
-            (board.volumes.reach(board.layout, shape), Reason.VOLUME),
-            (provided(board, shape), Reason.VOLUME),
+            (attachable_nodes(board, shape), FilterReason.ATTACH_LIMIT),
+            (board.volumes.reachable_nodes(board.nodes, shape), FilterReason.VOLUME),
+            (provisionable_nodes(board, shape), FilterReason.VOLUME),
         ):
             if mask is not None:
                 yield mask, why
 
 
-def ports_free(board: Board, shape: Shape) -> Mask:
+def free_port_mask(board: ClusterSnapshot, shape: PodShape) -> Mask:
     """Nodes on which nobody has a port that the shape wants. There is never room for two of it."""
-    free = np.ones(len(board.layout), dtype=np.bool_)
-    for resident in board.population.holding_ports.values():
-        number = board.layout.number.get(resident.node)
-        if number is not None and resident.uid not in board.gone and _clash(shape, resident.shape):
+    free = np.ones(len(board.nodes), dtype=np.bool_)
+    for resident in board.pods.host_port_pods.values():
+        number = board.nodes.index_of.get(resident.node)
+        if (
+            number is not None
+            and resident.uid not in board.removed_uids
+            and _shares_host_port(shape, resident.shape)
+        ):
             free[number] = False
-    for came in board.came:
-        if came.shape.ports and _clash(shape, came.shape):
+    for came in board.assumed:
+        if came.shape.host_ports and _shares_host_port(shape, came.shape):
             free[came.nodes] = False
     return free
 
 
-def _clash(ours: Shape, theirs: Shape) -> bool:
-    return any(clash(mine, other) for mine in ours.ports for other in theirs.ports)
+def _shares_host_port(ours: PodShape, theirs: PodShape) -> bool:
+    return any(ports_conflict(mine, other) for mine in ours.host_ports for other in theirs.host_ports)
 
 
-def histogram(
-    board: Board, shape: Shape, ground: Mask | None = None, reason: Reason = Reason.DOMAIN
+def reason_histogram(
+    board: ClusterSnapshot,
+    shape: PodShape,
+    ground: Mask | None = None,
+    reason: FilterReason = FilterReason.DOMAIN,
 ) -> dict[str, int]:
     """Reason -> number of nodes, each node under the first reason that holds of it; `reason`: outside the ground."""
-    whys: Whys = board.layout.view(shape.where).whys.copy()
-    if shape.ports:
-        mark(whys, ~ports_free(board, shape), Reason.PORT)
+    whys: ReasonCodes = board.nodes.filter_result(shape.node_constraints).reasons.copy()
+    if shape.host_ports:
+        mark_reason(whys, ~free_port_mask(board, shape), FilterReason.PORT)
     # What is rarest says most; the number of pods comes last.
     order = sorted(
-        (name for name, _ in shape.requests), key=lambda name: (name == PODS, not scarce(name), name)
+        (name for name, _ in shape.requests), key=lambda name: (name == PODS, not is_scarce(name), name)
     )
     wanted = dict(shape.requests)
     for number, resource in enumerate(order):
-        row = board.rows.get(resource)
-        short = _SHORT if row is None else board.free[row] < wanted[resource]
-        mark(whys, np.broadcast_to(short, whys.shape), Reason.LACK + number)
-    for mask, why in _volumes(board, shape):
-        mark(whys, ~mask, why)
+        row = board.resource_rows.get(resource)
+        short = _ALL_SHORT if row is None else board.free[row] < wanted[resource]
+        mark_reason(whys, np.broadcast_to(short, whys.shape), FilterReason.RESOURCE + number)
+    for mask, why in _volume_masks(board, shape):
+        mark_reason(whys, ~mask, why)
     if ground is not None:
-        mark(whys, ~ground, reason)
-    for rule in rules_for(board, shape):
-        mark(whys, ~rule.allowed(), rule.reason)
+        mark_reason(whys, ~ground, reason)
+    for rule in placement_rules(board, shape):
+        mark_reason(whys, ~rule.allowed_mask(), rule.reason)
     counts = np.bincount(whys)
     return {
-        lack(order[why - Reason.LACK]) if why >= Reason.LACK else WORDS[why]: int(counts[why])
+        resource_text(order[why - FilterReason.RESOURCE])
+        if why >= FilterReason.RESOURCE
+        else REASON_TEXTS[why]: int(counts[why])
         for why in np.flatnonzero(counts).tolist()
         if why
     }

@@ -8,33 +8,33 @@ from typing import Final
 
 import numpy as np
 
-from gangline.api.scheduler_views import Claim, PersistentVolume, StorageClass
-from gangline.api.selectors import Operator, Requirement, SelectorError
-from gangline.scheduler.pods.shape import NodeTerm, Shape
-from gangline.scheduler.pods.wishes import plain
+from gangline.api.scheduler_views import PersistentVolume, StorageClass, VolumeClaim
+from gangline.api.selectors import Requirement, SelectorError, SelectorOperator
+from gangline.scheduler.pods.shape import NodeTerm, PodShape
+from gangline.scheduler.pods.wishes import label_selector
 from gangline.scheduler.snapshot.node_table import Mask
-from gangline.scheduler.snapshot.snapshot import Board
-from gangline.scheduler.snapshot.volumes import SELECTED, tied_to
+from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
+from gangline.scheduler.snapshot.volumes import SELECTED_NODE, node_affinity_terms
 from gangline.scheduler.types.cycle import Vector
-from gangline.scheduler.types.resources import nanos
+from gangline.scheduler.types.resources import nano_units
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 """Of this class there are only volumes that somebody has made beforehand."""
 
 
-def provided(board: Board, shape: Shape) -> Mask | None:
+def provisionable_nodes(board: ClusterSnapshot, shape: PodShape) -> Mask | None:
     """Nodes where all its claims that wait for their first pod get a volume. None: all of them."""
     found: Mask | None = None
     for name in shape.claims:
-        waiting = board.volumes.waiting(shape.namespace, name)
-        mask = None if waiting is None else _for(board, *waiting)
+        waiting = board.volumes.unbound_claim(shape.namespace, name)
+        mask = None if waiting is None else _nodes_for_claim(board, *waiting)
         if mask is not None:
             found = mask if found is None else found & mask
     return found
 
 
-def _for(board: Board, claim: Claim, storage: StorageClass) -> Mask | None:
-    layout, selected = board.layout, claim.metadata.annotations.get(SELECTED)
+def _nodes_for_claim(board: ClusterSnapshot, claim: VolumeClaim, storage: StorageClass) -> Mask | None:
+    layout, selected = board.nodes, claim.metadata.annotations.get(SELECTED_NODE)
     if selected:
         return np.array([name == selected for name in layout.names], dtype=np.bool_)
     makes = storage.provisioner != NO_PROVISIONER
@@ -42,29 +42,32 @@ def _for(board: Board, claim: Claim, storage: StorageClass) -> Mask | None:
         return None
     terms = [
         NodeTerm(
-            tuple(Requirement(each.key, Operator.IN, each.values) for each in term.match_label_expressions)
+            tuple(
+                Requirement(each.key, SelectorOperator.IN, each.values)
+                for each in term.match_label_expressions
+            )
         )
         for term in storage.allowed_topologies
     ]
-    made = layout.any_of(terms if makes else ())
-    return made | (_there(board, claim) > _promised(board, claim))
+    made = layout.any_term_mask(terms if makes else ())
+    return made | (_available_volumes(board, claim) > _pending_claims(board, claim))
 
 
-def _there(board: Board, claim: Claim) -> Vector:
+def _available_volumes(board: ClusterSnapshot, claim: VolumeClaim) -> Vector:
     """How many volumes every node reaches that would do for the claim."""
-    found = np.zeros(len(board.layout), dtype=np.int64)
+    found = np.zeros(len(board.nodes), dtype=np.int64)
     for volume in board.volumes.volumes:
-        if _suits(volume, claim):
-            terms = tied_to(volume)
-            found += board.layout.any_of(terms[0]) if terms else 1
+        if _matches_claim(volume, claim):
+            terms = node_affinity_terms(volume)
+            found += board.nodes.any_term_mask(terms[0]) if terms else 1
     return found
 
 
-def _promised(board: Board, claim: Claim) -> Vector:
+def _pending_claims(board: ClusterSnapshot, claim: VolumeClaim) -> Vector:
     """How many claims of the same class wait on every node: each takes a volume there."""
     waiting: set[tuple[int, tuple[str, str]]] = set()
-    for number, key in _users(board):
-        other = board.volumes.waiting(*key)
+    for number, key in _claims_in_use(board):
+        other = board.volumes.unbound_claim(*key)
         if (
             other is not None
             and key != claim.metadata.key
@@ -72,22 +75,22 @@ def _promised(board: Board, claim: Claim) -> Vector:
         ):
             waiting.add((number, key))
     numbers = np.array([number for number, _ in waiting], dtype=np.int64)
-    return np.bincount(numbers, minlength=len(board.layout)).astype(np.int64)
+    return np.bincount(numbers, minlength=len(board.nodes)).astype(np.int64)
 
 
-def _users(board: Board) -> Iterator[tuple[int, tuple[str, str]]]:
+def _claims_in_use(board: ClusterSnapshot) -> Iterator[tuple[int, tuple[str, str]]]:
     """Claims in use, with the number of a node on which they are."""
-    for key, users in board.population.claims.items():
+    for key, users in board.pods.claim_users.items():
         for each in users.values():
-            if each.uid not in board.gone and each.node in board.layout.number:
-                yield board.layout.number[each.node], key
-    for came in board.came:
+            if each.uid not in board.removed_uids and each.node in board.nodes.index_of:
+                yield board.nodes.index_of[each.node], key
+    for came in board.assumed:
         for name in came.shape.claims:
             for number in came.nodes.tolist():
                 yield number, (came.shape.namespace, name)
 
 
-def _suits(volume: PersistentVolume, claim: Claim) -> bool:
+def _matches_claim(volume: PersistentVolume, claim: VolumeClaim) -> bool:
     """Whether the volume is free, or meant for this claim, and is what it asks for."""
     spec, wanted = volume.spec, claim.spec
     meant = spec.claim_ref
@@ -103,13 +106,15 @@ def _suits(volume: PersistentVolume, claim: Claim) -> bool:
         and spec.storage_class_name == wanted.storage_class_name
         and spec.volume_mode == wanted.volume_mode
         and set(spec.access_modes).issuperset(wanted.access_modes)
-        and nanos(spec.capacity.get("storage", "0")) >= nanos(asked)
-        and _selected(volume, claim)
+        and nano_units(spec.capacity.get("storage", "0")) >= nano_units(asked)
+        and _selector_matches(volume, claim)
     )
 
 
-def _selected(volume: PersistentVolume, claim: Claim) -> bool:
+def _selector_matches(volume: PersistentVolume, claim: VolumeClaim) -> bool:
     try:
-        return claim.spec.selector is None or plain(claim.spec.selector).matches(volume.metadata.labels)
+        return claim.spec.selector is None or label_selector(claim.spec.selector).matches(
+            volume.metadata.labels
+        )
     except SelectorError:
         return False

@@ -14,161 +14,169 @@ import msgspec
 from gangline.api.meta import Key, OwnerReference
 from gangline.api.scheduling import (
     DEFAULT_QUEUE,
-    GATE,
-    GroupPhase,
+    GANG_GATE,
+    GangTopology,
     PodGroup,
+    PodGroupPhase,
     PodGroupSpec,
     PodGroupState,
-    Topology,
 )
-from gangline.scheduler.gangs.member import SUCCEEDED, Member, Seat, seat_of
-from gangline.scheduler.gangs.phase import Attempt, MemberFacts, Probed, Vanished
-from gangline.scheduler.pods.shape import avoiding
-from gangline.scheduler.types.cycle import Ask, Holding, Limit, Need, Wait
+from gangline.scheduler.gangs.member import SUCCEEDED, GangMember, Seat, seat_of
+from gangline.scheduler.gangs.phase import GangObservation, LostMember, MemberStatus, PlacementAttempt
+from gangline.scheduler.pods.shape import shape_excluding
+from gangline.scheduler.types.cycle import BudgetLimit, GangAllocation, GangRequest, Pending, PodSet
 
-CRITICAL = 2_000_000_000
+SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 """Pods of this priority or more run the cluster itself."""
-NEVER = "Never"
+NEVER_PREEMPT = "Never"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_BROKEN = (GroupPhase.RECOVERING.value, GroupPhase.UNSCHEDULABLE.value)
-_FEW = 16
+_DEGRADED_PHASES = (PodGroupPhase.RECOVERING.value, PodGroupPhase.UNSCHEDULABLE.value)
+_MIN_REMEMBERED = 16
 """So many who went are always remembered, twice over: only a gang that loses many is looked through."""
-_NOWHERE: frozenset[str] = frozenset()
+_NO_NODES: frozenset[str] = frozenset()
 
 
-class Terms(msgspec.Struct, frozen=True):
+class SchedulingSpec(msgspec.Struct, frozen=True):
     """On which terms a gang asks: what its group says, or what a pod alone stands for."""
 
-    least: int = 1
-    roles: Mapping[str, int] = {}
+    min_members: int = 1
+    min_by_role: Mapping[str, int] = {}
     queue: str = DEFAULT_QUEUE
     priority_class: str = ""
-    topology: Topology | None = None
-    timeout: int | None = None
+    topology: GangTopology | None = None
+    timeout_seconds: int | None = None
 
     @classmethod
-    def of(cls, spec: PodGroupSpec) -> "Terms":
+    def from_podgroup(cls, spec: PodGroupSpec) -> "SchedulingSpec":
         return cls(
-            least=max(spec.min_member, sum(spec.min_task_member.values()), 1),
-            roles=spec.min_task_member,
+            min_members=max(spec.min_member, sum(spec.min_task_member.values()), 1),
+            min_by_role=spec.min_task_member,
             queue=spec.queue or DEFAULT_QUEUE,
             priority_class=spec.priority_class_name,
             topology=spec.topology,
-            timeout=spec.schedule_timeout_seconds,
+            timeout_seconds=spec.schedule_timeout_seconds,
         )
 
 
-class Standing(msgspec.Struct, frozen=True):
+class GangPriority(msgspec.Struct, frozen=True):
     """How important a gang is, and whether it may ask others to leave."""
 
-    priority: int = 0
-    preempts: bool = True
+    value: int = 0
+    can_preempt: bool = True
 
 
-Rank = Callable[[str], Standing | None]
+PriorityLookup = Callable[[str], GangPriority | None]
 """What a PriorityClass says, by its name; None if there is none."""
 
 
-class Gang:
+class GangInfo:
     """A group with its members, or a pod alone. What it asks and holds is worked out once per change."""
 
     def __init__(self, key: Key, *, alone: bool) -> None:
-        self.key, self.alone = key, alone
+        self.key, self.is_single_pod = key, alone
         # None: a pod alone, or a group that pods name and nobody has made yet.
-        self.group: PodGroup | None = None
-        self.terms = Terms()
+        self.pod_group: PodGroup | None = None
+        self.spec = SchedulingSpec()
         # Changed by `enter`, `moves` and `leave` only.
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, GangMember] = {}
         # How many members have each seat: one, or two while one replaces the other.
         self._seats: Counter[Seat] = Counter()
-        self.vanished: dict[Seat, Vanished] = {}
+        self.lost_members: dict[Seat, LostMember] = {}
         # How many had succeeded by its status when we first saw it, and when that was written.
-        self.inherited: tuple[int, datetime | None] = (0, None)
+        self.prior_succeeded: tuple[int, datetime | None] = (0, None)
         # What the last round said of it.
-        self.wait: Wait | None = None
-        self.attempt: Attempt | None = None
+        self.pending: Pending | None = None
+        self.last_attempt: PlacementAttempt | None = None
         # When members were last given places, and whether the owner was told that it takes long.
-        self.decided: datetime | None = None
+        self.placed_at: datetime | None = None
         # When its start was last undone.
-        self.undone_at: datetime | None = None
-        self.told_late = False
+        self.rolled_back_at: datetime | None = None
+        self.warned_timeout = False
         # The PriorityClass of which somebody was told that it is not there.
-        self.told_class = ""
+        self.warned_priority_class = ""
         # Members on their way to their places, and the nodes of those that got there since this was last told.
-        self.placing: set[str] = set()
-        self.placed_now: list[str] = []
+        self.binding_uids: set[str] = set()
+        self.newly_bound_nodes: list[str] = []
         # Whether its pods say that there is no room for them.
-        self.marked = False
+        self.marked_unschedulable = False
         # Members that may not be asked to leave: their budget is used up.
-        self.protected: frozenset[str] = frozenset()
-        self.limits: tuple[Limit, ...] = ()
+        self.protected_uids: frozenset[str] = frozenset()
+        self.budget_limits: tuple[BudgetLimit, ...] = ()
         # Seats whose pods were told a node that did not take them, and these nodes: others are tried first.
-        self.shunned: dict[Seat, frozenset[str]] = {}
+        self.excluded_nodes: dict[Seat, frozenset[str]] = {}
         # Whether they are still true, and else have to be worked out.
-        self._asked: Ask | None = None
-        self._held: Holding | None = None
-        self._knows_ask = self._knows_holding = False
-        self._wanting: list[list[Member]] = []
+        self._request: GangRequest | None = None
+        self._allocation: GangAllocation | None = None
+        self._request_is_valid = self._allocation_is_valid = False
+        self._waiting_members: list[list[GangMember]] = []
 
     # What it is
 
     @property
     def uid(self) -> str:
-        return self.group.metadata.uid if self.group is not None else next(iter(self.members), "")
+        return self.pod_group.metadata.uid if self.pod_group is not None else next(iter(self.members), "")
 
     @property
     def state(self) -> PodGroupState:
-        return self.group.status.state if self.group is not None else PodGroupState()
+        return self.pod_group.status.state if self.pod_group is not None else PodGroupState()
 
     @property
     def created(self) -> datetime:
-        found = self.group.metadata.creation_timestamp if self.group is not None else None
+        found = self.pod_group.metadata.creation_timestamp if self.pod_group is not None else None
         if found is None and self.members:
             found = next(iter(self.members.values())).pod.metadata.creation_timestamp
         return found or _EPOCH
 
     @property
-    def ready(self) -> bool:
+    def is_schedulable(self) -> bool:
         """Whether its members may be placed: its group exists, if it names one, and stays."""
-        if self.alone:
+        if self.is_single_pod:
             return True
-        return self.group is not None and self.group.metadata.deletion_timestamp is None
+        return self.pod_group is not None and self.pod_group.metadata.deletion_timestamp is None
 
     # Who belongs to it
 
-    def enter(self, member: Member) -> None:
+    def add_member(self, member: GangMember) -> None:
         """It has one member more. Whoever had that seat before is not missed any more."""
         self.members[member.uid] = member
-        self._sit(member.facts)
+        self._occupy_seat(member.status)
 
-    def moves(self, before: MemberFacts, now: MemberFacts) -> None:
+    def update_member(self, before: MemberStatus, now: MemberStatus) -> None:
         """What is known of a member changed, perhaps its seat."""
         if seat_of(before) != seat_of(now):
-            self._rise(before)
-            self._sit(now)
+            self._leave_seat(before)
+            self._occupy_seat(now)
 
-    def leave(self, uid: str) -> None:
+    def remove_member(self, uid: str) -> None:
         """A member is gone. It is missed until another has its seat."""
         member = self.members.pop(uid)
-        facts = member.facts
-        if not self._rise(facts) and self.group is not None and not _of_namesake(member, self._owner):
+        facts = member.status
+        if (
+            not self._leave_seat(facts)
+            and self.pod_group is not None
+            and not _belongs_to_namesake(member, self._owner)
+        ):
             done = facts.phase == SUCCEEDED
-            if len(self.vanished) > 2 * max(self.terms.least, _FEW):
+            if len(self.lost_members) > 2 * max(self.spec.min_members, _MIN_REMEMBERED):
                 self._forget_replaced()
-            self.vanished[seat_of(facts)] = Vanished(facts.name, facts.role, facts.index, succeeded=done)
+            self.lost_members[seat_of(facts)] = LostMember(
+                facts.name, facts.role, facts.index, succeeded=done
+            )
 
     def _forget_replaced(self) -> None:
         """Whose replacements have other names is never seen to be replaced; only the last of them can be missed."""
-        nameless = [seat for seat, gone in self.vanished.items() if gone.index is None and not gone.succeeded]
-        for seat in nameless[: max(len(nameless) - self.terms.least, 0)]:
-            del self.vanished[seat]
+        nameless = [
+            seat for seat, gone in self.lost_members.items() if gone.index is None and not gone.succeeded
+        ]
+        for seat in nameless[: max(len(nameless) - self.spec.min_members, 0)]:
+            del self.lost_members[seat]
 
-    def _sit(self, facts: MemberFacts) -> None:
+    def _occupy_seat(self, facts: MemberStatus) -> None:
         seat = seat_of(facts)
         self._seats[seat] += 1
-        self.vanished.pop(seat, None)
+        self.lost_members.pop(seat, None)
 
-    def _rise(self, facts: MemberFacts) -> bool:
+    def _leave_seat(self, facts: MemberStatus) -> bool:
         """Whether somebody else has its seat."""
         seat = seat_of(facts)
         self._seats[seat] -= 1
@@ -179,197 +187,210 @@ class Gang:
 
     @property
     def _owner(self) -> OwnerReference | None:
-        return self.group.metadata.controller if self.group is not None else None
+        return self.pod_group.metadata.controller if self.pod_group is not None else None
 
-    def own(self) -> list[Member]:
+    def current_members(self) -> list[GangMember]:
         """Its members, without those of a deleted job that had the name before: they hold room, and are no part of it."""
         owner = self._owner
-        return [member for member in self.members.values() if not _of_namesake(member, owner)]
+        return [member for member in self.members.values() if not _belongs_to_namesake(member, owner)]
 
-    def shun(self, member: Member) -> None:
+    def exclude_node(self, member: GangMember) -> None:
         """The node that it was told did not take it: whoever has its seat next is told another, as long as there is one."""
-        seat = seat_of(member.facts)
-        self.shunned[seat] = self.shunned.get(seat, frozenset()) | {member.node}
+        seat = seat_of(member.status)
+        self.excluded_nodes[seat] = self.excluded_nodes.get(seat, frozenset()) | {member.node}
 
     # What it has
 
-    def holders(self) -> list[Member]:
+    def placed_members(self) -> list[GangMember]:
         """Members that have a place and stay."""
-        return [member for member in self.members.values() if member.holds]
+        return [member for member in self.members.values() if member.is_placed]
 
-    def homeless(self) -> list[Member]:
+    def unplaced_members(self) -> list[GangMember]:
         """Members that have none, whatever keeps them from one."""
-        return [member for member in self.members.values() if member.homeless]
+        return [member for member in self.members.values() if member.is_unplaced]
 
-    def placed(self) -> list[str]:
+    def placed_roles(self) -> list[str]:
         """Roles of those that have a place or are done, one entry for each."""
-        return [member.facts.role for member in self.own() if member.holds] + self._done()
+        return [
+            member.status.role for member in self.current_members() if member.is_placed
+        ] + self._succeeded_roles()
 
-    def _done(self) -> list[str]:
+    def _succeeded_roles(self) -> list[str]:
         """Roles of those that have succeeded, also of those that are gone."""
-        there = [member.facts for member in self.own() if member.facts.phase == SUCCEEDED]
+        there = [member.status for member in self.current_members() if member.status.phase == SUCCEEDED]
         return [facts.role for facts in there] + [
-            gone.role for gone in self.vanished.values() if gone.succeeded
+            gone.role for gone in self.lost_members.values() if gone.succeeded
         ]
 
-    def probed(self, now: datetime) -> Probed:
+    def observation(self, now: datetime) -> GangObservation:
         """A snapshot for the life cycle."""
-        return Probed(
+        return GangObservation(
             state=self.state,
-            least=self.terms.least,
-            roles=self.terms.roles,
-            members=tuple([member.facts for member in self.own()]),
-            vanished=(*self.vanished.values(), *self._forgotten()),
-            attempt=self._tried(),
-            was=self._was(),
+            min_members=self.spec.min_members,
+            min_by_role=self.spec.min_by_role,
+            members=tuple([member.status for member in self.current_members()]),
+            lost_members=(*self.lost_members.values(), *self._prior_members()),
+            last_attempt=self._current_attempt(),
+            recorded_count=self._recorded_count(),
             now=now,
         )
 
-    def _forgotten(self) -> tuple[Vanished, ...]:
+    def _prior_members(self) -> tuple[LostMember, ...]:
         """Members that succeeded and went before we were started: only the status tells of them, until others come."""
-        count, since = self.inherited
+        count, since = self.prior_succeeded
         if not count or since is None:
             return ()
         if any(
             (member.pod.metadata.creation_timestamp or _EPOCH) > since for member in self.members.values()
         ):
             return ()
-        return (Vanished("", succeeded=True),) * max(count - len(self._done()), 0)
+        return (LostMember("", succeeded=True),) * max(count - len(self._succeeded_roles()), 0)
 
-    def _tried(self) -> Attempt | None:
+    def _current_attempt(self) -> PlacementAttempt | None:
         """What came of the last try. If it was for other members than are missing now, it says nothing of these."""
-        if self.attempt is None and self.group is not None:
-            held = self._held_back()
-            return Attempt(failed=False, message=held) if held else None
-        if self.attempt is None or not self.attempt.failed or self.wait is None:
-            return self.attempt
-        same = self.wait.ask.least == self._missing(self.placed())[0]
-        return self.attempt if same else Attempt(failed=False, message=self.attempt.message)
+        if self.last_attempt is None and self.pod_group is not None:
+            held = self._gate_message()
+            return PlacementAttempt(failed=False, message=held) if held else None
+        if self.last_attempt is None or not self.last_attempt.failed or self.pending is None:
+            return self.last_attempt
+        same = self.pending.request.min_members == self._missing_counts(self.placed_roles())[0]
+        return (
+            self.last_attempt if same else PlacementAttempt(failed=False, message=self.last_attempt.message)
+        )
 
-    def _held_back(self) -> str:
+    def _gate_message(self) -> str:
         """Who keeps members from being placed that it needs, though they exist; empty: nobody, or it needs none."""
-        homeless = self.homeless()
+        homeless = self.unplaced_members()
         gated = [member for member in homeless if not member.mode and member.pod.spec.scheduling_gates]
-        if not gated or sum(bool(member.mode) for member in homeless) >= self._missing(self.placed())[0]:
+        if (
+            not gated
+            or sum(bool(member.mode) for member in homeless) >= self._missing_counts(self.placed_roles())[0]
+        ):
             return ""
         gates = {gate.name for member in gated for gate in member.pod.spec.scheduling_gates}
-        return f"{len(gated)} held back by scheduling gates ({', '.join(sorted(gates - {GATE}) or sorted(gates))})"
+        return f"{len(gated)} held back by scheduling gates ({', '.join(sorted(gates - {GANG_GATE}) or sorted(gates))})"
 
-    def _was(self) -> int:
+    def _recorded_count(self) -> int:
         """How many were there when somebody last wrote it down, perhaps before we were started."""
-        status = self.group.status if self.group is not None else None
+        status = self.pod_group.status if self.pod_group is not None else None
         return status.running + status.succeeded if status is not None else 0
 
-    def _missing(self, there: list[str]) -> tuple[int, dict[str, int]]:
+    def _missing_counts(self, there: list[str]) -> tuple[int, dict[str, int]]:
         """How many more it needs at least, in all and by role, with these roles there."""
         roles = {
             role: least - count
-            for role, least in self.terms.roles.items()
+            for role, least in self.spec.min_by_role.items()
             if (count := there.count(role)) < least
         }
-        return max(self.terms.least - len(there), sum(roles.values()), 0), roles
+        return max(self.spec.min_members - len(there), sum(roles.values()), 0), roles
 
     # What it says
 
-    def touch(self) -> None:
+    def invalidate(self) -> None:
         """It changed: what it said may no longer hold."""
-        self._knows_ask = self._knows_holding = False
+        self._request_is_valid = self._allocation_is_valid = False
 
-    def ask(self, rank: Rank) -> Ask | None:
+    def request(self, rank: PriorityLookup) -> GangRequest | None:
         """What it asks for; None: nothing, or too few members exist. The same value until it changes."""
-        if not self._knows_ask:
-            self._asked, self._knows_ask = self._asking(rank), True
-        return self._asked
+        if not self._request_is_valid:
+            self._request, self._request_is_valid = self._build_request(rank), True
+        return self._request
 
-    def holding(self, rank: Rank) -> Holding | None:
+    def allocation(self, rank: PriorityLookup) -> GangAllocation | None:
         """What it has; None: nothing. The same value until it changes."""
-        if not self._knows_holding:
-            self._held, self._knows_holding = self._having(rank), True
-        return self._held
+        if not self._allocation_is_valid:
+            self._allocation, self._allocation_is_valid = self._build_allocation(rank), True
+        return self._allocation
 
-    def chosen(self, nodes: Sequence[Iterable[str]]) -> Iterator[tuple[Member, str]]:
+    def assignments(self, nodes: Sequence[Iterable[str]]) -> Iterator[tuple[GangMember, str]]:
         """Which member goes to which node, when the last ask was answered with these nodes for its needs."""
-        for members, given in zip(self._wanting, nodes, strict=True):
+        for members, given in zip(self._waiting_members, nodes, strict=True):
             yield from zip(members, given, strict=False)
 
-    def _asking(self, rank: Rank) -> Ask | None:
-        self._wanting = []
-        if len(self.members) + len(self.vanished) < self.terms.least or not self.ready:
+    def _build_request(self, rank: PriorityLookup) -> GangRequest | None:
+        self._waiting_members = []
+        if len(self.members) + len(self.lost_members) < self.spec.min_members or not self.is_schedulable:
             return None
-        waiting = [member for member in self.own() if member.waits]
+        waiting = [member for member in self.current_members() if member.is_waiting]
         if not waiting:
             return None
-        placed = self.placed()
-        least, roles = self._missing(placed)
-        if len(waiting) < least or not _covers(waiting, roles):
+        placed = self.placed_roles()
+        least, roles = self._missing_counts(placed)
+        if len(waiting) < least or not _meets_roles(waiting, roles):
             return None
-        standing = self._standing(rank)
-        return Ask(
+        standing = self._priority(rank)
+        return GangRequest(
             key=self.key,
             uid=self.uid,
-            queue=self.terms.queue,
-            priority=standing.priority,
+            queue=self.spec.queue,
+            priority=standing.value,
             created=self.created,
-            since=max([member.pod.metadata.creation_timestamp or _EPOCH for member in waiting]),
-            broken=self.state.phase in _BROKEN or 0 < len(placed) < self.terms.least,
-            needs=self._needs(waiting),
-            least=least,
-            roles=roles,
-            topology=self.terms.topology,
-            near=tuple(sorted({member.node for member in self.holders()})),
-            preempts=standing.preempts,
+            waiting_since=max([member.pod.metadata.creation_timestamp or _EPOCH for member in waiting]),
+            recovering=self.state.phase in _DEGRADED_PHASES or 0 < len(placed) < self.spec.min_members,
+            pod_sets=self._pod_sets(waiting),
+            min_members=least,
+            min_by_role=roles,
+            topology=self.spec.topology,
+            current_nodes=tuple(sorted({member.node for member in self.placed_members()})),
+            can_preempt=standing.can_preempt,
         )
 
-    def _needs(self, waiting: list[Member]) -> tuple[Need, ...]:
+    def _pod_sets(self, waiting: list[GangMember]) -> tuple[PodSet, ...]:
         # By identity: equal shapes are one object, and comparing a thousand of them is not free.
-        found: dict[tuple[str, int, frozenset[str]], list[Member]] = {}
-        for member in sorted(waiting, key=_order):
-            avoided = self.shunned.get(seat_of(member.facts), _NOWHERE) if self.shunned else _NOWHERE
-            found.setdefault((member.facts.role, id(member.shape), avoided), []).append(member)
-        self._wanting = list(found.values())
+        found: dict[tuple[str, int, frozenset[str]], list[GangMember]] = {}
+        for member in sorted(waiting, key=_member_order):
+            avoided = (
+                self.excluded_nodes.get(seat_of(member.status), _NO_NODES)
+                if self.excluded_nodes
+                else _NO_NODES
+            )
+            found.setdefault((member.status.role, id(member.shape), avoided), []).append(member)
+        self._waiting_members = list(found.values())
         return tuple(
-            Need(role, avoiding(members[0].shape, avoided), len(members))
+            PodSet(role, shape_excluding(members[0].shape, avoided), len(members))
             for (role, _, avoided), members in found.items()
         )
 
-    def _having(self, rank: Rank) -> Holding | None:
+    def _build_allocation(self, rank: PriorityLookup) -> GangAllocation | None:
         # Those on their way out have their room until they are gone: it counts for their queue.
-        there = [member for member in self.members.values() if member.node and not member.ended]
+        there = [member for member in self.members.values() if member.node and not member.has_ended]
         if not there:
             return None
-        standing, holders, done = self._standing(rank), self.holders(), self._done()
-        _, roles = self._missing(done)
-        return Holding(
+        standing, holders, done = self._priority(rank), self.placed_members(), self._succeeded_roles()
+        _, roles = self._missing_counts(done)
+        return GangAllocation(
             key=self.key,
             uid=self.uid,
-            queue=self.terms.queue,
-            priority=standing.priority,
+            queue=self.spec.queue,
+            priority=standing.value,
             created=self.created,
-            least=max(self.terms.least - len(done), 0),
-            members=tuple([member.resident() for member in there]),
-            roles=roles,
-            role_of={member.uid: member.facts.role for member in holders} if roles else {},
-            protected=self._protected(holders),
-            limits=self.limits,
+            min_members=max(self.spec.min_members - len(done), 0),
+            pods=tuple([member.as_bound_pod() for member in there]),
+            min_by_role=roles,
+            role_by_uid={member.uid: member.status.role for member in holders} if roles else {},
+            protected_uids=self._evict_protected(holders),
+            budget_limits=self.budget_limits,
         )
 
-    def _protected(self, holders: list[Member]) -> frozenset[str]:
-        critical = {member.uid for member in holders if member.pod.spec.priority >= CRITICAL}
+    def _evict_protected(self, holders: list[GangMember]) -> frozenset[str]:
+        critical = {member.uid for member in holders if member.pod.spec.priority >= SYSTEM_CRITICAL_PRIORITY}
         if self.key.namespace == "kube-system":
             critical.update(member.uid for member in holders)
-        return self.protected | critical if critical else self.protected
+        return self.protected_uids | critical if critical else self.protected_uids
 
-    def _standing(self, rank: Rank) -> Standing:
+    def _priority(self, rank: PriorityLookup) -> GangPriority:
         """What its group's class says; else what its pods say, who should agree: the most important one."""
-        named = rank(self.terms.priority_class) if self.terms.priority_class else None
+        named = rank(self.spec.priority_class) if self.spec.priority_class else None
         if named is not None:
             return named
         specs = [member.pod.spec for member in self.members.values()]
         priority = max([spec.priority for spec in specs], default=0)
-        return Standing(priority, preempts=NEVER not in [spec.preemption_policy for spec in specs])
+        return GangPriority(
+            priority, can_preempt=NEVER_PREEMPT not in [spec.preemption_policy for spec in specs]
+        )
 
 
-def _of_namesake(member: Member, owner: OwnerReference | None) -> bool:
+def _belongs_to_namesake(member: GangMember, owner: OwnerReference | None) -> bool:
     """Whether it belongs to another object of the same kind and name as the owner of its group.
 
     Owners that merely differ say nothing: the pods of a JobSet belong to its Jobs.
@@ -380,13 +401,13 @@ def _of_namesake(member: Member, owner: OwnerReference | None) -> bool:
     return (other.kind, other.name) == (owner.kind, owner.name)
 
 
-def _covers(members: list[Member], roles: Mapping[str, int]) -> bool:
+def _meets_roles(members: list[GangMember], roles: Mapping[str, int]) -> bool:
     if not roles:
         return True
-    there = [member.facts.role for member in members]
+    there = [member.status.role for member in members]
     return all(there.count(role) >= least for role, least in roles.items())
 
 
-def _order(member: Member) -> tuple[str, int, str]:
-    facts = member.facts
+def _member_order(member: GangMember) -> tuple[str, int, str]:
+    facts = member.status
     return facts.role, -1 if facts.index is None else facts.index, facts.name

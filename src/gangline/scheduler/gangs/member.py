@@ -4,103 +4,114 @@ from datetime import datetime
 
 from gangline.api.core import PodPhase
 from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE
-from gangline.api.scheduler_views import SCHEDULED, Pod
-from gangline.api.scheduling import GATE
-from gangline.scheduler.gangs.phase import MemberFacts
-from gangline.scheduler.pods.decode import marks_of
-from gangline.scheduler.pods.shape import Shape
-from gangline.scheduler.types.cycle import Resident
+from gangline.api.scheduler_views import POD_SCHEDULED, Pod
+from gangline.api.scheduling import GANG_GATE
+from gangline.scheduler.gangs.phase import MemberStatus
+from gangline.scheduler.pods.decode import identity_labels_of
+from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.types.cycle import BoundPod
 
 BIND, PIN = "bind", "pin"
 """How a member gets its place: we bind it; or we say where, and its own scheduler does."""
 # As text: members of an enum are slow to name, and there may be thousands of pods.
 SUCCEEDED, FAILED = PodPhase.SUCCEEDED.value, PodPhase.FAILED.value
-_ENDED = (SUCCEEDED, FAILED)
+_TERMINAL_PHASES = (SUCCEEDED, FAILED)
 Seat = tuple[str, int | str]
 """Role and index, by which a replacement is known; without an index, the name."""
 
 
-class Member:
+class GangMember:
     """A pod of a gang, and where it is or is about to be."""
 
-    __slots__ = ("assumed", "facts", "key", "leaving", "mode", "owner", "pod", "refused", "shape", "uid")
+    __slots__ = (
+        "assumed_node",
+        "bind_refused",
+        "evicting",
+        "key",
+        "mode",
+        "owner",
+        "pod",
+        "shape",
+        "status",
+        "uid",
+    )
 
-    def __init__(self, pod: Pod, shape: Shape, mode: str) -> None:
+    def __init__(self, pod: Pod, shape: PodShape, mode: str) -> None:
         self.pod, self.shape, self.mode = pod, shape, mode
         # These never change, and are asked for all the time.
         self.uid, self.key, self.owner = pod.metadata.uid, pod.metadata.key, pod.metadata.controller
         # Where we decided to put it, from the decision until it is seen there or the try has failed.
-        self.assumed = ""
+        self.assumed_node = ""
         # The server said that it cannot be placed as we know it: it is otherwise by now, and the watch will tell.
-        self.refused = False
+        self.bind_refused = False
         # We have asked it to leave, and nobody refused.
-        self.leaving = False
-        self.facts = facts_of(pod)
+        self.evicting = False
+        self.status = member_status(pod)
 
     @property
     def node(self) -> str:
         """Where it is, or will be; empty: nowhere."""
-        return self.facts.node or self.assumed
+        return self.status.node or self.assumed_node
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether it wants a place, and may have one."""
-        return bool(self.mode) and not self.refused and self.homeless
+        return bool(self.mode) and not self.bind_refused and self.is_unplaced
 
     @property
-    def holds(self) -> bool:
+    def is_placed(self) -> bool:
         """Whether it has a place, and is to stay."""
-        facts = self.facts
-        there = bool(facts.node or self.assumed)
-        return there and not facts.deleting and not self.leaving and facts.phase not in _ENDED
+        facts = self.status
+        there = bool(facts.node or self.assumed_node)
+        return there and not facts.deleting and not self.evicting and facts.phase not in _TERMINAL_PHASES
 
     @property
-    def homeless(self) -> bool:
+    def is_unplaced(self) -> bool:
         """Whether it has no place, whatever keeps it from one."""
-        facts = self.facts
-        return not (facts.node or self.assumed or facts.deleting or facts.phase in _ENDED)
+        facts = self.status
+        return not (facts.node or self.assumed_node or facts.deleting or facts.phase in _TERMINAL_PHASES)
 
-    def resident(self) -> Resident:
+    def as_bound_pod(self) -> BoundPod:
         """As one that holds room where it is, or is about to be."""
-        return Resident(
+        return BoundPod(
             self.uid,
             self.key,
             self.node,
             self.shape,
             priority=self.pod.spec.priority,
-            terminating=self.leaving or self.facts.deleting,
-            marks=marks_of(self.pod.metadata.labels, self.shape),
+            terminating=self.evicting or self.status.deleting,
+            identity_labels=identity_labels_of(self.pod.metadata.labels, self.shape),
         )
 
     @property
-    def ended(self) -> bool:
-        return self.facts.phase in _ENDED
+    def has_ended(self) -> bool:
+        return self.status.phase in _TERMINAL_PHASES
 
     @property
-    def pinned(self) -> bool:
+    def is_pinned(self) -> bool:
         """Whether it was told where to go, by us, and its own scheduler has yet to bind it there."""
-        return bool(self.assumed) and not self.mode and not self.facts.node and self.holds
+        return bool(self.assumed_node) and not self.mode and not self.status.node and self.is_placed
 
     @property
-    def spurned(self) -> bool:
+    def pin_rejected(self) -> bool:
         """Whether its own scheduler says that there is no room where it was told to go, and makes none."""
-        return self.pinned and not self.pod.status.nominated_node_name and _unschedulable(self.pod)
+        return self.is_pinned and not self.pod.status.nominated_node_name and _is_unschedulable(self.pod)
 
 
-def mode_of(pod: Pod, scheduler: str) -> str:
+def placement_mode(pod: Pod, scheduler: str) -> str:
     """How a pod would be placed by us: bound, pinned, or (empty) not at all, or not yet."""
     gates = pod.spec.scheduling_gates
     if pod.spec.scheduler_name == scheduler:
         return "" if gates else BIND
-    return PIN if len(gates) == 1 and gates[0].name == GATE else ""
+    return PIN if len(gates) == 1 and gates[0].name == GANG_GATE else ""
 
 
-def facts_of(pod: Pod) -> MemberFacts:
+def member_status(pod: Pod) -> MemberStatus:
     """What the life cycle looks at."""
     metadata, status = pod.metadata, pod.status
     labels = metadata.labels
     index = labels.get(REPLICA_INDEX, "")
-    return MemberFacts(
+    return MemberStatus(
         uid=metadata.uid,
         name=metadata.name,
         role=labels.get(REPLICA_TYPE, ""),
@@ -114,13 +125,13 @@ def facts_of(pod: Pod) -> MemberFacts:
     )
 
 
-def seat_of(facts: MemberFacts) -> Seat:
+def seat_of(facts: MemberStatus) -> Seat:
     return (facts.role, facts.name if facts.index is None else facts.index)
 
 
-def _unschedulable(pod: Pod) -> bool:
+def _is_unschedulable(pod: Pod) -> bool:
     return any(
-        found.type == SCHEDULED and found.status == "False" and found.reason == "Unschedulable"
+        found.type == POD_SCHEDULED and found.status == "False" and found.reason == "Unschedulable"
         for found in pod.status.conditions
     )
 

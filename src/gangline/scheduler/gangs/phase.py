@@ -25,19 +25,19 @@ from typing import TypeVar
 import msgspec
 
 from gangline.api.core import PodPhase
-from gangline.api.scheduling import GroupPhase, GroupReason, PodGroupState, PodGroupStatus
+from gangline.api.scheduling import PodGroupPhase, PodGroupReason, PodGroupState, PodGroupStatus
 
-HEARTBEAT = timedelta(seconds=30)
+HEARTBEAT_INTERVAL = timedelta(seconds=30)
 """How often a state that does not change is stamped."""
-_AGAIN = "all members deleted, group starts again"
-_NAMED = 3
+_RESTART_MESSAGE = "all members deleted, group starts again"
+_MAX_NAMED_MEMBERS = 3
 """So many members are named in a message; the others are counted."""
 
 # As text: members of an enum are slow to name, and there may be thousands of pods.
 _RUNNING, _SUCCEEDED = PodPhase.RUNNING.value, PodPhase.SUCCEEDED.value
-_IN_PLACE = (_RUNNING, _SUCCEEDED)
-_BROKEN = (PodPhase.FAILED.value, PodPhase.UNKNOWN.value)
-_REJECTIONS = frozenset(
+_HEALTHY_PHASES = (_RUNNING, _SUCCEEDED)
+_FAILED_PHASES = (PodPhase.FAILED.value, PodPhase.UNKNOWN.value)
+_REJECTION_REASONS = frozenset(
     {
         "AppArmor",
         "NodeAffinity",
@@ -56,7 +56,7 @@ _REJECTIONS = frozenset(
 )
 
 
-class MemberFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class MemberStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a probe looks at of a pod that is there."""
 
     uid: str
@@ -75,7 +75,7 @@ class MemberFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     scheduled_at: datetime | None = None
 
 
-class Vanished(msgspec.Struct, frozen=True, gc=False):
+class LostMember(msgspec.Struct, frozen=True, gc=False):
     """A member seen before that is gone, and not replaced."""
 
     name: str
@@ -85,10 +85,10 @@ class Vanished(msgspec.Struct, frozen=True, gc=False):
     succeeded: bool = False
 
 
-L = TypeVar("L", MemberFacts, Vanished)
+L = TypeVar("L", MemberStatus, LostMember)
 
 
-class Attempt(msgspec.Struct, frozen=True, gc=False):
+class PlacementAttempt(msgspec.Struct, frozen=True, gc=False):
     """The last try to place all missing members, on a fresh snapshot, the room of terminating pods counted as free.
 
     `failed`: there is no room. One that waits for its queue, or for others to leave, has not failed.
@@ -98,32 +98,32 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
 
 
-class Probed(msgspec.Struct, frozen=True, kw_only=True):
+class GangObservation(msgspec.Struct, frozen=True, kw_only=True):
     """One snapshot of a gang."""
 
     state: PodGroupState
     # `spec.minMember` and `spec.minTaskMember`.
-    least: int
-    roles: Mapping[str, int] = {}
-    members: tuple[MemberFacts, ...] = ()
-    vanished: tuple[Vanished, ...] = ()
-    attempt: Attempt | None = None
+    min_members: int
+    min_by_role: Mapping[str, int] = {}
+    members: tuple[MemberStatus, ...] = ()
+    lost_members: tuple[LostMember, ...] = ()
+    last_attempt: PlacementAttempt | None = None
     # Running and succeeded members as last written: fewer now, and one is lost although nobody saw it go.
-    was: int = 0
+    recorded_count: int = 0
     now: datetime
 
 
-def probe(seen: Probed) -> PodGroupState:
+def next_state(seen: GangObservation) -> PodGroupState:
     """The state from now on; the very same value if nothing is to be written.
 
     Probe again at once if the phase has changed: the next transition may be due.
     """
     before = seen.state
-    tally = _Tally.of(seen)
-    stamp = _stamp(seen)
-    phase, reason = _judge(seen, tally)
-    again = (before.phase, phase) == (GroupPhase.UNSCHEDULABLE, GroupPhase.PENDING)
-    message = _AGAIN if again else _message(seen, tally, reason)
+    tally = _MemberTally.from_observation(seen)
+    stamp = _probe_time(seen)
+    phase, reason = _next_phase(seen, tally)
+    again = (before.phase, phase) == (PodGroupPhase.UNSCHEDULABLE, PodGroupPhase.PENDING)
+    message = _RESTART_MESSAGE if again else _message(seen, tally, reason)
     if phase != before.phase:
         return PodGroupState(
             phase=phase.value,
@@ -134,7 +134,7 @@ def probe(seen: Probed) -> PodGroupState:
         )
     same = (before.reason, before.message) == (reason.value, message)
     last, since = before.last_probe_time, before.last_transition_time
-    if same and last is not None and since is not None and stamp - last < HEARTBEAT:
+    if same and last is not None and since is not None and stamp - last < HEARTBEAT_INTERVAL:
         return before
     return msgspec.structs.replace(
         before,
@@ -145,50 +145,50 @@ def probe(seen: Probed) -> PodGroupState:
     )
 
 
-def counted(seen: Probed, state: PodGroupState) -> PodGroupStatus:
+def podgroup_status(seen: GangObservation, state: PodGroupState) -> PodGroupStatus:
     """The whole status: the state with the older counters beside it."""
-    tally = _Tally.of(seen)
+    tally = _MemberTally.from_observation(seen)
     failed = sum(member.phase == PodPhase.FAILED for member in seen.members)
     return PodGroupStatus(state=state, running=tally.running, succeeded=tally.succeeded, failed=failed)
 
 
-def _stamp(seen: Probed) -> datetime:
+def _probe_time(seen: GangObservation) -> datetime:
     """Now, in whole seconds; never before what is written already, even if the clock was set back."""
     written = (seen.state.last_probe_time, seen.state.last_transition_time)
     return max(time for time in (seen.now.replace(microsecond=0), *written) if time is not None)
 
 
-class _Tally(msgspec.Struct, frozen=True):
+class _MemberTally(msgspec.Struct, frozen=True):
     """Who runs, who is lost, who exists."""
 
     running: int
     succeeded: int
     # Live members: running, done, or still to start.
-    exist: int
+    existing: int
     # Of these, not on any node yet.
-    homeless: int
+    unplaced: int
     # Exceptions that nobody has replaced.
-    failed: tuple[MemberFacts, ...]
-    deleting: tuple[MemberFacts, ...]
-    vanished: tuple[Vanished, ...]
+    failed: tuple[MemberStatus, ...]
+    deleting: tuple[MemberStatus, ...]
+    deleted: tuple[LostMember, ...]
     # In place and existing, by role; and whether these are enough.
-    placed: Counter[str]
-    there: Counter[str]
-    healthy: bool
-    complete: bool
+    placed_roles: Counter[str]
+    existing_roles: Counter[str]
+    is_healthy: bool
+    is_complete: bool
 
     @classmethod
-    def of(cls, seen: Probed) -> "_Tally":
-        live = [member for member in seen.members if not _lost(member)]
-        done = [gone for gone in seen.vanished if gone.succeeded]
+    def from_observation(cls, seen: GangObservation) -> "_MemberTally":
+        live = [member for member in seen.members if not _is_lost(member)]
+        done = [gone for gone in seen.lost_members if gone.succeeded]
         running = [member for member in live if member.phase == _RUNNING]
         succeeded = [member for member in live if member.phase == _SUCCEEDED]
-        waiting = [member for member in live if member.phase not in _IN_PLACE]
+        waiting = [member for member in live if member.phase not in _HEALTHY_PHASES]
         exist = len(live) + len(done)
         seats = {(member.role, member.index) for member in live}
 
         # Without an index nobody knows who replaced whom: as many are missed as are lacking, the last of them.
-        lacking = max(seen.least - exist, 0)
+        lacking = max(seen.min_members - exist, 0)
 
         def missed(found: list[L], lacking: int) -> list[L]:
             nameless = [each for each in found if each.index is None]
@@ -199,7 +199,7 @@ class _Tally(msgspec.Struct, frozen=True):
                 if (id(each) in kept if each.index is None else (each.role, each.index) not in seats)
             ]
 
-        lost = missed([member for member in seen.members if _lost(member)], lacking)
+        lost = missed([member for member in seen.members if _is_lost(member)], lacking)
         lacking = max(lacking - sum(member.index is None for member in lost), 0)
         placed = Counter(member.role for member in (*running, *succeeded)) + Counter(
             gone.role for gone in done
@@ -208,117 +208,121 @@ class _Tally(msgspec.Struct, frozen=True):
         return cls(
             running=len(running),
             succeeded=len(succeeded) + len(done),
-            exist=exist,
-            homeless=sum(not member.node for member in waiting),
-            failed=tuple(member for member in lost if member.phase in _BROKEN),
-            deleting=tuple(member for member in lost if member.phase not in _BROKEN),
-            vanished=tuple(missed([gone for gone in seen.vanished if not gone.succeeded], lacking)),
-            placed=placed,
-            there=there,
-            healthy=placed.total() >= seen.least and _covers(placed, seen.roles),
-            complete=exist >= seen.least and _covers(there, seen.roles),
+            existing=exist,
+            unplaced=sum(not member.node for member in waiting),
+            failed=tuple(member for member in lost if member.phase in _FAILED_PHASES),
+            deleting=tuple(member for member in lost if member.phase not in _FAILED_PHASES),
+            deleted=tuple(missed([gone for gone in seen.lost_members if not gone.succeeded], lacking)),
+            placed_roles=placed,
+            existing_roles=there,
+            is_healthy=placed.total() >= seen.min_members and _meets_roles(placed, seen.min_by_role),
+            is_complete=exist >= seen.min_members and _meets_roles(there, seen.min_by_role),
         )
 
     @property
-    def whole(self) -> int:
+    def healthy_count(self) -> int:
         return self.running + self.succeeded
 
     @property
-    def losses(self) -> int:
-        return len(self.failed) + len(self.deleting) + len(self.vanished)
+    def loss_count(self) -> int:
+        return len(self.failed) + len(self.deleting) + len(self.deleted)
 
 
-def _covers(counts: Counter[str], roles: Mapping[str, int]) -> bool:
+def _meets_roles(counts: Counter[str], roles: Mapping[str, int]) -> bool:
     return all(counts[role] >= least for role, least in roles.items())
 
 
-def _lost(member: MemberFacts) -> bool:
-    return member.phase in _BROKEN or (member.deleting and member.phase != _SUCCEEDED)
+def _is_lost(member: MemberStatus) -> bool:
+    return member.phase in _FAILED_PHASES or (member.deleting and member.phase != _SUCCEEDED)
 
 
-def _judge(seen: Probed, tally: _Tally) -> tuple[GroupPhase, GroupReason]:
+def _next_phase(seen: GangObservation, tally: _MemberTally) -> tuple[PodGroupPhase, PodGroupReason]:
     """The next phase, and its reason."""
     reason = _reason(seen, tally)
-    if tally.healthy and seen.state.phase in list(GroupPhase):
-        return GroupPhase.RUNNING, GroupReason.NONE
+    if tally.is_healthy and seen.state.phase in list(PodGroupPhase):
+        return PodGroupPhase.RUNNING, PodGroupReason.NONE
     match seen.state.phase:
-        case GroupPhase.PENDING:
-            breaks = tally.whole > 0 and tally.losses
-            return (GroupPhase.RECOVERING if breaks else GroupPhase.PENDING), reason
-        case GroupPhase.RUNNING:
+        case PodGroupPhase.PENDING:
+            breaks = tally.healthy_count > 0 and tally.loss_count
+            return (PodGroupPhase.RECOVERING if breaks else PodGroupPhase.PENDING), reason
+        case PodGroupPhase.RUNNING:
             # Fewer than before, and nobody seen going: it went before we started, or was replaced before we looked.
-            unseen = not tally.losses and tally.whole < seen.was
-            return GroupPhase.RECOVERING, (GroupReason.POD_DELETED if unseen else reason)
-        case GroupPhase.RECOVERING:
-            if tally.complete and tally.homeless and tally.whole and _no_room(seen):
-                return GroupPhase.UNSCHEDULABLE, GroupReason.NOT_ENOUGH_RESOURCES
-            owed = not tally.complete and not tally.failed and not tally.deleting
-            return GroupPhase.RECOVERING, (GroupReason.NOT_ENOUGH_TASKS if owed else reason)
-        case GroupPhase.UNSCHEDULABLE:
-            if any(_held(member, seen.state.last_transition_time) for member in seen.members):
-                return GroupPhase.UNSCHEDULABLE, reason
-            return GroupPhase.PENDING, GroupReason.POD_DELETED
+            unseen = not tally.loss_count and tally.healthy_count < seen.recorded_count
+            return PodGroupPhase.RECOVERING, (PodGroupReason.POD_DELETED if unseen else reason)
+        case PodGroupPhase.RECOVERING:
+            if tally.is_complete and tally.unplaced and tally.healthy_count and _lacks_room(seen):
+                return PodGroupPhase.UNSCHEDULABLE, PodGroupReason.NOT_ENOUGH_RESOURCES
+            owed = not tally.is_complete and not tally.failed and not tally.deleting
+            return PodGroupPhase.RECOVERING, (PodGroupReason.NOT_ENOUGH_TASKS if owed else reason)
+        case PodGroupPhase.UNSCHEDULABLE:
+            if any(_had_node_before(member, seen.state.last_transition_time) for member in seen.members):
+                return PodGroupPhase.UNSCHEDULABLE, reason
+            return PodGroupPhase.PENDING, PodGroupReason.POD_DELETED
         case _:
-            return GroupPhase.PENDING, (GroupReason.NONE if tally.complete else GroupReason.NOT_ENOUGH_TASKS)
+            return PodGroupPhase.PENDING, (
+                PodGroupReason.NONE if tally.is_complete else PodGroupReason.NOT_ENOUGH_TASKS
+            )
 
 
-def _no_room(seen: Probed) -> bool:
-    return seen.attempt is not None and seen.attempt.failed
+def _lacks_room(seen: GangObservation) -> bool:
+    return seen.last_attempt is not None and seen.last_attempt.failed
 
 
-def _held(member: MemberFacts, since: datetime | None) -> bool:
+def _had_node_before(member: MemberStatus, since: datetime | None) -> bool:
     """Whether it had a node when the phase began; if nobody knows when it got its node, it had."""
     return bool(member.node) and (
         member.scheduled_at is None or since is None or member.scheduled_at <= since
     )
 
 
-def _reason(seen: Probed, tally: _Tally) -> GroupReason:
+def _reason(seen: GangObservation, tally: _MemberTally) -> PodGroupReason:
     """The first that holds."""
     if tally.failed:
-        return GroupReason.POD_FAILED
-    if tally.deleting or tally.vanished:
-        return GroupReason.POD_DELETED
-    if not tally.complete:
-        return GroupReason.NOT_ENOUGH_TASKS
-    if _no_room(seen):
-        return GroupReason.NOT_ENOUGH_RESOURCES
-    return GroupReason.NONE
+        return PodGroupReason.POD_FAILED
+    if tally.deleting or tally.deleted:
+        return PodGroupReason.POD_DELETED
+    if not tally.is_complete:
+        return PodGroupReason.NOT_ENOUGH_TASKS
+    if _lacks_room(seen):
+        return PodGroupReason.NOT_ENOUGH_RESOURCES
+    return PodGroupReason.NONE
 
 
-def _message(seen: Probed, tally: _Tally, reason: GroupReason) -> str:
+def _message(seen: GangObservation, tally: _MemberTally, reason: PodGroupReason) -> str:
     """All counts, who is lost, and why there is no place."""
-    parts = [f"{tally.running}/{seen.least} members running"]
+    parts = [f"{tally.running}/{seen.min_members} members running"]
     if tally.succeeded:
         parts.append(f"{tally.succeeded} succeeded")
-    short = tally.placed if tally.complete else tally.there
-    parts += [f"{role} {short[role]}/{least}" for role, least in seen.roles.items() if short[role] < least]
-    lost = [_failure(member) for member in tally.failed]
-    lost += [f"{_called(member)} deleted" for member in tally.deleting]
-    lost += [f"{_called(gone)} deleted" for gone in tally.vanished]
-    parts += lost[:_NAMED]
-    if len(lost) > _NAMED:
-        parts.append(f"{len(lost) - _NAMED} more lost")
-    if reason is GroupReason.NOT_ENOUGH_TASKS:
-        parts.append(f"{tally.exist} of {seen.least} exist")
+    short = tally.placed_roles if tally.is_complete else tally.existing_roles
+    parts += [
+        f"{role} {short[role]}/{least}" for role, least in seen.min_by_role.items() if short[role] < least
+    ]
+    lost = [_failure_message(member) for member in tally.failed]
+    lost += [f"{_display_name(member)} deleted" for member in tally.deleting]
+    lost += [f"{_display_name(gone)} deleted" for gone in tally.deleted]
+    parts += lost[:_MAX_NAMED_MEMBERS]
+    if len(lost) > _MAX_NAMED_MEMBERS:
+        parts.append(f"{len(lost) - _MAX_NAMED_MEMBERS} more lost")
+    if reason is PodGroupReason.NOT_ENOUGH_TASKS:
+        parts.append(f"{tally.existing} of {seen.min_members} exist")
     said = ", ".join(parts)
-    if tally.healthy or seen.attempt is None or not seen.attempt.message:
+    if tally.is_healthy or seen.last_attempt is None or not seen.last_attempt.message:
         return said
-    return f"{said}; {seen.attempt.message}"
+    return f"{said}; {seen.last_attempt.message}"
 
 
-def _called(member: MemberFacts | Vanished) -> str:
+def _display_name(member: MemberStatus | LostMember) -> str:
     return f"{member.role}-{member.index}" if member.role and member.index is not None else member.name
 
 
-def _failure(member: MemberFacts) -> str:
+def _failure_message(member: MemberStatus) -> str:
     where = f" on {member.node}" if member.node else ""
     if member.phase == PodPhase.UNKNOWN:
         return f"{member.name} lost{where}"
-    if member.reason.startswith("OutOf") or member.reason in _REJECTIONS:
+    if member.reason.startswith("OutOf") or member.reason in _REJECTION_REASONS:
         return f"{member.name} rejected{where} ({member.reason})"
     if member.exit_code is not None:
-        return f"{_called(member)} failed (exit {member.exit_code})"
+        return f"{_display_name(member)} failed (exit {member.exit_code})"
     if member.reason:
-        return f"{_called(member)} failed{where} ({member.reason})"
-    return f"{_called(member)} failed"
+        return f"{_display_name(member)} failed{where} ({member.reason})"
+    return f"{_display_name(member)} failed"

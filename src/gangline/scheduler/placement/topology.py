@@ -5,33 +5,33 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from gangline.scheduler.filters.affinity import waits_for_first
-from gangline.scheduler.filters.fit import Fit
-from gangline.scheduler.snapshot.node_table import Column, Mask
-from gangline.scheduler.snapshot.snapshot import Board
-from gangline.scheduler.types.cycle import Ask, Vector
-from gangline.scheduler.types.reasons import Reason
+from gangline.scheduler.filters.affinity import has_unmet_affinity
+from gangline.scheduler.filters.fit import ShapeFit
+from gangline.scheduler.snapshot.node_table import LabelColumn, Mask
+from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
+from gangline.scheduler.types.cycle import GangRequest, Vector
+from gangline.scheduler.types.reasons import FilterReason
 
-MOST_DOMAINS = 64
+MAX_DOMAINS = 64
 """How many domains are tried in earnest; the others cannot hold the gang, or hold it less well."""
 
 
-class Ground(msgspec.Struct, frozen=True):
+class Domain(msgspec.Struct, frozen=True):
     """Nodes that come into question. No mask: all of them. `first`: which ones to fill first, lower is better."""
 
     mask: Mask | None = None
-    first: Vector | None = None
+    node_ranks: Vector | None = None
     key: str = ""
     name: str = ""
     # The needs that it is for. None: all.
-    needs: frozenset[int] | None = None
+    pod_sets: frozenset[int] | None = None
     # What keeps them from other nodes.
-    reason: Reason = Reason.DOMAIN
+    reason: FilterReason = FilterReason.DOMAIN
 
-    def covers(self, need: int) -> bool:
-        return self.needs is None or need in self.needs
+    def applies_to(self, need: int) -> bool:
+        return self.pod_sets is None or need in self.pod_sets
 
-    def gap(self, least: int, fitting: int) -> str:
+    def gap_message(self, least: int, fitting: int) -> str:
         """What is missing in this, the best domain."""
         short = self.key.rpartition("/")[2]
         return (
@@ -40,112 +40,116 @@ class Ground(msgspec.Struct, frozen=True):
         )
 
 
-EVERYWHERE = Ground()
+ALL_NODES = Domain()
 
 
-def grounds(board: Board, ask: Ask) -> Iterator[Ground]:
+def candidate_domains(board: ClusterSnapshot, ask: GangRequest) -> Iterator[Domain]:
     """What to try, the best first; there is always one."""
     topology = ask.topology if ask.topology is not None and ask.topology.key else None
     if topology is not None and topology.required:
-        yield from _within(board, ask, topology.key, required=True)
+        yield from _topology_domains(board, ask, topology.key, required=True)
         return
-    key, needs = joined(board, ask)
+    key, needs = affinity_group(board, ask)
     if key:
-        for ground in _within(board, ask, key, required=True, needs=needs):
-            yield msgspec.structs.replace(ground, reason=Reason.AFFINITY)
+        for ground in _topology_domains(board, ask, key, required=True, needs=needs):
+            yield msgspec.structs.replace(ground, reason=FilterReason.AFFINITY)
         # Those who want to be with others need not all be with the same ones.
-        yield EVERYWHERE
+        yield ALL_NODES
     elif topology is not None:
-        yield from _within(board, ask, topology.key, required=False)
+        yield from _topology_domains(board, ask, topology.key, required=False)
     else:
-        yield EVERYWHERE
+        yield ALL_NODES
 
 
-def _within(
-    board: Board, ask: Ask, key: str, *, required: bool, needs: frozenset[int] | None = None
-) -> Iterator[Ground]:
-    column = board.layout.column(key)
-    domains = _Domains(board, ask, column, needs)
-    found = domains.promising()
+def _topology_domains(
+    board: ClusterSnapshot, ask: GangRequest, key: str, *, required: bool, needs: frozenset[int] | None = None
+) -> Iterator[Domain]:
+    column = board.nodes.label_column(key)
+    domains = _DomainCapacity(board, ask, column, needs)
+    found = domains.candidates()
     if required and not found:
-        found = domains.best()
+        found = domains.closest()
     for code in found:
-        yield Ground(mask=column.codes == code, key=key, name=column.values[code], needs=needs)
+        yield Domain(mask=column.codes == code, key=key, name=column.values[code], pod_sets=needs)
     if not required:
-        yield Ground(first=domains.ranks())
+        yield Domain(node_ranks=domains.node_ranks())
     elif not found:
-        yield Ground(mask=np.zeros(len(board.layout), dtype=np.bool_), needs=needs)
+        yield Domain(mask=np.zeros(len(board.nodes), dtype=np.bool_), pod_sets=needs)
 
 
-def joined(board: Board, ask: Ask) -> tuple[str, frozenset[int]]:
+def affinity_group(board: ClusterSnapshot, ask: GangRequest) -> tuple[str, frozenset[int]]:
     """A key of which members must share a domain because they want to be with each other, and which members."""
-    for need in ask.needs:
-        if need.count and waits_for_first(board, need.shape):
+    for need in ask.pod_sets:
+        if need.count and has_unmet_affinity(board, need.shape):
             # The one with most domains: those of the others are wider, as racks are within zones.
-            terms = need.shape.peers.affinity
-            term = max(terms, key=lambda term: (board.layout.column(term.key).size, term.key))
+            terms = need.shape.pod_constraints.affinity
+            term = max(
+                terms, key=lambda term: (board.nodes.label_column(term.topology_key).size, term.topology_key)
+            )
             kin = frozenset(
                 number
-                for number, other in enumerate(ask.needs)
-                if term in other.shape.peers.affinity or board.population.means(term, other.shape)
+                for number, other in enumerate(ask.pod_sets)
+                if term in other.shape.pod_constraints.affinity or board.pods.selects(term, other.shape)
             )
-            if any(board.population.means(term, ask.needs[number].shape) for number in kin):
-                return term.key, kin
+            if any(board.pods.selects(term, ask.pod_sets[number].shape) for number in kin):
+                return term.topology_key, kin
     return "", frozenset()
 
 
-class _Domains:
+class _DomainCapacity:
     """How much of a gang every domain takes, need by need and without regard to the others."""
 
-    def __init__(self, board: Board, ask: Ask, column: Column, needs: frozenset[int] | None) -> None:
-        self._ask, self._column = ask, column
-        self._fits = np.zeros((len(ask.needs), column.size), dtype=np.int64)
+    def __init__(
+        self, board: ClusterSnapshot, ask: GangRequest, column: LabelColumn, needs: frozenset[int] | None
+    ) -> None:
+        self._request, self._column = ask, column
+        self._fits = np.zeros((len(ask.pod_sets), column.size), dtype=np.int64)
         self._spare = np.zeros(column.size, dtype=np.int64)
         labelled = column.codes >= 0
         codes = column.codes[labelled]
-        for number, need in enumerate(ask.needs):
+        for number, need in enumerate(ask.pod_sets):
             if needs is not None and number not in needs:
                 self._fits[number] = need.count
             elif need.count:
                 # More than anybody asks for, and far from where floating point loses ones.
                 # Whom it wants to be with may come with it.
-                unmet = not waits_for_first(board, need.shape)
-                each = np.minimum(Fit(board, need.shape).room(unmet=unmet), 1 << 20)[labelled]
+                unmet = not has_unmet_affinity(board, need.shape)
+                each = np.minimum(ShapeFit(board, need.shape).capacity(unmet=unmet), 1 << 20)[labelled]
                 sums = np.bincount(codes, weights=each, minlength=column.size).astype(np.int64)
                 self._spare += sums
                 self._fits[number] = np.minimum(sums, need.count)
         self._placed = self._fits.sum(axis=0)
-        self._near = _near(board, ask, column)
+        self._joinable = _current_domains(board, ask, column)
 
-    def promising(self) -> list[int]:
+    def candidates(self) -> list[int]:
         """Domains that may hold it: those that take most of it first, and of these the tightest."""
-        enough = (self._placed >= self._ask.least) & (self._placed > 0) & self._near
-        for role, least in self._ask.roles.items():
-            rows = [number for number, need in enumerate(self._ask.needs) if need.role == role]
+        enough = (self._placed >= self._request.min_members) & (self._placed > 0) & self._joinable
+        for role, least in self._request.min_by_role.items():
+            rows = [number for number, need in enumerate(self._request.pod_sets) if need.role == role]
             enough &= self._fits[rows].sum(axis=0) >= least
-        return self._sorted(np.flatnonzero(enough))[:MOST_DOMAINS]
+        return self._tightest_first(np.flatnonzero(enough))[:MAX_DOMAINS]
 
-    def best(self) -> list[int]:
+    def closest(self) -> list[int]:
         """The domain that comes closest, for the message."""
-        return self._sorted(np.flatnonzero(self._near))[:1]
+        return self._tightest_first(np.flatnonzero(self._joinable))[:1]
 
-    def ranks(self) -> Vector:
+    def node_ranks(self) -> Vector:
         """For every node how early its domain is filled when several are needed: near ones, then the roomiest."""
         size = self._column.size
-        order = np.lexsort((np.arange(size), -self._spare, -self._placed, ~self._near))
+        order = np.lexsort((np.arange(size), -self._spare, -self._placed, ~self._joinable))
         ranks = np.empty(size + 1, dtype=np.int64)
         ranks[order] = np.arange(size)
         ranks[size] = size
         return ranks[self._column.codes]
 
-    def _sorted(self, domains: Vector) -> list[int]:
+    def _tightest_first(self, domains: Vector) -> list[int]:
         order = np.lexsort((domains, self._spare[domains], -self._placed[domains]))
         return [int(code) for code in domains[order]]
 
 
-def _near(board: Board, ask: Ask, column: Column) -> Mask:
+def _current_domains(board: ClusterSnapshot, ask: GangRequest, column: LabelColumn) -> Mask:
     """Domains in which members are already; all of them if there are none."""
-    numbers = [number for name in ask.near if (number := board.layout.number.get(name)) is not None]
+    numbers = [number for name in ask.current_nodes if (number := board.nodes.index_of.get(name)) is not None]
     found = np.zeros(column.size, dtype=np.bool_)
     codes = column.codes[numbers] if numbers else np.empty(0, dtype=np.int32)
     found[codes[codes >= 0]] = True

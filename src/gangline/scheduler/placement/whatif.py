@@ -5,117 +5,123 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.scheduler.placement.gang import best_effort, place
-from gangline.scheduler.pods.shape import Shape
-from gangline.scheduler.snapshot.snapshot import Board
-from gangline.scheduler.types.cycle import Ask, Placement, Resident, Shortage, Vector
+from gangline.scheduler.placement.gang import best_effort_placement, gang_placement
+from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
+from gangline.scheduler.types.cycle import BoundPod, GangRequest, Placement, Shortage, Vector
 
 
-class Trial:
+class WhatIf:
     """Decides on one snapshot, and remembers what was decided."""
 
     def __init__(
         self,
-        board: Board,
-        residents: Mapping[str, Resident],
-        nominated: Sequence[Resident] = (),
+        board: ClusterSnapshot,
+        residents: Mapping[str, BoundPod],
+        nominated: Sequence[BoundPod] = (),
         leaving: Collection[str] = (),
     ) -> None:
-        self._board, self._residents, self._nominated = board, residents, nominated
-        self._held: list[tuple[Shape, Vector]] = []
+        self._snapshot, self._pods, self._nominated = board, residents, nominated
+        self._reserved: list[tuple[PodShape, Vector]] = []
         # The board without those for whose leaving somebody last waited: asked about again and again in one round.
-        self._later: tuple[frozenset[str], Board] | None = None
-        self.leaving: Collection[str] = leaving
+        self._after_eviction: tuple[frozenset[str], ClusterSnapshot] | None = None
+        self.terminating: Collection[str] = leaving
         """Residents that are on their way out. Their room is used until they are gone."""
 
     @property
-    def names(self) -> Sequence[str]:
+    def node_names(self) -> Sequence[str]:
         """Number of a node -> its name."""
-        return self._board.layout.names
+        return self._snapshot.nodes.names
 
-    def resident(self, uid: str) -> Resident | None:
+    def bound_pod(self, uid: str) -> BoundPod | None:
         """Whoever has this uid, if it holds room."""
-        return self._residents.get(uid)
+        return self._pods.get(uid)
 
-    def place(self, ask: Ask) -> Placement | Shortage:
+    def place(self, ask: GangRequest) -> Placement | Shortage:
         """Places for at least `least` members and the least of every role, and as many more as fit; or why not.
 
         Changes nothing. The same snapshot and the same asks in the same order give the same places, always.
         """
-        return place(self._seen_by(ask), ask)
+        return gang_placement(self._snapshot_for(ask), ask)
 
-    def place_after(self, ask: Ask, leaving: Collection[str]) -> Placement | Shortage:
+    def place_after_eviction(self, ask: GangRequest, leaving: Collection[str]) -> Placement | Shortage:
         """The same, as if these residents had left."""
-        return place(self._seen_by(ask, self._without(leaving)), ask)
+        return gang_placement(self._snapshot_for(ask, self._snapshot_without(leaving)), ask)
 
-    def _without(self, leaving: Collection[str]) -> Board:
+    def _snapshot_without(self, leaving: Collection[str]) -> ClusterSnapshot:
         """A board of its own, without these. Of an equal frozen set it is made once."""
-        if self._later is not None and isinstance(leaving, frozenset) and self._later[0] == leaving:
-            return self._later[1].copy()
-        board = self._board.copy()
-        board.without(self._known(leaving))
+        if (
+            self._after_eviction is not None
+            and isinstance(leaving, frozenset)
+            and self._after_eviction[0] == leaving
+        ):
+            return self._after_eviction[1].copy()
+        board = self._snapshot.copy()
+        board.remove_pods(self._bound_pods(leaving))
         if isinstance(leaving, frozenset):
-            self._later = leaving, board.copy()
+            self._after_eviction = leaving, board.copy()
         return board
 
-    def take(self, ask: Ask, placement: Placement) -> None:
+    def assume(self, ask: GangRequest, placement: Placement) -> None:
         """From now on these places are used, even if somebody must leave them first."""
-        for need, nodes in zip(ask.needs, placement.nodes, strict=True):
-            self._board.put(need.shape, nodes)
-            if self._later is not None:
-                self._later[1].put(need.shape, nodes)
+        for need, nodes in zip(ask.pod_sets, placement.nodes, strict=True):
+            self._snapshot.assume(need.shape, nodes)
+            if self._after_eviction is not None:
+                self._after_eviction[1].assume(need.shape, nodes)
 
-    def hold(self, ask: Ask) -> None:
+    def reserve(self, ask: GangRequest) -> None:
         """Keep as much of what it needs as there is for it, until `release`."""
-        self._later = None
-        found = best_effort(self._seen_by(ask), ask)
-        for need, nodes in zip(ask.needs, found.nodes, strict=True):
-            self._board.put(need.shape, nodes, promised=True)
-            self._held.append((need.shape, nodes))
+        self._after_eviction = None
+        found = best_effort_placement(self._snapshot_for(ask), ask)
+        for need, nodes in zip(ask.pod_sets, found.nodes, strict=True):
+            self._snapshot.assume(need.shape, nodes, promised=True)
+            self._reserved.append((need.shape, nodes))
 
     def release(self) -> None:
         """Nothing is held any more."""
-        self._later = None
-        for shape, nodes in self._held:
-            self._board.lift(shape, nodes)
-        self._held.clear()
+        self._after_eviction = None
+        for shape, nodes in self._reserved:
+            self._snapshot.forget(shape, nodes)
+        self._reserved.clear()
 
-    def vacate(self, uids: Iterable[str]) -> None:
+    def remove_pods(self, uids: Iterable[str]) -> None:
         """As if these residents had left, until `restore`. Unknown ones are ignored."""
-        self._later = None
-        self._board.without(self._known(uids))
+        self._after_eviction = None
+        self._snapshot.remove_pods(self._bound_pods(uids))
 
-    def restore(self, uids: Iterable[str]) -> None:
+    def restore_pods(self, uids: Iterable[str]) -> None:
         """Undo `vacate`."""
-        self._later = None
-        self._board.again(self._known(uids))
+        self._after_eviction = None
+        self._snapshot.restore_pods(self._bound_pods(uids))
 
     def total(self) -> Mapping[str, int]:
         """What all usable nodes offer together, by resource."""
-        return self._sums(self._board.offer.amounts)
+        return self._usable_totals(self._snapshot.allocatable.amounts)
 
     def free(self) -> Mapping[str, int]:
         """What is left of that; a node that is over-full counts as full."""
-        return self._sums(np.maximum(self._board.free, 0))
+        return self._usable_totals(np.maximum(self._snapshot.free, 0))
 
-    def _sums(self, table: NDArray[np.int64]) -> Mapping[str, int]:
-        usable = table @ self._board.layout.usable
-        return {resource: int(usable[row]) for resource, row in sorted(self._board.rows.items())}
+    def _usable_totals(self, table: NDArray[np.int64]) -> Mapping[str, int]:
+        usable = table @ self._snapshot.nodes.usable
+        return {resource: int(usable[row]) for resource, row in sorted(self._snapshot.resource_rows.items())}
 
-    def _known(self, uids: Iterable[str]) -> list[Resident]:
-        return [found for uid in dict.fromkeys(uids) if (found := self._residents.get(uid)) is not None]
+    def _bound_pods(self, uids: Iterable[str]) -> list[BoundPod]:
+        return [found for uid in dict.fromkeys(uids) if (found := self._pods.get(uid)) is not None]
 
-    def _seen_by(self, ask: Ask, board: Board | None = None) -> Board:
+    def _snapshot_for(self, ask: GangRequest, board: ClusterSnapshot | None = None) -> ClusterSnapshot:
         """The board with the room of those gone that kube-scheduler has promised to pods that are not less important."""
-        seen = self._board if board is None else board
+        seen = self._snapshot if board is None else board
         promised = [
-            each for each in self._nominated if each.priority >= ask.priority and each.uid not in seen.gone
+            each
+            for each in self._nominated
+            if each.priority >= ask.priority and each.uid not in seen.removed_uids
         ]
         if not promised:
             return seen
         seen = seen.copy() if board is None else seen
         for each in sorted(promised, key=lambda each: each.uid):
-            number = seen.layout.number.get(each.node)
+            number = seen.nodes.index_of.get(each.node)
             if number is not None:
-                seen.put(each.shape, np.array([number], dtype=np.int64), promised=True)
+                seen.assume(each.shape, np.array([number], dtype=np.int64), promised=True)
         return seen

@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from gangline.api.selectors import LabelSelector, Operator, Requirement
+from gangline.api.selectors import LabelSelector, Requirement, SelectorOperator
 
 
-class Toleration(msgspec.Struct, frozen=True):
+class PodToleration(msgspec.Struct, frozen=True):
     """Which taints a pod does not mind. An empty key with Exists: all of them; an empty effect: every effect."""
 
     key: str = ""
@@ -19,11 +19,11 @@ class Toleration(msgspec.Struct, frozen=True):
 class NodeTerm(msgspec.Struct, frozen=True):
     """All of these must hold of a node's labels, and of its name. One without any holds of no node."""
 
-    labels: tuple[Requirement, ...] = ()
-    name: tuple[Requirement, ...] = ()
+    label_requirements: tuple[Requirement, ...] = ()
+    name_requirements: tuple[Requirement, ...] = ()
 
 
-class Where(msgspec.Struct, frozen=True, cache_hash=True):
+class NodeConstraints(msgspec.Struct, frozen=True, cache_hash=True):
     """What a pod wants of a node itself, whoever else is there."""
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -31,7 +31,7 @@ class Where(msgspec.Struct, frozen=True, cache_hash=True):
     required: tuple[NodeTerm, ...] | None = None
     # Weight and term.
     preferred: tuple[tuple[int, NodeTerm], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[PodToleration, ...] = ()
 
 
 class HostPort(msgspec.Struct, frozen=True):
@@ -41,57 +41,57 @@ class HostPort(msgspec.Struct, frozen=True):
     ip: str = ""
 
 
-class Term(msgspec.Struct, frozen=True, cache_hash=True):
+class AffinityTerm(msgspec.Struct, frozen=True, cache_hash=True):
     """Which pods a rule between pods means, and what counts as the same place."""
 
-    key: str
+    topology_key: str
     selector: LabelSelector
     namespaces: frozenset[str] = frozenset()
     # Namespaces with such labels too. None: only those named.
     namespace_selector: LabelSelector | None = None
 
 
-class Spread(msgspec.Struct, frozen=True, cache_hash=True):
+class SpreadConstraint(msgspec.Struct, frozen=True, cache_hash=True):
     """No more than `skew` more matching pods in one place than in the emptiest."""
 
-    key: str
+    topology_key: str
     selector: LabelSelector
-    skew: int = 1
+    max_skew: int = 1
     # With fewer places than this the emptiest counts as empty.
-    domains: int = 1
+    min_domains: int = 1
     honor_affinity: bool = True
     honor_taints: bool = False
 
 
-class Peers(msgspec.Struct, frozen=True, cache_hash=True):
+class PodConstraints(msgspec.Struct, frozen=True, cache_hash=True):
     """What a pod wants of pods around it."""
 
-    affinity: tuple[Term, ...] = ()
-    anti: tuple[Term, ...] = ()
-    spread: tuple[Spread, ...] = ()
+    affinity: tuple[AffinityTerm, ...] = ()
+    anti_affinity: tuple[AffinityTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
 
 
-NO_PEERS = Peers()
-ANYWHERE = Where()
+NO_POD_CONSTRAINTS = PodConstraints()
+NO_NODE_CONSTRAINTS = NodeConstraints()
 
 
-class Shape(msgspec.Struct, frozen=True, cache_hash=True):
+class PodShape(msgspec.Struct, frozen=True, cache_hash=True):
     """All that predicates look at. Hashable; equal for the members of a role."""
 
     # By resource, whole units, cpu in thousandths; `pods` 1 included. Zero amounts are left out.
     requests: tuple[tuple[str, int], ...]
-    where: Where = ANYWHERE
-    ports: tuple[HostPort, ...] = ()
+    node_constraints: NodeConstraints = NO_NODE_CONSTRAINTS
+    host_ports: tuple[HostPort, ...] = ()
     # For rules between pods, its own and those of others.
     namespace: str = ""
     labels: tuple[tuple[str, str], ...] = ()
-    peers: Peers = NO_PEERS
+    pod_constraints: PodConstraints = NO_POD_CONSTRAINTS
     # Names of the PersistentVolumeClaims it uses; those of them that are made for it alone; and its uid, if there are any.
     claims: tuple[str, ...] = ()
-    own_claims: tuple[str, ...] = ()
+    ephemeral_claims: tuple[str, ...] = ()
     uid: str = ""
     # A field that this way of placing cannot do, and the remedy. Empty: none.
-    obstacle: str = ""
+    unsupported: str = ""
     # We only say where: kube-scheduler binds it, provides its volumes and gives out its devices.
     pinned: bool = False
 
@@ -100,15 +100,21 @@ class Shape(msgspec.Struct, frozen=True, cache_hash=True):
         return dict(self.requests)
 
 
-def avoiding(shape: Shape, nodes: Collection[str]) -> Shape:
+def shape_excluding(shape: PodShape, nodes: Collection[str]) -> PodShape:
     """As of a pod that is not to go to these nodes."""
     if not nodes:
         return shape
-    others = Requirement("metadata.name", Operator.NOT_IN, tuple(sorted(nodes)))
-    terms = shape.where.required
+    others = Requirement("metadata.name", SelectorOperator.NOT_IN, tuple(sorted(nodes)))
+    terms = shape.node_constraints.required
     required = (
-        (NodeTerm(name=(others,)),)
+        (NodeTerm(name_requirements=(others,)),)
         if terms is None
-        else tuple(NodeTerm(term.labels, (*term.name, others)) for term in terms if term != NodeTerm())
+        else tuple(
+            NodeTerm(term.label_requirements, (*term.name_requirements, others))
+            for term in terms
+            if term != NodeTerm()
+        )
     )
-    return msgspec.structs.replace(shape, where=msgspec.structs.replace(shape.where, required=required))
+    return msgspec.structs.replace(
+        shape, node_constraints=msgspec.structs.replace(shape.node_constraints, required=required)
+    )

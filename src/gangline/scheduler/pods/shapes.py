@@ -5,57 +5,59 @@ from typing import Final
 
 import msgspec
 
-from gangline.api.scheduler_views import RESIZE_PENDING, Pod
-from gangline.scheduler.pods.decode import IDENTITY, pinned, resident_of, shape_of
-from gangline.scheduler.pods.shape import Shape
-from gangline.scheduler.types.cycle import Resident
+from gangline.api.scheduler_views import POD_RESIZE_PENDING, Pod
+from gangline.scheduler.pods.decode import IDENTITY_LABELS, bound_pod_of, is_gated, shape_of
+from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.types.cycle import BoundPod
 
-MOST: Final = 50_000
+MAX_CACHED_SHAPES: Final = 50_000
 """How many are kept; then all are forgotten and made again when next asked for."""
 
 
-class Shapes:
-    """`shape_of` and `resident_of` with a memory. What they give is the same."""
+class ShapeCache:
+    """`shape_of` and `bound_pod_of` with a memory. What they give is the same."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._kept: dict[bytes, Shape] = {}
+    def __init__(self, most: int = MAX_CACHED_SHAPES) -> None:
+        self._by_encoding: dict[bytes, PodShape] = {}
         # A pod that starts is written otherwise than before, and has the shape that it had.
-        self._same: dict[Shape, Shape] = {}
-        self._most = most
+        self._interned: dict[PodShape, PodShape] = {}
+        self._max_size = most
         self._encoder = msgspec.msgpack.Encoder()
 
-    def of(self, pod: Pod, keep: Collection[str] = ()) -> Shape:
+    def shape_for(self, pod: Pod, keep: Collection[str] = ()) -> PodShape:
         """As `shape_of`."""
         if any(each.ephemeral for each in pod.spec.volumes):
             # Its claims bear the name of the pod.
             return shape_of(pod, keep)
-        written = self._written(pod, keep)
-        found = self._kept.get(written)
+        written = self._encoding(pod, keep)
+        found = self._by_encoding.get(written)
         if found is None:
-            if len(self._kept) >= self._most:
-                self._kept.clear()
-                self._same.clear()
+            if len(self._by_encoding) >= self._max_size:
+                self._by_encoding.clear()
+                self._interned.clear()
             made = shape_of(pod, keep)
-            found = self._kept[written] = self._same.setdefault(made, made)
+            found = self._by_encoding[written] = self._interned.setdefault(made, made)
         return found
 
-    def resident(self, pod: Pod) -> Resident | None:
-        """As `resident_of`."""
-        return resident_of(pod, self.of(pod))
+    def bound_pod_for(self, pod: Pod) -> BoundPod | None:
+        """As `bound_pod_of`."""
+        return bound_pod_of(pod, self.shape_for(pod))
 
-    def _written(self, pod: Pod, keep: Collection[str]) -> bytes:
+    def _encoding(self, pod: Pod, keep: Collection[str]) -> bytes:
         """All that `shape_of` looks at, as bytes: far cheaper to make than a shape."""
         spec, status, labels = pod.spec, pod.status, pod.metadata.labels
         # Of labels that others ask for, only those of one pod alone make a difference.
-        kept = IDENTITY.intersection(keep)
+        kept = IDENTITY_LABELS.intersection(keep)
         if spec.affinity is None and not spec.topology_spread_constraints:
-            labels = {key: value for key, value in labels.items() if key not in IDENTITY or key in kept}
+            labels = {
+                key: value for key, value in labels.items() if key not in IDENTITY_LABELS or key in kept
+            }
         return self._encoder.encode(
             (
                 pod.metadata.namespace,
                 labels,
                 sorted(kept),
-                pinned(pod),
+                is_gated(pod),
                 spec.containers,
                 spec.init_containers,
                 spec.resources,
@@ -68,6 +70,6 @@ class Shapes:
                 spec.resource_claims,
                 status.container_statuses,
                 status.init_container_statuses,
-                [each.reason for each in status.conditions if each.type == RESIZE_PENDING],
+                [each.reason for each in status.conditions if each.type == POD_RESIZE_PENDING],
             )
         )

@@ -7,49 +7,51 @@ the same reason nobody more important has to leave: it would preempt the other a
 
 from collections.abc import Iterable
 
-from gangline.scheduler.quota.accounts import Ledger
-from gangline.scheduler.types.cycle import Ask, Holding
-from gangline.scheduler.types.requests import add, amounts_of, core
+from gangline.scheduler.quota.accounts import QueueAccounts
+from gangline.scheduler.types.cycle import GangAllocation, GangRequest
+from gangline.scheduler.types.requests import add_amounts, minimal_request, requested_amounts
 
 
-def entitled(ask: Ask, ledger: Ledger) -> bool:
+def may_reclaim(ask: GangRequest, ledger: QueueAccounts) -> bool:
     """Whether what it needs at least is due to its queue."""
-    return not ledger.over(ask)
+    return not ledger.exceeds_share(ask)
 
 
-def due(holdings: Iterable[Holding], queues: Iterable[str], ask: Ask, ledger: Ledger) -> list[Holding]:
+def reclaimable_allocations(
+    holdings: Iterable[GangAllocation], queues: Iterable[str], ask: GangRequest, ledger: QueueAccounts
+) -> list[GangAllocation]:
     """The gangs that may have to leave for this one, all or some of them. Given in the order in which they should.
 
     `queues` are those of the holdings.
     """
-    if not any(_open(queue, ask, ledger) for queue in queues):
+    if not any(_is_reclaimable_queue(queue, ask, ledger) for queue in queues):
         return []
-    needed = [name for name, amount in amounts_of(core(ask).needs).items() if amount]
+    needed = [name for name, amount in requested_amounts(minimal_request(ask).pod_sets).items() if amount]
     lost: dict[str, dict[str, int]] = {}
     spent: set[str] = set()
     found = []
     for holding in holdings:
-        if holding.queue in spent or not _may(holding, ask, ledger):
+        if holding.queue in spent or not _is_reclaimable(holding, ask, ledger):
             continue
         taken = lost.setdefault(holding.queue, {})
-        if ledger.above(holding.queue, {name: -taken.get(name, 0) for name in needed}):
+        if ledger.is_above_share(holding.queue, {name: -taken.get(name, 0) for name in needed}):
             found.append(holding)
-            add(taken, holding.kept)
+            add_amounts(taken, holding.retained)
         else:
             spent.add(holding.queue)
     return found
 
 
-def _open(queue: str, ask: Ask, ledger: Ledger) -> bool:
+def _is_reclaimable_queue(queue: str, ask: GangRequest, ledger: QueueAccounts) -> bool:
     """Whether there is anything to take back from a queue."""
-    needed = amounts_of(core(ask).needs)
+    needed = requested_amounts(minimal_request(ask).pod_sets)
     return (
         queue != ask.queue
-        and ledger.rule(queue).reclaimable
-        and ledger.above(queue, dict.fromkeys(needed, 0))
+        and ledger.quota(queue).reclaimable
+        and ledger.is_above_share(queue, dict.fromkeys(needed, 0))
     )
 
 
-def _may(holding: Holding, ask: Ask, ledger: Ledger) -> bool:
+def _is_reclaimable(holding: GangAllocation, ask: GangRequest, ledger: QueueAccounts) -> bool:
     others = holding.uid != ask.uid and holding.queue != ask.queue
-    return others and ledger.rule(holding.queue).reclaimable and holding.priority <= ask.priority
+    return others and ledger.quota(holding.queue).reclaimable and holding.priority <= ask.priority

@@ -4,95 +4,104 @@ from collections.abc import Iterable, Mapping
 
 from gangline.api.scheduling import DEFAULT_QUEUE
 from gangline.scheduler.placement.room import Room
-from gangline.scheduler.quota.fair_share import COUNTED, Amounts, contended, deserved, dominant, ratio
-from gangline.scheduler.types.cycle import Ask, Held, Holding, Placement, QueueRule
-from gangline.scheduler.types.kinds import Kind, Kinds
-from gangline.scheduler.types.requests import add
+from gangline.scheduler.quota.fair_share import (
+    PODS_RESOURCE,
+    Amounts,
+    contended_resources,
+    deserved_shares,
+    dominant_share,
+    max_ratio,
+)
+from gangline.scheduler.types.cycle import GangAllocation, GangRequest, Placement, QueueQuota, QueueUsage
+from gangline.scheduler.types.kinds import EquivalenceClass, EquivalenceClasses
+from gangline.scheduler.types.requests import add_amounts
 
 
-class Ledger:
+class QueueAccounts:
     """What each queue holds, kept up to date as places are given. What it deserves stays as it was at the start."""
 
-    def __init__(self, room: Room, kinds: Kinds, held: Held, queues: Mapping[str, QueueRule]) -> None:
-        self._kinds = kinds
-        self._rules = {DEFAULT_QUEUE: QueueRule(DEFAULT_QUEUE), **queues}
+    def __init__(
+        self, room: Room, kinds: EquivalenceClasses, held: QueueUsage, queues: Mapping[str, QueueQuota]
+    ) -> None:
+        self._classes = kinds
+        self._quotas = {DEFAULT_QUEUE: QueueQuota(DEFAULT_QUEUE), **queues}
         # Also of pods on their way out: they count against the cap until they are gone.
         self._used = {queue: dict(amounts) for queue, amounts in held.used.items()}
         # Without them: what the queue will have.
-        self._kept = {queue: dict(amounts) for queue, amounts in held.kept.items()}
+        self._retained = {queue: dict(amounts) for queue, amounts in held.retained.items()}
         self._shares: dict[str, float] = {}
         self.free = room.free()
         """At the start of the round."""
         self._total = room.total()
-        requests = _requests(self._kept, kinds.counted())
-        pot = _pot(self._total, self.free, self._used.values())
-        rules = sorted((self.rule(name) for name in requests), key=lambda rule: rule.name)
+        requests = _queue_requests(self._retained, kinds.counts())
+        pot = _shareable_amounts(self._total, self.free, self._used.values())
+        rules = sorted((self.quota(name) for name in requests), key=lambda rule: rule.name)
         # Asked of the same few kinds again and again; forgotten with every entry.
-        self._over: dict[Kind, bool] = {}
+        self._exceeds_share: dict[EquivalenceClass, bool] = {}
         # Kept, as what queues deserve stays as it was.
-        self._outgrows: dict[Kind, bool] = {}
-        self._deserved = deserved(pot, rules, requests)
-        self._contended = contended(pot, rules, requests)
+        self._outgrows_share: dict[EquivalenceClass, bool] = {}
+        self._deserved = deserved_shares(pot, rules, requests)
+        self._contended = contended_resources(pot, rules, requests)
 
     @property
     def allocated(self) -> Mapping[str, Amounts]:
         """Queue -> what it will have once those on their way out are gone."""
-        return {queue: dict(amounts) for queue, amounts in sorted(self._kept.items())}
+        return {queue: dict(amounts) for queue, amounts in sorted(self._retained.items())}
 
     @property
     def deserved(self) -> Mapping[str, Amounts]:
         return self._deserved
 
-    def known(self, queue: str) -> bool:
-        return queue in self._rules
+    def has_queue(self, queue: str) -> bool:
+        return queue in self._quotas
 
-    def rule(self, queue: str) -> QueueRule:
-        return self._rules.get(queue) or QueueRule(queue)
+    def quota(self, queue: str) -> QueueQuota:
+        return self._quotas.get(queue) or QueueQuota(queue)
 
     def share(self, queue: str) -> float:
         """How much of what it deserves a queue has; 1: all of it. With plenty for all: its dominant share by weight."""
         found = self._shares.get(queue)
         if found is None:
-            found = self._shares[queue] = self._share(queue)
+            found = self._shares[queue] = self._compute_share(queue)
         return found
 
-    def _share(self, queue: str) -> float:
-        held = self._kept.get(queue, {})
+    def _compute_share(self, queue: str) -> float:
+        held = self._retained.get(queue, {})
         if self._contended:
-            return ratio(held, self._deserved.get(queue, {}), self._contended)
-        return dominant(held, self._total) / max(1, self.rule(queue).weight)
+            return max_ratio(held, self._deserved.get(queue, {}), self._contended)
+        return dominant_share(held, self._total) / max(1, self.quota(queue).weight)
 
-    def over(self, ask: Ask) -> bool:
+    def exceeds_share(self, ask: GangRequest) -> bool:
         """Whether with what this ask needs at least its queue has more than it deserves of any of that."""
-        return self.over_by(self._kinds.of[ask.uid])
+        return self.class_exceeds_share(self._classes.by_uid[ask.uid])
 
-    def over_by(self, kind: Kind) -> bool:
+    def class_exceeds_share(self, kind: EquivalenceClass) -> bool:
         """The same of any ask of a kind."""
-        found = self._over.get(kind)
+        found = self._exceeds_share.get(kind)
         if found is None:
-            found = self._over[kind] = self.above(kind.queue, kind.least)
+            found = self._exceeds_share[kind] = self.is_above_share(kind.queue, kind.min_amounts)
         return found
 
-    def outgrows(self, ask: Ask) -> bool:
+    def outgrows_share(self, ask: GangRequest) -> bool:
         """Whether what it needs at least is by itself more than its queue deserves."""
-        kind = self._kinds.of[ask.uid]
-        found = self._outgrows.get(kind)
+        kind = self._classes.by_uid[ask.uid]
+        found = self._outgrows_share.get(kind)
         if found is None:
-            least, due = kind.least, self._deserved.get(kind.queue, {})
+            least, due = kind.min_amounts, self._deserved.get(kind.queue, {})
             among = least.keys() & self._contended
-            found = self._outgrows[kind] = any(least[name] > due.get(name, 0) for name in among)
+            found = self._outgrows_share[kind] = any(least[name] > due.get(name, 0) for name in among)
         return found
 
-    def above(self, queue: str, change: Amounts) -> bool:
+    def is_above_share(self, queue: str, change: Amounts) -> bool:
         """Whether a queue has more than it deserves of any resource named here, once this much is added to it."""
-        held, due = self._kept.get(queue, {}), self._deserved.get(queue, {})
+        held, due = self._retained.get(queue, {}), self._deserved.get(queue, {})
         return any(
             held.get(name, 0) + change[name] > due.get(name, 0) for name in change.keys() & self._contended
         )
 
-    def left(self, queue: str, gone: Iterable[Amounts] = ()) -> dict[str, int]:
+    def remaining_cap(self, queue: str, gone: Iterable[Amounts] = ()) -> dict[str, int]:
         """What the cap of a queue leaves of each resource it names, once these amounts are gone."""
-        caps = self.rule(queue).cap
+        caps = self.quota(queue).cap
         if not caps:
             return {}
         used = self._used.get(queue, {})
@@ -102,42 +111,44 @@ class Ledger:
                 room[name] += amounts.get(name, 0)
         return room
 
-    def give(self, ask: Ask, placement: Placement) -> None:
+    def charge(self, ask: GangRequest, placement: Placement) -> None:
         """Enter what an ask was given."""
         self._shares.pop(ask.queue, None)
-        self._over.clear()
-        for account in (self._used, self._kept):
+        self._exceeds_share.clear()
+        for account in (self._used, self._retained):
             amounts = account.setdefault(ask.queue, {})
-            for need, nodes in zip(ask.needs, placement.nodes, strict=True):
-                add(amounts, need.shape.amounts, len(nodes))
+            for need, nodes in zip(ask.pod_sets, placement.nodes, strict=True):
+                add_amounts(amounts, need.shape.amounts, len(nodes))
 
-    def dismiss(self, queue: str, amounts: Amounts) -> None:
+    def refund(self, queue: str, amounts: Amounts) -> None:
         """Enter that these amounts are on their way out."""
         self._shares.pop(queue, None)
-        self._over.clear()
-        add(self._kept.setdefault(queue, {}), amounts, -1)
+        self._exceeds_share.clear()
+        add_amounts(self._retained.setdefault(queue, {}), amounts, -1)
 
 
-def counted(holdings: Iterable[Holding]) -> Held:
+def queue_usage(holdings: Iterable[GangAllocation]) -> QueueUsage:
     """What queues hold, added up gang by gang."""
     used: dict[str, dict[str, int]] = {}
     kept: dict[str, dict[str, int]] = {}
     for holding in holdings:
-        add(used.setdefault(holding.queue, {}), holding.used)
-        add(kept.setdefault(holding.queue, {}), holding.kept)
-    return Held(used, kept)
+        add_amounts(used.setdefault(holding.queue, {}), holding.used)
+        add_amounts(kept.setdefault(holding.queue, {}), holding.retained)
+    return QueueUsage(used, kept)
 
 
-def _requests(held: Mapping[str, Amounts], asks: Mapping[Kind, int]) -> dict[str, dict[str, int]]:
+def _queue_requests(
+    held: Mapping[str, Amounts], asks: Mapping[EquivalenceClass, int]
+) -> dict[str, dict[str, int]]:
     requests = {queue: dict(amounts) for queue, amounts in held.items()}
     for kind, count in asks.items():
-        add(requests.setdefault(kind.queue, {}), kind.total, count)
+        add_amounts(requests.setdefault(kind.queue, {}), kind.total_amounts, count)
     return requests
 
 
-def _pot(total: Amounts, free: Amounts, held: Iterable[Amounts]) -> dict[str, int]:
+def _shareable_amounts(total: Amounts, free: Amounts, held: Iterable[Amounts]) -> dict[str, int]:
     """What there is for all queues together: what they hold and what is free, so nothing that others use."""
     pot = dict(free)
     for amounts in held:
-        add(pot, amounts)
-    return {name: min(amount, total.get(name, 0)) for name, amount in pot.items() if name != COUNTED}
+        add_amounts(pot, amounts)
+    return {name: min(amount, total.get(name, 0)) for name, amount in pot.items() if name != PODS_RESOURCE}

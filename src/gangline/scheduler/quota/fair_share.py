@@ -6,16 +6,16 @@ from typing import TypeAlias
 
 import msgspec
 
-from gangline.scheduler.types.cycle import QueueRule
+from gangline.scheduler.types.cycle import QueueQuota
 
 Amounts: TypeAlias = Mapping[str, int]
 """By resource, in the units of vectors."""
 
-COUNTED = "pods"
+PODS_RESOURCE = "pods"
 """Every member is one of these: room for pods is not what queues compete for."""
 
 
-class Claim(msgspec.Struct, frozen=True):
+class QueueClaim(msgspec.Struct, frozen=True):
     """What one queue may have of one resource at most, and how much it weighs against others."""
 
     queue: str
@@ -23,8 +23,8 @@ class Claim(msgspec.Struct, frozen=True):
     limit: int
 
 
-def deserved(
-    pot: Amounts, rules: Iterable[QueueRule], requests: Mapping[str, Amounts]
+def deserved_shares(
+    pot: Amounts, rules: Iterable[QueueQuota], requests: Mapping[str, Amounts]
 ) -> dict[str, dict[str, int]]:
     """What each queue deserves of the pot, by resource.
 
@@ -33,34 +33,38 @@ def deserved(
     """
     rules = list(rules)
     shares: dict[str, dict[str, int]] = {rule.name: {} for rule in rules}
-    for resource in resources(requests):
-        claims = [_claim(rule, resource, requests.get(rule.name, {})) for rule in rules]
-        for queue, amount in _filled(pot.get(resource, 0), claims).items():
+    for resource in shared_resources(requests):
+        claims = [_queue_claim(rule, resource, requests.get(rule.name, {})) for rule in rules]
+        for queue, amount in _max_min_fill(pot.get(resource, 0), claims).items():
             shares[queue][resource] = amount
     return shares
 
 
-def contended(pot: Amounts, rules: Iterable[QueueRule], requests: Mapping[str, Amounts]) -> frozenset[str]:
+def contended_resources(
+    pot: Amounts, rules: Iterable[QueueQuota], requests: Mapping[str, Amounts]
+) -> frozenset[str]:
     """The resources of which the queues, each within its cap, ask for more than there is."""
     rules = list(rules)
 
     def wanted(resource: str) -> int:
-        return sum(_claim(rule, resource, requests.get(rule.name, {})).limit for rule in rules)
+        return sum(_queue_claim(rule, resource, requests.get(rule.name, {})).limit for rule in rules)
 
-    return frozenset(resource for resource in resources(requests) if wanted(resource) > pot.get(resource, 0))
+    return frozenset(
+        resource for resource in shared_resources(requests) if wanted(resource) > pot.get(resource, 0)
+    )
 
 
-def resources(requests: Mapping[str, Amounts]) -> list[str]:
+def shared_resources(requests: Mapping[str, Amounts]) -> list[str]:
     """Every resource that somebody asks for and that is worth sharing, in a stable order."""
-    return sorted({name for amounts in requests.values() for name in amounts} - {COUNTED})
+    return sorted({name for amounts in requests.values() for name in amounts} - {PODS_RESOURCE})
 
 
-def dominant(allocated: Amounts, total: Amounts) -> float:
+def dominant_share(allocated: Amounts, total: Amounts) -> float:
     """The largest part of any resource that is held (dominant resource fairness)."""
-    return ratio(allocated, total, allocated.keys() - {COUNTED})
+    return max_ratio(allocated, total, allocated.keys() - {PODS_RESOURCE})
 
 
-def ratio(held: Amounts, due: Amounts, among: Collection[str]) -> float:
+def max_ratio(held: Amounts, due: Amounts, among: Collection[str]) -> float:
     """The largest quotient of held and due. Holding what is not due at all is without bound."""
     return max((_quotient(held.get(name, 0), due.get(name, 0)) for name in among), default=0.0)
 
@@ -71,13 +75,13 @@ def _quotient(held: int, due: int) -> float:
     return held / due if due > 0 else float("inf")
 
 
-def _claim(rule: QueueRule, resource: str, request: Amounts) -> Claim:
+def _queue_claim(rule: QueueQuota, resource: str, request: Amounts) -> QueueClaim:
     wanted = request.get(resource, 0)
     cap = rule.cap.get(resource)
-    return Claim(rule.name, max(1, rule.weight), wanted if cap is None else min(wanted, cap))
+    return QueueClaim(rule.name, max(1, rule.weight), wanted if cap is None else min(wanted, cap))
 
 
-def _filled(pot: int, claims: list[Claim]) -> dict[str, int]:
+def _max_min_fill(pot: int, claims: list[QueueClaim]) -> dict[str, int]:
     """Pour the pot: those whose limit is lowest per weight are full first, the rest share what is left by weight."""
     left, weight = max(0, pot), sum(claim.weight for claim in claims)
     given: dict[str, int] = {}

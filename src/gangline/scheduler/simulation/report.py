@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import msgspec
 
-from gangline.scheduler.simulation.engine import Life, Outcome, Sample
+from gangline.scheduler.simulation.engine import SimulatedJob, SimulationResult, UsageSample
 
-BOUNDS = (1, 4, 8, 32, 128, 512)
+SIZE_BOUNDS = (1, 4, 8, 32, 128, 512)
 """Where one class of gang sizes ends and the next begins."""
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitSummary(msgspec.Struct, frozen=True):
     """How long jobs of one class waited for their first start, in seconds."""
 
     of: str
@@ -23,7 +23,7 @@ class Waiting(msgspec.Struct, frozen=True):
     longest: float
 
 
-class Moment(msgspec.Struct, frozen=True):
+class TimelinePoint(msgspec.Struct, frozen=True):
     """Means over a stretch of time that begins here."""
 
     at: float
@@ -32,16 +32,16 @@ class Moment(msgspec.Struct, frozen=True):
     fragmented: float
 
 
-class Report(msgspec.Struct, frozen=True, rename="camel"):
+class SimulationReport(msgspec.Struct, frozen=True, rename="camel"):
     jobs: int
     members: int
     # Until the last job ended, or the last decision.
     seconds: float
     # Until the last job that ever did had started; means and moments are of this time, as later on it only empties.
     busy: float
-    waiting: list[Waiting]
-    by_size: list[Waiting]
-    by_queue: list[Waiting]
+    waiting: list[WaitSummary]
+    by_size: list[WaitSummary]
+    by_queue: list[WaitSummary]
     # Resource -> part of it in use, on average over time.
     used: dict[str, float]
     scarcest: str
@@ -52,48 +52,53 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     rounds: int
     decisions: int
     placed: int
-    moments: list[Moment]
+    moments: list[TimelinePoint]
 
 
-def report(outcome: Outcome, points: int = 240) -> Report:
+def simulation_report(outcome: SimulationResult, points: int = 240) -> SimulationReport:
     """All numbers of an outcome. The same outcome gives the same report: nothing that was measured is in it."""
     samples = outcome.samples
-    last = max((life.ended for life in outcome.lives if life.ended is not None), default=0.0)
+    last = max((life.ended for life in outcome.jobs if life.ended is not None), default=0.0)
     last = max(last, samples[-1].at if samples else 0.0)
-    end = _busy(outcome) or last
-    return Report(
-        jobs=len(outcome.lives),
-        members=sum(life.work.members for life in outcome.lives),
+    end = _busy_until(outcome) or last
+    return SimulationReport(
+        jobs=len(outcome.jobs),
+        members=sum(life.job.members for life in outcome.jobs),
         seconds=last,
         busy=end,
-        waiting=[waiting("all", outcome.lives)],
-        by_size=_grouped(
-            outcome.lives, lambda life: _class(life.work.members), [_class(b) for b in (*BOUNDS, 1 << 60)]
+        waiting=[wait_summary("all", outcome.jobs)],
+        by_size=_wait_summaries(
+            outcome.jobs,
+            lambda life: _size_class(life.job.members),
+            [_size_class(b) for b in (*SIZE_BOUNDS, 1 << 60)],
         ),
-        by_queue=_grouped(outcome.lives, lambda life: life.work.queue),
-        used={name: _mean(samples, _use(name), end) for name in (samples[0].used if samples else {})},
+        by_queue=_wait_summaries(outcome.jobs, lambda life: life.job.queue),
+        used={
+            name: _time_mean(samples, _used_fraction(name), end)
+            for name in (samples[0].used if samples else {})
+        },
         scarcest=outcome.scarcest,
-        fragmented=_mean(samples, lambda sample: sample.fragmented, end),
+        fragmented=_time_mean(samples, lambda sample: sample.fragmentation, end),
         preempted=outcome.preempted,
         victims=outcome.victims,
-        lost_seconds=sum(life.lost for life in outcome.lives),
-        rounds=outcome.rounds,
+        lost_seconds=sum(life.lost_seconds for life in outcome.jobs),
+        rounds=outcome.cycles,
         decisions=outcome.decisions,
         placed=outcome.placed,
-        moments=_moments(samples, outcome.scarcest, end, points),
+        moments=_timeline(samples, outcome.scarcest, end, points),
     )
 
 
-def _busy(outcome: Outcome) -> float:
+def _busy_until(outcome: SimulationResult) -> float:
     """0: all began at once."""
     begin = outcome.samples[0].at if outcome.samples else 0.0
-    end = max((life.started for life in outcome.lives if life.started is not None), default=0.0)
+    end = max((life.started for life in outcome.jobs if life.started is not None), default=0.0)
     return end if end > begin else 0.0
 
 
-def waiting(name: str, lives: Sequence[Life]) -> Waiting:
-    times = sorted(life.waited for life in lives if life.waited is not None)
-    return Waiting(
+def wait_summary(name: str, lives: Sequence[SimulatedJob]) -> WaitSummary:
+    times = sorted(life.wait_seconds for life in lives if life.wait_seconds is not None)
+    return WaitSummary(
         name,
         len(lives),
         len(lives) - len(times),
@@ -110,36 +115,38 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     return ordered[max(0, -(-len(ordered) * percent // 100).__int__() - 1)]
 
 
-def _grouped(lives: Sequence[Life], key: Callable[[Life], str], order: Sequence[str] = ()) -> list[Waiting]:
-    groups: dict[str, list[Life]] = {}
+def _wait_summaries(
+    lives: Sequence[SimulatedJob], key: Callable[[SimulatedJob], str], order: Sequence[str] = ()
+) -> list[WaitSummary]:
+    groups: dict[str, list[SimulatedJob]] = {}
     for life in lives:
         groups.setdefault(key(life), []).append(life)
     names = [name for name in order if name in groups] or sorted(groups)
-    return [waiting(name, groups[name]) for name in names]
+    return [wait_summary(name, groups[name]) for name in names]
 
 
-def _class(members: int) -> str:
+def _size_class(members: int) -> str:
     """`1`, `2-4`, `5-8` and so on, `>512`."""
     below = 0
-    for bound in BOUNDS:
+    for bound in SIZE_BOUNDS:
         if members <= bound:
             return str(bound) if bound == below + 1 else f"{below + 1}-{bound}"
         below = bound
     return f">{below}"
 
 
-def _use(name: str) -> Callable[[Sample], float]:
+def _used_fraction(name: str) -> Callable[[UsageSample], float]:
     return lambda sample: sample.used[name]
 
 
-def _mean(samples: Sequence[Sample], value: Callable[[Sample], float], end: float) -> float:
+def _time_mean(samples: Sequence[UsageSample], value: Callable[[UsageSample], float], end: float) -> float:
     """Over time, until the end: a value holds until the next sample."""
-    total = sum(value(sample) * (until - sample.at) for sample, until in _spans(samples, end))
+    total = sum(value(sample) * (until - sample.at) for sample, until in _sample_spans(samples, end))
     length = end - samples[0].at if samples else 0.0
     return total / length if length > 0 else 0.0
 
 
-def _spans(samples: Sequence[Sample], end: float) -> Iterable[tuple[Sample, float]]:
+def _sample_spans(samples: Sequence[UsageSample], end: float) -> Iterable[tuple[UsageSample, float]]:
     for sample, after in pairwise(samples):
         if sample.at < end:
             yield sample, min(after.at, end)
@@ -147,21 +154,21 @@ def _spans(samples: Sequence[Sample], end: float) -> Iterable[tuple[Sample, floa
         yield samples[-1], end
 
 
-def _moments(samples: Sequence[Sample], scarcest: str, end: float, points: int) -> list[Moment]:
+def _timeline(samples: Sequence[UsageSample], scarcest: str, end: float, points: int) -> list[TimelinePoint]:
     """The whole time in so many stretches of equal length."""
     if not samples or end <= samples[0].at:
         return []
     begin = samples[0].at
     step = (end - begin) / points
     sums = [[0.0, 0.0, 0.0] for _ in range(points)]
-    for sample, until in _spans(samples, end):
-        values = sample.waiting, sample.used.get(scarcest, 0.0), sample.fragmented
+    for sample, until in _sample_spans(samples, end):
+        values = sample.waiting, sample.used.get(scarcest, 0.0), sample.fragmentation
         first, last = int((sample.at - begin) / step), int((until - begin) / step)
         for number in range(first, min(last, points - 1) + 1):
             inside = min(until, begin + (number + 1) * step) - max(sample.at, begin + number * step)
             for at, value in enumerate(values):
                 sums[number][at] += value * max(0.0, inside)
     return [
-        Moment(begin + number * step, *(round(total / step, 6) for total in found))
+        TimelinePoint(begin + number * step, *(round(total / step, 6) for total in found))
         for number, found in enumerate(sums)
     ]

@@ -5,7 +5,7 @@ import msgspec
 from gangline.api.scheduling import DEFAULT_QUEUE
 
 
-class Work(msgspec.Struct, frozen=True):
+class WorkloadJob(msgspec.Struct, frozen=True):
     """One job: when it comes, what it needs, and how long it runs once it has its places. Times in seconds."""
 
     name: str
@@ -17,8 +17,8 @@ class Work(msgspec.Struct, frozen=True):
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     # How many members must start together; the others join when there is room.
-    least: int = 0
+    min_members: int = 0
 
     @property
-    def needed(self) -> int:
-        return self.least or self.members
+    def required_members(self) -> int:
+        return self.min_members or self.members

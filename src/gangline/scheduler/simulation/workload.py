@@ -12,31 +12,31 @@ import msgspec
 from gangline.api.quantity import QuantityError
 from gangline.api.scheduling import DEFAULT_QUEUE
 from gangline.base.errors import InputError
-from gangline.scheduler.simulation.work import Work
+from gangline.scheduler.simulation.work import WorkloadJob
 from gangline.scheduler.types.resources import PODS, amounts
 
-COLUMNS = ("arrival", "members", "request", "duration", "queue", "priority", "name", "least")
-REQUIRED = ("arrival", "members", "request", "duration")
-MOST_MEMBERS = 10_000_000
+TRACE_COLUMNS = ("arrival", "members", "request", "duration", "queue", "priority", "name", "least")
+REQUIRED_COLUMNS = ("arrival", "members", "request", "duration")
+MAX_MEMBERS = 10_000_000
 """Of one gang: as many pods as the largest cluster has."""
-MOST = 1 << 50
+MAX_RESOURCE_AMOUNT = 1 << 50
 """Of anything that one pod or one node can have: bytes, thousandths of a core, devices."""
-LONGEST = 100 * 365 * 86_400.0
+MAX_SECONDS = 100 * 365 * 86_400.0
 """Seconds of a hundred years."""
 
-SIZES: Mapping[int, float] = {1: 40, 4: 25, 8: 20, 32: 10, 128: 4, 512: 1}
-REQUEST: Mapping[str, str] = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}
+DEFAULT_SIZES: Mapping[int, float] = {1: 40, 4: 25, 8: 20, 32: 10, 128: 4, 512: 1}
+DEFAULT_REQUEST: Mapping[str, str] = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}
 
 
-class Mix(msgspec.Struct, frozen=True):
+class WorkloadMix(msgspec.Struct, frozen=True):
     """What made-up jobs are like."""
 
     # Members of a gang -> how common it is.
-    sizes: Mapping[int, float] = msgspec.field(default_factory=lambda: dict(SIZES))
+    sizes: Mapping[int, float] = msgspec.field(default_factory=lambda: dict(DEFAULT_SIZES))
     queues: Mapping[str, float] = msgspec.field(default_factory=lambda: {DEFAULT_QUEUE: 1.0})
     priorities: Mapping[int, float] = msgspec.field(default_factory=lambda: {0: 1.0})
     # Of each member, as text.
-    request: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(REQUEST))
+    request: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_REQUEST))
     # The middle of how long jobs run, and how far they are apart (of the logarithm).
     duration: float = 1800.0
     spread: float = 1.0
@@ -44,22 +44,24 @@ class Mix(msgspec.Struct, frozen=True):
     load: float = 0.9
 
 
-def made_up(count: int, seed: int, mix: Mix, capacity: Mapping[str, int]) -> list[Work]:
+def generated_jobs(count: int, seed: int, mix: WorkloadMix, capacity: Mapping[str, int]) -> list[WorkloadJob]:
     """So many jobs, the same for the same seed. They come at random, as fast as the load of the mix says."""
     dice = random.Random(seed)  # noqa: S311 - chance that can be repeated is what is wanted
-    request = request_of(mix.request)
-    drawn = [(_pick(dice, mix.sizes), _duration(dice, mix)) for _ in range(count)]
-    gap = _gap(drawn, dict(request), capacity, mix.load)
+    request = parsed_request(mix.request)
+    drawn = [(_weighted_choice(dice, mix.sizes), _random_duration(dice, mix)) for _ in range(count)]
+    gap = _arrival_interval(drawn, dict(request), capacity, mix.load)
     arrival, found = 0.0, []
     for number, (members, duration) in enumerate(drawn):
         arrival += dice.expovariate(1 / gap) if gap else 0.0
-        queue, priority = _pick(dice, mix.queues), _pick(dice, mix.priorities)
+        queue, priority = _weighted_choice(dice, mix.queues), _weighted_choice(dice, mix.priorities)
         name = f"job-{number:0{len(str(count - 1))}}"
-        found.append(Work(name, round(arrival, 3), members, request, round(duration, 3), queue, priority))
+        found.append(
+            WorkloadJob(name, round(arrival, 3), members, request, round(duration, 3), queue, priority)
+        )
     return found
 
 
-def _gap(
+def _arrival_interval(
     drawn: Sequence[tuple[int, float]], request: Mapping[str, int], capacity: Mapping[str, int], load: float
 ) -> float:
     """The mean time between two arrivals at which this work is so much of what the cluster can do."""
@@ -69,31 +71,31 @@ def _gap(
     return sum(members * duration for members, duration in drawn) / (at_once * load) / len(drawn)
 
 
-def _duration(dice: random.Random, mix: Mix) -> float:
+def _random_duration(dice: random.Random, mix: WorkloadMix) -> float:
     return max(1.0, mix.duration * math.exp(dice.gauss(0.0, mix.spread)))
 
 
-def _pick(dice: random.Random, weights: Mapping[Any, float]) -> Any:
+def _weighted_choice(dice: random.Random, weights: Mapping[Any, float]) -> Any:
     return dice.choices(list(weights), list(weights.values()))[0]
 
 
-def request_of(texts: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+def parsed_request(texts: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     """A request as written. Raises `InputError`."""
     try:
-        found = checked(texts)
+        found = parsed_amounts(texts)
     except InputError as error:
         raise InputError(f"request: {error}") from error
     return tuple(sorted({**found, PODS: 1}.items()))
 
 
-def checked(texts: Mapping[str, str]) -> dict[str, int]:
+def parsed_amounts(texts: Mapping[str, str]) -> dict[str, int]:
     """Amounts as written. Raises `InputError` for what is none, or is more or less than anybody can have."""
     try:
         found = amounts(texts)
     except QuantityError as error:
         raise InputError(str(error)) from error
     for name, amount in found.items():
-        if not 0 <= amount <= MOST:
+        if not 0 <= amount <= MAX_RESOURCE_AMOUNT:
             raise InputError(
                 f'{name}: "{texts[name]}" is {"less than nothing" if amount < 0 else "too much"}'
             )
@@ -103,15 +105,17 @@ def checked(texts: Mapping[str, str]) -> dict[str, int]:
 # Traces
 
 
-def trace(lines: Iterable[str], source: str) -> list[Work]:
+def trace_jobs(lines: Iterable[str], source: str) -> list[WorkloadJob]:
     """Jobs of a trace: CSV with a first line of names, or one JSON object per line. Raises `InputError` with the line."""
     rows = [
         (number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")
     ]
     if not rows:
-        raise InputError(f"{source}: no jobs; the first line of a CSV names its columns: {','.join(COLUMNS)}")
-    found = _from_json(rows, source) if rows[0][1].lstrip().startswith("{") else _from_csv(rows, source)
-    jobs = [_work(record, number, source) for number, record in found]
+        raise InputError(
+            f"{source}: no jobs; the first line of a CSV names its columns: {','.join(TRACE_COLUMNS)}"
+        )
+    found = _json_records(rows, source) if rows[0][1].lstrip().startswith("{") else _csv_records(rows, source)
+    jobs = [_job_from_record(record, number, source) for number, record in found]
     if not jobs:
         raise InputError(f"{source}: no jobs; write one in each line after the names")
     twice = next((name for name, times in Counter(job.name for job in jobs).items() if times > 1), None)
@@ -122,7 +126,7 @@ def trace(lines: Iterable[str], source: str) -> list[Work]:
     return jobs
 
 
-def _from_json(rows: Iterable[tuple[int, str]], source: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _json_records(rows: Iterable[tuple[int, str]], source: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for number, line in rows:
         try:
             yield number, msgspec.json.decode(line, type=dict[str, Any])
@@ -130,13 +134,15 @@ def _from_json(rows: Iterable[tuple[int, str]], source: str) -> Iterator[tuple[i
             raise InputError(f"{source}:{number}: {error}") from error
 
 
-def _from_csv(rows: Iterable[tuple[int, str]], source: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _csv_records(rows: Iterable[tuple[int, str]], source: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     iterator = iter(rows)
     number, head = next(iterator)
     titles = [title.strip() for title in next(csv.reader([head]))]
-    missing = [name for name in REQUIRED if name not in titles]
+    missing = [name for name in REQUIRED_COLUMNS if name not in titles]
     if missing:
-        raise InputError(f"{source}:{number}: no column {missing[0]!r}; columns are {','.join(COLUMNS)}")
+        raise InputError(
+            f"{source}:{number}: no column {missing[0]!r}; columns are {','.join(TRACE_COLUMNS)}"
+        )
     for number, line in iterator:
         cells = [cell.strip() for cell in next(csv.reader([line]))]
         if len(cells) != len(titles):
@@ -144,37 +150,37 @@ def _from_csv(rows: Iterable[tuple[int, str]], source: str) -> Iterator[tuple[in
         yield number, {title: cell for title, cell in zip(titles, cells, strict=True) if cell}
 
 
-def _work(record: Mapping[str, Any], number: int, source: str) -> Work:
+def _job_from_record(record: Mapping[str, Any], number: int, source: str) -> WorkloadJob:
     try:
-        return _checked(record, number)
+        return _validated_job(record, number)
     except (InputError, ValueError, KeyError) as error:
         told = f"no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
         raise InputError(f"{source}:{number}: {told}") from error
 
 
-def _checked(record: Mapping[str, Any], number: int) -> Work:
-    unknown = sorted(set(record) - set(COLUMNS))
+def _validated_job(record: Mapping[str, Any], number: int) -> WorkloadJob:
+    unknown = sorted(set(record) - set(TRACE_COLUMNS))
     if unknown:
-        raise InputError(f"{unknown[0]!r} is unknown; known are {', '.join(COLUMNS)}")
-    members = _whole(record, "members", least=1)
-    if members > MOST_MEMBERS:
-        raise InputError(f"members: {members:,} are more than {MOST_MEMBERS:,}")
-    least = _whole(record, "least", least=1) if "least" in record else members
+        raise InputError(f"{unknown[0]!r} is unknown; known are {', '.join(TRACE_COLUMNS)}")
+    members = _integer(record, "members", least=1)
+    if members > MAX_MEMBERS:
+        raise InputError(f"members: {members:,} are more than {MAX_MEMBERS:,}")
+    least = _integer(record, "least", least=1) if "least" in record else members
     if least > members:
         raise InputError(f"least: {least} of {members} members")
-    return Work(
+    return WorkloadJob(
         name=str(record.get("name") or f"line-{number}"),
         arrival=_seconds(record, "arrival"),
         members=members,
-        request=request_of(_texts(record["request"])),
+        request=parsed_request(_request_texts(record["request"])),
         duration=_seconds(record, "duration"),
         queue=str(record.get("queue") or DEFAULT_QUEUE),
-        priority=_whole(record, "priority") if "priority" in record else 0,
-        least=least,
+        priority=_integer(record, "priority") if "priority" in record else 0,
+        min_members=least,
     )
 
 
-def _texts(request: object) -> dict[str, str]:
+def _request_texts(request: object) -> dict[str, str]:
     """`cpu=4 memory=16Gi`, with spaces or semicolons between; or an object."""
     if isinstance(request, dict):
         return {str(name): str(amount) for name, amount in request.items()}
@@ -184,7 +190,7 @@ def _texts(request: object) -> dict[str, str]:
     return {name: amount for name, _, amount in pairs}
 
 
-def _whole(record: Mapping[str, Any], name: str, least: int | None = None) -> int:
+def _integer(record: Mapping[str, Any], name: str, least: int | None = None) -> int:
     try:
         value = int(record[name])
     except (TypeError, ValueError) as error:
@@ -199,6 +205,6 @@ def _seconds(record: Mapping[str, Any], name: str) -> float:
         value = float(record[name])
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: {record[name]!r} is not a number of seconds") from error
-    if not 0 <= value <= LONGEST:
+    if not 0 <= value <= MAX_SECONDS:
         raise InputError(f"{name}: {record[name]!r} is not a number of seconds")
     return value

@@ -5,15 +5,15 @@ from typing import Final, NamedTuple
 
 from gangline.api.core import Taint
 from gangline.api.scheduler_views import Node
-from gangline.scheduler.pods.shape import Toleration
+from gangline.scheduler.pods.shape import PodToleration
 
-CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
-HARD: Final = ("NoSchedule", "NoExecute")
-SOFT: Final = "PreferNoSchedule"
+UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+NOT_READY_TAINT: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
+SOFT_EFFECT: Final = "PreferNoSchedule"
 
 
-class Site(NamedTuple):
+class NodeInfo(NamedTuple):
     """What predicates ask of a node itself."""
 
     labels: Mapping[str, str]
@@ -22,33 +22,33 @@ class Site(NamedTuple):
     ready: bool = True
 
 
-def site_of(node: Node) -> Site:
+def node_info(node: Node) -> NodeInfo:
     """A node that has not yet said whether it is ready counts as ready: then it has no room either."""
     ready = all(each.status == "True" for each in node.status.conditions if each.type == "Ready")
-    return Site(node.metadata.labels, node.spec.taints, node.spec.unschedulable, ready)
+    return NodeInfo(node.metadata.labels, node.spec.taints, node.spec.unschedulable, ready)
 
 
-def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+def tolerates(tolerations: Iterable[PodToleration], taint: Taint) -> bool:
     """Whether one of the tolerations covers a taint."""
     return any(
         (not each.effect or each.effect == taint.effect)
         and (not each.key or each.key == taint.key)
-        and _covers(each, taint.value)
+        and _tolerates_value(each, taint.value)
         for each in tolerations
     )
 
 
-def _covers(toleration: Toleration, value: str) -> bool:
+def _tolerates_value(toleration: PodToleration, value: str) -> bool:
     match toleration.operator:
         case "Exists":
             return True
         case "Gt" | "Lt":
-            return _compares(toleration, value)
+            return _tolerates_number(toleration, value)
         case _:
             return toleration.value == value
 
 
-def _compares(toleration: Toleration, value: str) -> bool:
+def _tolerates_number(toleration: PodToleration, value: str) -> bool:
     """Taints with numbers: a toleration of Gt 5 covers a taint of 6."""
     try:
         found, limit = int(value), int(toleration.value)

@@ -8,21 +8,28 @@ from numpy.typing import NDArray
 
 from gangline.api.core import Taint
 from gangline.api.selectors import Requirement
-from gangline.scheduler.pods.shape import NodeTerm, Toleration, Where
-from gangline.scheduler.snapshot.node_info import CORDONED, HARD, NOT_READY, SOFT, Site, tolerates
+from gangline.scheduler.pods.shape import NodeConstraints, NodeTerm, PodToleration
+from gangline.scheduler.snapshot.node_info import (
+    HARD_EFFECTS,
+    NOT_READY_TAINT,
+    SOFT_EFFECT,
+    UNSCHEDULABLE_TAINT,
+    NodeInfo,
+    tolerates,
+)
 from gangline.scheduler.types.cycle import Vector
-from gangline.scheduler.types.reasons import Reason
+from gangline.scheduler.types.reasons import FilterReason
 
 H = TypeVar("H", bound=Hashable)
 Mask: TypeAlias = NDArray[np.bool_]
 Codes: TypeAlias = NDArray[np.int32]
-Whys: TypeAlias = NDArray[np.int16]
-"""For every node a `Reason`, 0 where there is none."""
-MOST: Final = 4096
+ReasonCodes: TypeAlias = NDArray[np.int16]
+"""For every node a `FilterReason`, 0 where there is none."""
+MAX_CACHED_FILTERS: Final = 4096
 """For how many kinds of pods the answers are kept; then all are forgotten."""
 
 
-class Column(NamedTuple):
+class LabelColumn(NamedTuple):
     """The value of one label on every node: a number per node (-1: none), and the text of each number."""
 
     codes: Codes
@@ -32,106 +39,108 @@ class Column(NamedTuple):
     def size(self) -> int:
         return len(self.values)
 
-    def having(self, value: str) -> Mask:
+    def mask_of(self, value: str) -> Mask:
         """Nodes of which the label has this value."""
         found: Mask = self.codes == (self.values.index(value) if value in self.values else -2)
         return found
 
 
-class View(NamedTuple):
+class NodeFilterResult(NamedTuple):
     """The nodes as one kind of pod sees them."""
 
-    whys: Whys
+    reasons: ReasonCodes
     # Where nothing speaks against it.
     mask: Mask
     # Weights of what it prefers, less one for every soft taint. None: all alike.
-    liking: Vector | None
+    scores: Vector | None
 
 
-class Layout:
+class NodeTable:
     """All nodes at one moment. Answers are kept, as the same few kinds of pods ask again and again."""
 
-    def __init__(self, sites: Mapping[str, Site]) -> None:
+    def __init__(self, sites: Mapping[str, NodeInfo]) -> None:
         self.names: Sequence[str] = tuple(sorted(sites))
-        self.number: Mapping[str, int] = {name: number for number, name in enumerate(self.names)}
-        self._sites = [sites[name] for name in self.names]
-        self._ready = self._each(lambda site: site.ready)
-        self._open = self._each(lambda site: not site.cordoned)
-        self.usable: Mask = self._ready & self._open
-        self._taints = _coded([site.taints for site in self._sites])
-        self._columns: dict[str, Column] = {}
-        self._views: dict[Where, View] = {}
+        self.index_of: Mapping[str, int] = {name: number for number, name in enumerate(self.names)}
+        self._infos = [sites[name] for name in self.names]
+        self._ready = self._mask_by(lambda site: site.ready)
+        self._schedulable = self._mask_by(lambda site: not site.cordoned)
+        self.usable: Mask = self._ready & self._schedulable
+        self._taints = _codes_and_values([site.taints for site in self._infos])
+        self._label_columns: dict[str, LabelColumn] = {}
+        self._filter_results: dict[NodeConstraints, NodeFilterResult] = {}
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def column(self, key: str) -> Column:
+    def label_column(self, key: str) -> LabelColumn:
         """The values of a label over all nodes."""
-        found = self._columns.get(key)
+        found = self._label_columns.get(key)
         if found is None:
-            codes, values = _coded([site.labels.get(key) for site in self._sites])
-            found = self._columns[key] = _in_order(codes, values)
+            codes, values = _codes_and_values([site.labels.get(key) for site in self._infos])
+            found = self._label_columns[key] = _sorted_column(codes, values)
         return found
 
-    def view(self, where: Where) -> View:
+    def filter_result(self, where: NodeConstraints) -> NodeFilterResult:
         """What a pod that wants this makes of every node."""
-        found = self._views.get(where)
+        found = self._filter_results.get(where)
         if found is None:
-            if len(self._views) >= MOST:
-                self._views.clear()
-            whys = self._whys(where)
-            found = self._views[where] = View(whys, whys == 0, self._liking(where))
+            if len(self._filter_results) >= MAX_CACHED_FILTERS:
+                self._filter_results.clear()
+            whys = self._reasons(where)
+            found = self._filter_results[where] = NodeFilterResult(
+                whys, whys == 0, self._preference_scores(where)
+            )
         return found
 
-    def matching(self, where: Where) -> Mask:
+    def affinity_mask(self, where: NodeConstraints) -> Mask:
         """Nodes that its selector and affinity name, whatever else speaks against them."""
-        fits = self._all(value=True)
+        fits = self._constant_mask(value=True)
         for key, value in where.selector:
-            fits &= self.column(key).having(value)
+            fits &= self.label_column(key).mask_of(value)
         if where.required is not None:
-            fits &= self.any_of(where.required)
+            fits &= self.any_term_mask(where.required)
         return fits
 
-    def tolerated(self, tolerations: tuple[Toleration, ...]) -> Mask:
+    def tolerated_mask(self, tolerations: tuple[PodToleration, ...]) -> Mask:
         """Nodes of which every hard taint is tolerated."""
         return self._by_taints(
-            lambda taints: all(tolerates(tolerations, each) for each in taints if each.effect in HARD)
+            lambda taints: all(tolerates(tolerations, each) for each in taints if each.effect in HARD_EFFECTS)
         ).astype(np.bool_)
 
-    def any_of(self, terms: Iterable[NodeTerm]) -> Mask:
+    def any_term_mask(self, terms: Iterable[NodeTerm]) -> Mask:
         """Nodes of which one of the terms holds."""
-        found = self._all(value=False)
+        found = self._constant_mask(value=False)
         for term in terms:
-            found |= self._term(term)
+            found |= self._term_mask(term)
         return found
 
-    def _whys(self, where: Where) -> Whys:
+    def _reasons(self, where: NodeConstraints) -> ReasonCodes:
         whys = np.zeros(len(self), dtype=np.int16)
-        if not tolerates(where.tolerations, NOT_READY):
-            mark(whys, ~self._ready, Reason.NOT_READY)
-        if not tolerates(where.tolerations, CORDONED):
-            mark(whys, ~self._open, Reason.CORDONED)
-        mark(whys, ~self.tolerated(where.tolerations), Reason.TAINTED)
-        mark(whys, ~self.matching(where), Reason.SELECTOR)
+        if not tolerates(where.tolerations, NOT_READY_TAINT):
+            mark_reason(whys, ~self._ready, FilterReason.NOT_READY)
+        if not tolerates(where.tolerations, UNSCHEDULABLE_TAINT):
+            mark_reason(whys, ~self._schedulable, FilterReason.CORDONED)
+        mark_reason(whys, ~self.tolerated_mask(where.tolerations), FilterReason.TAINTED)
+        mark_reason(whys, ~self.affinity_mask(where), FilterReason.SELECTOR)
         return whys
 
-    def _liking(self, where: Where) -> Vector | None:
+    def _preference_scores(self, where: NodeConstraints) -> Vector | None:
         score = -self._by_taints(
             lambda taints: sum(
-                each.effect == SOFT and not tolerates(where.tolerations, each) for each in taints
+                each.effect == SOFT_EFFECT and not tolerates(where.tolerations, each) for each in taints
             )
         )
         for weight, term in where.preferred:
-            score += weight * self._term(term)
+            score += weight * self._term_mask(term)
         return score if score.any() else None
 
-    def _term(self, term: NodeTerm) -> Mask:
-        fits = self._all(value=bool(term.labels or term.name))
-        for each in term.labels:
-            fits &= _holds(each, self.column(each.key))
-        for each in term.name:
-            names = Column(np.arange(len(self), dtype=np.int32), tuple(self.names))
-            fits &= _holds(each, names) if each.key == "metadata.name" else False
+    def _term_mask(self, term: NodeTerm) -> Mask:
+        fits = self._constant_mask(value=bool(term.label_requirements or term.name_requirements))
+        for each in term.label_requirements:
+            fits &= _requirement_mask(each, self.label_column(each.key))
+        for each in term.name_requirements:
+            names = LabelColumn(np.arange(len(self), dtype=np.int32), tuple(self.names))
+            fits &= _requirement_mask(each, names) if each.key == "metadata.name" else False
         return fits
 
     def _by_taints(self, judge: Callable[[tuple[Taint, ...]], int]) -> Vector:
@@ -139,35 +148,35 @@ class Layout:
         codes, distinct = self._taints
         return np.array([judge(taints) for taints in distinct], dtype=np.int64)[codes]
 
-    def _each(self, judge: Callable[[Site], bool]) -> Mask:
-        return np.fromiter(map(judge, self._sites), dtype=np.bool_, count=len(self._sites))
+    def _mask_by(self, judge: Callable[[NodeInfo], bool]) -> Mask:
+        return np.fromiter(map(judge, self._infos), dtype=np.bool_, count=len(self._infos))
 
-    def _all(self, *, value: bool) -> Mask:
+    def _constant_mask(self, *, value: bool) -> Mask:
         return np.full(len(self), value, dtype=np.bool_)
 
 
-def mark(whys: Whys, bad: Mask, reason: int) -> None:
+def mark_reason(whys: ReasonCodes, bad: Mask, reason: int) -> None:
     """Give the reason to nodes that are bad and have none yet."""
     whys[bad & (whys == 0)] = reason
 
 
-def _holds(requirement: Requirement, column: Column) -> Mask:
+def _requirement_mask(requirement: Requirement, column: LabelColumn) -> Mask:
     # Once per distinct value, with the answer for nodes without the label last, where -1 finds it.
     table = [requirement.matches({requirement.key: value}) for value in column.values]
     table.append(requirement.matches({}))
     return np.array(table, dtype=np.bool_)[column.codes]
 
 
-def _coded(values: Sequence[H]) -> tuple[Codes, tuple[H, ...]]:
+def _codes_and_values(values: Sequence[H]) -> tuple[Codes, tuple[H, ...]]:
     """A number for every value, equal ones alike, and the values by number."""
     numbers: dict[H, int] = {}
     codes = (numbers.setdefault(value, len(numbers)) for value in values)
     return np.fromiter(codes, dtype=np.int32, count=len(values)), tuple(numbers)
 
 
-def _in_order(codes: Codes, values: tuple[str | None, ...]) -> Column:
+def _sorted_column(codes: Codes, values: tuple[str | None, ...]) -> LabelColumn:
     """Numbers in order of value, and -1 for nodes that have none."""
     texts = sorted(value for value in values if value is not None)
     place = {value: number for number, value in enumerate(texts)}
     table = np.array([-1 if value is None else place[value] for value in values], dtype=np.int32)
-    return Column(table[codes], tuple(texts))
+    return LabelColumn(table[codes], tuple(texts))

@@ -4,133 +4,135 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias, TypeVar
 
-from gangline.api.selectors import LabelSelector, Operator
-from gangline.scheduler.pods.decode import IDENTITY
-from gangline.scheduler.pods.shape import NO_PEERS, HostPort, Shape, Term
-from gangline.scheduler.pods.wishes import keys_of
-from gangline.scheduler.types.cycle import Resident
+from gangline.api.selectors import LabelSelector, SelectorOperator
+from gangline.scheduler.pods.decode import IDENTITY_LABELS
+from gangline.scheduler.pods.shape import NO_POD_CONSTRAINTS, AffinityTerm, HostPort, PodShape
+from gangline.scheduler.pods.wishes import selector_keys
+from gangline.scheduler.types.cycle import BoundPod
 
 F = TypeVar("F", bound=Hashable)
 E = TypeVar("E", bound=Hashable)
 V = TypeVar("V")
-Pair: TypeAlias = tuple[str, str]
-Kin: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+LabelPair: TypeAlias = tuple[str, str]
+LabelGroup: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 """Namespace and labels: pods that no rule tells apart."""
-_EXACT: Final = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
+_EQUALITY_OPERATORS: Final = (SelectorOperator.EQUALS, SelectorOperator.DOUBLE_EQUALS, SelectorOperator.IN)
 
 
-class Population:
+class PodIndex:
     """Residents by what rules ask of them."""
 
     def __init__(self) -> None:
-        self._kin: dict[Kin, dict[str, Resident]] = {}
-        self._by_pair: dict[Pair, dict[Kin, None]] = {}
+        self._by_labels: dict[LabelGroup, dict[str, BoundPod]] = {}
+        self._groups_by_label: dict[LabelPair, dict[LabelGroup, None]] = {}
         # Those that keep others away, by the rule by which they do; and rules by a label that they ask for.
-        self._repelling: dict[Term, dict[str, Resident]] = {}
-        self._rules: dict[Pair | None, dict[Term, None]] = {}
-        self._ports: dict[str, Resident] = {}
-        self._claims: dict[tuple[str, str], dict[str, Resident]] = {}
+        self._by_anti_affinity: dict[AffinityTerm, dict[str, BoundPod]] = {}
+        self._terms_by_label: dict[LabelPair | None, dict[AffinityTerm, None]] = {}
+        self._with_host_ports: dict[str, BoundPod] = {}
+        self._claim_users: dict[tuple[str, str], dict[str, BoundPod]] = {}
         # Labels that rules of residents ask for -> by how many residents.
-        self._asked: Counter[str] = Counter()
+        self._selected_labels: Counter[str] = Counter()
         self.namespaces: dict[str, Mapping[str, str]] = {}
 
     @property
-    def asked(self) -> frozenset[str]:
+    def selected_labels(self) -> frozenset[str]:
         """Labels that rules of residents ask for."""
-        return frozenset(self._asked)
+        return frozenset(self._selected_labels)
 
     @property
-    def holding_ports(self) -> Mapping[str, Resident]:
+    def host_port_pods(self) -> Mapping[str, BoundPod]:
         """Residents with ports of their node, by uid."""
-        return self._ports
+        return self._with_host_ports
 
     @property
-    def claims(self) -> Mapping[tuple[str, str], Mapping[str, Resident]]:
+    def claim_users(self) -> Mapping[tuple[str, str], Mapping[str, BoundPod]]:
         """Namespace and name of a claim -> residents that use it, by uid."""
-        return self._claims
+        return self._claim_users
 
-    def users(self, namespace: str, claim: str) -> Mapping[str, Resident]:
+    def users_of_claim(self, namespace: str, claim: str) -> Mapping[str, BoundPod]:
         """Residents that use a claim, by uid."""
-        return self._claims.get((namespace, claim), {})
+        return self._claim_users.get((namespace, claim), {})
 
-    def add(self, resident: Resident) -> None:
+    def add(self, resident: BoundPod) -> None:
         shape, uid = resident.shape, resident.uid
         kin = (shape.namespace, shape.labels)
-        if kin not in self._kin:
-            self._kin[kin] = {}
+        if kin not in self._by_labels:
+            self._by_labels[kin] = {}
             for pair in shape.labels:
-                self._by_pair.setdefault(pair, {})[kin] = None
-        self._kin[kin][uid] = resident
-        if shape.ports:
-            self._ports[uid] = resident
+                self._groups_by_label.setdefault(pair, {})[kin] = None
+        self._by_labels[kin][uid] = resident
+        if shape.host_ports:
+            self._with_host_ports[uid] = resident
         for claim in shape.claims:
-            self._claims.setdefault((shape.namespace, claim), {})[uid] = resident
-        for term in shape.peers.anti:
-            self._repelling.setdefault(term, {})[uid] = resident
-            self._rules.setdefault(_pair(term.selector), {})[term] = None
-        if shape.peers != NO_PEERS:
-            self._asked.update(keys_of(shape.peers))
+            self._claim_users.setdefault((shape.namespace, claim), {})[uid] = resident
+        for term in shape.pod_constraints.anti_affinity:
+            self._by_anti_affinity.setdefault(term, {})[uid] = resident
+            self._terms_by_label.setdefault(_required_label(term.selector), {})[term] = None
+        if shape.pod_constraints != NO_POD_CONSTRAINTS:
+            self._selected_labels.update(selector_keys(shape.pod_constraints))
 
-    def remove(self, resident: Resident) -> None:
+    def remove(self, resident: BoundPod) -> None:
         shape, uid = resident.shape, resident.uid
         kin = (shape.namespace, shape.labels)
-        if _unfile(self._kin, kin, uid):
+        if _remove_entry(self._by_labels, kin, uid):
             for pair in shape.labels:
-                _unfile(self._by_pair, pair, kin)
-        self._ports.pop(uid, None)
+                _remove_entry(self._groups_by_label, pair, kin)
+        self._with_host_ports.pop(uid, None)
         for claim in shape.claims:
-            _unfile(self._claims, (shape.namespace, claim), uid)
-        for term in shape.peers.anti:
-            if _unfile(self._repelling, term, uid):
-                _unfile(self._rules, _pair(term.selector), term)
-        if shape.peers != NO_PEERS:
-            self._asked.subtract(keys_of(shape.peers))
-            self._asked += Counter()
+            _remove_entry(self._claim_users, (shape.namespace, claim), uid)
+        for term in shape.pod_constraints.anti_affinity:
+            if _remove_entry(self._by_anti_affinity, term, uid):
+                _remove_entry(self._terms_by_label, _required_label(term.selector), term)
+        if shape.pod_constraints != NO_POD_CONSTRAINTS:
+            self._selected_labels.subtract(selector_keys(shape.pod_constraints))
+            self._selected_labels += Counter()
 
-    def meant(self, term: Term, namespace: str) -> bool:
+    def selects_namespace(self, term: AffinityTerm, namespace: str) -> bool:
         """Whether a rule means pods of a namespace."""
         if namespace in term.namespaces:
             return True
         chosen = term.namespace_selector
         return chosen is not None and chosen.matches(self.namespaces.get(namespace, {}))
 
-    def means(self, term: Term, shape: Shape) -> bool:
+    def selects(self, term: AffinityTerm, shape: PodShape) -> bool:
         """Whether a rule means pods of a shape."""
-        return self.meant(term, shape.namespace) and term.selector.matches(dict(shape.labels))
+        return self.selects_namespace(term, shape.namespace) and term.selector.matches(dict(shape.labels))
 
-    def repelling(self, shape: Shape) -> Iterator[tuple[Term, Iterable[Resident]]]:
+    def anti_affinity_against(self, shape: PodShape) -> Iterator[tuple[AffinityTerm, Iterable[BoundPod]]]:
         """Rules of residents that keep a shape away, and who has them."""
-        if self._repelling:
+        if self._by_anti_affinity:
             labels = dict(shape.labels)
             for pair in (None, *shape.labels):
-                for term in self._rules.get(pair, ()):
-                    if self.meant(term, shape.namespace) and term.selector.matches(labels):
-                        yield term, self._repelling[term].values()
+                for term in self._terms_by_label.get(pair, ()):
+                    if self.selects_namespace(term, shape.namespace) and term.selector.matches(labels):
+                        yield term, self._by_anti_affinity[term].values()
 
-    def matching(self, selector: LabelSelector, namespaces: Callable[[str], bool]) -> Iterator[Resident]:
+    def matching(self, selector: LabelSelector, namespaces: Callable[[str], bool]) -> Iterator[BoundPod]:
         """Residents in some namespaces that a selector matches."""
-        single = any(each.key in IDENTITY for each in selector.requirements)
-        pair = _pair(selector)
-        for kin in self._kin if pair is None else self._by_pair.get(pair, ()):
+        single = any(each.key in IDENTITY_LABELS for each in selector.requirements)
+        pair = _required_label(selector)
+        for kin in self._by_labels if pair is None else self._groups_by_label.get(pair, ()):
             namespace, labels = kin
             if not namespaces(namespace):
                 continue
-            residents = self._kin[kin].values()
+            residents = self._by_labels[kin].values()
             if single:
-                yield from (each for each in residents if selector.matches(dict((*labels, *each.marks))))
+                yield from (
+                    each for each in residents if selector.matches(dict((*labels, *each.identity_labels)))
+                )
             elif selector.matches(dict(labels)):
                 yield from residents
 
 
-def _pair(selector: LabelSelector) -> Pair | None:
+def _required_label(selector: LabelSelector) -> LabelPair | None:
     """A label that whoever is matched must have with this value, and has in its shape. None: there is none."""
     for each in selector.requirements:
-        if each.operator in _EXACT and len(each.values) == 1 and each.key not in IDENTITY:
+        if each.operator in _EQUALITY_OPERATORS and len(each.values) == 1 and each.key not in IDENTITY_LABELS:
             return each.key, each.values[0]
     return None
 
 
-def clash(ours: HostPort, theirs: HostPort) -> bool:
+def ports_conflict(ours: HostPort, theirs: HostPort) -> bool:
     """Whether two pods cannot have these ports on one node: the same port, on the same address or on all."""
     return (
         ours.port == theirs.port
@@ -139,7 +141,7 @@ def clash(ours: HostPort, theirs: HostPort) -> bool:
     )
 
 
-def _unfile(files: dict[F, dict[E, V]], name: F, entry: E) -> bool:
+def _remove_entry(files: dict[F, dict[E, V]], name: F, entry: E) -> bool:
     """Take an entry out of a file. True: it was the last one, and the file is gone."""
     found = files.get(name, {})
     found.pop(entry, None)

@@ -7,89 +7,103 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.scheduler.pods.shape import Shape
-from gangline.scheduler.snapshot.node_table import Layout
-from gangline.scheduler.snapshot.pod_index import Population
-from gangline.scheduler.snapshot.volumes import Volumes
-from gangline.scheduler.types.cycle import Resident, Vector
+from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.snapshot.node_table import NodeTable
+from gangline.scheduler.snapshot.pod_index import PodIndex
+from gangline.scheduler.snapshot.volumes import VolumeCache
+from gangline.scheduler.types.cycle import BoundPod, Vector
 
 
-class Came(NamedTuple):
+class AssumedPods(NamedTuple):
     """Pods that came since the snapshot."""
 
-    shape: Shape
+    shape: PodShape
     nodes: Vector
     # Nominated only: they keep others away, but nobody may count on them.
-    promised: bool = False
+    tentative: bool = False
 
 
-class Offer(NamedTuple):
+class NodeAllocatable(NamedTuple):
     """What nodes have in all: amounts are rows, nodes are columns."""
 
     amounts: NDArray[np.int64]
     # The same, fit to divide by.
-    sizes: NDArray[np.float64]
+    divisors: NDArray[np.float64]
 
 
-class Board:
+class ClusterSnapshot:
     """Room on every node. Amounts are rows, nodes are columns."""
 
-    __slots__ = ("came", "free", "gone", "layout", "offer", "population", "rows", "shy", "volumes")
+    __slots__ = (
+        "allocatable",
+        "anti_affinity",
+        "assumed",
+        "free",
+        "nodes",
+        "pods",
+        "removed_uids",
+        "resource_rows",
+        "volumes",
+    )
 
     def __init__(
         self,
-        layout: Layout,
+        layout: NodeTable,
         rows: Mapping[str, int],
-        offer: Offer,
+        offer: NodeAllocatable,
         free: NDArray[np.int64],
-        population: Population,
-        volumes: Volumes,
+        population: PodIndex,
+        volumes: VolumeCache,
     ) -> None:
-        self.layout, self.rows, self.offer, self.free = layout, rows, offer, free
-        self.population, self.volumes = population, volumes
+        self.nodes, self.resource_rows, self.allocatable, self.free = layout, rows, offer, free
+        self.pods, self.volumes = population, volumes
         # Since the snapshot: who came, where; and which residents are thought away.
-        self.came: list[Came] = []
+        self.assumed: list[AssumedPods] = []
         # Those of them that keep others away.
-        self.shy: list[Came] = []
-        self.gone: frozenset[str] = frozenset()
+        self.anti_affinity: list[AssumedPods] = []
+        self.removed_uids: frozenset[str] = frozenset()
 
-    def copy(self) -> "Board":
+    def copy(self) -> "ClusterSnapshot":
         other = copy(self)
-        other.free, other.came, other.shy = self.free.copy(), self.came.copy(), self.shy.copy()
+        other.free, other.assumed, other.anti_affinity = (
+            self.free.copy(),
+            self.assumed.copy(),
+            self.anti_affinity.copy(),
+        )
         return other
 
-    def put(self, shape: Shape, nodes: Vector, *, promised: bool = False) -> None:
+    def assume(self, shape: PodShape, nodes: Vector, *, promised: bool = False) -> None:
         """From now on pods of this shape are on these nodes. Room may become less than nothing."""
         if len(nodes):
-            self._shift(shape.requests, nodes, -1)
-            came = Came(shape, nodes, promised)
-            self.came.append(came)
-            if shape.peers.anti:
-                self.shy.append(came)
+            self._shift_free(shape.requests, nodes, -1)
+            came = AssumedPods(shape, nodes, promised)
+            self.assumed.append(came)
+            if shape.pod_constraints.anti_affinity:
+                self.anti_affinity.append(came)
 
-    def lift(self, shape: Shape, nodes: Vector) -> None:
+    def forget(self, shape: PodShape, nodes: Vector) -> None:
         """Undo a `put` of the same shape and nodes."""
         if len(nodes):
-            self._shift(shape.requests, nodes, 1)
-            self.came = [each for each in self.came if each.nodes is not nodes]
-            self.shy = [each for each in self.shy if each.nodes is not nodes]
+            self._shift_free(shape.requests, nodes, 1)
+            self.assumed = [each for each in self.assumed if each.nodes is not nodes]
+            self.anti_affinity = [each for each in self.anti_affinity if each.nodes is not nodes]
 
-    def without(self, residents: Iterable[Resident]) -> None:
+    def remove_pods(self, residents: Iterable[BoundPod]) -> None:
         """As if these had left."""
-        left = [each for each in residents if each.uid not in self.gone]
-        self._move(left, 1)
-        self.gone = self.gone.union(each.uid for each in left)
+        left = [each for each in residents if each.uid not in self.removed_uids]
+        self._shift_pods(left, 1)
+        self.removed_uids = self.removed_uids.union(each.uid for each in left)
 
-    def again(self, residents: Iterable[Resident]) -> None:
+    def restore_pods(self, residents: Iterable[BoundPod]) -> None:
         """Those are back."""
-        back = [each for each in residents if each.uid in self.gone]
-        self._move(back, -1)
-        self.gone = self.gone.difference(each.uid for each in back)
+        back = [each for each in residents if each.uid in self.removed_uids]
+        self._shift_pods(back, -1)
+        self.removed_uids = self.removed_uids.difference(each.uid for each in back)
 
-    def _move(self, residents: Iterable[Resident], sign: int) -> None:
+    def _shift_pods(self, residents: Iterable[BoundPod], sign: int) -> None:
         """Room of residents, given back or taken. Those that are only nominated took none."""
-        number = self.layout.number
-        by_shape: dict[Shape, list[int]] = {}
+        number = self.nodes.index_of
+        by_shape: dict[PodShape, list[int]] = {}
         for each in residents:
             at = number.get(each.node)
             if at is not None and not each.nominated:
@@ -99,28 +113,28 @@ class Board:
         for shape, numbers in by_shape.items():
             alike.setdefault(shape.requests, []).extend(numbers)
         for requests, numbers in alike.items():
-            self._shift(requests, np.array(numbers, dtype=np.int64), sign)
+            self._shift_free(requests, np.array(numbers, dtype=np.int64), sign)
 
-    def _shift(self, requests: tuple[tuple[str, int], ...], nodes: Vector, sign: int) -> None:
+    def _shift_free(self, requests: tuple[tuple[str, int], ...], nodes: Vector, sign: int) -> None:
         """More or less room, by one pod for each entry of `nodes`."""
         for resource, amount in requests:
-            row = self.rows.get(resource)
+            row = self.resource_rows.get(resource)
             if row is not None:
                 # A node may be there more than once. Costs what is moved, not what there is.
                 np.add.at(self.free[row], nodes, sign * amount)
 
 
-def capacity(board: Board, shape: Shape) -> Vector:
+def resource_capacity(board: ClusterSnapshot, shape: PodShape) -> Vector:
     """How many pods of a shape every node has room for, by amounts alone."""
     found: Vector | None = None
     for resource, amount in shape.requests:
-        row = board.rows.get(resource)
+        row = board.resource_rows.get(resource)
         if row is None:
-            return np.zeros(len(board.layout), dtype=np.int64)
+            return np.zeros(len(board.nodes), dtype=np.int64)
         # Of pods, and mostly of GPUs, one is asked for: dividing costs more than all the rest.
         each = board.free[row] // amount if amount != 1 else board.free[row]
         found = each if found is None else np.minimum(found, each)
     if found is None:
-        return np.full(len(board.layout), np.iinfo(np.int32).max, dtype=np.int64)
+        return np.full(len(board.nodes), np.iinfo(np.int32).max, dtype=np.int64)
     # A vector of its own, which whoever asked may change.
     return np.maximum(found, 0)

@@ -6,40 +6,42 @@ from typing import Final
 import numpy as np
 
 from gangline.api.meta import Key
-from gangline.api.scheduler_views import Claim, CSINode, CSISource, PersistentVolume, StorageClass
-from gangline.api.selectors import Operator, Requirement
-from gangline.scheduler.pods.decode import REMEDY
-from gangline.scheduler.pods.shape import NodeTerm, Shape
+from gangline.api.scheduler_views import CSINode, CSIVolumeSource, PersistentVolume, StorageClass, VolumeClaim
+from gangline.api.selectors import Requirement, SelectorOperator
+from gangline.scheduler.pods.decode import PINNING_HINT
+from gangline.scheduler.pods.shape import NodeTerm, PodShape
 from gangline.scheduler.pods.wishes import node_term
-from gangline.scheduler.snapshot.node_table import Layout, Mask
+from gangline.scheduler.snapshot.node_table import Mask, NodeTable
 
-_NOW: Final = {
+_CURRENT_LABELS: Final = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-SELECTED: Final = "volume.kubernetes.io/selected-node"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 """The annotation of a claim that says on which node its volume is being made."""
-_WAITS: Final = "WaitForFirstConsumer"
-_ZONES: Final = (*_NOW, *_NOW.values())
+_WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
+_TOPOLOGY_LABELS: Final = (*_CURRENT_LABELS, *_CURRENT_LABELS.values())
 # A node that says nothing about zones is in none, and no volume's zone keeps it out.
-_ZONELESS: Final = NodeTerm(tuple(Requirement(key, Operator.DOES_NOT_EXIST) for key in _ZONES))
+_NO_TOPOLOGY: Final = NodeTerm(
+    tuple(Requirement(key, SelectorOperator.DOES_NOT_EXIST) for key in _TOPOLOGY_LABELS)
+)
 
 
-class Volumes:
+class VolumeCache:
     """Claims, volumes and storage classes. What changes says so: True."""
 
     def __init__(self) -> None:
-        self._claims: dict[Key, Claim] = {}
+        self._claims: dict[Key, VolumeClaim] = {}
         self._volumes: dict[str, PersistentVolume] = {}
         self._classes: dict[str, StorageClass] = {}
         # Node -> storage driver -> how many volumes of it.
-        self._limits: dict[str, Mapping[str, int]] = {}
+        self._attach_limits: dict[str, Mapping[str, int]] = {}
 
-    def put_claim(self, claim: Claim) -> bool:
+    def put_claim(self, claim: VolumeClaim) -> bool:
         key = claim.metadata.key
         before = self._claims.get(key)
         self._claims[key] = claim
-        return before is None or _known(before) != _known(claim)
+        return before is None or _claim_fields(before) != _claim_fields(claim)
 
     def drop_claim(self, key: Key) -> bool:
         return self._claims.pop(key, None) is not None
@@ -47,61 +49,63 @@ class Volumes:
     def put_volume(self, volume: PersistentVolume) -> bool:
         before = self._volumes.get(volume.metadata.name)
         self._volumes[volume.metadata.name] = volume
-        return before is None or _looked_at(before) != _looked_at(volume)
+        return before is None or _volume_fields(before) != _volume_fields(volume)
 
     def drop_volume(self, name: str) -> bool:
         return self._volumes.pop(name, None) is not None
 
-    def put_class(self, storage: StorageClass) -> bool:
+    def put_storage_class(self, storage: StorageClass) -> bool:
         name = storage.metadata.name
         before = self._classes.get(name)
         self._classes[name] = storage
-        return before is None or _rules(before) != _rules(storage)
+        return before is None or _class_fields(before) != _class_fields(storage)
 
-    def drop_class(self, name: str) -> bool:
+    def drop_storage_class(self, name: str) -> bool:
         return self._classes.pop(name, None) is not None
 
-    def put_limits(self, node: CSINode) -> bool:
+    def put_attach_limits(self, node: CSINode) -> bool:
         limits = {
             driver.name: driver.allocatable.count
             for driver in node.spec.drivers
             if driver.allocatable.count is not None
         }
-        before = self._limits.get(node.metadata.name, {})
-        self._limits[node.metadata.name] = limits
+        before = self._attach_limits.get(node.metadata.name, {})
+        self._attach_limits[node.metadata.name] = limits
         return before != limits
 
-    def drop_limits(self, name: str) -> bool:
-        return bool(self._limits.pop(name, None))
+    def drop_attach_limits(self, name: str) -> bool:
+        return bool(self._attach_limits.pop(name, None))
 
     @property
-    def limits(self) -> Mapping[str, Mapping[str, int]]:
+    def attach_limits(self) -> Mapping[str, Mapping[str, int]]:
         """Node -> storage driver -> how many of its volumes can be attached there."""
-        return self._limits
+        return self._attach_limits
 
-    def source(self, namespace: str, claim: str) -> CSISource | None:
+    def csi_source(self, namespace: str, claim: str) -> CSIVolumeSource | None:
         """What is attached to a node for a claim, if it is bound to a volume of a storage driver."""
         found = self._claims.get(Key(namespace, claim))
         volume = self._volumes.get(found.spec.volume_name) if found is not None else None
         return None if volume is None else volume.spec.csi
 
-    def waiting(self, namespace: str, name: str) -> tuple[Claim, StorageClass] | None:
+    def unbound_claim(self, namespace: str, name: str) -> tuple[VolumeClaim, StorageClass] | None:
         """A claim that gets its volume only when its first pod is placed, with its class. None: it is no such claim."""
         claim = self._claims.get(Key(namespace, name))
         if claim is None or (claim.spec.volume_name and claim.status.phase != "Pending"):
             return None
         found = self._classes.get(claim.spec.storage_class_name or "")
-        return None if found is None or found.volume_binding_mode != _WAITS else (claim, found)
+        return (
+            None if found is None or found.volume_binding_mode != _WAIT_FOR_FIRST_CONSUMER else (claim, found)
+        )
 
     @property
     def volumes(self) -> Collection[PersistentVolume]:
         return self._volumes.values()
 
-    def obstacle(self, shape: Shape) -> str:
+    def claim_problem(self, shape: PodShape) -> str:
         """Why no node will do, as long as its claims are as they are. Empty: nothing."""
-        return next((found for name in shape.claims if (found := self._trouble(shape, name))), "")
+        return next((found for name in shape.claims if (found := self._problem_of(shape, name))), "")
 
-    def alone(self, shape: Shape) -> str:
+    def exclusive_claim(self, shape: PodShape) -> str:
         """A claim of it that only one pod may use at a time. Empty: none."""
         for name in shape.claims:
             claim = self._claims.get(Key(shape.namespace, name))
@@ -109,23 +113,23 @@ class Volumes:
                 return name
         return ""
 
-    def reach(self, layout: Layout, shape: Shape) -> Mask | None:
+    def reachable_nodes(self, layout: NodeTable, shape: PodShape) -> Mask | None:
         """Nodes from which all its volumes can be reached. None: all of them."""
-        terms = [terms for name in shape.claims for terms in self._terms(shape.namespace, name)]
+        terms = [terms for name in shape.claims for terms in self._node_terms(shape.namespace, name)]
         if not terms:
             return None
         found = np.ones(len(layout), dtype=np.bool_)
         for each in terms:
-            found &= layout.any_of(each)
+            found &= layout.any_term_mask(each)
         return found
 
-    def _trouble(self, shape: Shape, name: str) -> str:
+    def _problem_of(self, shape: PodShape, name: str) -> str:
         claim = self._claims.get(Key(shape.namespace, name))
         if claim is None:
             return f'persistentvolumeclaim "{name}" not found'
         if claim.metadata.deletion_timestamp is not None:
             return f'persistentvolumeclaim "{name}" is being deleted'
-        if name in shape.own_claims and _maker(claim) != shape.uid:
+        if name in shape.ephemeral_claims and _owner_uid(claim) != shape.uid:
             return f'persistentvolumeclaim "{name}" was not made for this pod'
         if claim.status.phase == "Lost":
             return f'persistentvolumeclaim "{name}" has lost its volume'
@@ -133,25 +137,27 @@ class Volumes:
         if claim.spec.volume_name and claim.status.phase != "Pending":
             there = claim.spec.volume_name in self._volumes
             return "" if there else f'persistentvolume "{claim.spec.volume_name}" of claim "{name}" not found'
-        if self.waiting(shape.namespace, name) is not None:
+        if self.unbound_claim(shape.namespace, name) is not None:
             return (
                 ""
                 if shape.pinned
                 else (
                     f'persistentvolumeclaim "{name}" is bound only when kube-scheduler places its first pod'
-                    f" (WaitForFirstConsumer): {REMEDY}, take a class with Immediate binding, or bind it beforehand"
+                    f" (WaitForFirstConsumer): {PINNING_HINT}, take a class with Immediate binding, or bind it beforehand"
                 )
             )
         return f'persistentvolumeclaim "{name}" is not bound yet'
 
-    def _terms(self, namespace: str, name: str) -> list[tuple[NodeTerm, ...]]:
+    def _node_terms(self, namespace: str, name: str) -> list[tuple[NodeTerm, ...]]:
         """What a node must be; of each, one of the alternatives."""
         claim = self._claims.get(Key(namespace, name))
         volume = self._volumes.get(claim.spec.volume_name) if claim is not None else None
-        return [] if volume is None else [*_zones(volume.metadata.labels), *tied_to(volume)]
+        return (
+            [] if volume is None else [*_topology_terms(volume.metadata.labels), *node_affinity_terms(volume)]
+        )
 
 
-def tied_to(volume: PersistentVolume) -> list[tuple[NodeTerm, ...]]:
+def node_affinity_terms(volume: PersistentVolume) -> list[tuple[NodeTerm, ...]]:
     """What its affinity wants of a node: one of the alternatives. Empty: nothing."""
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
@@ -159,34 +165,37 @@ def tied_to(volume: PersistentVolume) -> list[tuple[NodeTerm, ...]]:
     return [tuple(node_term(each) for each in affinity.required.node_selector_terms)]
 
 
-def _rules(storage: StorageClass) -> tuple[object, ...]:
+def _class_fields(storage: StorageClass) -> tuple[object, ...]:
     return storage.volume_binding_mode, storage.provisioner, storage.allowed_topologies
 
 
-def _looked_at(volume: PersistentVolume) -> tuple[object, ...]:
+def _volume_fields(volume: PersistentVolume) -> tuple[object, ...]:
     return volume.spec, volume.status, volume.metadata.labels, volume.metadata.deletion_timestamp
 
 
-def _known(claim: Claim) -> tuple[object, ...]:
+def _claim_fields(claim: VolumeClaim) -> tuple[object, ...]:
     """All that we look at."""
-    selected = claim.metadata.annotations.get(SELECTED)
-    return claim.spec, claim.status, claim.metadata.deletion_timestamp, selected, _maker(claim)
+    selected = claim.metadata.annotations.get(SELECTED_NODE)
+    return claim.spec, claim.status, claim.metadata.deletion_timestamp, selected, _owner_uid(claim)
 
 
-def _maker(claim: Claim) -> str:
+def _owner_uid(claim: VolumeClaim) -> str:
     """The uid of whom it was made for."""
     owner = claim.metadata.controller
     return "" if owner is None else owner.uid
 
 
-def _zones(labels: Mapping[str, str]) -> list[tuple[NodeTerm, ...]]:
+def _topology_terms(labels: Mapping[str, str]) -> list[tuple[NodeTerm, ...]]:
     """Zones and regions of a volume; several are joined by two underscores."""
     found = []
-    for key in _ZONES:
+    for key in _TOPOLOGY_LABELS:
         if key in labels:
             values = tuple(sorted(labels[key].split("__")))
-            names = dict.fromkeys((key, _NOW.get(key, key)))
+            names = dict.fromkeys((key, _CURRENT_LABELS.get(key, key)))
             found.append(
-                (_ZONELESS, *(NodeTerm((Requirement(name, Operator.IN, values),)) for name in names))
+                (
+                    _NO_TOPOLOGY,
+                    *(NodeTerm((Requirement(name, SelectorOperator.IN, values),)) for name in names),
+                )
             )
     return found

@@ -10,99 +10,104 @@ import logging
 from typing import Never
 
 from gangline.api.meta import JSON, Key
-from gangline.api.scheduler_views import SCHEDULED, Pod, PodCondition
+from gangline.api.scheduler_views import POD_SCHEDULED, Pod, PodCondition
 from gangline.base.clock import Clock
 from gangline.base.tasks import for_each
 from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, Invalid, KubeError, NotFound
-from gangline.kube.options import PatchForm
-from gangline.scheduler.gangs.gang import Gang
-from gangline.scheduler.gangs.member import BIND, Member
-from gangline.scheduler.settings import Pace
-from gangline.scheduler.types.cycle import Cause
+from gangline.kube.options import PatchType
+from gangline.scheduler.gangs.gang import GangInfo
+from gangline.scheduler.gangs.member import BIND, GangMember
+from gangline.scheduler.settings import Intervals
+from gangline.scheduler.types.cycle import PendingReason
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 8
-UNSCHEDULABLE = "Unschedulable"
-WAITING = "Waiting"
+MAX_CONCURRENT_WRITES = 8
+UNSCHEDULABLE_REASON = "Unschedulable"
+WAITING_REASON = "Waiting"
 """Our reason for all that an autoscaler must not hear of."""
 
 
-class Signals:
+class PodConditionReporter:
     """Keeps the conditions of pods true. Inert until `run`."""
 
-    def __init__(self, client: Client, clock: Clock, pace: Pace) -> None:
-        self._client, self._clock, self._pace = client, clock, pace
+    def __init__(self, client: Client, clock: Clock, pace: Intervals) -> None:
+        self._client, self._clock, self._intervals = client, clock, pace
         self._wake = asyncio.Event()
-        self._due: dict[Gang, None] = {}
+        self._queued: dict[GangInfo, None] = {}
         # When each pod was marked last (steady time), by uid; only while it waits.
-        self._marked: dict[str, float] = {}
+        self._marked_at: dict[str, float] = {}
 
-    def look(self, gang: Gang) -> None:
+    def enqueue(self, gang: GangInfo) -> None:
         """What is said of it may have changed."""
-        if gang.wait is not None or gang.marked:
-            self._due[gang] = None
+        if gang.pending is not None or gang.marked_unschedulable:
+            self._queued[gang] = None
             self._wake.set()
 
     def forget(self, uid: str) -> None:
         """A pod is gone, or has its place."""
-        self._marked.pop(uid, None)
+        self._marked_at.pop(uid, None)
 
     async def run(self) -> Never:
         """Work until cancelled."""
         while True:
             await self._wake.wait()
-            await self._clock.sleep(self._pace.report)
+            await self._clock.sleep(self._intervals.report)
             self._wake.clear()
-            due, self._due = self._due, {}
-            news = [told for gang in due for told in self._news(gang)]
-            await for_each(news, self._write, at_once=min(AT_ONCE, len(news)))
+            due, self._queued = self._queued, {}
+            news = [told for gang in due for told in self._condition_changes(gang)]
+            await for_each(news, self._write_condition, at_once=min(MAX_CONCURRENT_WRITES, len(news)))
 
-    def _news(self, gang: Gang) -> list[tuple[Member, PodCondition]]:
+    def _condition_changes(self, gang: GangInfo) -> list[tuple[GangMember, PodCondition]]:
         """Which members are to say something else, and what."""
-        wait = gang.wait
-        short = wait is not None and wait.cause is Cause.RESOURCES
-        gang.marked = short
+        wait = gang.pending
+        short = wait is not None and wait.reason is PendingReason.RESOURCES
+        gang.marked_unschedulable = short
         found = []
-        for member in gang.homeless():
+        for member in gang.unplaced_members():
             if member.mode != BIND:
                 continue
-            said = scheduled(member.pod)
-            marked = said is not None and said.status == "False" and said.reason == UNSCHEDULABLE
+            said = scheduled_condition(member.pod)
+            marked = said is not None and said.status == "False" and said.reason == UNSCHEDULABLE_REASON
             if short and wait is not None:
                 wanted = PodCondition(
-                    type=SCHEDULED, status="False", reason=UNSCHEDULABLE, message=wait.message
+                    type=POD_SCHEDULED, status="False", reason=UNSCHEDULABLE_REASON, message=wait.message
                 )
-                if not marked or (said != wanted and self._stale(member.uid)):
+                if not marked or (said != wanted and self._is_stale(member.uid)):
                     found.append((member, wanted))
             elif marked:
                 why = wait.message if wait is not None else "waits for the other members of its gang"
                 found.append(
-                    (member, PodCondition(type=SCHEDULED, status="False", reason=WAITING, message=why))
+                    (
+                        member,
+                        PodCondition(type=POD_SCHEDULED, status="False", reason=WAITING_REASON, message=why),
+                    )
                 )
-        return [(member, news) for member, news in found if not _says(member.pod, news)]
+        return [(member, news) for member, news in found if not _has_condition(member.pod, news)]
 
-    def _stale(self, uid: str) -> bool:
-        last = self._marked.get(uid)
-        return last is None or self._clock.monotonic() - last >= self._pace.words.total_seconds()
+    def _is_stale(self, uid: str) -> bool:
+        last = self._marked_at.get(uid)
+        return (
+            last is None or self._clock.monotonic() - last >= self._intervals.condition_write.total_seconds()
+        )
 
-    async def _write(self, told: tuple[Member, PodCondition]) -> None:
+    async def _write_condition(self, told: tuple[GangMember, PodCondition]) -> None:
         member, news = told
-        self._marked[member.uid] = self._clock.monotonic()
-        said = scheduled(member.pod)
+        self._marked_at[member.uid] = self._clock.monotonic()
+        said = scheduled_condition(member.pod)
         since = said.last_transition_time if said is not None and said.status == news.status else None
         stamp = (since or self._clock.now()).strftime("%Y-%m-%dT%H:%M:%SZ")
         await patch_condition(self._client, member.key, member.uid, news, stamp)
 
 
-def scheduled(pod: Pod) -> PodCondition | None:
+def scheduled_condition(pod: Pod) -> PodCondition | None:
     """What a pod says about its place."""
-    return next((found for found in pod.status.conditions if found.type == SCHEDULED), None)
+    return next((found for found in pod.status.conditions if found.type == POD_SCHEDULED), None)
 
 
-def _says(pod: Pod, news: PodCondition) -> bool:
-    said = scheduled(pod)
+def _has_condition(pod: Pod, news: PodCondition) -> bool:
+    said = scheduled_condition(pod)
     return said is not None and (said.status, said.reason, said.message) == (
         news.status,
         news.reason,
@@ -121,7 +126,7 @@ async def patch_condition(client: Client, key: Key, uid: str, news: PodCondition
     }
     patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
     try:
-        await client.patch(Pod, key, patch, form=PatchForm.STRATEGIC, subresource="status")
+        await client.patch(Pod, key, patch, form=PatchType.STRATEGIC, subresource="status")
     except (NotFound, Conflict, Invalid):
         # Invalid: a patch cannot change a uid, so this is another pod.
         return

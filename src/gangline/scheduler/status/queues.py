@@ -7,45 +7,45 @@ from collections.abc import Mapping
 from typing import Never, TypeAlias
 
 from gangline.api.meta import JSON
-from gangline.api.scheduling import GroupPhase, Queue, QueueStatus
+from gangline.api.scheduling import PodGroupPhase, Queue, QueueStatus
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
 from gangline.runtime.informer import Delta
-from gangline.scheduler.gangs.registry import Gangs
-from gangline.scheduler.quota.accounts import counted
-from gangline.scheduler.settings import Pace
-from gangline.scheduler.types.cycle import Round
+from gangline.scheduler.gangs.registry import GangRegistry
+from gangline.scheduler.quota.accounts import queue_usage
+from gangline.scheduler.settings import Intervals
+from gangline.scheduler.types.cycle import CycleResult
 from gangline.scheduler.types.resources import as_quantity
 
 log = logging.getLogger(__name__)
 
-Shares: TypeAlias = Mapping[str, Mapping[str, int]]
+QueueAmounts: TypeAlias = Mapping[str, Mapping[str, int]]
 """Queue -> resource -> amount."""
 
 
 class QueueReporter:
     """Keeps the status of queues. Inert until `run`."""
 
-    def __init__(self, client: Client, clock: Clock, pace: Pace) -> None:
-        self._client, self._clock, self._pace = client, clock, pace
+    def __init__(self, client: Client, clock: Clock, pace: Intervals) -> None:
+        self._client, self._clock, self._intervals = client, clock, pace
         self._queues: dict[str, Queue] = {}
-        self._deserved: Shares = {}
-        self._gangs: Gangs | None = None
+        self._deserved: QueueAmounts = {}
+        self._gangs: GangRegistry | None = None
         self._wake = asyncio.Event()
 
-    def put(self, delta: Delta[Queue]) -> None:
+    def update(self, delta: Delta[Queue]) -> None:
         name = delta.newest.metadata.name
         if delta.after is None:
             self._queues.pop(name, None)
         else:
             self._queues[name] = delta.after
 
-    def decided(self, found: Round) -> None:
+    def record_cycle(self, found: CycleResult) -> None:
         """A round was made."""
         self._deserved = found.deserved
 
-    def look(self, gangs: Gangs) -> None:
+    def enqueue(self, gangs: GangRegistry) -> None:
         """Something about gangs changed."""
         self._gangs = gangs
         if self._queues:
@@ -55,26 +55,26 @@ class QueueReporter:
         """Work until cancelled."""
         while True:
             await self._wake.wait()
-            await self._clock.sleep(self._pace.queues)
+            await self._clock.sleep(self._intervals.queue_write)
             self._wake.clear()
             if self._gangs is not None:
                 await self._write_all(self._gangs)
 
-    async def _write_all(self, gangs: Gangs) -> None:
-        phases, allocated = Counter(gangs.phases()), self._allocated(gangs)
+    async def _write_all(self, gangs: GangRegistry) -> None:
+        phases, allocated = Counter(gangs.queue_phases()), self._allocated(gangs)
         for name, queue in list(self._queues.items()):
-            status = status_of(name, phases, allocated, self._deserved)
+            status = queue_status(name, phases, allocated, self._deserved)
             if status != queue.status:
-                await self._write(queue, status)
+                await self._write_status(queue, status)
 
-    def _allocated(self, gangs: Gangs) -> Shares:
+    def _allocated(self, gangs: GangRegistry) -> QueueAmounts:
         """What the gangs of each queue hold."""
-        return counted(gangs.holdings()).used
+        return queue_usage(gangs.allocations()).used
 
-    async def _write(self, queue: Queue, status: QueueStatus) -> None:
+    async def _write_status(self, queue: Queue, status: QueueStatus) -> None:
         try:
             await self._client.patch(
-                Queue, queue.metadata.key, body(status, queue.status), subresource="status"
+                Queue, queue.metadata.key, status_patch(status, queue.status), subresource="status"
             )
         except NotFound:
             return
@@ -82,25 +82,25 @@ class QueueReporter:
             log.warning("queue status not written", extra={"queue": queue.metadata.name, "error": str(error)})
 
 
-def status_of(
-    name: str, phases: Mapping[tuple[str, str], int], allocated: Shares, deserved: Shares
+def queue_status(
+    name: str, phases: Mapping[tuple[str, str], int], allocated: QueueAmounts, deserved: QueueAmounts
 ) -> QueueStatus:
     """What is to be said of a queue."""
     return QueueStatus(
-        pending=phases.get((name, GroupPhase.PENDING), 0) + phases.get((name, ""), 0),
-        running=phases.get((name, GroupPhase.RUNNING), 0),
-        recovering=phases.get((name, GroupPhase.RECOVERING), 0),
-        unschedulable=phases.get((name, GroupPhase.UNSCHEDULABLE), 0),
-        allocated=_shown(allocated.get(name, {})),
-        deserved=_shown(deserved.get(name, {})),
+        pending=phases.get((name, PodGroupPhase.PENDING), 0) + phases.get((name, ""), 0),
+        running=phases.get((name, PodGroupPhase.RUNNING), 0),
+        recovering=phases.get((name, PodGroupPhase.RECOVERING), 0),
+        unschedulable=phases.get((name, PodGroupPhase.UNSCHEDULABLE), 0),
+        allocated=_quantities(allocated.get(name, {})),
+        deserved=_quantities(deserved.get(name, {})),
     )
 
 
-def _shown(amounts: Mapping[str, int]) -> dict[str, str]:
+def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: as_quantity(name, amount) for name, amount in sorted(amounts.items()) if amount}
 
 
-def body(status: QueueStatus, before: QueueStatus) -> JSON:
+def status_patch(status: QueueStatus, before: QueueStatus) -> JSON:
     """A merge patch that makes the status this one: resources no longer held are taken out."""
     return {
         "status": {

@@ -16,22 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.api.meta import Key
-from gangline.api.scheduling import Topology
-from gangline.scheduler.pods.shape import Shape
+from gangline.api.scheduling import GangTopology
+from gangline.scheduler.pods.shape import PodShape
 
 Vector: TypeAlias = NDArray[np.int64]
 """Amounts per resource, or a number per node. Whole units, cpu in thousandths: exact, no slack."""
 
 
-class Need(msgspec.Struct, frozen=True):
+class PodSet(msgspec.Struct, frozen=True):
     """Members of one role and one shape that wait for places, all alike."""
 
     role: str
-    shape: Shape
+    shape: PodShape
     count: int
 
 
-class Ask(msgspec.Struct, frozen=True):
+class GangRequest(msgspec.Struct, frozen=True):
     """A gang with members that wait."""
 
     key: Key
@@ -40,38 +40,38 @@ class Ask(msgspec.Struct, frozen=True):
     priority: int
     created: datetime
     # Since when it has been waiting; for the starvation guard.
-    since: datetime
+    waiting_since: datetime
     # Recovering or Unschedulable: it goes before others of its priority.
-    broken: bool
-    needs: tuple[Need, ...]
+    recovering: bool
+    pod_sets: tuple[PodSet, ...]
     # How many of all these must be placed at once; the others are welcome, but may wait. 0: it is whole already.
-    least: int
+    min_members: int
     # Of these, how many of each role at least.
-    roles: Mapping[str, int] = {}
-    topology: Topology | None = None
+    min_by_role: Mapping[str, int] = {}
+    topology: GangTopology | None = None
     # Nodes on which members of it are already: with a topology the others must join them.
-    near: tuple[str, ...] = ()
+    current_nodes: tuple[str, ...] = ()
     # Whether it may ask others to leave (preemptionPolicy Never: no).
-    preempts: bool = True
+    can_preempt: bool = True
 
 
-class Resident(msgspec.Struct, frozen=True):
+class BoundPod(msgspec.Struct, frozen=True):
     """A pod that holds room on a node, whoever placed it."""
 
     uid: str
     key: Key
     node: str
-    shape: Shape
+    shape: PodShape
     priority: int = 0
     # On its way out: its room is free soon, and not yet.
     terminating: bool = False
     # Nominated by kube-scheduler, not bound: counts against whoever is not more important.
     nominated: bool = False
     # Labels of it alone, left out of its shape so that members share one.
-    marks: tuple[tuple[str, str], ...] = ()
+    identity_labels: tuple[tuple[str, str], ...] = ()
 
 
-class Limit(msgspec.Struct, frozen=True):
+class BudgetLimit(msgspec.Struct, frozen=True):
     """How many of those whom a disruption budget covers may leave, in all its gangs together; and whom in this gang."""
 
     budget: Key
@@ -79,7 +79,7 @@ class Limit(msgspec.Struct, frozen=True):
     covered: frozenset[str]
 
 
-class Holding(msgspec.Struct, frozen=True, dict=True):
+class GangAllocation(msgspec.Struct, frozen=True, dict=True):
     """A gang, or a pod alone, of ours that holds places: it counts for its queue, and may have to give way."""
 
     key: Key
@@ -88,29 +88,29 @@ class Holding(msgspec.Struct, frozen=True, dict=True):
     priority: int
     created: datetime
     # How many of its members must stay if it is to go on; all above may be asked to leave alone.
-    least: int
-    members: tuple[Resident, ...]
-    roles: Mapping[str, int] = {}
+    min_members: int
+    pods: tuple[BoundPod, ...]
+    min_by_role: Mapping[str, int] = {}
     # Role of each member by uid, where roles count.
-    role_of: Mapping[str, str] = {}
+    role_by_uid: Mapping[str, str] = {}
     # Members that must not be evicted: system-critical, or their disruption budget is used up.
-    protected: frozenset[str] = frozenset()
+    protected_uids: frozenset[str] = frozenset()
     # Disruption budgets that cover some of it, and perhaps members of other gangs too.
-    limits: tuple[Limit, ...] = ()
+    budget_limits: tuple[BudgetLimit, ...] = ()
 
     @cached_property
     def used(self) -> Mapping[str, int]:
         """What its members hold together, by resource."""
-        return amounts_together(self.members)
+        return total_amounts(self.pods)
 
     @cached_property
-    def kept(self) -> Mapping[str, int]:
+    def retained(self) -> Mapping[str, int]:
         """The same without members on their way out."""
-        staying = [member for member in self.members if not member.terminating]
-        return self.used if len(staying) == len(self.members) else amounts_together(staying)
+        staying = [member for member in self.pods if not member.terminating]
+        return self.used if len(staying) == len(self.pods) else total_amounts(staying)
 
 
-def amounts_together(residents: Iterable[Resident]) -> dict[str, int]:
+def total_amounts(residents: Iterable[BoundPod]) -> dict[str, int]:
     """What these hold together, by resource."""
     total: dict[str, int] = {}
     # By shape, of which there are few: a cluster has tens of thousands of residents.
@@ -120,16 +120,16 @@ def amounts_together(residents: Iterable[Resident]) -> dict[str, int]:
     return total
 
 
-class Held(msgspec.Struct, frozen=True):
+class QueueUsage(msgspec.Struct, frozen=True):
     """What queues hold, from whoever keeps count of it: queue -> resource -> amount."""
 
     # Also of members on their way out.
     used: Mapping[str, Mapping[str, int]]
     # Without them.
-    kept: Mapping[str, Mapping[str, int]]
+    retained: Mapping[str, Mapping[str, int]]
 
 
-class QueueRule(msgspec.Struct, frozen=True):
+class QueueQuota(msgspec.Struct, frozen=True):
     """What a queue may have."""
 
     name: str
@@ -139,16 +139,16 @@ class QueueRule(msgspec.Struct, frozen=True):
     reclaimable: bool = True
 
 
-class Policy(msgspec.Struct, frozen=True):
+class SchedulerPolicy(msgspec.Struct, frozen=True):
     """What can be set about decisions."""
 
     # After so long, what frees up is held for the gang that has waited longest. None: never.
-    patience: timedelta | None = timedelta(minutes=5)
+    starvation_timeout: timedelta | None = timedelta(minutes=5)
     preemption: bool = True
     reclaim: bool = True
 
 
-class Cause(StrEnum):
+class PendingReason(StrEnum):
     """Why a gang waits."""
 
     RESOURCES = "Resources"
@@ -171,7 +171,7 @@ class Placement(msgspec.Struct, frozen=True):
     nodes: tuple[Vector, ...]
 
     @property
-    def placed(self) -> int:
+    def pod_count(self) -> int:
         return sum(len(found) for found in self.nodes)
 
 
@@ -180,44 +180,44 @@ class Shortage(msgspec.Struct, frozen=True):
 
     message: str
     # Reason -> on how many nodes, for the need that fits least.
-    nodes: Mapping[str, int] = {}
+    nodes_by_reason: Mapping[str, int] = {}
     # How many of `least` would fit.
-    fitting: int = 0
+    fitting_members: int = 0
     # Not placeable whatever room there is: the message names the field.
-    refused: bool = False
+    unsupported: bool = False
 
 
-class Place(msgspec.Struct, frozen=True):
+class Bind(msgspec.Struct, frozen=True):
     """Bind these members, all of them."""
 
-    ask: Ask
+    request: GangRequest
     # For every need, the names of nodes.
     nodes: tuple[tuple[str, ...], ...]
 
 
-class Evict(msgspec.Struct, frozen=True):
+class Preempt(msgspec.Struct, frozen=True):
     """Ask these to leave: when they are gone, the gang fits where it is nominated. Nothing is bound now."""
 
-    ask: Ask
-    victims: tuple[Resident, ...]
+    request: GangRequest
+    victims: tuple[BoundPod, ...]
     # Whole gangs that end by this, and those that only shrink.
-    gangs: tuple[Key, ...]
+    victim_gangs: tuple[Key, ...]
     nodes: tuple[tuple[str, ...], ...]
 
 
-class Wait(msgspec.Struct, frozen=True):
+class Pending(msgspec.Struct, frozen=True):
     """Nothing for it now."""
 
-    ask: Ask
-    cause: Cause
+    request: GangRequest
+    reason: PendingReason
     message: str
-    nodes: Mapping[str, int] = {}
+    nodes_by_reason: Mapping[str, int] = {}
 
 
-Decision: TypeAlias = Place | Evict | Wait
+Decision: TypeAlias = Bind | Preempt | Pending
 
 
-class Round(msgspec.Struct, frozen=True):
+class CycleResult(msgspec.Struct, frozen=True):
     """All decisions on one snapshot, in the order in which they were made, and what queues had by then."""
 
     decisions: Sequence[Decision]
@@ -225,4 +225,4 @@ class Round(msgspec.Struct, frozen=True):
     allocated: Mapping[str, Mapping[str, int]] = {}
     deserved: Mapping[str, Mapping[str, int]] = {}
     # When to look again although nothing changes: a gang's patience ends.
-    again: datetime | None = None
+    recheck_at: datetime | None = None

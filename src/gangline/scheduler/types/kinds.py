@@ -5,82 +5,82 @@ from collections.abc import Hashable, Iterable, Mapping
 from operator import attrgetter
 
 from gangline.scheduler.quota.fair_share import Amounts
-from gangline.scheduler.types.cycle import Ask
-from gangline.scheduler.types.requests import amounts_of, core
+from gangline.scheduler.types.cycle import GangRequest
+from gangline.scheduler.types.requests import minimal_request, requested_amounts
 
-SPARE = 1024
+MAX_STALE_CLASSES = 1024
 """So many kinds more than there are asks are remembered; then all are forgotten."""
 
 _UID = attrgetter("uid")
 
 
-class Kind:
-    """All that asks have in common which differ in name and age alone. Two of one `Kinds` are equal if they are one."""
+class EquivalenceClass:
+    """All that asks have in common which differ in name and age alone. Two of one `EquivalenceClasses` are equal if they are one."""
 
-    __slots__ = ("least", "queue", "total")
+    __slots__ = ("min_amounts", "queue", "total_amounts")
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: GangRequest) -> None:
         self.queue = ask.queue
-        self.total: Amounts = amounts_of(ask.needs)
+        self.total_amounts: Amounts = requested_amounts(ask.pod_sets)
         """What all members need together."""
-        self.least: Amounts = amounts_of(core(ask).needs)
+        self.min_amounts: Amounts = requested_amounts(minimal_request(ask).pod_sets)
         """What those need that it cannot do without."""
 
 
-class Kinds:
+class EquivalenceClasses:
     """Of which kind every ask is. Whoever keeps it from round to round saves looking at asks that have not changed."""
 
     def __init__(self) -> None:
-        self._alike: dict[Hashable, Kind] = {}
-        self._met: dict[str, Ask] = {}
-        self.of: dict[str, Kind] = {}
+        self._by_key: dict[Hashable, EquivalenceClass] = {}
+        self._requests: dict[str, GangRequest] = {}
+        self.by_uid: dict[str, EquivalenceClass] = {}
         """The kind of every ask that was met, by uid."""
 
     @property
-    def remembered(self) -> int:
+    def cached_count(self) -> int:
         """How many kinds there is a memory of."""
-        return len(self._alike)
+        return len(self._by_key)
 
-    def meet(self, asks: Iterable[Ask]) -> None:
+    def update(self, asks: Iterable[GangRequest]) -> None:
         """Know these, and nobody else."""
-        before, now = self._met, {ask.uid: ask for ask in asks}
+        before, now = self._requests, {ask.uid: ask for ask in asks}
         for uid in before.keys() - now.keys():
-            del self.of[uid]
-        if len(self._alike) > len(now) + SPARE:
-            self._alike.clear()
+            del self.by_uid[uid]
+        if len(self._by_key) > len(now) + MAX_STALE_CLASSES:
+            self._by_key.clear()
         # Asks never change: one that is the same object is as it was.
         for uid, ask in now.items():
             if before.get(uid) is not ask:
-                self.of[uid] = self.kind(ask)
-        self._met = now
+                self.by_uid[uid] = self.class_of(ask)
+        self._requests = now
 
-    def among(self, asks: Iterable[Ask]) -> frozenset[Kind]:
+    def classes_of(self, asks: Iterable[GangRequest]) -> frozenset[EquivalenceClass]:
         """The kinds of these."""
-        return frozenset(map(self.of.__getitem__, map(_UID, asks)))
+        return frozenset(map(self.by_uid.__getitem__, map(_UID, asks)))
 
-    def counted(self) -> Mapping[Kind, int]:
+    def counts(self) -> Mapping[EquivalenceClass, int]:
         """How many of every kind were met."""
-        return Counter(self.of.values())
+        return Counter(self.by_uid.values())
 
-    def kind(self, ask: Ask) -> Kind:
+    def class_of(self, ask: GangRequest) -> EquivalenceClass:
         """The kind of an ask, met or not."""
-        key = _key(ask)
-        found = self._alike.get(key)
+        key = _equivalence_key(ask)
+        found = self._by_key.get(key)
         if found is None:
-            found = self._alike[key] = Kind(ask)
+            found = self._by_key[key] = EquivalenceClass(ask)
         return found
 
 
-def _key(ask: Ask) -> Hashable:
+def _equivalence_key(ask: GangRequest) -> Hashable:
     """All of it but its name and its age."""
     return (
         ask.queue,
         ask.priority,
-        ask.broken,
-        ask.needs,
-        ask.least,
-        tuple(sorted(ask.roles.items())),
+        ask.recovering,
+        ask.pod_sets,
+        ask.min_members,
+        tuple(sorted(ask.min_by_role.items())),
         ask.topology,
-        ask.near,
-        ask.preempts,
+        ask.current_nodes,
+        ask.can_preempt,
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 
-class Reason(IntEnum):
+class FilterReason(IntEnum):
     """In the order in which kube-scheduler looks; resources come after all of these, by name."""
 
     FITS = 0
@@ -16,33 +16,33 @@ class Reason(IntEnum):
     DOMAIN = 6
     VOLUME = 7
     AFFINITY = 8
-    ANTI = 9
+    ANTI_AFFINITY = 9
     SPREAD = 10
-    ATTACHED = 11
+    ATTACH_LIMIT = 11
     # From here on, one number for each resource that is short.
-    LACK = 20
+    RESOURCE = 20
 
 
-WORDS: Mapping[int, str] = {
-    Reason.NOT_READY: "not ready",
-    Reason.CORDONED: "cordoned",
-    Reason.TAINTED: "tainted",
-    Reason.SELECTOR: "do not match the node selector",
-    Reason.PORT: "have the host port in use",
-    Reason.DOMAIN: "outside the topology domain",
-    Reason.VOLUME: "cannot reach the volume",
-    Reason.ATTACHED: "at their limit of volumes",
-    Reason.AFFINITY: "do not match the pod affinity",
-    Reason.ANTI: "excluded by pod anti-affinity",
-    Reason.SPREAD: "would break the topology spread",
+REASON_TEXTS: Mapping[int, str] = {
+    FilterReason.NOT_READY: "not ready",
+    FilterReason.CORDONED: "cordoned",
+    FilterReason.TAINTED: "tainted",
+    FilterReason.SELECTOR: "do not match the node selector",
+    FilterReason.PORT: "have the host port in use",
+    FilterReason.DOMAIN: "outside the topology domain",
+    FilterReason.VOLUME: "cannot reach the volume",
+    FilterReason.ATTACH_LIMIT: "at their limit of volumes",
+    FilterReason.AFFINITY: "do not match the pod affinity",
+    FilterReason.ANTI_AFFINITY: "excluded by pod anti-affinity",
+    FilterReason.SPREAD: "would break the topology spread",
 }
 
 
-def lack(resource: str) -> str:
+def resource_text(resource: str) -> str:
     return "at their limit of pods" if resource == "pods" else f"lack {resource}"
 
 
-def told(nodes: Mapping[str, int], total: int) -> str:
+def nodes_message(nodes: Mapping[str, int], total: int) -> str:
     """`0/12 nodes: 8 lack nvidia.com/gpu, 4 tainted`: the commonest first."""
     if not total:
         return "0/0 nodes: there are none"

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gangline.scheduler.quota.fair_share import Amounts
-from gangline.scheduler.types.cycle import Ask, Need
+from gangline.scheduler.types.cycle import GangRequest, PodSet
 
 
-def amounts_of(needs: Iterable[Need]) -> dict[str, int]:
+def requested_amounts(needs: Iterable[PodSet]) -> dict[str, int]:
     """What all these members need together, by resource."""
     total: dict[str, int] = {}
     for need in needs:
@@ -17,63 +17,65 @@ def amounts_of(needs: Iterable[Need]) -> dict[str, int]:
     return total
 
 
-def add(total: dict[str, int], amounts: Amounts, times: int = 1) -> None:
+def add_amounts(total: dict[str, int], amounts: Amounts, times: int = 1) -> None:
     for name, amount in amounts.items():
         total[name] = total.get(name, 0) + amount * times
 
 
-def lacking(needed: Amounts, room: Amounts) -> str | None:
+def lacking_resource(needed: Amounts, room: Amounts) -> str | None:
     """The first resource, by name, of which there is less than needed."""
     return next((name for name in sorted(needed) if needed[name] > room.get(name, 0)), None)
 
 
-def members(ask: Ask) -> int:
-    return sum(need.count for need in ask.needs)
+def member_count(ask: GangRequest) -> int:
+    return sum(need.count for need in ask.pod_sets)
 
 
-def resized(ask: Ask, counts: Iterable[int]) -> Ask:
+def resized_request(ask: GangRequest, counts: Iterable[int]) -> GangRequest:
     """The same ask for fewer members. Needs stay where they are, also when nothing of one is left."""
-    needs = tuple(Need(need.role, need.shape, count) for need, count in zip(ask.needs, counts, strict=True))
-    return msgspec.structs.replace(ask, needs=needs)
+    needs = tuple(
+        PodSet(need.role, need.shape, count) for need, count in zip(ask.pod_sets, counts, strict=True)
+    )
+    return msgspec.structs.replace(ask, pod_sets=needs)
 
 
-def core(ask: Ask) -> Ask:
+def minimal_request(ask: GangRequest) -> GangRequest:
     """The ask without members it can do without: what each role needs, then the others in their order."""
-    if ask.least >= members(ask):
+    if ask.min_members >= member_count(ask):
         return ask
-    counts = [0] * len(ask.needs)
-    missing = ask.least
-    for role, least in sorted(ask.roles.items()):
-        missing -= _fill(ask, counts, least, role)
-    _fill(ask, counts, missing)
-    return resized(ask, counts)
+    counts = [0] * len(ask.pod_sets)
+    missing = ask.min_members
+    for role, least in sorted(ask.min_by_role.items()):
+        missing -= _raise_counts(ask, counts, least, role)
+    _raise_counts(ask, counts, missing)
+    return resized_request(ask, counts)
 
 
-def within(ask: Ask, room: Mapping[str, int]) -> Ask | None:
+def request_within(ask: GangRequest, room: Mapping[str, int]) -> GangRequest | None:
     """As many of its members as these amounts allow; None: not even those it needs at least.
 
     `room` need not name every resource: what it does not name is without limit.
     """
-    if not room or _fits(ask, room):
+    if not room or _fits_within(ask, room):
         return ask
-    smallest = core(ask)
-    if not _fits(smallest, room):
+    smallest = minimal_request(ask)
+    if not _fits_within(smallest, room):
         return None
-    counts = [need.count for need in smallest.needs]
-    left = {name: amount - amounts_of(smallest.needs).get(name, 0) for name, amount in room.items()}
-    for number, need in enumerate(ask.needs):
-        more = min(need.count - counts[number], _times(need.shape.amounts, left))
+    counts = [need.count for need in smallest.pod_sets]
+    left = {name: amount - requested_amounts(smallest.pod_sets).get(name, 0) for name, amount in room.items()}
+    for number, need in enumerate(ask.pod_sets):
+        more = min(need.count - counts[number], _max_multiples(need.shape.amounts, left))
         counts[number] += more
         left = {name: amount - more * need.shape.amounts.get(name, 0) for name, amount in left.items()}
-    return resized(ask, counts)
+    return resized_request(ask, counts)
 
 
-def _fits(ask: Ask, room: Mapping[str, int]) -> bool:
-    needed = amounts_of(ask.needs)
+def _fits_within(ask: GangRequest, room: Mapping[str, int]) -> bool:
+    needed = requested_amounts(ask.pod_sets)
     return all(needed.get(name, 0) <= amount for name, amount in room.items())
 
 
-def _times(amounts: Amounts, room: Mapping[str, int]) -> int:
+def _max_multiples(amounts: Amounts, room: Mapping[str, int]) -> int:
     """How often these amounts go into the room. A number nobody reaches if the room does not limit them."""
     return min(
         (max(0, room[name]) // amount for name, amount in amounts.items() if amount and name in room),
@@ -81,10 +83,10 @@ def _times(amounts: Amounts, room: Mapping[str, int]) -> int:
     )
 
 
-def _fill(ask: Ask, counts: list[int], wanted: int, role: str | None = None) -> int:
+def _raise_counts(ask: GangRequest, counts: list[int], wanted: int, role: str | None = None) -> int:
     """Raise counts until so many more are asked for, of one role or of any; how many there were."""
     added = 0
-    for number, need in enumerate(ask.needs):
+    for number, need in enumerate(ask.pod_sets):
         if role is None or need.role == role:
             more = min(max(0, wanted - added), need.count - counts[number])
             counts[number] += more

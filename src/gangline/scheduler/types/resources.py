@@ -4,31 +4,31 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from gangline.api.quantity import Family, Quantity
-from gangline.api.scheduler_views import RESIZE_PENDING, Container, ContainerStatus, Pod
+from gangline.api.quantity import Quantity, QuantityFormat
+from gangline.api.scheduler_views import POD_RESIZE_PENDING, Pod, PodContainer, PodContainerStatus
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
-LARGEST: Final = 1 << 53
+MAX_AMOUNT: Final = 1 << 53
 """No amount counts as more: eight pebibytes of memory. So sums over a thousand of them are exact in 64 bits, and what
 somebody writes without thinking (`9E`) is only more than anybody has."""
 # Nano-units: sums stay exact, and only a pod's total is rounded.
-Nanos = dict[str, int]
+NanoAmounts = dict[str, int]
 
 
 @lru_cache(maxsize=4096)
-def nanos(text: str) -> int:
+def nano_units(text: str) -> int:
     return Quantity.parse(text).nanos
 
 
-def whole(resource: str, amount: int) -> int:
-    """Nano-units in the unit of a resource, rounded up; `LARGEST` at most."""
-    return min(-(-amount // (10**6 if resource == CPU else 10**9)), LARGEST)
+def whole_units(resource: str, amount: int) -> int:
+    """Nano-units in the unit of a resource, rounded up; `MAX_AMOUNT` at most."""
+    return min(-(-amount // (10**6 if resource == CPU else 10**9)), MAX_AMOUNT)
 
 
 def amount(resource: str, text: str) -> int:
     """A quantity as written in the unit of its resource. Raises `QuantityError`."""
-    return whole(resource, nanos(text))
+    return whole_units(resource, nano_units(text))
 
 
 def amounts(resources: Mapping[str, str]) -> dict[str, int]:
@@ -41,82 +41,84 @@ def as_quantity(resource: str, amount: int) -> str:
     if resource == CPU:
         return str(Quantity(amount * 10**6))
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
-        return str(Quantity(amount * 10**9, Family.BINARY))
+        return str(Quantity(amount * 10**9, QuantityFormat.BINARY))
     return str(amount)
 
 
-def requests(pod: Pod) -> tuple[tuple[str, int], ...]:
+def pod_requests(pod: Pod) -> tuple[tuple[str, int], ...]:
     """What a pod takes of its node, as kube-scheduler sums it; one of `pods` included, zeros left out.
 
     All containers and sidecars together, or the hungriest step of starting if that is more; what the pod asks for
     as a whole instead, where it does; and the overhead on top. A container that is being resized counts with the
     larger of what it has and what it asks for.
     """
-    total = _containers(pod)
+    total = _container_requests(pod)
     if pod.spec.resources is not None:
         total.update(
-            (name, nanos(text))
+            (name, nano_units(text))
             for name, text in pod.spec.resources.requests.items()
             if name in (CPU, "memory") or name.startswith("hugepages-")
         )
-    _add(total, _nanos(pod.spec.overhead))
-    found = {name: whole(name, amount) for name, amount in total.items()}
+    _add_amounts(total, _nano_amounts(pod.spec.overhead))
+    found = {name: whole_units(name, amount) for name, amount in total.items()}
     found[PODS] = 1
     return tuple(sorted((name, amount) for name, amount in found.items() if amount))
 
 
-def _containers(pod: Pod) -> Nanos:
-    statuses = _resized(pod)
-    total: Nanos = {}
+def _container_requests(pod: Pod) -> NanoAmounts:
+    statuses = _resized_statuses(pod)
+    total: NanoAmounts = {}
     for container in pod.spec.containers:
-        _add(total, _asked(pod, container, statuses))
-    sidecars: Nanos = {}
-    starting: Nanos = {}
+        _add_amounts(total, _container_request(pod, container, statuses))
+    sidecars: NanoAmounts = {}
+    starting: NanoAmounts = {}
     for container in pod.spec.init_containers:
         if container.restart_policy == "Always":
-            asked = _asked(pod, container, statuses)
-            _add(total, asked)
-            _add(sidecars, asked)
-            _raise(starting, sidecars)
+            asked = _container_request(pod, container, statuses)
+            _add_amounts(total, asked)
+            _add_amounts(sidecars, asked)
+            _raise_to(starting, sidecars)
         else:
-            asked = _nanos(container.resources.requests)
-            _add(asked, sidecars)
-            _raise(starting, asked)
-    _raise(total, starting)
+            asked = _nano_amounts(container.resources.requests)
+            _add_amounts(asked, sidecars)
+            _raise_to(starting, asked)
+    _raise_to(total, starting)
     return total
 
 
-def _resized(pod: Pod) -> dict[str, ContainerStatus]:
+def _resized_statuses(pod: Pod) -> dict[str, PodContainerStatus]:
     """What the kubelet says of containers, where it says what they have."""
     status = pod.status
     if not status.container_statuses and not status.init_container_statuses:
         return {}
-    every: Iterable[ContainerStatus] = (*status.container_statuses, *status.init_container_statuses)
+    every: Iterable[PodContainerStatus] = (*status.container_statuses, *status.init_container_statuses)
     return {each.name: each for each in every if each.resources is not None}
 
 
-def _asked(pod: Pod, container: Container, statuses: Mapping[str, ContainerStatus]) -> Nanos:
-    asked = _nanos(container.resources.requests)
+def _container_request(
+    pod: Pod, container: PodContainer, statuses: Mapping[str, PodContainerStatus]
+) -> NanoAmounts:
+    asked = _nano_amounts(container.resources.requests)
     status = statuses.get(container.name)
     if status is None or status.resources is None:
         return asked
-    if any(each.type == RESIZE_PENDING and each.reason == "Infeasible" for each in pod.status.conditions):
+    if any(each.type == POD_RESIZE_PENDING and each.reason == "Infeasible" for each in pod.status.conditions):
         asked = {}
-    _raise(asked, _nanos(status.resources.requests))
-    _raise(asked, _nanos(status.allocated_resources))
+    _raise_to(asked, _nano_amounts(status.resources.requests))
+    _raise_to(asked, _nano_amounts(status.allocated_resources))
     return asked
 
 
-def _nanos(resources: Mapping[str, str]) -> Nanos:
-    return {name: nanos(text) for name, text in resources.items()}
+def _nano_amounts(resources: Mapping[str, str]) -> NanoAmounts:
+    return {name: nano_units(text) for name, text in resources.items()}
 
 
-def _add(total: Nanos, more: Mapping[str, int]) -> None:
+def _add_amounts(total: NanoAmounts, more: Mapping[str, int]) -> None:
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount
 
 
-def _raise(total: Nanos, other: Mapping[str, int]) -> None:
+def _raise_to(total: NanoAmounts, other: Mapping[str, int]) -> None:
     for name, amount in other.items():
         if amount > total.get(name, 0):
             total[name] = amount

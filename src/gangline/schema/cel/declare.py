@@ -14,40 +14,40 @@ from gangline.schema.cel.types import (
     INT,
     STRING,
     TIMESTAMP,
-    Type,
-    list_of,
-    map_of,
+    CelType,
+    list_type,
+    map_type,
 )
-from gangline.schema.structural.nodes import Node
+from gangline.schema.structural.nodes import SchemaNode
 
-LARGEST_REQUEST = 3 * 1024 * 1024
+MAX_REQUEST_BYTES = 3 * 1024 * 1024
 _RESERVED_WORDS = (
     "true false null in as break const continue else for function if import let loop package namespace return"
     " var void while"
 )
-_RESERVED = frozenset(_RESERVED_WORDS.split())
+_RESERVED_SYMBOLS = frozenset(_RESERVED_WORDS.split())
 _ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 _UNESCAPES = {"underscores": "__", "dot": ".", "dash": "-", "slash": "/"}
-_META_TEXT = {"type": "string"}
-META_SCHEMA: dict[str, Any] = {
-    "kind": _META_TEXT,
-    "apiVersion": _META_TEXT,
-    "metadata": {"type": "object", "properties": {"name": _META_TEXT, "generateName": _META_TEXT}},
+_STRING_SCHEMA = {"type": "string"}
+OBJECT_META_SCHEMA: dict[str, Any] = {
+    "kind": _STRING_SCHEMA,
+    "apiVersion": _STRING_SCHEMA,
+    "metadata": {"type": "object", "properties": {"name": _STRING_SCHEMA, "generateName": _STRING_SCHEMA}},
 }
-_META = {name: Node(schema) for name, schema in META_SCHEMA.items()}
+_OBJECT_META_NODES = {name: SchemaNode(schema) for name, schema in OBJECT_META_SCHEMA.items()}
 
 
 @lru_cache(maxsize=10_000)
-def escaped(name: str) -> str | None:
+def escaped_name(name: str) -> str | None:
     """The name of a field in an expression: `x-y` is `x__dash__y`. None when it cannot be written."""
     if not name or name[0].isdigit() or re.search(r"[^a-zA-Z0-9_./-]", name):
         return None
-    if name in _RESERVED:
+    if name in _RESERVED_SYMBOLS:
         return f"__{name}__"
     return re.sub(r"__|[-./]", lambda found: _ESCAPES[found[0]], name)
 
 
-def unescaped(name: str) -> str | None:
+def unescaped_name(name: str) -> str | None:
     """The field an expression means. None when the escape is not one."""
     if "__" not in name:
         return name
@@ -58,74 +58,78 @@ def unescaped(name: str) -> str | None:
         inner = found[1]
         if inner in _UNESCAPES:
             return _UNESCAPES[inner]
-        wrong = wrong or inner not in _RESERVED or found[0] != name
+        wrong = wrong or inner not in _RESERVED_SYMBOLS or found[0] != name
         return inner
 
     text = re.sub(r"__([^_]+)__", meant, name)
     return None if wrong else text
 
 
-class Declared:
+class DeclType:
     """A type together with sizes, for the estimate of costs. Lazy: a rule looks at little of a large schema."""
 
     def __init__(
         self,
-        declared_type: Type,
+        declared_type: CelType,
         smallest: int | Callable[[], int],
         most: int | Callable[[], int],
-        element: "Declared | None" = None,
-        fields: "Mapping[str, Declared] | None" = None,
+        element: "DeclType | None" = None,
+        fields: "Mapping[str, DeclType] | None" = None,
     ) -> None:
         self.type, self.element, self.fields = declared_type, element, fields
-        self._smallest, self._most = smallest, most
+        self._min_serialized_size, self._max_elements = smallest, most
 
     @cached_property
-    def smallest(self) -> int:
+    def min_serialized_size(self) -> int:
         """Bytes of the shortest JSON."""
-        return self._smallest if isinstance(self._smallest, int) else self._smallest()
+        return (
+            self._min_serialized_size
+            if isinstance(self._min_serialized_size, int)
+            else self._min_serialized_size()
+        )
 
     @cached_property
-    def most(self) -> int:
+    def max_elements(self) -> int:
         """Elements of a list or map, bytes of a text, at most; 0 for what has no size."""
-        return self._most if isinstance(self._most, int) else self._most()
+        return self._max_elements if isinstance(self._max_elements, int) else self._max_elements()
 
 
-class _Fields(Mapping[str, Declared]):
+class _DeclFields(Mapping[str, DeclType]):
     """The fields of an object as rules name them, declared when asked for."""
 
-    def __init__(self, node: Node, name: str) -> None:
+    def __init__(self, node: SchemaNode, name: str) -> None:
         self._node, self._name = node, name
-        self._found: dict[str, Declared | None] = {}
+        self._cache: dict[str, DeclType | None] = {}
 
-    def __getitem__(self, known: str) -> Declared:
-        if known not in self._found:
-            self._found[known] = self._declared(known)
-        found = self._found[known]
+    def __getitem__(self, known: str) -> DeclType:
+        if known not in self._cache:
+            self._cache[known] = self._field_decl(known)
+        found = self._cache[known]
         if found is None:
             raise KeyError(known)
         return found
 
-    def _declared(self, known: str) -> Declared | None:
-        field = unescaped(known)
+    def _field_decl(self, known: str) -> DeclType | None:
+        field = unescaped_name(known)
         part = self._node.properties.get(field) if field is not None else None
-        if part is None or field is None or escaped(field) != known:
+        if part is None or field is None or escaped_name(field) != known:
             return None
-        return declared(part, f"{self._name}.{known}", root=part.embedded)
+        return decl_type(part, f"{self._name}.{known}", root=part.embedded)
 
     def __iter__(self) -> Iterator[str]:
-        return (known for field in self._node.properties if (known := escaped(field)) and known in self)
+        return (known for field in self._node.properties if (known := escaped_name(field)) and known in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-class _FieldTypes(Mapping[str, Type]):
+class _FieldTypes(Mapping[str, CelType]):
     """The types of fields."""
 
-    def __init__(self, fields: _Fields) -> None:
+    def __init__(self, fields: _DeclFields) -> None:
         self._fields = fields
 
-    def __getitem__(self, known: str) -> Type:
+    def __getitem__(self, known: str) -> CelType:
         return self._fields[known].type
 
     def __iter__(self) -> Iterator[str]:
@@ -135,7 +139,7 @@ class _FieldTypes(Mapping[str, Type]):
         return len(self._fields)
 
 
-def with_meta(node: Node) -> Node:
+def with_object_meta(node: SchemaNode) -> SchemaNode:
     """A resource as rules at its root see it: kind, apiVersion and names are always there."""
     properties = node.properties
     metadata = properties.get("metadata")
@@ -143,93 +147,103 @@ def with_meta(node: Node) -> Node:
     names = [metadata.properties.get(name) if metadata else None for name in ("name", "generateName")]
     if all(part is not None and part.type == "string" for part in (*wanted, *names)):
         return node
-    found = node.with_fields(_META)
+    found = node.with_properties(_OBJECT_META_NODES)
     found.items = None
     return found
 
 
-def declared(node: Node, name: str, *, root: bool = False) -> Declared | None:
+def decl_type(node: SchemaNode, name: str, *, root: bool = False) -> DeclType | None:
     """The type of a schema; None when rules cannot see it (nothing is known about what it holds)."""
     if node.int_or_string:
-        most = _text_size(node) if node.schema.get("maxLength") is not None else LARGEST_REQUEST - 2
-        return Declared(DYN, 1, most)
+        most = _max_text_bytes(node) if node.schema.get("maxLength") is not None else MAX_REQUEST_BYTES - 2
+        return DeclType(DYN, 1, most)
     if root:
-        node = with_meta(node)
+        node = with_object_meta(node)
     match node.type:
         case "array":
-            return _list(node, name)
+            return _list_decl(node, name)
         case "object":
-            return _map(node, name) if node.additional is not None else _object(node, name)
+            return (
+                _map_decl(node, name) if node.additional_properties is not None else _object_decl(node, name)
+            )
         case "string":
-            return _text(node)
+            return _text_decl(node)
         case "boolean":
-            return Declared(BOOL, 4, 0)
+            return DeclType(BOOL, 4, 0)
         case "number":
-            return Declared(DOUBLE, 1, 0)
+            return DeclType(DOUBLE, 1, 0)
         case "integer":
-            return Declared(INT, 1, 0)
+            return DeclType(INT, 1, 0)
     return None
 
 
-def _list(node: Node, name: str) -> Declared | None:
-    element = declared(node.items, f"{name}.@idx", root=node.items.embedded) if node.items else None
+def _list_decl(node: SchemaNode, name: str) -> DeclType | None:
+    element = decl_type(node.items, f"{name}.@idx", root=node.items.embedded) if node.items else None
     if element is None:
         return None
-    size = _bound(node.schema.get("maxItems"), lambda: (LARGEST_REQUEST - 2) // (element.smallest + 1))
-    return Declared(list_of(element.type), 2, size, element)
+    size = _max_elements(
+        node.schema.get("maxItems"), lambda: (MAX_REQUEST_BYTES - 2) // (element.min_serialized_size + 1)
+    )
+    return DeclType(list_type(element.type), 2, size, element)
 
 
-def _map(node: Node, name: str) -> Declared | None:
-    assert node.additional is not None
-    element = declared(node.additional, f"{name}.@elem", root=node.additional.embedded)
+def _map_decl(node: SchemaNode, name: str) -> DeclType | None:
+    assert node.additional_properties is not None
+    element = decl_type(node.additional_properties, f"{name}.@elem", root=node.additional_properties.embedded)
     if element is None:
         return None
-    size = _bound(node.schema.get("maxProperties"), lambda: (LARGEST_REQUEST - 2) // (element.smallest + 6))
-    return Declared(map_of(STRING, element.type), 2, size, element)
+    size = _max_elements(
+        node.schema.get("maxProperties"), lambda: (MAX_REQUEST_BYTES - 2) // (element.min_serialized_size + 6)
+    )
+    return DeclType(map_type(STRING, element.type), 2, size, element)
 
 
-def _bound(most: int | None, otherwise: Callable[[], int]) -> int | Callable[[], int]:
+def _max_elements(most: int | None, otherwise: Callable[[], int]) -> int | Callable[[], int]:
     return max(most, 0) if most is not None else otherwise
 
 
-def _object(node: Node, name: str) -> Declared:
-    fields = _Fields(node, name)
+def _object_decl(node: SchemaNode, name: str) -> DeclType:
+    fields = _DeclFields(node, name)
 
     def smallest() -> int:
         return 2 + sum(
-            _needed(field, part, name) for field, part in node.properties.items() if field in node.required
+            _required_field_size(field, part, name)
+            for field, part in node.properties.items()
+            if field in node.required
         )
 
-    return Declared(Type("struct", (), name, _FieldTypes(fields)), smallest, 0, None, fields)
+    return DeclType(CelType("struct", (), name, _FieldTypes(fields)), smallest, 0, None, fields)
 
 
-def _needed(field: str, part: Node, name: str) -> int:
+def _required_field_size(field: str, part: SchemaNode, name: str) -> int:
     """Bytes that a required field takes at least."""
     found = (
-        None if part.has_default else declared(part, f"{name}.{escaped(field) or field}", root=part.embedded)
+        None
+        if part.has_default
+        else decl_type(part, f"{name}.{escaped_name(field) or field}", root=part.embedded)
     )
-    return 0 if found is None else len(field.encode()) + found.smallest + 4
+    return 0 if found is None else len(field.encode()) + found.min_serialized_size + 4
 
 
-def _text(node: Node) -> Declared:
+def _text_decl(node: SchemaNode) -> DeclType:
     match node.format:
         case "byte":
             most = node.schema.get("maxLength")
-            return Declared(BYTES, 2, LARGEST_REQUEST - 2 if most is None else max(most, 0))
+            return DeclType(BYTES, 2, MAX_REQUEST_BYTES - 2 if most is None else max(most, 0))
         case "duration":
-            return Declared(DURATION, 3, 32)
+            return DeclType(DURATION, 3, 32)
         case "date":
-            return Declared(TIMESTAMP, 12, 12)
+            return DeclType(TIMESTAMP, 12, 12)
         case "date-time":
-            return Declared(TIMESTAMP, 21, 32)
-    return Declared(STRING, 2, _text_size(node))
+            return DeclType(TIMESTAMP, 21, 32)
+    return DeclType(STRING, 2, _max_text_bytes(node))
 
 
-def _text_size(node: Node) -> int:
+def _max_text_bytes(node: SchemaNode) -> int:
     """Bytes at most. A letter may take four."""
     most = node.schema.get("maxLength")
     if most is not None:
         return int(max(most, 0)) * 4
     if node.enum:
         return max((len(one.encode()) for one in node.enum if isinstance(one, str)), default=0)
-    return LARGEST_REQUEST - 2
+    return MAX_REQUEST_BYTES - 2

@@ -7,58 +7,68 @@ may still decide an `exists`. Work is counted, and stopped when it is too much.
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from gangline.schema.cel.check import Checked
+from gangline.schema.cel.check import CheckedExpr
 from gangline.schema.cel.library import FUNCTIONS
 from gangline.schema.cel.signatures import TYPE_NAMES
-from gangline.schema.cel.syntax import Call, Const, Expr, Ident, ListOf, Loop, MapOf, Select, walk
+from gangline.schema.cel.syntax import (
+    CallExpr,
+    ComprehensionExpr,
+    ConstExpr,
+    Expr,
+    IdentExpr,
+    ListExpr,
+    MapExpr,
+    SelectExpr,
+    walk,
+)
 from gangline.schema.cel.values import (
-    NO_OVERLOAD,
-    NOTHING,
+    NO_SUCH_OVERLOAD,
+    OPTIONAL_NONE,
     CelError,
+    CelOptional,
+    CelUInt,
     ListView,
     MapView,
     ObjectView,
-    Optional,
     TypeValue,
-    UInt,
-    equal,
-    find,
-    keys_of,
+    find_value,
+    map_keys,
+    values_equal,
 )
 
-Scope: TypeAlias = dict[str, Any]
-Step: TypeAlias = Callable[[Scope], Any]
-_WORK = "@work"
+Activation: TypeAlias = dict[str, Any]
+Evaluator: TypeAlias = Callable[[Activation], Any]
+_COST_VARIABLE = "@work"
 
 
-class TooExpensive(CelError):
+class CostLimitExceeded(CelError):
     """More work than one evaluation may do."""
 
 
-class Program:
+class CelProgram:
     """A runnable expression."""
 
-    def __init__(self, checked: Checked, limit: int) -> None:
-        self.checked = checked
-        self._limit = limit
-        self._own = weight(checked.parsed.root)
-        self._run = _compiled(checked.parsed.root, checked)
+    def __init__(self, checked: CheckedExpr, limit: int) -> None:
+        self.checked_expr = checked
+        self._cost_limit = limit
+        self._base_cost = evaluation_cost(checked.parsed.root)
+        self._evaluator = _compile_node(checked.parsed.root, checked)
 
     def run(self, variables: Mapping[str, Any]) -> tuple[Any, int]:
-        """The result and the work done. Raises `CelError`, `TooExpensive` among them; both carry the work as `work`."""
-        scope: Scope = {**variables, _WORK: [self._own, self._limit]}
+        """The result and the work done. Raises `CelError`, `CostLimitExceeded` among them; both carry the work as `work`."""
+        scope: Activation = {**variables, _COST_VARIABLE: [self._base_cost, self._cost_limit]}
         try:
-            return self._run(scope), scope[_WORK][0]
+            return self._evaluator(scope), scope[_COST_VARIABLE][0]
         except RecursionError:
-            raise TooExpensive("operation cancelled: actual cost limit exceeded") from None
+            raise CostLimitExceeded("operation cancelled: actual cost limit exceeded") from None
 
 
-def weight(node: Expr) -> int:
+def evaluation_cost(node: Expr) -> int:
     """Work of evaluating a node once; loops count what they do besides."""
-    return sum(1 for one in walk(node) if isinstance(one, Call | Ident | Select))
+    return sum(1 for one in walk(node) if isinstance(one, CallExpr | IdentExpr | SelectExpr))
 
 
-class Failed:
+class ErrorValue:
     """An error in place of a value: whatever reads it fails so."""
 
     __slots__ = ("error",)
@@ -67,103 +77,103 @@ class Failed:
         self.error = error
 
 
-def _compiled(node: Expr, checked: Checked) -> Step:
+def _compile_node(node: Expr, checked: CheckedExpr) -> Evaluator:
     match node:
-        case Const():
-            value = UInt(node.value) if node.kind == "uint" else node.value
+        case ConstExpr():
+            value = CelUInt(node.value) if node.kind == "uint" else node.value
             return lambda scope: value
-        case Ident():
-            return _name(node.name, checked)
-        case Select():
-            return _select(node, checked)
-        case Call():
-            return _call(node, checked)
-        case ListOf():
-            return _list(node, checked)
-        case MapOf():
-            return _map(node, checked)
-        case Loop():
-            return _loop(node, checked)
+        case IdentExpr():
+            return _compile_ident(node.name, checked)
+        case SelectExpr():
+            return _compile_select(node, checked)
+        case CallExpr():
+            return _compile_call(node, checked)
+        case ListExpr():
+            return _compile_list(node, checked)
+        case MapExpr():
+            return _compile_map(node, checked)
+        case ComprehensionExpr():
+            return _compile_comprehension(node, checked)
 
 
-def _name(name: str, checked: Checked) -> Step:
+def _compile_ident(name: str, checked: CheckedExpr) -> Evaluator:
     if name.startswith("@"):
-        return _accumulator(name)
-    if name in TYPE_NAMES and name not in checked.names:
+        return _compile_accumulator(name)
+    if name in TYPE_NAMES and name not in checked.variables:
         named = TypeValue(name)
         return lambda scope: named
 
-    def variable(scope: Scope) -> Any:
+    def variable(scope: Activation) -> Any:
         value = scope[name]
-        if value.__class__ is Failed:
+        if value.__class__ is ErrorValue:
             raise value.error
         return value
 
     return variable
 
 
-def _accumulator(name: str) -> Step:
-    def so_far(scope: Scope) -> Any:
+def _compile_accumulator(name: str) -> Evaluator:
+    def so_far(scope: Activation) -> Any:
         value = scope[name]
-        if value.__class__ is Failed:
+        if value.__class__ is ErrorValue:
             raise value.error
         return value
 
     return so_far
 
 
-def _select(node: Select, checked: Checked) -> Step:
-    if (named := checked.calls.get(id(node))) is not None:
+def _compile_select(node: SelectExpr, checked: CheckedExpr) -> Evaluator:
+    if (named := checked.function_names.get(id(node))) is not None:
         known = TypeValue(named)
         return lambda scope: known
-    operand, field = _compiled(node.operand, checked), node.field
-    if node.test:
-        return lambda scope: _present(operand(scope), field)
+    operand, field = _compile_node(node.operand, checked), node.field
+    if node.test_only:
+        return lambda scope: _has_field(operand(scope), field)
 
-    def select(scope: Scope) -> Any:
+    def select(scope: Activation) -> Any:
         value = operand(scope)
         if value.__class__ is ObjectView:
             found, there = value.find(field)
             if there:
                 return found
             raise CelError(f"no such key: {field}")
-        return _selected(value, field)
+        return _select_field(value, field)
 
     return select
 
 
-def _selected(value: Any, field: str) -> Any:
-    if isinstance(value, Optional):
+def _select_field(value: Any, field: str) -> Any:
+    if isinstance(value, CelOptional):
         return _optional_field(value, field)
     if isinstance(value, MapView | dict):
-        found, there = find(value, field)
+        found, there = find_value(value, field)
         if there:
             return found
     raise CelError(f"no such key: {field}")
 
 
-def _present(value: Any, field: str) -> bool:
-    if isinstance(value, Optional):
-        return value.present and _present(value.value, field)
+def _has_field(value: Any, field: str) -> bool:
+    if isinstance(value, CelOptional):
+        return value.present and _has_field(value.value, field)
     if isinstance(value, ObjectView | MapView | dict):
-        return find(value, field)[1]
+        return find_value(value, field)[1]
     return False
 
 
-def _optional_field(value: Any, field: Any) -> Optional:
-    if isinstance(value, Optional):
-        return _optional_field(value.value, field) if value.present else NOTHING
+def _optional_field(value: Any, field: Any) -> CelOptional:
+    if isinstance(value, CelOptional):
+        return _optional_field(value.value, field) if value.present else OPTIONAL_NONE
     if isinstance(value, ObjectView | MapView | dict):
-        found, there = find(value, field)
-        return Optional(found) if there else NOTHING
-    raise CelError(NO_OVERLOAD)
+        found, there = find_value(value, field)
+        return CelOptional(found) if there else OPTIONAL_NONE
+    raise CelError(NO_SUCH_OVERLOAD)
 
 
-def _optional_index(value: Any, key: Any) -> Optional:
-    if isinstance(value, Optional):
-        return _optional_index(value.value, key) if value.present else NOTHING
+def _optional_index(value: Any, key: Any) -> CelOptional:
+    if isinstance(value, CelOptional):
+        return _optional_index(value.value, key) if value.present else OPTIONAL_NONE
     if isinstance(value, ListView | list):
-        return Optional(value[key]) if _is_index(key) and 0 <= key < len(value) else NOTHING
+        return CelOptional(value[key]) if _is_index(key) and 0 <= key < len(value) else OPTIONAL_NONE
     return _optional_field(value, key)
 
 
@@ -171,7 +181,7 @@ def _is_index(key: Any) -> bool:
     return isinstance(key, int) and key.__class__ is not bool
 
 
-def _index(value: Any, key: Any) -> Any:
+def _index_value(value: Any, key: Any) -> Any:
     if isinstance(value, ListView | list):
         if not _is_index(key):
             raise CelError(f"unsupported index type '{key.__class__.__name__}' in list")
@@ -179,44 +189,44 @@ def _index(value: Any, key: Any) -> Any:
             return value[key]
         raise CelError(f"index out of bounds: {key}")
     if isinstance(value, ObjectView | MapView | dict):
-        found, there = find(value, key)
+        found, there = find_value(value, key)
         if there:
             return found
         raise CelError(f"no such key: {key}")
-    if isinstance(value, Optional):
+    if isinstance(value, CelOptional):
         return _optional_index(value, key)
     raise CelError(f"no such key: {key}")
 
 
-def _call(node: Call, checked: Checked) -> Step:
-    name = checked.calls.get(id(node), node.function)
+def _compile_call(node: CallExpr, checked: CheckedExpr) -> Evaluator:
+    name = checked.function_names.get(id(node), node.function)
     parts = node.args if node.target is None or name != node.function else [node.target, *node.args]
-    args = [_compiled(part, checked) for part in parts]
+    args = [_compile_node(part, checked) for part in parts]
     match name:
         case "_&&_":
-            return _logical(args[0], args[1], decides=False)
+            return _compile_logical(args[0], args[1], decides=False)
         case "_||_":
-            return _logical(args[0], args[1], decides=True)
+            return _compile_logical(args[0], args[1], decides=True)
         case "_?_:_":
-            return _conditional(args[0], args[1], args[2])
+            return _compile_conditional(args[0], args[1], args[2])
         case "@not_strictly_false":
-            return _not_strictly_false(args[0])
+            return _compile_not_strictly_false(args[0])
         case "_==_":
             one, other = args
-            return lambda scope: equal(one(scope), other(scope))
+            return lambda scope: values_equal(one(scope), other(scope))
         case "_!=_":
             one, other = args
-            return lambda scope: not equal(one(scope), other(scope))
+            return lambda scope: not values_equal(one(scope), other(scope))
         case "_?._":
             operand, field = args
             return lambda scope: _optional_field(operand(scope), field(scope))
-    return _function(name, args)
+    return _compile_function(name, args)
 
 
-_INDEXING: dict[str, Callable[[Any, Any], Any]] = {"_[_]": _index, "_[?_]": _optional_index}
+_INDEXING: dict[str, Callable[[Any, Any], Any]] = {"_[_]": _index_value, "_[?_]": _optional_index}
 
 
-def _function(name: str, args: list[Step]) -> Step:
+def _compile_function(name: str, args: list[Evaluator]) -> Evaluator:
     work: Callable[..., Any] = _INDEXING.get(name) or FUNCTIONS[name]
     if len(args) == 2:
         one, other = args
@@ -224,15 +234,15 @@ def _function(name: str, args: list[Step]) -> Step:
     return lambda scope: work(*[arg(scope) for arg in args])
 
 
-def _logical(left: Step, right: Step, *, decides: bool) -> Step:
+def _compile_logical(left: Evaluator, right: Evaluator, *, decides: bool) -> Evaluator:
     """The side that decides wins, even over an error of the other."""
 
-    def both(scope: Scope) -> bool:
+    def both(scope: Activation) -> bool:
         failed: CelError | None = None
         for side in (left, right):
             try:
                 value = side(scope)
-            except TooExpensive:
+            except CostLimitExceeded:
                 raise
             except CelError as error:
                 failed = failed or error
@@ -241,7 +251,7 @@ def _logical(left: Step, right: Step, *, decides: bool) -> Step:
                 if value == decides:
                     return decides
             else:
-                failed = failed or CelError(NO_OVERLOAD)
+                failed = failed or CelError(NO_SUCH_OVERLOAD)
         if failed is not None:
             raise failed
         return not decides
@@ -249,21 +259,21 @@ def _logical(left: Step, right: Step, *, decides: bool) -> Step:
     return both
 
 
-def _conditional(test: Step, yes: Step, no: Step) -> Step:
-    def choose(scope: Scope) -> Any:
+def _compile_conditional(test: Evaluator, yes: Evaluator, no: Evaluator) -> Evaluator:
+    def choose(scope: Activation) -> Any:
         value = test(scope)
         if value.__class__ is not bool:
-            raise CelError(NO_OVERLOAD)
+            raise CelError(NO_SUCH_OVERLOAD)
         return yes(scope) if value else no(scope)
 
     return choose
 
 
-def _not_strictly_false(inner: Step) -> Step:
-    def check(scope: Scope) -> bool:
+def _compile_not_strictly_false(inner: Evaluator) -> Evaluator:
+    def check(scope: Activation) -> bool:
         try:
             return bool(inner(scope) is not False)
-        except TooExpensive:
+        except CostLimitExceeded:
             raise
         except CelError:
             return True
@@ -271,16 +281,16 @@ def _not_strictly_false(inner: Step) -> Step:
     return check
 
 
-def _list(node: ListOf, checked: Checked) -> Step:
-    parts = [_compiled(part, checked) for part in node.elements]
-    if not node.optional:
+def _compile_list(node: ListExpr, checked: CheckedExpr) -> Evaluator:
+    parts = [_compile_node(part, checked) for part in node.elements]
+    if not node.optional_indices:
         return lambda scope: [part(scope) for part in parts]
 
-    def build(scope: Scope) -> list[Any]:
+    def build(scope: Activation) -> list[Any]:
         built = []
         for index, part in enumerate(parts):
             value = part(scope)
-            if index not in node.optional:
+            if index not in node.optional_indices:
                 built.append(value)
             elif value.present:
                 built.append(value.value)
@@ -289,12 +299,13 @@ def _list(node: ListOf, checked: Checked) -> Step:
     return build
 
 
-def _map(node: MapOf, checked: Checked) -> Step:
+def _compile_map(node: MapExpr, checked: CheckedExpr) -> Evaluator:
     parts = [
-        (_compiled(one.key, checked), _compiled(one.value, checked), one.optional) for one in node.entries
+        (_compile_node(one.key, checked), _compile_node(one.value, checked), one.optional)
+        for one in node.entries
     ]
 
-    def build(scope: Scope) -> dict[Any, Any]:
+    def build(scope: Activation) -> dict[Any, Any]:
         built: dict[Any, Any] = {}
         for key, value, optional in parts:
             found = value(scope)
@@ -306,16 +317,18 @@ def _map(node: MapOf, checked: Checked) -> Step:
     return build
 
 
-def _loop(node: Loop, checked: Checked) -> Step:
-    over, start, result = (_compiled(part, checked) for part in (node.range, node.start, node.result))
-    condition, step = _compiled(node.condition, checked), _compiled(node.step, checked)
-    first, second, accumulator = node.variable, node.variable2, node.accumulator
-    each = weight(node.condition) + weight(node.step)
+def _compile_comprehension(node: ComprehensionExpr, checked: CheckedExpr) -> Evaluator:
+    over, start, result = (
+        _compile_node(part, checked) for part in (node.iter_range, node.accu_init, node.result)
+    )
+    condition, step = _compile_node(node.loop_condition, checked), _compile_node(node.loop_step, checked)
+    first, second, accumulator = node.iter_var, node.iter_var2, node.accu_var
+    each = evaluation_cost(node.loop_condition) + evaluation_cost(node.loop_step)
 
-    def run(outer: Scope) -> Any:
-        pairs = _pairs(over(outer), two=bool(second))
+    def run(outer: Activation) -> Any:
+        pairs = _iteration_pairs(over(outer), two=bool(second))
         scope = {**outer, accumulator: start(outer)}
-        work = scope[_WORK]
+        work = scope[_COST_VARIABLE]
         for one, other in pairs:
             scope[first] = one
             if second:
@@ -324,32 +337,36 @@ def _loop(node: Loop, checked: Checked) -> Step:
                 break
             work[0] += each
             if work[0] > work[1]:
-                raise TooExpensive("operation cancelled: actual cost limit exceeded")
-            scope[accumulator] = _kept(step, scope)
+                raise CostLimitExceeded("operation cancelled: actual cost limit exceeded")
+            scope[accumulator] = _step_result(step, scope)
         return result(scope)
 
     return run
 
 
-def _kept(step: Step, scope: Scope) -> Any:
+def _step_result(step: Evaluator, scope: Activation) -> Any:
     try:
         return step(scope)
-    except TooExpensive:
+    except CostLimitExceeded:
         raise
     except CelError as error:
-        return Failed(error)
+        return ErrorValue(error)
 
 
-def _pairs(value: Any, *, two: bool) -> list[tuple[Any, Any]]:
+def _iteration_pairs(value: Any, *, two: bool) -> list[tuple[Any, Any]]:
     if isinstance(value, ListView | list):
-        return list(enumerate(_lazily(value))) if two else [(part, None) for part in _lazily(value)]
+        return (
+            list(enumerate(_elements_with_errors(value)))
+            if two
+            else [(part, None) for part in _elements_with_errors(value)]
+        )
     if isinstance(value, ObjectView | MapView | dict):
-        return [(key, find(value, key)[0] if two else None) for key in keys_of(value)]
-    names = {str: "String", bool: "Bool", UInt: "Uint", float: "Double", bytes: "Bytes"}
+        return [(key, find_value(value, key)[0] if two else None) for key in map_keys(value)]
+    names = {str: "String", bool: "Bool", CelUInt: "Uint", float: "Double", bytes: "Bytes"}
     raise CelError(f"got 'types.{names.get(value.__class__, 'Int')}', expected iterable type")
 
 
-def _lazily(value: Any) -> list[Any]:
+def _elements_with_errors(value: Any) -> list[Any]:
     """Elements, with an error where one cannot be read: it counts only if the loop looks at it."""
     if isinstance(value, list):
         return value
@@ -358,5 +375,5 @@ def _lazily(value: Any) -> list[Any]:
         try:
             found.append(value[index])
         except CelError as error:
-            found.append(Failed(error))
+            found.append(ErrorValue(error))
     return found

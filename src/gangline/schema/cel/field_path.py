@@ -3,22 +3,32 @@
 import re
 
 from gangline.base.errors import InputError
-from gangline.schema.structural.nodes import Node
+from gangline.schema.structural.nodes import SchemaNode
 
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|[.\[\]]|[^.\[\]']+|'", re.DOTALL)
-_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
+_STRING_ESCAPES = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "'": "'",
+    "\\": "\\",
+}
 
 
 class FieldPathError(InputError):
     """Not a path of this schema."""
 
 
-def field_path(path: str, node: Node) -> str:
+def resolve_field_path(path: str, node: SchemaNode) -> str:
     """The path as Kubernetes spells it in errors. Raises `FieldPathError`."""
     built = ""
     tokens = _TOKEN.findall(path)
     at = 0
-    current: Node | None = node
+    current: SchemaNode | None = node
     while at < len(tokens):
         if current is None:
             raise FieldPathError("does not refer to a valid field")
@@ -28,32 +38,32 @@ def field_path(path: str, node: Node) -> str:
         if name is None:
             raise FieldPathError("unexpected end of JSON path")
         if mark == "[":
-            name = _unquoted(name)
+            name = _unquote(name)
             if tokens[at + 2 : at + 3] != ["]"]:
                 raise FieldPathError("unexpected end of JSON path")
             at += 1
         at += 2
-        built, current = _step(built, name, current)
+        built, current = _append_segment(built, name, current)
     return built
 
 
-def _step(built: str, name: str, node: Node) -> tuple[str, Node | None]:
+def _append_segment(built: str, name: str, node: SchemaNode) -> tuple[str, SchemaNode | None]:
     if node.properties:
         if name not in node.properties:
             raise FieldPathError("does not refer to a valid field")
         return f"{built}.{name}" if built else name, node.properties[name]
-    if node.open:
-        return f"{built}[{name}]", node.additional
+    if node.has_additional_properties:
+        return f"{built}[{name}]", node.additional_properties
     raise FieldPathError("does not refer to a valid field")
 
 
-def _unquoted(mark: str) -> str:
+def _unquote(mark: str) -> str:
     if len(mark) < 2 or mark[0] != "'" or mark[-1] != "'":
         raise FieldPathError(f"expected single quoted string but got {mark}")
 
     def meant(found: re.Match[str]) -> str:
-        if found[1] not in _ESCAPES:
+        if found[1] not in _STRING_ESCAPES:
             raise FieldPathError(f"invalid string literal: invalid escape char {found[0]}")
-        return _ESCAPES[found[1]]
+        return _STRING_ESCAPES[found[1]]
 
     return re.sub(r"\\(.)", meant, mark[1:-1], flags=re.DOTALL)

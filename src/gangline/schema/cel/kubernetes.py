@@ -9,12 +9,12 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from gangline.api import names
 from gangline.api.quantity import Quantity, QuantityError
 from gangline.schema import formats
-from gangline.schema.cel.values import NOTHING, CelError, Optional
-from gangline.schema.go_text import quoted
-from gangline.schema.names import dns1035_label, dns_label, prefix_of_name
+from gangline.schema.cel.values import OPTIONAL_NONE, CelError, CelOptional
+from gangline.schema.go_text import quoted_text
+from gangline.schema.names import dns1035_label_errors, dns_label_errors, name_from_prefix
 
 
-class Ordered:
+class Comparable:
     """What can be compared with its like."""
 
     type_name = ""
@@ -22,23 +22,25 @@ class Ordered:
 
     def __eq__(self, other: object) -> bool:
         return (
-            self.__class__ is other.__class__ and isinstance(other, Ordered) and bool(self.key == other.key)
+            self.__class__ is other.__class__
+            and isinstance(other, Comparable)
+            and bool(self.key == other.key)
         )
 
     def __hash__(self) -> int:
         return hash((self.type_name, self.key))
 
-    def is_greater_than(self, other: "Ordered") -> bool:
+    def is_greater_than(self, other: "Comparable") -> bool:
         return bool(self.key > other.key)
 
-    def is_less_than(self, other: "Ordered") -> bool:
+    def is_less_than(self, other: "Comparable") -> bool:
         return bool(self.key < other.key)
 
-    def compared_to(self, other: "Ordered") -> int:
+    def compared_to(self, other: "Comparable") -> int:
         return int(self.key > other.key) - int(self.key < other.key)
 
 
-class Amount(Ordered):
+class CelQuantity(Comparable):
     """A quantity."""
 
     type_name = "kubernetes.Quantity"
@@ -49,7 +51,7 @@ class Amount(Ordered):
         """Written as a whole number. `1000m` and `1.5Gi` are not, whatever they amount to."""
 
 
-class Url(Ordered):
+class CelUrl(Comparable):
     type_name = "kubernetes.URL"
 
     def __init__(self, text: str) -> None:
@@ -57,7 +59,7 @@ class Url(Ordered):
         self.parts = urlsplit(text)
 
 
-class Address(Ordered):
+class CelIP(Comparable):
     type_name = "net.IP"
 
     def __init__(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
@@ -68,7 +70,7 @@ class Address(Ordered):
         return str(self.key)
 
 
-class Network(Ordered):
+class CelCIDR(Comparable):
     """A network with the address it was written with."""
 
     type_name = "net.CIDR"
@@ -81,37 +83,37 @@ class Network(Ordered):
         return str(self.key)
 
 
-class NamedFormat(Ordered):
+class NamedFormat(Comparable):
     type_name = "kubernetes.NamedFormat"
 
     def __init__(self, name: str) -> None:
         self.key = name
 
 
-class Version(Ordered):
+class CelSemver(Comparable):
     """A semantic version."""
 
     type_name = "kubernetes.Semver"
 
     def __init__(self, numbers: tuple[int, int, int], pre: str) -> None:
         self.numbers = numbers
-        self.key = (numbers, not pre, [_pre_key(part) for part in pre.split(".")] if pre else [])
+        self.key = (numbers, not pre, [_prerelease_key(part) for part in pre.split(".")] if pre else [])
 
 
-def _pre_key(part: str) -> tuple[int, int, str]:
+def _prerelease_key(part: str) -> tuple[int, int, str]:
     return (0, int(part), "") if part.isdigit() else (1, 0, part)
 
 
-def _quantity(text: str) -> Amount:
+def _parse_quantity(text: str) -> CelQuantity:
     try:
-        return Amount(Quantity.parse(text), whole=_written_whole(text))
+        return CelQuantity(Quantity.parse(text), whole=_is_written_whole(text))
     except QuantityError:
         raise CelError(
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         ) from None
 
 
-def _tells(parse: Callable[..., Any]) -> Callable[..., bool]:
+def _can_parse(parse: Callable[..., Any]) -> Callable[..., bool]:
     """Whether it parses."""
 
     def work(*arguments: Any) -> bool:
@@ -124,17 +126,17 @@ def _tells(parse: Callable[..., Any]) -> Callable[..., bool]:
     return work
 
 
-def _as_integer(amount: Amount) -> int:
+def _as_integer(amount: CelQuantity) -> int:
     if not _is_integer(amount):
         raise CelError("cannot convert value to integer")
     return int(amount.key.value())
 
 
-def _is_integer(amount: Amount) -> bool:
+def _is_integer(amount: CelQuantity) -> bool:
     return bool(amount.whole and -(2**63) <= amount.key.value() < 2**63)
 
 
-def _written_whole(text: str) -> bool:
+def _is_written_whole(text: str) -> bool:
     found = re.fullmatch(r"[+-]?\d*\.?(\d*?)0*(?:[eE]([+-]?\d+)|([num])|[kMGTPE]?(i)?)", text)
     if found is None or found[3]:
         return False
@@ -143,212 +145,212 @@ def _written_whole(text: str) -> bool:
     return not found[1] if found[4] else len(found[1]) <= power
 
 
-def _other(value: Amount | int) -> Quantity:
-    return value.key if isinstance(value, Amount) else Quantity(value * 10**9)
+def _operand_quantity(value: CelQuantity | int) -> Quantity:
+    return value.key if isinstance(value, CelQuantity) else Quantity(value * 10**9)
 
 
-def _sign(amount: Amount) -> int:
+def _sign(amount: CelQuantity) -> int:
     nanos = amount.key.nanos
     return int(nanos > 0) - int(nanos < 0)
 
 
-def _url(text: str) -> Url:
-    if wrong := formats.uri_mistake(text):
-        raise CelError(f"URL parse error during conversion from string: parse {quoted(text)}: {wrong}")
-    return Url(text)
+def _parse_url(text: str) -> CelUrl:
+    if wrong := formats.uri_error(text):
+        raise CelError(f"URL parse error during conversion from string: parse {quoted_text(text)}: {wrong}")
+    return CelUrl(text)
 
 
-def _host(url: Url) -> str:
+def _url_host(url: CelUrl) -> str:
     return url.parts.netloc.rpartition("@")[2]
 
 
-def _hostname(url: Url) -> str:
-    host = _host(url)
+def _url_hostname(url: CelUrl) -> str:
+    host = _url_host(url)
     bare = re.fullmatch(r"(\[[^]]*\]|[^:]*)(:.*)?", host)
     return (bare[1] if bare else host).strip("[]")
 
 
-def _port(url: Url) -> str:
-    found = re.search(r":(\d*)$", _host(url))
+def _url_port(url: CelUrl) -> str:
+    found = re.search(r":(\d*)$", _url_host(url))
     return found[1] if found else ""
 
 
-def _escaped_path(url: Url) -> str:
+def _url_escaped_path(url: CelUrl) -> str:
     path = url.parts.path
     safe = "/$&+,:;=@!'()*~"
     return path if quote(unquote(path), safe=safe + "%") == path or "%" in path else quote(path, safe=safe)
 
 
-def _query(url: Url) -> dict[str, list[str]]:
+def _url_query(url: CelUrl) -> dict[str, list[str]]:
     return parse_qs(url.parts.query, keep_blank_values=True)
 
 
-def _ip(text: str) -> Address:
+def _parse_ip(text: str) -> CelIP:
     if "%" in text:
-        raise CelError(f"IP address {quoted(text)} with zone value is not allowed")
+        raise CelError(f"IP address {quoted_text(text)} with zone value is not allowed")
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
         octets = re.fullmatch(r"\d+(\.\d+){3}", text) and re.search(r"(^|\.)0\d", text)
         reason = "IPv4 field has octet with leading zero" if octets else "unable to parse IP"
-        shown = f"ParseAddr({quoted(text)}): {reason}"
+        shown = f"ParseAddr({quoted_text(text)}): {reason}"
         raise CelError(
-            f"IP Address {quoted(text)} parse error during conversion from string: {shown}"
+            f"IP Address {quoted_text(text)} parse error during conversion from string: {shown}"
         ) from None
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        raise CelError(f"IPv4-mapped IPv6 address {quoted(text)} is not allowed")
-    return Address(address)
+        raise CelError(f"IPv4-mapped IPv6 address {quoted_text(text)} is not allowed")
+    return CelIP(address)
 
 
-def _cidr(text: str) -> Network:
+def _parse_cidr(text: str) -> CelCIDR:
     address, _, length = text.partition("/")
     try:
         if not length.isdigit() or (len(length) > 1 and length[0] == "0"):
             raise ValueError(text)
         interface = ipaddress.ip_interface(text)
-        _ip(address)
+        _parse_ip(address)
     except (ValueError, CelError):
         shown = (
-            f"netip.ParsePrefix({quoted(text)}): no '/'"
+            f"netip.ParsePrefix({quoted_text(text)}): no '/'"
             if not length
-            else f"netip.ParsePrefix({quoted(text)})"
+            else f"netip.ParsePrefix({quoted_text(text)})"
         )
         said = "network address parse error during conversion from string"
         raise CelError(f"{said}: {said}: {shown}") from None
-    return Network(interface)
+    return CelCIDR(interface)
 
 
-def _contains_ip(network: Network, address: Address | str) -> bool:
-    found = _ip(address) if isinstance(address, str) else address
+def _contains_ip(network: CelCIDR, address: CelIP | str) -> bool:
+    found = _parse_ip(address) if isinstance(address, str) else address
     return bool(found.key in network.key.network)
 
 
-def _contains_cidr(network: Network, other: Network | str) -> bool:
-    found = _cidr(other) if isinstance(other, str) else other
+def _contains_cidr(network: CelCIDR, other: CelCIDR | str) -> bool:
+    found = _parse_cidr(other) if isinstance(other, str) else other
     ours, theirs = network.key.network, found.key.network
     return bool(ours.version == theirs.version and theirs.subnet_of(ours))
 
 
-def _is_global_unicast(address: Address) -> bool:
+def _is_global_unicast(address: CelIP) -> bool:
     key = address.key
     broadcast = key.version == 4 and int(key) == 2**32 - 1
     return not (broadcast or key.is_unspecified or key.is_loopback or key.is_multicast or key.is_link_local)
 
 
-def _is_link_local_multicast(address: Address) -> bool:
+def _is_link_local_multicast(address: CelIP) -> bool:
     key = address.key
     if key.version == 4:
         return key in ipaddress.ip_network("224.0.0.0/24")
     return key.is_multicast and int(key) >> 112 & 0xF == 2
 
 
-_SEMVER = re.compile(
+_SEMVER_PATTERN = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
     r"(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?",
     re.ASCII,
 )
 
 
-def _semver(text: str, normalize: bool = False) -> Version:
+def _parse_semver(text: str, normalize: bool = False) -> CelSemver:
     given = text
     if normalize:
         text = text.removeprefix("v")
         numbers, rest = re.match(r"([0-9.]*)(.*)", text).groups()  # type: ignore[union-attr]
         parts = [part.lstrip("0") or "0" for part in numbers.split(".")]
         text = ".".join([*parts, *["0"] * (3 - len(parts))]) + rest
-    found = _SEMVER.fullmatch(text)
+    found = _SEMVER_PATTERN.fullmatch(text)
     if found is None:
         if given.count(".") < 2:
             raise CelError("No Major.Minor.Patch elements found")
-        raise CelError(f"Invalid character(s) found in version {quoted(given)}")
-    return Version((int(found[1]), int(found[2]), int(found[3])), found[4] or "")
+        raise CelError(f"Invalid character(s) found in version {quoted_text(given)}")
+    return CelSemver((int(found[1]), int(found[2]), int(found[3])), found[4] or "")
 
 
-def _uri_mistakes(text: str) -> list[str]:
-    wrong = formats.uri_mistake(text)
-    return [f"parse {quoted(text)}: {wrong}"] if wrong else []
+def _uri_errors(text: str) -> list[str]:
+    wrong = formats.uri_error(text)
+    return [f"parse {quoted_text(text)}: {wrong}"] if wrong else []
 
 
-def _told(check: Callable[[str], bool], sentence: str) -> Callable[[str], list[str]]:
+def _format_validator(check: Callable[[str], bool], sentence: str) -> Callable[[str], list[str]]:
     return lambda text: [] if check(text) else [sentence]
 
 
-_FORMATS: dict[str, Callable[[str], list[str]]] = {
-    "dns1123Label": dns_label,
-    "dns1123Subdomain": names.subdomain,
-    "dns1035Label": dns1035_label,
-    "qualifiedName": names.qualified_name,
-    "dns1123LabelPrefix": lambda text: dns_label(prefix_of_name(text)),
-    "dns1123SubdomainPrefix": lambda text: names.subdomain(prefix_of_name(text)),
-    "dns1035LabelPrefix": lambda text: dns1035_label(prefix_of_name(text)),
-    "labelValue": names.label_value,
-    "uri": _uri_mistakes,
-    "uuid": _told(formats.is_uuid, "does not match the UUID format"),
-    "byte": _told(formats.is_base64, "invalid base64"),
-    "date": _told(formats.is_date, "invalid date"),
-    "datetime": _told(formats.is_date_time, "invalid datetime"),
+_FORMAT_VALIDATORS: dict[str, Callable[[str], list[str]]] = {
+    "dns1123Label": dns_label_errors,
+    "dns1123Subdomain": names.subdomain_problems,
+    "dns1035Label": dns1035_label_errors,
+    "qualifiedName": names.qualified_name_problems,
+    "dns1123LabelPrefix": lambda text: dns_label_errors(name_from_prefix(text)),
+    "dns1123SubdomainPrefix": lambda text: names.subdomain_problems(name_from_prefix(text)),
+    "dns1035LabelPrefix": lambda text: dns1035_label_errors(name_from_prefix(text)),
+    "labelValue": names.label_value_problems,
+    "uri": _uri_errors,
+    "uuid": _format_validator(formats.is_uuid, "does not match the UUID format"),
+    "byte": _format_validator(formats.is_base64, "invalid base64"),
+    "date": _format_validator(formats.is_date, "invalid date"),
+    "datetime": _format_validator(formats.is_date_time, "invalid datetime"),
 }
 
 
-def _named(name: str) -> Optional:
-    return Optional(NamedFormat(name)) if name in _FORMATS else NOTHING
+def _named_format(name: str) -> CelOptional:
+    return CelOptional(NamedFormat(name)) if name in _FORMAT_VALIDATORS else OPTIONAL_NONE
 
 
-def _validate(named: NamedFormat, text: str) -> Optional:
-    wrong = _FORMATS[named.key](text)
-    return Optional(wrong) if wrong else NOTHING
+def _validate_format(named: NamedFormat, text: str) -> CelOptional:
+    wrong = _FORMAT_VALIDATORS[named.key](text)
+    return CelOptional(wrong) if wrong else OPTIONAL_NONE
 
 
-def _constant(name: str) -> Callable[[], NamedFormat]:
+def _format_constant(name: str) -> Callable[[], NamedFormat]:
     found = NamedFormat(name)
     return lambda: found
 
 
-def _ip_of(value: str | Network) -> Address:
-    return Address(value.key.ip) if isinstance(value, Network) else _ip(value)
+def _to_ip(value: str | CelCIDR) -> CelIP:
+    return CelIP(value.key.ip) if isinstance(value, CelCIDR) else _parse_ip(value)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "quantity": _quantity,
-    "isQuantity": _tells(_quantity),
+KUBERNETES_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "quantity": _parse_quantity,
+    "isQuantity": _can_parse(_parse_quantity),
     "sign": _sign,
     "asApproximateFloat": lambda amount: float(amount.key.as_fraction()),
     "asInteger": _as_integer,
     "isInteger": _is_integer,
-    "add": lambda amount, other: Amount(
-        amount.key + _other(other), whole=amount.whole and getattr(other, "whole", True)
+    "add": lambda amount, other: CelQuantity(
+        amount.key + _operand_quantity(other), whole=amount.whole and getattr(other, "whole", True)
     ),
-    "sub": lambda amount, other: Amount(
-        amount.key - _other(other), whole=amount.whole and getattr(other, "whole", True)
+    "sub": lambda amount, other: CelQuantity(
+        amount.key - _operand_quantity(other), whole=amount.whole and getattr(other, "whole", True)
     ),
-    "url": _url,
-    "isURL": _tells(_url),
+    "url": _parse_url,
+    "isURL": _can_parse(_parse_url),
     "getScheme": lambda url: url.parts.scheme,
-    "getHost": _host,
-    "getHostname": _hostname,
-    "getPort": _port,
-    "getEscapedPath": _escaped_path,
-    "getQuery": _query,
-    "ip": _ip_of,
-    "isIP": _tells(_ip),
-    "ip.isCanonical": lambda text: str(_ip(text).key) == text,
+    "getHost": _url_host,
+    "getHostname": _url_hostname,
+    "getPort": _url_port,
+    "getEscapedPath": _url_escaped_path,
+    "getQuery": _url_query,
+    "ip": _to_ip,
+    "isIP": _can_parse(_parse_ip),
+    "ip.isCanonical": lambda text: str(_parse_ip(text).key) == text,
     "family": lambda address: address.key.version,
     "isUnspecified": lambda address: address.key.is_unspecified,
     "isLoopback": lambda address: address.key.is_loopback,
     "isLinkLocalMulticast": _is_link_local_multicast,
     "isLinkLocalUnicast": lambda address: address.key.is_link_local,
     "isGlobalUnicast": _is_global_unicast,
-    "cidr": _cidr,
-    "isCIDR": _tells(_cidr),
+    "cidr": _parse_cidr,
+    "isCIDR": _can_parse(_parse_cidr),
     "containsIP": _contains_ip,
     "containsCIDR": _contains_cidr,
     "prefixLength": lambda network: network.key.network.prefixlen,
-    "masked": lambda network: Network(ipaddress.ip_interface(str(network.key.network))),
-    "format.named": _named,
-    "validate": _validate,
-    **{f"format.{name}": _constant(name) for name in _FORMATS},
-    "semver": _semver,
-    "isSemver": _tells(_semver),
+    "masked": lambda network: CelCIDR(ipaddress.ip_interface(str(network.key.network))),
+    "format.named": _named_format,
+    "validate": _validate_format,
+    **{f"format.{name}": _format_constant(name) for name in _FORMAT_VALIDATORS},
+    "semver": _parse_semver,
+    "isSemver": _can_parse(_parse_semver),
     "major": lambda version: version.numbers[0],
     "minor": lambda version: version.numbers[1],
     "patch": lambda version: version.numbers[2],

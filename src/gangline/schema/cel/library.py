@@ -13,42 +13,42 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from gangline.schema.cel import kubernetes, strings
 from gangline.schema.cel.values import (
-    NO_OVERLOAD,
-    NOTHING,
+    NO_SUCH_OVERLOAD,
+    OPTIONAL_NONE,
+    CelDuration,
     CelError,
-    Duration,
+    CelOptional,
+    CelTimestamp,
+    CelUInt,
     ListView,
     MapView,
     ObjectView,
-    Optional,
-    Timestamp,
     TypeValue,
-    UInt,
-    concatenated,
-    elements,
-    equal,
-    find,
+    concatenate_lists,
+    find_value,
     is_number,
-    timestamp,
+    list_elements,
+    parse_timestamp,
     type_name,
+    values_equal,
 )
-from gangline.schema.formats import go_duration, is_date_time
+from gangline.schema.formats import go_duration_nanos, is_date_time
 
-_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
-_NANOS = {"Hours": 3600 * 10**9, "Minutes": 60 * 10**9, "Seconds": 10**9, "Milliseconds": 10**6}
-_ORDERED = (str, bytes, bool, Duration, Timestamp)
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
+_UNIT_NANOS = {"Hours": 3600 * 10**9, "Minutes": 60 * 10**9, "Seconds": 10**9, "Milliseconds": 10**6}
+_ORDERED_TYPES = (str, bytes, bool, CelDuration, CelTimestamp)
 
 
-def _whole(value: int) -> int:
-    if not _SMALLEST <= value <= _LARGEST:
+def _checked_int(value: int) -> int:
+    if not _MIN_INT64 <= value <= _MAX_INT64:
         raise CelError("integer overflow")
     return value
 
 
-def _unsigned(value: int) -> UInt:
+def _checked_uint(value: int) -> CelUInt:
     if not 0 <= value < 2**64:
         raise CelError("unsigned integer overflow")
-    return UInt(value)
+    return CelUInt(value)
 
 
 def _arithmetic(
@@ -57,19 +57,19 @@ def _arithmetic(
     def work(one: Any, other: Any) -> Any:
         kind = one.__class__
         if kind is not other.__class__:
-            raise CelError(NO_OVERLOAD)
+            raise CelError(NO_SUCH_OVERLOAD)
         if kind is int:
-            return _whole(on_whole(one, other))
-        if kind is UInt:
-            return _unsigned(on_whole(int(one), int(other)))
+            return _checked_int(on_whole(one, other))
+        if kind is CelUInt:
+            return _checked_uint(on_whole(int(one), int(other)))
         if kind is float and on_float is not None:
             return on_float(one, other)
-        raise CelError(NO_OVERLOAD)
+        raise CelError(NO_SUCH_OVERLOAD)
 
     return work
 
 
-def _divided(one: int, other: int) -> int:
+def _integer_quotient(one: int, other: int) -> int:
     if other == 0:
         raise CelError("division by zero")
     # Towards zero, as Go does.
@@ -77,7 +77,7 @@ def _divided(one: int, other: int) -> int:
     return size if (one < 0) == (other < 0) else -size
 
 
-def _divided_floats(one: float, other: float) -> float:
+def _float_quotient(one: float, other: float) -> float:
     if other == 0:
         return (
             math.nan
@@ -90,68 +90,68 @@ def _divided_floats(one: float, other: float) -> float:
 def _remainder(one: int, other: int) -> int:
     if other == 0:
         raise CelError("modulus by zero")
-    return one - other * _divided(one, other)
+    return one - other * _integer_quotient(one, other)
 
 
-_plus = _arithmetic(lambda one, other: one + other, lambda one, other: one + other)
-_minus = _arithmetic(lambda one, other: one - other, lambda one, other: one - other)
+_add_numbers = _arithmetic(lambda one, other: one + other, lambda one, other: one + other)
+_subtract_numbers = _arithmetic(lambda one, other: one - other, lambda one, other: one - other)
 
 
 def _add(one: Any, other: Any) -> Any:
     if is_number(one):
-        return _plus(one, other)
+        return _add_numbers(one, other)
     if one.__class__ is other.__class__ and (one.__class__ is str or one.__class__ is bytes):
         return one + other
     if isinstance(one, list | ListView) and isinstance(other, list | ListView):
-        return concatenated(one, other)
+        return concatenate_lists(one, other)
     kinds = (one.__class__, other.__class__)
-    if kinds == (Duration, Duration):
-        return Duration(_whole(int(one) + int(other)))
-    if kinds in ((Timestamp, Duration), (Duration, Timestamp)):
-        return Timestamp(int(one) + int(other))
-    raise CelError(NO_OVERLOAD)
+    if kinds == (CelDuration, CelDuration):
+        return CelDuration(_checked_int(int(one) + int(other)))
+    if kinds in ((CelTimestamp, CelDuration), (CelDuration, CelTimestamp)):
+        return CelTimestamp(int(one) + int(other))
+    raise CelError(NO_SUCH_OVERLOAD)
 
 
 def _subtract(one: Any, other: Any) -> Any:
     if is_number(one):
-        return _minus(one, other)
+        return _subtract_numbers(one, other)
     kinds = (one.__class__, other.__class__)
-    if kinds in ((Duration, Duration), (Timestamp, Timestamp)):
-        return Duration(_whole(int(one) - int(other)))
-    if kinds == (Timestamp, Duration):
-        return Timestamp(int(one) - int(other))
-    raise CelError(NO_OVERLOAD)
+    if kinds in ((CelDuration, CelDuration), (CelTimestamp, CelTimestamp)):
+        return CelDuration(_checked_int(int(one) - int(other)))
+    if kinds == (CelTimestamp, CelDuration):
+        return CelTimestamp(int(one) - int(other))
+    raise CelError(NO_SUCH_OVERLOAD)
 
 
 def _negate(value: Any) -> Any:
     if value.__class__ is float:
         return -value
     if value.__class__ is int:
-        return _whole(-value)
-    raise CelError(NO_OVERLOAD)
+        return _checked_int(-value)
+    raise CelError(NO_SUCH_OVERLOAD)
 
 
 def _not(value: Any) -> bool:
     if value.__class__ is not bool:
-        raise CelError(NO_OVERLOAD)
+        raise CelError(NO_SUCH_OVERLOAD)
     return not value
 
 
 def compare(one: Any, other: Any) -> int:
     """Negative, zero or positive. Raises `CelError` for what has no order."""
     if not (is_number(one) and is_number(other)) and (
-        one.__class__ is not other.__class__ or not isinstance(one, _ORDERED)
+        one.__class__ is not other.__class__ or not isinstance(one, _ORDERED_TYPES)
     ):
-        raise CelError(NO_OVERLOAD)
+        raise CelError(NO_SUCH_OVERLOAD)
     if one != one or other != other:
         raise CelError("NaN values cannot be ordered")
     return int(one > other) - int(one < other)
 
 
-def _contained(value: Any, container: Any) -> bool:
+def _is_contained(value: Any, container: Any) -> bool:
     if isinstance(container, ObjectView | MapView | dict):
-        return find(container, value)[1]
-    return any(equal(part, value) for part in elements(container))
+        return find_value(container, value)[1]
+    return any(values_equal(part, value) for part in list_elements(container))
 
 
 def _size(value: Any) -> int:
@@ -159,39 +159,39 @@ def _size(value: Any) -> int:
         value, TypeValue
     ):
         return len(value)
-    raise CelError(f"{NO_OVERLOAD}: size")
+    raise CelError(f"{NO_SUCH_OVERLOAD}: size")
 
 
-def _unconvertible(value: Any, wanted: str) -> CelError:
+def _conversion_error(value: Any, wanted: str) -> CelError:
     return CelError(f"type conversion error from '{type_name(value)}' to '{wanted}'")
 
 
 def _to_int(value: Any) -> int:
-    if isinstance(value, Timestamp):
+    if isinstance(value, CelTimestamp):
         return int(value) // 10**9
     if isinstance(value, str):
-        return _parsed_int(value, "int", r"[+-]?\d+", _SMALLEST, _LARGEST)
+        return _parse_int(value, "int", r"[+-]?\d+", _MIN_INT64, _MAX_INT64)
     if isinstance(value, float):
         if not -(2.0**63) < value < 2.0**63:
             raise CelError("integer overflow")
         return int(value)
     if isinstance(value, int) and value.__class__ is not bool:
-        return _whole(int(value))
-    raise CelError(NO_OVERLOAD)
+        return _checked_int(int(value))
+    raise CelError(NO_SUCH_OVERLOAD)
 
 
-def _parsed_int(text: str, wanted: str, pattern: str, least: int, most: int) -> int:
+def _parse_int(text: str, wanted: str, pattern: str, least: int, most: int) -> int:
     if not re.fullmatch(pattern, text, re.ASCII) or not least <= int(text) <= most:
-        raise _unconvertible(text, wanted)
+        raise _conversion_error(text, wanted)
     return int(text)
 
 
-def _to_uint(value: Any) -> UInt:
+def _to_uint(value: Any) -> CelUInt:
     if isinstance(value, str):
-        return UInt(_parsed_int(value, "uint", r"\d+", 0, 2**64 - 1))
+        return CelUInt(_parse_int(value, "uint", r"\d+", 0, 2**64 - 1))
     if isinstance(value, int | float) and value.__class__ is not bool:
-        return _unsigned(int(value))
-    raise CelError(NO_OVERLOAD)
+        return _checked_uint(int(value))
+    raise CelError(NO_SUCH_OVERLOAD)
 
 
 def _to_double(value: Any) -> float:
@@ -199,64 +199,67 @@ def _to_double(value: Any) -> float:
         try:
             return float(value)
         except ValueError:
-            raise _unconvertible(value, "double") from None
+            raise _conversion_error(value, "double") from None
     if is_number(value):
         return float(value)
-    raise CelError(NO_OVERLOAD)
+    raise CelError(NO_SUCH_OVERLOAD)
 
 
-_TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
+_TRUE_TEXTS, _FALSE_TEXTS = (
+    ("1", "t", "T", "true", "TRUE", "True"),
+    ("0", "f", "F", "false", "FALSE", "False"),
+)
 
 
 def _to_bool(value: Any) -> bool:
     if value.__class__ is bool:
         return bool(value)
-    if value in _TRUE or value in _FALSE:
-        return value in _TRUE
-    raise _unconvertible(value, "bool")
+    if value in _TRUE_TEXTS or value in _FALSE_TEXTS:
+        return value in _TRUE_TEXTS
+    raise _conversion_error(value, "bool")
 
 
 def _to_bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-def _to_duration(value: Any) -> Duration:
+def _to_duration(value: Any) -> CelDuration:
     if isinstance(value, str):
-        nanos = go_duration(value)
+        nanos = go_duration_nanos(value)
         if nanos is None:
-            raise _unconvertible(value, "google.protobuf.Duration")
-        return Duration(nanos)
-    if isinstance(value, Duration) or value.__class__ is int:
-        return Duration(value)
-    raise CelError(NO_OVERLOAD)
+            raise _conversion_error(value, "google.protobuf.Duration")
+        return CelDuration(nanos)
+    if isinstance(value, CelDuration) or value.__class__ is int:
+        return CelDuration(value)
+    raise CelError(NO_SUCH_OVERLOAD)
 
 
-def _to_timestamp(value: Any) -> Timestamp:
+def _to_timestamp(value: Any) -> CelTimestamp:
     if isinstance(value, str):
         if not is_date_time(value):
-            raise _unconvertible(value, "google.protobuf.Timestamp")
-        return timestamp(value)
-    if isinstance(value, Timestamp):
+            raise _conversion_error(value, "google.protobuf.Timestamp")
+        return parse_timestamp(value)
+    if isinstance(value, CelTimestamp):
         return value
     if value.__class__ is int:
-        return Timestamp(value * 10**9)
-    raise CelError(NO_OVERLOAD)
+        return CelTimestamp(value * 10**9)
+    raise CelError(NO_SUCH_OVERLOAD)
 
 
 def _date_part(part: str) -> Callable[..., int]:
     def work(value: Any, zone: str = "") -> int:
-        if isinstance(value, Duration):
+        if isinstance(value, CelDuration):
             return (
-                int(_divided(int(value), _NANOS[part]))
+                int(_integer_quotient(int(value), _UNIT_NANOS[part]))
                 if part != "Milliseconds"
                 else int(value) // 10**6 % 1000
             )
-        return _of_moment(value.moment().astimezone(_zone(zone)), part)
+        return _datetime_part(value.moment().astimezone(_time_zone(zone)), part)
 
     return work
 
 
-def _of_moment(moment: datetime, part: str) -> int:
+def _datetime_part(moment: datetime, part: str) -> int:
     parts = {
         "FullYear": moment.year,
         "Month": moment.month - 1,
@@ -272,7 +275,7 @@ def _of_moment(moment: datetime, part: str) -> int:
     return parts[part]
 
 
-def _zone(name: str) -> ZoneInfo | timezone:
+def _time_zone(name: str) -> ZoneInfo | timezone:
     if name in ("", "UTC"):
         return timezone(timedelta())
     if ":" in name:
@@ -285,24 +288,24 @@ def _zone(name: str) -> ZoneInfo | timezone:
         raise CelError(f"unknown time zone {name}") from None
 
 
-def _optional_value(value: Optional) -> Any:
+def _optional_value(value: CelOptional) -> Any:
     if not value.present:
         raise CelError("optional.none() dereference")
     return value.value
 
 
-def _of_non_zero(value: Any) -> Optional:
+def _optional_of_non_zero(value: Any) -> CelOptional:
     zero = value is None or (not isinstance(value, bool) and is_number(value) and value == 0)
     empty = isinstance(value, str | bytes | list | dict | ListView | MapView | ObjectView) and len(value) == 0
-    return NOTHING if zero or empty or value is False else Optional(value)
+    return OPTIONAL_NONE if zero or empty or value is False else CelOptional(value)
 
 
-def _sets_contain(one: Any, other: Any) -> bool:
-    ours = elements(one)
-    return all(any(equal(mine, theirs) for mine in ours) for theirs in elements(other))
+def _set_contains(one: Any, other: Any) -> bool:
+    ours = list_elements(one)
+    return all(any(values_equal(mine, theirs) for mine in ours) for theirs in list_elements(other))
 
 
-def _inserted(into: dict[Any, Any], *entry: Any) -> dict[Any, Any]:
+def _map_insert(into: dict[Any, Any], *entry: Any) -> dict[Any, Any]:
     added = dict(entry[0]) if len(entry) == 1 else {entry[0]: entry[1]}
     for key in added:
         if key in into:
@@ -310,14 +313,14 @@ def _inserted(into: dict[Any, Any], *entry: Any) -> dict[Any, Any]:
     return {**into, **added}
 
 
-def _sorted(values: Any) -> bool:
-    parts = elements(values)
+def _is_sorted(values: Any) -> bool:
+    parts = list_elements(values)
     return all(compare(one, other) <= 0 for one, other in pairwise(parts))
 
 
 def _extreme(name: str, sign: int) -> Callable[[Any], Any]:
     def work(values: Any) -> Any:
-        parts = elements(values)
+        parts = list_elements(values)
         if not parts:
             raise CelError(f"{name} called on empty list")
         best = parts[0]
@@ -331,17 +334,17 @@ def _extreme(name: str, sign: int) -> Callable[[Any], Any]:
 
 def _sum(values: Any) -> Any:
     total: Any = None
-    for part in elements(values):
+    for part in list_elements(values):
         total = part if total is None else _add(total, part)
     return 0 if total is None else total
 
 
 def _index_of(values: Any, value: Any) -> int:
-    return next((index for index, part in enumerate(elements(values)) if equal(part, value)), -1)
+    return next((index for index, part in enumerate(list_elements(values)) if values_equal(part, value)), -1)
 
 
 def _last_index_of(values: Any, value: Any) -> int:
-    found = [index for index, part in enumerate(elements(values)) if equal(part, value)]
+    found = [index for index, part in enumerate(list_elements(values)) if values_equal(part, value)]
     return found[-1] if found else -1
 
 
@@ -349,18 +352,18 @@ def _on_lists_or_texts(on_list: Callable[..., Any], on_text: Callable[..., Any])
     return lambda value, *args: (on_text if isinstance(value, str) else on_list)(value, *args)
 
 
-def _either(name: str) -> Callable[..., Any]:
+def _method_call(name: str) -> Callable[..., Any]:
     """Functions that quantities and versions share."""
     return lambda value, other: getattr(value, name)(other)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **strings.FUNCTIONS,
-    **kubernetes.FUNCTIONS,
+    **strings.TEXT_FUNCTIONS,
+    **kubernetes.KUBERNETES_FUNCTIONS,
     "_+_": _add,
     "_-_": _subtract,
     "_*_": _arithmetic(lambda one, other: one * other, lambda one, other: one * other),
-    "_/_": _arithmetic(_divided, _divided_floats),
+    "_/_": _arithmetic(_integer_quotient, _float_quotient),
     "_%_": _arithmetic(_remainder, None),
     "-_": _negate,
     "!_": _not,
@@ -368,7 +371,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "_<=_": lambda one, other: compare(one, other) <= 0,
     "_>_": lambda one, other: compare(one, other) > 0,
     "_>=_": lambda one, other: compare(one, other) >= 0,
-    "@in": _contained,
+    "@in": _is_contained,
     "size": _size,
     "type": lambda value: TypeValue(type_name(value)),
     "dyn": lambda value: value,
@@ -384,24 +387,24 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         f"get{part}": _date_part(part)
         for part in ("DayOfWeek", "Hours", "Minutes", "Seconds", "Milliseconds")
     },
-    "optional.of": Optional,
-    "optional.ofNonZeroValue": _of_non_zero,
-    "optional.none": lambda: NOTHING,
+    "optional.of": CelOptional,
+    "optional.ofNonZeroValue": _optional_of_non_zero,
+    "optional.none": lambda: OPTIONAL_NONE,
     "value": _optional_value,
     "hasValue": lambda value: value.present,
     "or": lambda value, other: value if value.present else other,
     "orValue": lambda value, other: value.value if value.present else other,
-    "sets.contains": _sets_contain,
-    "sets.equivalent": lambda one, other: _sets_contain(one, other) and _sets_contain(other, one),
-    "sets.intersects": lambda one, other: any(_contained(part, other) for part in elements(one)),
-    "cel.@mapInsert": _inserted,
-    "isSorted": _sorted,
+    "sets.contains": _set_contains,
+    "sets.equivalent": lambda one, other: _set_contains(one, other) and _set_contains(other, one),
+    "sets.intersects": lambda one, other: any(_is_contained(part, other) for part in list_elements(one)),
+    "cel.@mapInsert": _map_insert,
+    "isSorted": _is_sorted,
     "min": _extreme("min", -1),
     "max": _extreme("max", 1),
     "sum": _sum,
     "indexOf": _on_lists_or_texts(_index_of, strings.index_of),
     "lastIndexOf": _on_lists_or_texts(_last_index_of, strings.last_index_of),
-    "isGreaterThan": _either("is_greater_than"),
-    "isLessThan": _either("is_less_than"),
-    "compareTo": _either("compared_to"),
+    "isGreaterThan": _method_call("is_greater_than"),
+    "isLessThan": _method_call("is_less_than"),
+    "compareTo": _method_call("compared_to"),
 }

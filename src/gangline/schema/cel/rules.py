@@ -5,276 +5,296 @@ from typing import Any
 
 import msgspec
 
-from gangline.schema.cel.check import Checked, NotRunnable, check
-from gangline.schema.cel.declare import Declared, declared, with_meta
-from gangline.schema.cel.evaluate import Failed, Program, TooExpensive
-from gangline.schema.cel.field_path import FieldPathError, field_path
+from gangline.schema.cel.check import CheckedExpr, InstantiationError, check_expression
+from gangline.schema.cel.declare import DeclType, decl_type, with_object_meta
+from gangline.schema.cel.evaluate import CelProgram, CostLimitExceeded, ErrorValue
+from gangline.schema.cel.field_path import FieldPathError, resolve_field_path
 from gangline.schema.cel.syntax import ExpressionError
-from gangline.schema.cel.types import Type, optional_of
-from gangline.schema.cel.values import NO_OVERLOAD, NOTHING, CelError, Optional, view
-from gangline.schema.problems import Problem, ProblemKind
-from gangline.schema.structural.correlation import Pair, key_of, keyed
-from gangline.schema.structural.nodes import Node
+from gangline.schema.cel.types import CelType, optional_type
+from gangline.schema.cel.values import NO_SUCH_OVERLOAD, OPTIONAL_NONE, CelError, CelOptional, as_cel_value
+from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.structural.correlation import CorrelatedValue, elements_by_key, list_map_key
+from gangline.schema.structural.nodes import SchemaNode
 
-CALL_LIMIT = 1_000_000
-BUDGET = 10_000_000
-_LONGEST_MESSAGE = 5 * 1024
-_REASONS = {
+CALL_COST_LIMIT = 1_000_000
+COST_BUDGET = 10_000_000
+_MAX_MESSAGE_BYTES = 5 * 1024
+_REASON_KINDS = {
     "FieldValueForbidden": ProblemKind.FORBIDDEN,
     "FieldValueRequired": ProblemKind.REQUIRED,
     "FieldValueDuplicate": ProblemKind.DUPLICATE,
 }
-_OUT_OF_BUDGET = (
+_BUDGET_EXCEEDED_MESSAGE = (
     "validation failed due to running out of cost budget, no further validation rules will be run"
 )
 
 
-class OutOfBudget(CelError):
+class CostBudgetExceeded(CelError):
     """The rules of one object have cost too much. What was found so far stands."""
 
 
-class Compiled(msgspec.Struct, frozen=True, eq=False):
+class CompilationResult(msgspec.Struct, frozen=True, eq=False):
     """A rule that can be run, or the mistakes that keep it from it."""
 
     rule: dict[str, Any]
-    checked: Checked | None = None
-    message: Checked | None = None
-    mistake: str = ""
-    message_mistake: str = ""
+    checked_expr: CheckedExpr | None = None
+    message_expr: CheckedExpr | None = None
+    error: str = ""
+    message_error: str = ""
 
     @property
-    def uses_old(self) -> bool:
-        return self.checked is not None and "oldSelf" in self.checked.names
+    def uses_old_self(self) -> bool:
+        return self.checked_expr is not None and "oldSelf" in self.checked_expr.variables
 
 
-def compile_rule(rule: dict[str, Any], declared_type: Type) -> Compiled:
+def compile_rule(rule: dict[str, Any], declared_type: CelType) -> CompilationResult:
     """Check a rule against the type of its schema. Mistakes are told in the result."""
-    old = optional_of(declared_type) if rule.get("optionalOldSelf") else declared_type
+    old = optional_type(declared_type) if rule.get("optionalOldSelf") else declared_type
     variables = {"self": declared_type, "oldSelf": old}
     text = rule.get("rule") or ""
     if not text.strip():
-        return Compiled(rule)
-    checked, mistake = _checked(text, variables, "bool", "cel expression must evaluate to a bool")
+        return CompilationResult(rule)
+    checked, mistake = _check_result_type(text, variables, "bool", "cel expression must evaluate to a bool")
     if checked is None:
-        return Compiled(rule, mistake=mistake)
+        return CompilationResult(rule, error=mistake)
     expression = rule.get("messageExpression") or ""
     if not expression:
-        return Compiled(rule, checked)
-    message, wrong = _checked(
+        return CompilationResult(rule, checked)
+    message, wrong = _check_result_type(
         expression, variables, "string", "messageExpression must evaluate to a string", "messageExpression "
     )
-    return Compiled(rule, checked, message, message_mistake=wrong)
+    return CompilationResult(rule, checked, message, message_error=wrong)
 
 
-def _checked(
-    text: str, variables: dict[str, Type], wanted: str, otherwise: str, prefix: str = ""
-) -> tuple[Checked | None, str]:
+def _check_result_type(
+    text: str, variables: dict[str, CelType], wanted: str, otherwise: str, prefix: str = ""
+) -> tuple[CheckedExpr | None, str]:
     try:
-        found = check(text, variables)
-    except NotRunnable as error:
+        found = check_expression(text, variables)
+    except InstantiationError as error:
         return None, f"{prefix or 'program '}instantiation failed: {error}"
     except ExpressionError as error:
         return None, f"{prefix}compilation failed: {error}"
     return (found, "") if found.result.kind == wanted else (None, otherwise)
 
 
-class _Rule:
+class _RunnableRule:
     """One rule, ready to run."""
 
-    def __init__(self, compiled: Compiled, node: Node) -> None:
-        self.said = compiled.rule
-        self.uses_old = compiled.uses_old
-        self.optional_old = bool(compiled.rule.get("optionalOldSelf"))
-        self.mistake = compiled.mistake
-        self.program = Program(compiled.checked, CALL_LIMIT) if compiled.checked else None
-        self.message = Program(compiled.message, CALL_LIMIT) if compiled.message else None
-        self.path = ""
+    def __init__(self, compiled: CompilationResult, node: SchemaNode) -> None:
+        self.rule = compiled.rule
+        self.uses_old_self = compiled.uses_old_self
+        self.optional_old_self = bool(compiled.rule.get("optionalOldSelf"))
+        self.error = compiled.error
+        self.program = CelProgram(compiled.checked_expr, CALL_COST_LIMIT) if compiled.checked_expr else None
+        self.message_program = (
+            CelProgram(compiled.message_expr, CALL_COST_LIMIT) if compiled.message_expr else None
+        )
+        self.field_path = ""
         if compiled.rule.get("fieldPath"):
             try:
-                self.path = field_path(compiled.rule["fieldPath"], node)
+                self.field_path = resolve_field_path(compiled.rule["fieldPath"], node)
             except FieldPathError:
-                self.path = ""
+                self.field_path = ""
 
     @property
-    def shown(self) -> str:
-        return str(self.said.get("message") or self.said.get("rule") or "").strip()
+    def display_text(self) -> str:
+        return str(self.rule.get("message") or self.rule.get("rule") or "").strip()
 
     @property
-    def complaint(self) -> str:
-        message = str(self.said.get("message") or "")
-        return message.strip() if message else f"failed rule: {self.shown}"
+    def failure_message(self) -> str:
+        message = str(self.rule.get("message") or "")
+        return message.strip() if message else f"failed rule: {self.display_text}"
 
 
-class Outcome:
+class RuleResult:
     """What the rules of one object found, and what is left to spend."""
 
-    def __init__(self, budget: int = BUDGET) -> None:
-        self.problems: list[Problem] = []
+    def __init__(self, budget: int = COST_BUDGET) -> None:
+        self.problems: list[FieldProblem] = []
         self.warnings: list[str] = []
-        self.budget = budget
+        self.remaining_budget = budget
 
     def spend(self, work: int, path: str, kind: str) -> None:
-        if work > self.budget:
-            self.problems.append(Problem(ProblemKind.INVALID, path or "<nil>", kind, _OUT_OF_BUDGET))
-            raise OutOfBudget(_OUT_OF_BUDGET)
-        self.budget -= work
+        if work > self.remaining_budget:
+            self.problems.append(
+                FieldProblem(ProblemKind.INVALID, path or "<nil>", kind, _BUDGET_EXCEEDED_MESSAGE)
+            )
+            raise CostBudgetExceeded(_BUDGET_EXCEEDED_MESSAGE)
+        self.remaining_budget -= work
 
 
-class _Change:
+class _Ratcheting:
     """Whether what a rule complains about is new. Rules tolerate, with a warning, what was there before."""
 
-    __slots__ = ("nearest", "pair")
+    __slots__ = ("correlation", "nearest_parent")
 
-    def __init__(self, pair: Pair | None, nearest: Pair | None = None) -> None:
-        self.pair, self.nearest = pair, nearest
+    def __init__(self, pair: CorrelatedValue | None, nearest: CorrelatedValue | None = None) -> None:
+        self.correlation, self.nearest_parent = pair, nearest
 
-    def field(self, name: str) -> "_Change":
-        if self.pair is None:
+    def field(self, name: str) -> "_Ratcheting":
+        if self.correlation is None:
             return self
-        if self.nearest is None and name in ("apiVersion", "kind"):
-            return _Change(None)
-        return _Change(self.pair.field(name), self.pair)
+        if self.nearest_parent is None and name in ("apiVersion", "kind"):
+            return _Ratcheting(None)
+        return _Ratcheting(self.correlation.field(name), self.correlation)
 
-    def item(self, index: int) -> "_Change":
-        return self if self.pair is None else _Change(self.pair.item(index), self.pair)
+    def item(self, index: int) -> "_Ratcheting":
+        return (
+            self if self.correlation is None else _Ratcheting(self.correlation.item(index), self.correlation)
+        )
 
     @property
-    def none(self) -> bool:
-        reference = self.pair or self.nearest
-        return reference is not None and reference.equal
+    def is_unchanged(self) -> bool:
+        reference = self.correlation or self.nearest_parent
+        return reference is not None and reference.is_unchanged
 
 
-class Rules:
+class CompiledRules:
     """The rules of a schema node and of everything below that has any."""
 
-    def __init__(self, node: Node, found: Declared | None, *, root: bool) -> None:
+    def __init__(self, node: SchemaNode, found: DeclType | None, *, root: bool) -> None:
         self._node = node
-        self._seen = with_meta(node) if root else node
+        self._view_node = with_object_meta(node) if root else node
         own = node.rules if found is not None else []
-        self._own = [_Rule(compile_rule(rule, found.type), node) for rule in own] if found is not None else []
-        self._fields = {
-            name: below for name, part in node.properties.items() if (below := rules_of(part)) is not None
+        self._own_rules = (
+            [_RunnableRule(compile_rule(rule, found.type), node) for rule in own] if found is not None else []
+        )
+        self._field_rules = {
+            name: below
+            for name, part in node.properties.items()
+            if (below := compile_rules(part)) is not None
         }
-        self._additional = rules_of(node.additional)
-        self._items = rules_of(node.items)
-        self._uses_old = any(rule.uses_old for rule in self._own)
+        self._additional_rules = compile_rules(node.additional_properties)
+        self._item_rules = compile_rules(node.items)
+        self._uses_old_self = any(rule.uses_old_self for rule in self._own_rules)
 
     @property
-    def empty(self) -> bool:
-        return not (self._own or self._fields or self._additional or self._items)
+    def is_empty(self) -> bool:
+        return not (self._own_rules or self._field_rules or self._additional_rules or self._item_rules)
 
-    def run(self, value: Any, old: Any = None, *, pair: Pair | None = None, path: str = "") -> Outcome:
+    def run(
+        self, value: Any, old: Any = None, *, pair: CorrelatedValue | None = None, path: str = ""
+    ) -> RuleResult:
         """Run all rules on a value and, on an update, the one it replaces."""
-        outcome = Outcome()
-        with suppress(OutOfBudget):
-            self.descend(value, old, _Change(pair), path, outcome)
+        outcome = RuleResult()
+        with suppress(CostBudgetExceeded):
+            self.descend(value, old, _Ratcheting(pair), path, outcome)
         return outcome
 
-    def descend(self, value: Any, old: Any, change: _Change, path: str, outcome: Outcome) -> None:
-        """Run the rules here, then those below. Raises `OutOfBudget`; what was found before is in the outcome."""
+    def descend(self, value: Any, old: Any, change: _Ratcheting, path: str, outcome: RuleResult) -> None:
+        """Run the rules here, then those below. Raises `CostBudgetExceeded`; what was found before is in the outcome."""
         if value is None:
             return
-        if self._own:
-            self._run_own(value, old, change, path, outcome)
+        if self._own_rules:
+            self._run_own_rules(value, old, change, path, outcome)
         if isinstance(value, dict):
             self._run_fields(value, old if isinstance(old, dict) else {}, change, path, outcome)
-        elif isinstance(value, list) and self._items is not None:
-            before = keyed(old, self._node) if isinstance(old, list) else {}
+        elif isinstance(value, list) and self._item_rules is not None:
+            before = elements_by_key(old, self._node) if isinstance(old, list) else {}
             for index, part in enumerate(value):
-                was = before.get(key_of(part, self._node)) if before else None
-                self._items.descend(part, was, change.item(index), f"{path}[{index}]", outcome)
+                was = before.get(list_map_key(part, self._node)) if before else None
+                self._item_rules.descend(part, was, change.item(index), f"{path}[{index}]", outcome)
 
     def _run_fields(
-        self, value: dict[str, Any], old: dict[str, Any], change: _Change, path: str, outcome: Outcome
+        self, value: dict[str, Any], old: dict[str, Any], change: _Ratcheting, path: str, outcome: RuleResult
     ) -> None:
-        if self._additional is not None:
+        if self._additional_rules is not None:
             for name in sorted(value):
-                self._additional.descend(
+                self._additional_rules.descend(
                     value[name], old.get(name), change.field(name), f"{path}[{name}]", outcome
                 )
-        for name in sorted(self._fields.keys() & value.keys()):
+        for name in sorted(self._field_rules.keys() & value.keys()):
             inner = f"{path}.{name}" if path else name
-            self._fields[name].descend(value[name], old.get(name), change.field(name), inner, outcome)
+            self._field_rules[name].descend(value[name], old.get(name), change.field(name), inner, outcome)
 
-    def _run_own(self, value: Any, old: Any, change: _Change, path: str, outcome: Outcome) -> None:
-        if outcome.budget <= 0:
+    def _run_own_rules(
+        self, value: Any, old: Any, change: _Ratcheting, path: str, outcome: RuleResult
+    ) -> None:
+        if outcome.remaining_budget <= 0:
             outcome.spend(1, path, self._node.type)
-        scope: dict[str, Any] = {"self": self._viewed(value)}
-        was = self._viewed(old) if old is not None and self._uses_old else None
-        for rule in self._own:
-            if rule.mistake:
-                self._tell(outcome, path, f"rule compile error: {rule.mistake}")
+        scope: dict[str, Any] = {"self": self._cel_value(value)}
+        was = self._cel_value(old) if old is not None and self._uses_old_self else None
+        for rule in self._own_rules:
+            if rule.error:
+                self._add_invalid(outcome, path, f"rule compile error: {rule.error}")
                 continue
-            if rule.program is None or (rule.uses_old and old is None and not rule.optional_old):
+            if rule.program is None or (rule.uses_old_self and old is None and not rule.optional_old_self):
                 continue
-            if rule.uses_old:
-                scope["oldSelf"] = was if not rule.optional_old else NOTHING if old is None else Optional(was)
+            if rule.uses_old_self:
+                scope["oldSelf"] = (
+                    was if not rule.optional_old_self else OPTIONAL_NONE if old is None else CelOptional(was)
+                )
             self._run_rule(rule, scope, change, path, outcome)
 
-    def _viewed(self, value: Any) -> Any:
+    def _cel_value(self, value: Any) -> Any:
         try:
-            return view(value, self._seen)
+            return as_cel_value(value, self._view_node)
         except CelError as error:
-            return Failed(error)
+            return ErrorValue(error)
 
-    def _tell(self, outcome: Outcome, path: str, detail: str) -> None:
-        outcome.problems.append(Problem(ProblemKind.INVALID, path or "<nil>", self._node.type, detail))
+    def _add_invalid(self, outcome: RuleResult, path: str, detail: str) -> None:
+        outcome.problems.append(FieldProblem(ProblemKind.INVALID, path or "<nil>", self._node.type, detail))
 
     def _run_rule(
-        self, rule: _Rule, scope: dict[str, Any], change: _Change, path: str, outcome: Outcome
+        self, rule: _RunnableRule, scope: dict[str, Any], change: _Ratcheting, path: str, outcome: RuleResult
     ) -> None:
         assert rule.program is not None
         try:
             result, work = rule.program.run(scope)
-        except TooExpensive as error:
+        except CostLimitExceeded as error:
             sentence = (
                 f"'{error}': no further validation rules will be run due to call cost exceeds limit for rule"
             )
-            self._tell(outcome, path, f"{sentence}: {rule.shown}")
-            raise OutOfBudget(str(error)) from None
+            self._add_invalid(outcome, path, f"{sentence}: {rule.display_text}")
+            raise CostBudgetExceeded(str(error)) from None
         except CelError as error:
-            self._tell(outcome, path, _failure(str(error), rule.shown))
+            self._add_invalid(outcome, path, _evaluation_error(str(error), rule.display_text))
             return
         outcome.spend(work, path, self._node.type)
         if result is True:
             return
-        where = f"{path}.{rule.path}" if path and rule.path else f"{path}{rule.path}"
-        problem = self._complaint(rule, scope, where, outcome)
-        if not rule.uses_old and change.none:
+        where = f"{path}.{rule.field_path}" if path and rule.field_path else f"{path}{rule.field_path}"
+        problem = self._rule_problem(rule, scope, where, outcome)
+        if not rule.uses_old_self and change.is_unchanged:
             outcome.warnings.append(str(problem))
         else:
             outcome.problems.append(problem)
 
-    def _complaint(self, rule: _Rule, scope: dict[str, Any], path: str, outcome: Outcome) -> Problem:
-        detail = (_worded(rule.message, scope, outcome) if rule.message else "") or rule.complaint
-        kind = _REASONS.get(rule.said.get("reason") or "", ProblemKind.INVALID)
+    def _rule_problem(
+        self, rule: _RunnableRule, scope: dict[str, Any], path: str, outcome: RuleResult
+    ) -> FieldProblem:
+        detail = (
+            _message_text(rule.message_program, scope, outcome) if rule.message_program else ""
+        ) or rule.failure_message
+        kind = _REASON_KINDS.get(rule.rule.get("reason") or "", ProblemKind.INVALID)
         if kind is ProblemKind.DUPLICATE:
             detail = ""
-        return Problem(kind, path or "<nil>", self._node.type, detail)
+        return FieldProblem(kind, path or "<nil>", self._node.type, detail)
 
 
-def _failure(told: str, rule: str) -> str:
-    if told.startswith(NO_OVERLOAD):
+def _evaluation_error(told: str, rule: str) -> str:
+    if told.startswith(NO_SUCH_OVERLOAD):
         signature = "call arguments did not match a supported operator, function or macro signature for rule"
         return f"'{told}': {signature}: {rule}"
     return f"{told} evaluating rule: {rule}"
 
 
-def _worded(message: Program, scope: dict[str, Any], outcome: Outcome) -> str:
+def _message_text(message: CelProgram, scope: dict[str, Any], outcome: RuleResult) -> str:
     """What the message expression says; empty when it fails or says nothing of use."""
     try:
         text, work = message.run(scope)
     except CelError:
         return ""
-    outcome.budget -= work
+    outcome.remaining_budget -= work
     text = text.strip() if isinstance(text, str) else ""
-    return "" if len(text.encode()) > _LONGEST_MESSAGE or "\n" in text else text
+    return "" if len(text.encode()) > _MAX_MESSAGE_BYTES or "\n" in text else text
 
 
-def rules_of(node: Node | None, *, root: bool = False) -> Rules | None:
+def compile_rules(node: SchemaNode | None, *, root: bool = False) -> CompiledRules | None:
     """The rules of a schema; None when there are none."""
     if node is None or not node.has_rules:
         return None
     root = root or node.embedded
-    rules = Rules(node, declared(node, "selfType", root=root), root=root)
-    return None if rules.empty else rules
+    rules = CompiledRules(node, decl_type(node, "selfType", root=root), root=root)
+    return None if rules.is_empty else rules

@@ -16,29 +16,29 @@ from gangline.schema.cel.types import (
     DYN,
     INT,
     NULL,
-    SIMPLE,
+    SIMPLE_TYPES,
     STRING,
     TIMESTAMP,
     TYPE,
     UINT,
-    Type,
-    list_of,
-    map_of,
-    optional_of,
-    param,
-    type_of,
+    CelType,
+    list_type,
+    map_type,
+    optional_type,
+    type_of_type,
+    type_param,
 )
 
-_ORDERED_PAIRS = (
+_ORDERED_TEXT = (
     "bool,bool int,int int,double int,uint uint,uint uint,double uint,int double,double double,int double,uint"
     " string,string bytes,bytes timestamp,timestamp duration,duration"
 )
-_ORDERED = _ORDERED_PAIRS.split()
-_COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
-_SUMMABLE = ("int", "uint", "double", "duration")
-_DATES = "FullYear Month DayOfYear DayOfMonth Date DayOfWeek Hours Minutes Seconds Milliseconds"
-_DATE_PARTS = _DATES.split()
-_STANDARD = """
+_ORDERED_OPERANDS = _ORDERED_TEXT.split()
+_COMPARABLE_KINDS = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
+_SUMMABLE_KINDS = ("int", "uint", "double", "duration")
+_DATE_PARTS_TEXT = "FullYear Month DayOfYear DayOfMonth Date DayOfWeek Hours Minutes Seconds Milliseconds"
+_DATE_PARTS = _DATE_PARTS_TEXT.split()
+_STANDARD_SIGNATURES = """
 _?_:_(bool, A, A) A
 _&&_(bool, bool) bool
 _||_(bool, bool) bool
@@ -135,7 +135,7 @@ duration.getMinutes() int
 duration.getSeconds() int
 duration.getMilliseconds() int
 """
-_EXTENSIONS = """
+_EXTENSION_SIGNATURES = """
 string.charAt(int) string
 string.indexOf(string) int
 string.indexOf(string, int) int
@@ -167,7 +167,7 @@ optional(A).orValue(A) A
 cel.@mapInsert(map(A, B), A, B) map(A, B)
 cel.@mapInsert(map(A, B), map(A, B)) map(A, B)
 """
-_KUBERNETES = """
+_KUBERNETES_SIGNATURES = """
 string.find(string) string
 string.findAll(string) list(string)
 string.findAll(string, int) list(string)
@@ -225,12 +225,12 @@ kubernetes.Semver.isGreaterThan(kubernetes.Semver) bool
 kubernetes.Semver.isLessThan(kubernetes.Semver) bool
 kubernetes.Semver.compareTo(kubernetes.Semver) int
 """
-_FORMATS = (
+_NAMED_FORMATS_TEXT = (
     "dns1123Label dns1123Subdomain dns1035Label qualifiedName dns1123LabelPrefix dns1123SubdomainPrefix"
     " dns1035LabelPrefix labelValue uri uuid byte date datetime"
 )
-NAMED_FORMATS = _FORMATS.split()
-_OPAQUE = (
+NAMED_FORMATS = _NAMED_FORMATS_TEXT.split()
+_OPAQUE_TYPES = (
     "kubernetes.URL",
     "kubernetes.Quantity",
     "kubernetes.NamedFormat",
@@ -239,7 +239,7 @@ _OPAQUE = (
     "net.CIDR",
 )
 
-TYPE_NAMES: dict[str, Type] = {
+TYPE_NAMES: dict[str, CelType] = {
     "bool": BOOL,
     "bytes": BYTES,
     "double": DOUBLE,
@@ -248,63 +248,70 @@ TYPE_NAMES: dict[str, Type] = {
     "string": STRING,
     "null_type": NULL,
     "type": TYPE,
-    "list": list_of(DYN),
-    "map": map_of(DYN, DYN),
+    "list": list_type(DYN),
+    "map": map_type(DYN, DYN),
     "google.protobuf.Timestamp": TIMESTAMP,
     "google.protobuf.Duration": DURATION,
-    "optional_type": optional_of(DYN),
+    "optional_type": optional_type(DYN),
 }
 """Types that an expression may name, as in `type(self) == string`."""
 
 
 class Overload(msgspec.Struct, frozen=True, eq=False):
     member: bool
-    arguments: tuple[Type, ...]
+    arguments: tuple[CelType, ...]
     """The receiver first."""
-    result: Type
+    result: CelType
 
 
 @cache
-def functions() -> dict[str, list[Overload]]:
+def overloads_by_name() -> dict[str, list[Overload]]:
     """All overloads by name."""
     found: dict[str, list[Overload]] = {}
-    for line in _lines():
-        name, overload = _read(line)
+    for line in _signature_lines():
+        name, overload = _parse_signature(line)
         found.setdefault(name, []).append(overload)
     return found
 
 
-def _lines() -> list[str]:
-    lines = [line for text in (_STANDARD, _EXTENSIONS, _KUBERNETES) for line in text.split("\n") if line]
+def _signature_lines() -> list[str]:
+    lines = [
+        line
+        for text in (_STANDARD_SIGNATURES, _EXTENSION_SIGNATURES, _KUBERNETES_SIGNATURES)
+        for line in text.split("\n")
+        if line
+    ]
     for operator in ("_<_", "_<=_", "_>_", "_>=_"):
-        lines += [f"{operator}({pair}) bool" for pair in _ORDERED]
+        lines += [f"{operator}({pair}) bool" for pair in _ORDERED_OPERANDS]
     for part in _DATE_PARTS:
         lines += [f"timestamp.get{part}() int", f"timestamp.get{part}(string) int"]
-    for kind in _COMPARABLE:
+    for kind in _COMPARABLE_KINDS:
         lines += [f"list({kind}).isSorted() bool", f"list({kind}).max() {kind}", f"list({kind}).min() {kind}"]
-    lines += [f"list({kind}).sum() {kind}" for kind in _SUMMABLE]
+    lines += [f"list({kind}).sum() {kind}" for kind in _SUMMABLE_KINDS]
     return lines + [f"format.{name}() kubernetes.NamedFormat" for name in NAMED_FORMATS]
 
 
-_RECEIVERS = re.compile(
-    rf"((?:{'|'.join(map(re.escape, _OPAQUE))}|(?:list|map|optional)\([^)]*\)|string|bytes|duration|timestamp))\.(\w+)\((.*)\) (.+)"
+_MEMBER_CALL = re.compile(
+    rf"((?:{'|'.join(map(re.escape, _OPAQUE_TYPES))}|(?:list|map|optional)\([^)]*\)|string|bytes|duration|timestamp))\.(\w+)\((.*)\) (.+)"
 )
 _PLAIN_CALL = re.compile(r"(.+?)\(((?:[^()]|\([^()]*(?:\([^()]*\))?[^()]*\))*)\) (.+)")
 
 
-def _read(line: str) -> tuple[str, Overload]:
-    if found := _RECEIVERS.fullmatch(line):
+def _parse_signature(line: str) -> tuple[str, Overload]:
+    if found := _MEMBER_CALL.fullmatch(line):
         receiver, name, arguments, result = found.groups()
-        types = (_type(receiver), *map(_type, _split(arguments)))
-        return name, Overload(member=True, arguments=types, result=_type(result))
+        types = (_parse_type(receiver), *map(_parse_type, _split_arguments(arguments)))
+        return name, Overload(member=True, arguments=types, result=_parse_type(result))
     plain = _PLAIN_CALL.fullmatch(line)
     assert plain, line
     return plain[1], Overload(
-        member=False, arguments=tuple(map(_type, _split(plain[2]))), result=_type(plain[3])
+        member=False,
+        arguments=tuple(map(_parse_type, _split_arguments(plain[2]))),
+        result=_parse_type(plain[3]),
     )
 
 
-def _split(text: str) -> list[str]:
+def _split_arguments(text: str) -> list[str]:
     """At the commas outside of brackets."""
     parts, depth, start = [], 0, 0
     for index, letter in enumerate(text):
@@ -315,23 +322,23 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in [*parts, text[start:]] if part.strip()]
 
 
-def _type(text: str) -> Type:
-    if text in SIMPLE:
-        return SIMPLE[text]
-    if text in _OPAQUE:
-        return Type("struct" if text.endswith("Format") else "opaque", (), text)
+def _parse_type(text: str) -> CelType:
+    if text in SIMPLE_TYPES:
+        return SIMPLE_TYPES[text]
+    if text in _OPAQUE_TYPES:
+        return CelType("struct" if text.endswith("Format") else "opaque", (), text)
     if len(text) == 1:
-        return param(text)
+        return type_param(text)
     name, inner = text.rstrip(")").split("(", 1) if "(" in text else (text, "")
     inner = text[len(name) + 1 : -1]
-    types = [_type(part) for part in _split(inner)]
+    types = [_parse_type(part) for part in _split_arguments(inner)]
     match name:
         case "list":
-            return list_of(types[0])
+            return list_type(types[0])
         case "map":
-            return map_of(types[0], types[1])
+            return map_type(types[0], types[1])
         case "optional":
-            return optional_of(types[0])
+            return optional_type(types[0])
         case "type":
-            return type_of(types[0])
+            return type_of_type(types[0])
     raise AssertionError(f"unknown type {text}")

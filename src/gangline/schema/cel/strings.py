@@ -7,40 +7,42 @@ from decimal import Decimal
 from typing import Any
 
 from gangline.schema.cel.values import (
-    NO_OVERLOAD,
+    NO_SUCH_OVERLOAD,
+    CelDuration,
     CelError,
-    Duration,
+    CelTimestamp,
     ListView,
     MapView,
-    Timestamp,
     TypeValue,
-    elements,
-    find,
-    keys_of,
+    find_value,
+    list_elements,
+    map_keys,
     type_name,
 )
-from gangline.schema.go_text import number, quoted
-from gangline.schema.regex import Pattern, PatternError, compiled
+from gangline.schema.go_text import number_text, quoted_text
+from gangline.schema.regex import PatternError, Re2Pattern, compile_pattern
 
 _UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
-_RAISED = str.maketrans("0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b")
-_SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+_SUPERSCRIPTS = str.maketrans(
+    "0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b"
+)
+_WHITESPACE = " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 
 
-def _text(value: Any) -> str:
+def _expect_string(value: Any) -> str:
     if value.__class__ is not str:
-        raise CelError(NO_OVERLOAD)
+        raise CelError(NO_SUCH_OVERLOAD)
     return str(value)
 
 
-def _out_of_range(index: int) -> CelError:
+def _index_error(index: int) -> CelError:
     return CelError(f"index out of range: {index}")
 
 
 def _char_at(text: str, index: int) -> str:
     if not 0 <= index <= len(text):
-        raise _out_of_range(index)
+        raise _index_error(index)
     return text[index : index + 1]
 
 
@@ -48,7 +50,7 @@ def index_of(text: str, part: str, offset: int = 0) -> int:
     if not part:
         return offset
     if offset < 0:
-        raise _out_of_range(offset)
+        raise _index_error(offset)
     return text.find(part, offset)
 
 
@@ -58,7 +60,7 @@ def last_index_of(text: str, part: str, offset: int | None = None) -> int:
     if not part:
         return offset
     if offset < 0:
-        raise _out_of_range(offset)
+        raise _index_error(offset)
     return text.rfind(part, 0, offset + len(part)) if offset < len(text) else -1
 
 
@@ -82,38 +84,38 @@ def _split(text: str, separator: str, most: int = -1) -> list[str]:
 def _substring(text: str, start: int, end: int | None = None) -> str:
     if end is None:
         if not 0 <= start <= len(text):
-            raise _out_of_range(start)
+            raise _index_error(start)
         return text[start:]
     if start > end:
         raise CelError(f"invalid substring range. start: {start}, end: {end}")
     if not 0 <= start <= len(text):
-        raise _out_of_range(start)
+        raise _index_error(start)
     if not 0 <= end <= len(text):
-        raise _out_of_range(end)
+        raise _index_error(end)
     return text[start:end]
 
 
 def _join(parts: Any, separator: str = "") -> str:
-    return separator.join(_text(part) for part in elements(parts))
+    return separator.join(_expect_string(part) for part in list_elements(parts))
 
 
-def _pattern(source: str) -> Pattern:
+def _compile_pattern(source: str) -> Re2Pattern:
     try:
-        return compiled(source)
+        return compile_pattern(source)
     except PatternError as error:
         raise CelError(str(error)) from None
 
 
 def _find(text: str, source: str) -> str:
     try:
-        return _pattern(source).find(text)
+        return _compile_pattern(source).find(text)
     except PatternError as error:
         raise CelError(str(error)) from None
 
 
 def _find_all(text: str, source: str, most: int = -1) -> list[str]:
     try:
-        return _pattern(source).find_all(text, most)
+        return _compile_pattern(source).find_all(text, most)
     except PatternError as error:
         raise CelError(str(error)) from None
 
@@ -123,18 +125,18 @@ def to_string(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
-        case Duration():
-            return f"{_plain_float(int(value) / 10**9)}s"
-        case Timestamp():
-            return _rfc3339(value)
+        case CelDuration():
+            return f"{_float_text(int(value) / 10**9)}s"
+        case CelTimestamp():
+            return _rfc3339_text(value)
         case TypeValue():
-            raise CelError(NO_OVERLOAD)
+            raise CelError(NO_SUCH_OVERLOAD)
         case str():
             return value
         case int():
             return str(int(value))
         case float():
-            return number(value)
+            return number_text(value)
         case bytes():
             try:
                 return value.decode()
@@ -142,16 +144,16 @@ def to_string(value: Any) -> str:
                 raise CelError("invalid UTF-8 in bytes, cannot convert to string") from None
     if (text := getattr(value, "text", None)) is not None:
         return str(text)
-    raise CelError(NO_OVERLOAD)
+    raise CelError(NO_SUCH_OVERLOAD)
 
 
-def _rfc3339(value: Timestamp) -> str:
+def _rfc3339_text(value: CelTimestamp) -> str:
     nanos = int(value) % 10**9
     fraction = f".{nanos:09d}".rstrip("0") if nanos else ""
     return f"{value.moment().astimezone(UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
-def _plain_float(value: float) -> str:
+def _float_text(value: float) -> str:
     """Without an exponent."""
     if math.isnan(value):
         return "NaN"
@@ -161,26 +163,27 @@ def _plain_float(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _shown(value: Any, *, inside: bool = False) -> str:
+def _format_string(value: Any, *, inside: bool = False) -> str:
     """`%s`. Inside of lists and maps texts are quoted, and floats have six places."""
     match value:
         case TypeValue():
             return str(value)
         case str() if inside:
-            return quoted(value)
+            return quoted_text(value)
         case float() if inside:
             return f"{value:.6f}"
         case float():
-            return number(value)
+            return number_text(value)
         case None:
             return "null"
         case bytes():
             return value.decode(errors="replace")
         case list() | ListView():
-            return f"[{', '.join(_shown(part, inside=True) for part in elements(value))}]"
+            return f"[{', '.join(_format_string(part, inside=True) for part in list_elements(value))}]"
         case dict() | MapView():
             entries = sorted(
-                (_shown(key, inside=True), _shown(find(value, key)[0], inside=True)) for key in keys_of(value)
+                (_format_string(key, inside=True), _format_string(find_value(value, key)[0], inside=True))
+                for key in map_keys(value)
             )
             return f"{{{', '.join(f'{key}:{part}' for key, part in entries)}}}"
         case bool() | int() | str():
@@ -193,7 +196,7 @@ def _shown(value: Any, *, inside: bool = False) -> str:
 
 def _format(pattern: str, arguments: Any) -> str:
     """`'%s of %d'.format([…])`."""
-    values = elements(arguments)
+    values = list_elements(arguments)
     built: list[str] = []
     used = at = 0
     while at < len(pattern):
@@ -206,19 +209,19 @@ def _format(pattern: str, arguments: Any) -> str:
             built.append("%")
             at += 1
             continue
-        precision, at = _precision(pattern, at)
+        precision, at = _parse_precision(pattern, at)
         clause = pattern[at : at + 1]
         at += 1
         if not clause:
             raise CelError("unexpected end of string")
         if used >= len(values):
             raise CelError(f"index {used} out of range")
-        built.append(_clause(clause, values[used], precision))
+        built.append(_format_clause(clause, values[used], precision))
         used += 1
     return "".join(built)
 
 
-def _precision(pattern: str, at: int) -> tuple[int, int]:
+def _parse_precision(pattern: str, at: int) -> tuple[int, int]:
     if pattern[at : at + 1] != ".":
         return 6, at
     end = at + 1
@@ -227,19 +230,19 @@ def _precision(pattern: str, at: int) -> tuple[int, int]:
     return int(pattern[at + 1 : end] or 0), end
 
 
-def _clause(clause: str, value: Any, precision: int) -> str:
-    numeric = isinstance(value, int | float) and not isinstance(value, bool | Duration | Timestamp)
+def _format_clause(clause: str, value: Any, precision: int) -> str:
+    numeric = isinstance(value, int | float) and not isinstance(value, bool | CelDuration | CelTimestamp)
     whole = numeric and not isinstance(value, float)
     match clause:
         case "s":
-            return _shown(value)
+            return _format_string(value)
         case "d" if whole:
             return str(int(value))
         case "f" if isinstance(value, float):
             return f"{value:,.{precision}f}"
         case "e" if isinstance(value, float):
             mantissa, _, power = f"{value:.6e}".partition("e")
-            return f"{mantissa}\u00d710{power.removeprefix('+').translate(_RAISED)}"
+            return f"{mantissa}\u00d710{power.removeprefix('+').translate(_SUPERSCRIPTS)}"
         case "b" if whole or isinstance(value, bool):
             return f"{int(value):b}"
         case "o" if whole:
@@ -254,22 +257,22 @@ def _clause(clause: str, value: Any, precision: int) -> str:
     raise CelError(f"error during formatting: {clause} clause cannot be used on {type_name(value)}")
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "contains": lambda text, part: _text(part) in _text(text),
-    "startsWith": lambda text, part: _text(text).startswith(_text(part)),
-    "endsWith": lambda text, part: _text(text).endswith(_text(part)),
-    "matches": lambda text, source: _pattern(_text(source)).matches(_text(text)),
+TEXT_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "contains": lambda text, part: _expect_string(part) in _expect_string(text),
+    "startsWith": lambda text, part: _expect_string(text).startswith(_expect_string(part)),
+    "endsWith": lambda text, part: _expect_string(text).endswith(_expect_string(part)),
+    "matches": lambda text, source: _compile_pattern(_expect_string(source)).matches(_expect_string(text)),
     "find": _find,
     "findAll": _find_all,
     "charAt": _char_at,
-    "lowerAscii": lambda text: _text(text).translate(_LOWER),
-    "upperAscii": lambda text: _text(text).translate(_UPPER),
+    "lowerAscii": lambda text: _expect_string(text).translate(_LOWER),
+    "upperAscii": lambda text: _expect_string(text).translate(_UPPER),
     "replace": _replace,
     "split": _split,
     "substring": _substring,
-    "trim": lambda text: _text(text).strip(_SPACE),
+    "trim": lambda text: _expect_string(text).strip(_WHITESPACE),
     "join": _join,
     "format": _format,
-    "strings.quote": quoted,
+    "strings.quote": quoted_text,
     "string": to_string,
 }

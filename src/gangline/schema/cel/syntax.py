@@ -17,91 +17,91 @@ from cel_expr_python.ext import ext_optional  # type: ignore[import-untyped]
 
 from gangline.base.errors import InputError
 
-_ENV = cel.NewEnv(extensions=[ext_optional.ExtOptional()])
-_CONSTANTS = {1: "null", 2: "bool", 3: "int", 4: "uint", 5: "double", 6: "string", 7: "bytes"}
+_PARSER_ENV = cel.NewEnv(extensions=[ext_optional.ExtOptional()])
+_CONSTANT_KINDS = {1: "null", 2: "bool", 3: "int", 4: "uint", 5: "double", 6: "string", 7: "bytes"}
 
 
 class ExpressionError(InputError):
     """An expression that does not parse or does not check. The message shows where."""
 
 
-class Const(msgspec.Struct, frozen=True, eq=False):
+class ConstExpr(msgspec.Struct, frozen=True, eq=False):
     id: int
     kind: str
     value: Any
 
 
-class Ident(msgspec.Struct, frozen=True, eq=False):
+class IdentExpr(msgspec.Struct, frozen=True, eq=False):
     id: int
     name: str
 
 
-class Select(msgspec.Struct, frozen=True, eq=False):
+class SelectExpr(msgspec.Struct, frozen=True, eq=False):
     id: int
     operand: "Expr"
     field: str
-    test: bool
+    test_only: bool
     """`has(a.b)` instead of `a.b`."""
 
 
-class Call(msgspec.Struct, frozen=True, eq=False):
+class CallExpr(msgspec.Struct, frozen=True, eq=False):
     id: int
     function: str
     target: "Expr | None"
     args: "list[Expr]"
 
 
-class ListOf(msgspec.Struct, frozen=True, eq=False):
+class ListExpr(msgspec.Struct, frozen=True, eq=False):
     id: int
     elements: "list[Expr]"
-    optional: frozenset[int]
+    optional_indices: frozenset[int]
     """Indices written as `?x`."""
 
 
-class Entry(msgspec.Struct, frozen=True, eq=False):
+class MapEntry(msgspec.Struct, frozen=True, eq=False):
     id: int
     key: "Expr"
     value: "Expr"
     optional: bool
 
 
-class MapOf(msgspec.Struct, frozen=True, eq=False):
+class MapExpr(msgspec.Struct, frozen=True, eq=False):
     id: int
-    message: str
+    message_name: str
     """Of `Name{...}`; empty for maps."""
-    entries: list[Entry]
+    entries: list[MapEntry]
 
 
-class Loop(msgspec.Struct, frozen=True, eq=False):
+class ComprehensionExpr(msgspec.Struct, frozen=True, eq=False):
     """What macros become: go through a range, change an accumulator."""
 
     id: int
-    variable: str
-    variable2: str
-    range: "Expr"
-    accumulator: str
-    start: "Expr"
-    condition: "Expr"
-    step: "Expr"
+    iter_var: str
+    iter_var2: str
+    iter_range: "Expr"
+    accu_var: str
+    accu_init: "Expr"
+    loop_condition: "Expr"
+    loop_step: "Expr"
     result: "Expr"
 
 
-Expr: TypeAlias = Const | Ident | Select | Call | ListOf | MapOf | Loop
+Expr: TypeAlias = ConstExpr | IdentExpr | SelectExpr | CallExpr | ListExpr | MapExpr | ComprehensionExpr
 
 
-class Parsed(msgspec.Struct, frozen=True, eq=False):
+class ParsedExpr(msgspec.Struct, frozen=True, eq=False):
     """A tree, and where in the text each of its nodes stands."""
 
     source: str
     root: Expr
     positions: dict[int, int]
 
-    def located(self, node: int, sentence: str) -> str:
+    def located_error(self, node: int, sentence: str) -> str:
         """A sentence about a node, with the line it is in and a mark below."""
-        return located(self.source, self.positions.get(node, 0), sentence)
+        return located_error(self.source, self.positions.get(node, 0), sentence)
 
 
-def located(source: str, offset: int, sentence: str) -> str:
+def located_error(source: str, offset: int, sentence: str) -> str:
     before = source[:offset]
     line = before.count("\n")
     column = offset - (before.rfind("\n") + 1)
@@ -112,35 +112,35 @@ def located(source: str, offset: int, sentence: str) -> str:
 
 
 @lru_cache(maxsize=512)  # a rule is read when its definition is checked and when it is served
-def parse(source: str) -> Parsed:
+def parse(source: str) -> ParsedExpr:
     """Read an expression. Raises `ExpressionError`."""
-    if "`" in source and (place := _backtick(source)) is not None:
-        raise ExpressionError(located(source, place, "unsupported syntax: '`'"))
+    if "`" in source and (place := _backtick_offset(source)) is not None:
+        raise ExpressionError(located_error(source, place, "unsupported syntax: '`'"))
     try:
-        serialized = _ENV.compile(source, disable_check=True).serialize()
+        serialized = _PARSER_ENV.compile(source, disable_check=True).serialize()
     except RuntimeError as error:
         told = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-        raise ExpressionError(_reworded(told)) from None
+        raise ExpressionError(_server_wording(told)) from None
     tree, positions = b"", {}
-    for number, value in _fields(_only(serialized, 2)):
+    for number, value in _message_fields(_first_field(serialized, 2)):
         if number == 2:
             tree = value
         elif number == 3:
-            positions = dict(_position(entry) for key, entry in _fields(value) if key == 4)
-    root = _expression(tree)
+            positions = dict(_read_position(entry) for key, entry in _message_fields(value) if key == 4)
+    root = _read_expression(tree)
     for node in walk(root):
-        if isinstance(node, MapOf) and node.message:
-            positions[node.id] += len(node.message)
-    return Parsed(source, root, positions)
+        if isinstance(node, MapExpr) and node.message_name:
+            positions[node.id] += len(node.message_name)
+    return ParsedExpr(source, root, positions)
 
 
-def _reworded(told: str) -> str:
+def _server_wording(told: str) -> str:
     """The two parsers differ in a few sentences."""
     told = told.replace("has() argument must be a field selection", "invalid argument to has() macro")
     return re.sub(r"\w+\(\) variable name must be a simple identifier", "argument is not an identifier", told)
 
 
-def _backtick(source: str) -> int | None:
+def _backtick_offset(source: str) -> int | None:
     """Where a quoted name begins: newer CEL has them, the server's does not."""
     quote, index = "", 0
     while index < len(source):
@@ -161,16 +161,16 @@ def _backtick(source: str) -> int | None:
 def children(node: Expr) -> list[Expr]:
     """The nodes directly below, in the order of evaluation."""
     match node:
-        case Select():
+        case SelectExpr():
             return [node.operand]
-        case Call():
+        case CallExpr():
             return [*([node.target] if node.target is not None else []), *node.args]
-        case ListOf():
+        case ListExpr():
             return list(node.elements)
-        case MapOf():
+        case MapExpr():
             return [part for entry in node.entries for part in (entry.key, entry.value)]
-        case Loop():
-            return [node.range, node.start, node.condition, node.step, node.result]
+        case ComprehensionExpr():
+            return [node.iter_range, node.accu_init, node.loop_condition, node.loop_step, node.result]
         case _:
             return []
 
@@ -182,7 +182,7 @@ def walk(node: Expr) -> Iterator[Expr]:
         yield from walk(child)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]
@@ -192,111 +192,122 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+def _message_fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """The fields of a protobuf message: numbers as int, all else as bytes."""
     at = 0
     while at < len(data):
-        tag, at = _varint(data, at)
+        tag, at = _read_varint(data, at)
         match tag & 7:
             case 0:
-                value, at = _varint(data, at)
+                value, at = _read_varint(data, at)
                 yield tag >> 3, value
             case 1:
                 yield tag >> 3, data[at : at + 8]
                 at += 8
             case 2:
-                size, at = _varint(data, at)
+                size, at = _read_varint(data, at)
                 yield tag >> 3, data[at : at + size]
                 at += size
             case kind:
                 raise ExpressionError(f"unknown kind {kind} of field in a parsed expression")
 
 
-def _only(data: bytes, number: int) -> bytes:
-    return next((value for found, value in _fields(data) if found == number), b"")
+def _first_field(data: bytes, number: int) -> bytes:
+    return next((value for found, value in _message_fields(data) if found == number), b"")
 
 
-def _position(entry: bytes) -> tuple[int, int]:
-    found = dict(_fields(entry))
+def _read_position(entry: bytes) -> tuple[int, int]:
+    found = dict(_message_fields(entry))
     return found.get(1, 0), found.get(2, 0)
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def _expression(data: bytes) -> Expr:
+def _read_expression(data: bytes) -> Expr:
     number, found, node = 0, 0, b""
-    for key, value in _fields(data):
+    for key, value in _message_fields(data):
         if key == 2:
             number = value
         else:
             found, node = key, value
-    parts = list(_fields(node))
+    parts = list(_message_fields(node))
     match found:
         case 3:
-            return _constant(number, parts)
+            return _read_constant(number, parts)
         case 4:
-            return Ident(number, _text(parts, 1))
+            return IdentExpr(number, _field_text(parts, 1))
         case 5:
-            return Select(number, _expression(_part(parts, 1)), _text(parts, 2), bool(dict(parts).get(3)))
+            return SelectExpr(
+                number,
+                _read_expression(_field_bytes(parts, 1)),
+                _field_text(parts, 2),
+                bool(dict(parts).get(3)),
+            )
         case 6:
-            target = _part(parts, 1)
-            args = [_expression(value) for key, value in parts if key == 3]
-            return expanded(Call(number, _text(parts, 2), _expression(target) if target else None, args))
+            target = _field_bytes(parts, 1)
+            args = [_read_expression(value) for key, value in parts if key == 3]
+            return expand_macro(
+                CallExpr(number, _field_text(parts, 2), _read_expression(target) if target else None, args)
+            )
         case 7:
-            elements = [_expression(value) for key, value in parts if key == 1]
-            return ListOf(number, elements, frozenset(_indices(_part(parts, 2))))
+            elements = [_read_expression(value) for key, value in parts if key == 1]
+            return ListExpr(number, elements, frozenset(_packed_indices(_field_bytes(parts, 2))))
         case 8:
-            return MapOf(number, _text(parts, 1), [_entry(value) for key, value in parts if key == 2])
-    inner = [_expression(_part(parts, key)) for key in (2, 4, 5, 6, 7)]
-    return Loop(number, _text(parts, 1), _text(parts, 8), inner[0], _text(parts, 3), *inner[1:])
+            return MapExpr(
+                number, _field_text(parts, 1), [_read_map_entry(value) for key, value in parts if key == 2]
+            )
+    inner = [_read_expression(_field_bytes(parts, key)) for key in (2, 4, 5, 6, 7)]
+    return ComprehensionExpr(
+        number, _field_text(parts, 1), _field_text(parts, 8), inner[0], _field_text(parts, 3), *inner[1:]
+    )
 
 
-def _constant(number: int, parts: list[tuple[int, Any]]) -> Const:
+def _read_constant(number: int, parts: list[tuple[int, Any]]) -> ConstExpr:
     key, value = parts[0]
-    kind = _CONSTANTS[key]
+    kind = _CONSTANT_KINDS[key]
     match kind:
         case "null":
             value = None
         case "bool":
             value = bool(value)
         case "int":
-            value = _signed(value)
+            value = _to_signed(value)
         case "double":
             value = struct.unpack("<d", value)[0]
         case "string":
             value = value.decode()
-    return Const(number, kind, value)
+    return ConstExpr(number, kind, value)
 
 
-def _part(parts: list[tuple[int, Any]], number: int) -> bytes:
+def _field_bytes(parts: list[tuple[int, Any]], number: int) -> bytes:
     return next((value for key, value in parts if key == number), b"")
 
 
-def _text(parts: list[tuple[int, Any]], number: int) -> str:
-    return _part(parts, number).decode()
+def _field_text(parts: list[tuple[int, Any]], number: int) -> str:
+    return _field_bytes(parts, number).decode()
 
 
-def _indices(packed: bytes) -> Iterator[int]:
+def _packed_indices(packed: bytes) -> Iterator[int]:
     at = 0
     while at < len(packed):
-        value, at = _varint(packed, at)
+        value, at = _read_varint(packed, at)
         yield value
 
 
-def _entry(data: bytes) -> Entry:
-    parts = list(_fields(data))
+def _read_map_entry(data: bytes) -> MapEntry:
+    parts = list(_message_fields(data))
     found = dict(parts)
-    name = _text(parts, 2)
-    key: Expr = Const(found.get(1, 0), "string", name) if 2 in found else _expression(found[3])
-    return Entry(found.get(1, 0), key, _expression(found[4]), bool(found.get(5)))
+    name = _field_text(parts, 2)
+    key: Expr = ConstExpr(found.get(1, 0), "string", name) if 2 in found else _read_expression(found[3])
+    return MapEntry(found.get(1, 0), key, _read_expression(found[4]), bool(found.get(5)))
 
 
-_ACCUMULATOR = "@result"
+_ACCUMULATOR_NAME = "@result"
 
 
-def expanded(call: Call) -> Expr:
+def expand_macro(call: CallExpr) -> Expr:
     """Macros of two variables, which the parser leaves as calls: `m.all(k, v, …)`, `transformMap` and others."""
     sizes = {
         "all": 3,
@@ -314,18 +325,20 @@ def expanded(call: Call) -> Expr:
     ):
         return call
     first, second, *rest = call.args
-    if not (isinstance(first, Ident) and isinstance(second, Ident)):
+    if not (isinstance(first, IdentExpr) and isinstance(second, IdentExpr)):
         return call
-    return _two_variables(call, call.target, first.name, second.name, rest)
+    return _two_variable_comprehension(call, call.target, first.name, second.name, rest)
 
 
-def _two_variables(call: Call, target: Expr, first: str, second: str, rest: list[Expr]) -> Loop:
+def _two_variable_comprehension(
+    call: CallExpr, target: Expr, first: str, second: str, rest: list[Expr]
+) -> ComprehensionExpr:
     at = call.id
-    so_far = Ident(at, _ACCUMULATOR)
-    yes: Expr = Const(at, "bool", value=True)
+    so_far = IdentExpr(at, _ACCUMULATOR_NAME)
+    yes: Expr = ConstExpr(at, "bool", value=True)
 
-    def call_of(function: str, *args: Expr) -> Call:
-        return Call(at, function, None, list(args))
+    def call_of(function: str, *args: Expr) -> CallExpr:
+        return CallExpr(at, function, None, list(args))
 
     start: Expr
     condition: Expr = yes
@@ -337,19 +350,22 @@ def _two_variables(call: Call, target: Expr, first: str, second: str, rest: list
             start, step = yes, call_of("_&&_", so_far, last)
             condition = call_of("@not_strictly_false", so_far)
         case "exists":
-            start, step = Const(at, "bool", value=False), call_of("_||_", so_far, last)
+            start, step = ConstExpr(at, "bool", value=False), call_of("_||_", so_far, last)
             condition = call_of("@not_strictly_false", call_of("!_", so_far))
         case "existsOne":
-            one = Const(at, "int", 1)
-            start = Const(at, "int", 0)
+            one = ConstExpr(at, "int", 1)
+            start = ConstExpr(at, "int", 0)
             step = call_of("_?_:_", last, call_of("_+_", so_far, one), so_far)
             result = call_of("_==_", so_far, one)
         case "transformList":
-            start, step = ListOf(at, [], frozenset()), call_of("_+_", so_far, ListOf(at, [last], frozenset()))
+            start, step = (
+                ListExpr(at, [], frozenset()),
+                call_of("_+_", so_far, ListExpr(at, [last], frozenset())),
+            )
         case "transformMap":
-            start, step = MapOf(at, "", []), call_of("cel.@mapInsert", so_far, Ident(at, first), last)
+            start, step = MapExpr(at, "", []), call_of("cel.@mapInsert", so_far, IdentExpr(at, first), last)
         case _:
-            start, step = MapOf(at, "", []), call_of("cel.@mapInsert", so_far, last)
+            start, step = MapExpr(at, "", []), call_of("cel.@mapInsert", so_far, last)
     if len(rest) == 2:
         step = call_of("_?_:_", rest[0], step, so_far)
-    return Loop(at, first, second, target, _ACCUMULATOR, start, condition, step, result)
+    return ComprehensionExpr(at, first, second, target, _ACCUMULATOR_NAME, start, condition, step, result)

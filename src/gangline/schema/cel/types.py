@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 
-class Type(msgspec.Struct, frozen=True, order=False):
+class CelType(msgspec.Struct, frozen=True, order=False):
     """A type. Objects are told apart by name, all others by what they consist of."""
 
     kind: str
-    params: "tuple[Type, ...]" = ()
+    params: "tuple[CelType, ...]" = ()
     name: str = ""
-    fields: "Mapping[str, Type] | None" = None
+    fields: "Mapping[str, CelType] | None" = None
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Type)
+            isinstance(other, CelType)
             and self.kind == other.kind
             and self.name == other.name
             and self.params == other.params
@@ -25,133 +25,135 @@ class Type(msgspec.Struct, frozen=True, order=False):
         return hash((self.kind, self.name, self.params))
 
     def __str__(self) -> str:
-        name = self.name or _SHOWN.get(self.kind, self.kind)
+        name = self.name or _DISPLAY_NAMES.get(self.kind, self.kind)
         return f"{name}({', '.join(map(str, self.params))})" if self.params else name
 
 
-_SHOWN = {"error": "!error!"}
-BOOL, INT, UINT, DOUBLE = Type("bool"), Type("int"), Type("uint"), Type("double")
-STRING, BYTES, NULL = Type("string"), Type("bytes"), Type("null")
-TIMESTAMP, DURATION = Type("timestamp"), Type("duration")
-DYN, ERROR, TYPE = Type("dyn"), Type("error"), Type("type")
-SIMPLE = {
+_DISPLAY_NAMES = {"error": "!error!"}
+BOOL, INT, UINT, DOUBLE = CelType("bool"), CelType("int"), CelType("uint"), CelType("double")
+STRING, BYTES, NULL = CelType("string"), CelType("bytes"), CelType("null")
+TIMESTAMP, DURATION = CelType("timestamp"), CelType("duration")
+DYN, ERROR, TYPE = CelType("dyn"), CelType("error"), CelType("type")
+SIMPLE_TYPES = {
     one.kind: one for one in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, NULL, TIMESTAMP, DURATION, DYN, TYPE)
 }
-_PLAIN = frozenset({"bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration", "struct"})
-_NULLABLE = frozenset({"opaque", "struct", "duration", "timestamp", "null"})
+_EXACT_KINDS = frozenset(
+    {"bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration", "struct"}
+)
+_NULLABLE_KINDS = frozenset({"opaque", "struct", "duration", "timestamp", "null"})
 
 
-def list_of(element: Type) -> Type:
-    return Type("list", (element,))
+def list_type(element: CelType) -> CelType:
+    return CelType("list", (element,))
 
 
-def map_of(key: Type, value: Type) -> Type:
-    return Type("map", (key, value))
+def map_type(key: CelType, value: CelType) -> CelType:
+    return CelType("map", (key, value))
 
 
-def optional_of(inner: Type) -> Type:
-    return Type("opaque", (inner,), "optional_type")
+def optional_type(inner: CelType) -> CelType:
+    return CelType("opaque", (inner,), "optional_type")
 
 
-def type_of(inner: Type) -> Type:
-    return Type("type", (inner,))
+def type_of_type(inner: CelType) -> CelType:
+    return CelType("type", (inner,))
 
 
-def param(name: str) -> Type:
-    return Type("param", (), name)
+def type_param(name: str) -> CelType:
+    return CelType("param", (), name)
 
 
-def is_optional(one: Type) -> bool:
+def is_optional(one: CelType) -> bool:
     return one.name == "optional_type"
 
 
-def is_dyn(one: Type) -> bool:
+def is_dyn(one: CelType) -> bool:
     return one.kind == "dyn"
 
 
-def is_wild(one: Type) -> bool:
+def is_dyn_or_error(one: CelType) -> bool:
     return one.kind in ("dyn", "error")
 
 
-class Bindings:
+class TypeSubstitution:
     """What type parameters stand for. Grows while an expression is checked."""
 
-    def __init__(self, known: Mapping[Type, Type] | None = None) -> None:
-        self._known = dict(known or {})
+    def __init__(self, known: Mapping[CelType, CelType] | None = None) -> None:
+        self._mapping = dict(known or {})
 
-    def fits(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
+    def is_assignable(self, given: Sequence[CelType], wanted: Sequence[CelType]) -> bool:
         """Whether each given type may stand where the other is wanted. What is learned is kept only if all do."""
-        trial = Bindings(self._known)
-        if len(given) != len(wanted) or not all(map(trial._assignable, given, wanted)):
+        trial = TypeSubstitution(self._mapping)
+        if len(given) != len(wanted) or not all(map(trial._is_type_assignable, given, wanted)):
             return False
-        self._known = trial._known
+        self._mapping = trial._mapping
         return True
 
-    def resolved(self, one: Type, *, free_as_dyn: bool = False) -> Type:
+    def substitute(self, one: CelType, *, free_as_dyn: bool = False) -> CelType:
         """With parameters replaced by what they stand for."""
-        if (known := self._known.get(one)) is not None:
-            return self.resolved(known, free_as_dyn=free_as_dyn)
+        if (known := self._mapping.get(one)) is not None:
+            return self.substitute(known, free_as_dyn=free_as_dyn)
         if one.kind == "param":
             return DYN if free_as_dyn else one
         if not one.params:
             return one
-        inner = tuple(self.resolved(part, free_as_dyn=free_as_dyn) for part in one.params)
-        return Type(one.kind, inner, one.name, one.fields)
+        inner = tuple(self.substitute(part, free_as_dyn=free_as_dyn) for part in one.params)
+        return CelType(one.kind, inner, one.name, one.fields)
 
-    def bind(self, one: Type, to: Type) -> None:
-        self._known[one] = to
+    def bind(self, one: CelType, to: CelType) -> None:
+        self._mapping[one] = to
 
-    def _assignable(self, one: Type, other: Type) -> bool:
+    def _is_type_assignable(self, one: CelType, other: CelType) -> bool:
         if other.kind == "param":
-            valid, known = self._substitutes(one, other)
+            valid, known = self._try_substitute(one, other)
             if valid or known:
                 return valid
         if one.kind == "param":
-            return self._substitutes(other, one)[0]
-        if is_wild(one) or is_wild(other):
+            return self._try_substitute(other, one)[0]
+        if is_dyn_or_error(one) or is_dyn_or_error(other):
             return True
         if "null" in (one.kind, other.kind):
-            return (other if one.kind == "null" else one).kind in _NULLABLE
-        if one.kind in _PLAIN:
+            return (other if one.kind == "null" else one).kind in _NULLABLE_KINDS
+        if one.kind in _EXACT_KINDS:
             return one == other
         if one.kind == "type":
             return other.kind == "type"
         same = one.kind == other.kind and one.name == other.name and len(one.params) == len(other.params)
-        return same and all(map(self._assignable, one.params, other.params))
+        return same and all(map(self._is_type_assignable, one.params, other.params))
 
-    def _substitutes(self, one: Type, parameter: Type) -> tuple[bool, bool]:
+    def _try_substitute(self, one: CelType, parameter: CelType) -> tuple[bool, bool]:
         """Whether the parameter may stand for the type, and whether it stood for one already."""
         if one == parameter:
             return True, True
-        if (known := self._known.get(parameter)) is not None:
+        if (known := self._mapping.get(parameter)) is not None:
             if one == known:
                 return True, True
-            if self._assignable(one, known):
-                general = most_general(one, known)
-                if self._free_of(parameter, general):
-                    self._known[parameter] = general
+            if self._is_type_assignable(one, known):
+                general = more_general_type(one, known)
+                if self._not_referenced_in(parameter, general):
+                    self._mapping[parameter] = general
                 return True, True
             return False, True
-        if self._free_of(parameter, one):
-            self._known[parameter] = one
+        if self._not_referenced_in(parameter, one):
+            self._mapping[parameter] = one
             return True, False
         return False, False
 
-    def _free_of(self, parameter: Type, within: Type) -> bool:
+    def _not_referenced_in(self, parameter: CelType, within: CelType) -> bool:
         if parameter == within:
             return False
         if within.kind == "param":
-            known = self._known.get(within)
-            return known is None or self._free_of(parameter, known)
-        return all(self._free_of(parameter, part) for part in within.params)
+            known = self._mapping.get(within)
+            return known is None or self._not_referenced_in(parameter, known)
+        return all(self._not_referenced_in(parameter, part) for part in within.params)
 
 
-def most_general(one: Type, other: Type) -> Type:
+def more_general_type(one: CelType, other: CelType) -> CelType:
     """The one that says less, of two that fit each other."""
-    return one if _says_less(one, other) else other
+    return one if _is_more_general(one, other) else other
 
 
-def _says_less(one: Type, other: Type) -> bool:
+def _is_more_general(one: CelType, other: CelType) -> bool:
     if is_dyn(one) or one.kind == "param":
         return True
     if is_dyn(other) or other.kind == "param" or one.kind != other.kind:
@@ -160,5 +162,5 @@ def _says_less(one: Type, other: Type) -> bool:
         return True
     if one.kind in ("opaque", "list", "map"):
         same = one.name == other.name and len(one.params) == len(other.params)
-        return same and all(map(_says_less, one.params, other.params))
+        return same and all(map(_is_more_general, one.params, other.params))
     return one == other

@@ -12,11 +12,11 @@ from typing import Any
 
 from gangline.base.errors import InputError
 from gangline.schema import formats
-from gangline.schema.cel.declare import escaped, unescaped, with_meta
-from gangline.schema.structural.correlation import same
-from gangline.schema.structural.nodes import Node
+from gangline.schema.cel.declare import escaped_name, unescaped_name, with_object_meta
+from gangline.schema.structural.correlation import json_equal
+from gangline.schema.structural.nodes import SchemaNode
 
-NO_OVERLOAD = "no such overload"
+NO_SUCH_OVERLOAD = "no such overload"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBERS = (int, float)
 
@@ -25,15 +25,15 @@ class CelError(InputError):
     """Evaluation failed. Part of the language: `true || error` is true."""
 
 
-class UInt(int):
+class CelUInt(int):
     """A whole number without sign."""
 
 
-class Duration(int):
+class CelDuration(int):
     """Nanoseconds."""
 
 
-class Timestamp(int):
+class CelTimestamp(int):
     """Nanoseconds since 1970."""
 
     def moment(self) -> datetime:
@@ -44,7 +44,7 @@ class TypeValue(str):
     """A type as a value, by name."""
 
 
-class Optional:
+class CelOptional:
     """A value that may be missing."""
 
     __slots__ = ("present", "value")
@@ -53,10 +53,10 @@ class Optional:
         self.value, self.present = value, present
 
 
-NOTHING = Optional(present=False)
+OPTIONAL_NONE = CelOptional(present=False)
 
 
-class Unknown:
+class UntypedValue:
     """Data no schema describes. It can be compared, and nothing else."""
 
     __slots__ = ("raw",)
@@ -70,24 +70,24 @@ class ObjectView:
 
     __slots__ = ("node", "raw")
 
-    def __init__(self, raw: dict[str, Any], node: Node) -> None:
+    def __init__(self, raw: dict[str, Any], node: SchemaNode) -> None:
         self.raw, self.node = raw, node
 
     def find(self, name: Any) -> tuple[Any, bool]:
         """The value and whether it is there."""
         if name.__class__ is not str:
-            raise CelError(NO_OVERLOAD)
-        known = unescaped(name) if self.node.properties else name
+            raise CelError(NO_SUCH_OVERLOAD)
+        known = unescaped_name(name) if self.node.properties else name
         if known is None:
             return None, False
         part = self.raw.get(known)
         child = self.node.properties.get(known)
         if part is None or child is None:
             return None, False
-        return view(part, child), True
+        return as_cel_value(part, child), True
 
     def keys(self) -> list[str]:
-        return [escaped(name) or name for name in self.raw if name in self.node.properties]
+        return [escaped_name(name) or name for name in self.raw if name in self.node.properties]
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -98,15 +98,15 @@ class MapView:
 
     __slots__ = ("node", "raw")
 
-    def __init__(self, raw: dict[str, Any], node: Node) -> None:
+    def __init__(self, raw: dict[str, Any], node: SchemaNode) -> None:
         self.raw, self.node = raw, node
 
     def find(self, name: Any) -> tuple[Any, bool]:
         if name.__class__ is not str:
-            raise CelError(NO_OVERLOAD)
-        if name not in self.raw or self.node.additional is None:
+            raise CelError(NO_SUCH_OVERLOAD)
+        if name not in self.raw or self.node.additional_properties is None:
             return None, False
-        return view(self.raw[name], self.node.additional), True
+        return as_cel_value(self.raw[name], self.node.additional_properties), True
 
     def keys(self) -> list[str]:
         return list(self.raw)
@@ -120,7 +120,7 @@ class ListView:
 
     __slots__ = ("node", "raw")
 
-    def __init__(self, raw: list[Any], node: Node) -> None:
+    def __init__(self, raw: list[Any], node: SchemaNode) -> None:
         self.raw, self.node = raw, node
 
     def __len__(self) -> int:
@@ -129,14 +129,14 @@ class ListView:
     def __iter__(self) -> Iterator[Any]:
         items = self.node.items
         assert items is not None
-        return (view(part, items) for part in self.raw)
+        return (as_cel_value(part, items) for part in self.raw)
 
     def __getitem__(self, index: int) -> Any:
         assert self.node.items is not None
-        return view(self.raw[index], self.node.items)
+        return as_cel_value(self.raw[index], self.node.items)
 
 
-def view(raw: Any, node: Node) -> Any:
+def as_cel_value(raw: Any, node: SchemaNode) -> Any:
     """A value as expressions see it. Raises `CelError` for data that does not fit its schema."""
     if raw is None:
         if node.nullable:
@@ -146,38 +146,38 @@ def view(raw: Any, node: Node) -> Any:
         if raw.__class__ is str or raw.__class__ is int:
             return raw
         raise CelError("invalid data, expected XIntOrString value to be either a string or integer")
-    return _VIEWS.get(node.type, _untyped)(raw, node)
+    return _CONVERTERS.get(node.type, _untyped_value)(raw, node)
 
 
-def _object(raw: Any, node: Node) -> Any:
+def _object_view(raw: Any, node: SchemaNode) -> Any:
     if not isinstance(raw, dict):
         raise CelError("invalid data, expected a map for the provided schema with type=object")
     if node.embedded:
-        return ObjectView(raw, with_meta(node))
-    if not node.properties and node.additional is not None:
+        return ObjectView(raw, with_object_meta(node))
+    if not node.properties and node.additional_properties is not None:
         return MapView(raw, node)
     return ObjectView(raw, node)
 
 
-def _array(raw: Any, node: Node) -> Any:
+def _list_view(raw: Any, node: SchemaNode) -> Any:
     if not isinstance(raw, list):
         raise CelError("invalid data, expected an array for the provided schema with type=array")
     return ListView(raw, node)
 
 
-def _text(raw: Any, node: Node) -> Any:
+def _text_value(raw: Any, node: SchemaNode) -> Any:
     if raw.__class__ is not str:
-        raise CelError(f"invalid data, expected string, got {_go_type(raw)}")
+        raise CelError(f"invalid data, expected string, got {_go_type_name(raw)}")
     match node.format:
         case "duration":
-            nanos = formats.duration(raw)
+            nanos = formats.duration_nanos(raw)
             if nanos is None:
                 raise CelError(f"Invalid duration {raw}: unable to parse {raw} as duration")
-            return Duration(nanos)
+            return CelDuration(nanos)
         case "date" if formats.is_date(raw):
-            return timestamp(f"{raw}T00:00:00Z")
+            return parse_timestamp(f"{raw}T00:00:00Z")
         case "date-time":
-            return timestamp(raw)
+            return parse_timestamp(raw)
         case "byte":
             try:
                 return base64.urlsafe_b64decode(raw)
@@ -186,44 +186,44 @@ def _text(raw: Any, node: Node) -> Any:
     return raw
 
 
-def _number(raw: Any, node: Node) -> Any:
+def _number_value(raw: Any, node: SchemaNode) -> Any:
     if raw.__class__ not in _NUMBERS:
-        raise CelError(f"invalid data, expected float, got {_go_type(raw)}")
+        raise CelError(f"invalid data, expected float, got {_go_type_name(raw)}")
     return float(raw)
 
 
-def _integer(raw: Any, node: Node) -> Any:
+def _integer_value(raw: Any, node: SchemaNode) -> Any:
     if raw.__class__ is not int:
-        raise CelError(f"invalid data, expected int, got {_go_type(raw)}")
+        raise CelError(f"invalid data, expected int, got {_go_type_name(raw)}")
     return raw
 
 
-def _boolean(raw: Any, node: Node) -> Any:
+def _boolean_value(raw: Any, node: SchemaNode) -> Any:
     if raw.__class__ is not bool:
-        raise CelError(f"invalid data, expected bool, got {_go_type(raw)}")
+        raise CelError(f"invalid data, expected bool, got {_go_type_name(raw)}")
     return raw
 
 
-def _untyped(raw: Any, node: Node) -> Any:
-    return Unknown(raw)
+def _untyped_value(raw: Any, node: SchemaNode) -> Any:
+    return UntypedValue(raw)
 
 
-_VIEWS = {
-    "object": _object,
-    "array": _array,
-    "string": _text,
-    "number": _number,
-    "integer": _integer,
-    "boolean": _boolean,
+_CONVERTERS = {
+    "object": _object_view,
+    "array": _list_view,
+    "string": _text_value,
+    "number": _number_value,
+    "integer": _integer_value,
+    "boolean": _boolean_value,
 }
 
 
-def _go_type(raw: Any) -> str:
+def _go_type_name(raw: Any) -> str:
     names = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}
     return names.get(raw.__class__, "map[string]interface {}")
 
 
-def timestamp(text: str) -> Timestamp:
+def parse_timestamp(text: str) -> CelTimestamp:
     """Raises `CelError`."""
     if not formats.is_date_time(text):
         shown = f'"{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'
@@ -233,24 +233,24 @@ def timestamp(text: str) -> Timestamp:
     zone = rest[len(fraction) :] if rest else ""
     moment = datetime.fromisoformat(f"{whole}{zone}")
     seconds = int((moment - _EPOCH).total_seconds())
-    return Timestamp(seconds * 10**9 + int((fraction + "0" * 9)[:9]))
+    return CelTimestamp(seconds * 10**9 + int((fraction + "0" * 9)[:9]))
 
 
-def elements(value: Any) -> list[Any]:
+def list_elements(value: Any) -> list[Any]:
     """The elements of a list, converted. Raises `CelError` for what is no list."""
     if value.__class__ is list:
         return value
     if value.__class__ is ListView:
         return list(value)
-    raise CelError(NO_OVERLOAD)
+    raise CelError(NO_SUCH_OVERLOAD)
 
 
-def plain(value: Any) -> Any:
+def raw_value(value: Any) -> Any:
     """The JSON behind a view."""
-    return value.raw if isinstance(value, ObjectView | MapView | ListView | Unknown) else value
+    return value.raw if isinstance(value, ObjectView | MapView | ListView | UntypedValue) else value
 
 
-def equal(one: Any, other: Any) -> bool:
+def values_equal(one: Any, other: Any) -> bool:
     """`==`. Numbers of different kinds are compared by value."""
     kind = one.__class__
     if kind is str or kind is bool or one is None:
@@ -259,11 +259,11 @@ def equal(one: Any, other: Any) -> bool:
         return _equal_maps(one, other)
     if isinstance(one, ListView | list):
         return _equal_lists(one, other)
-    if isinstance(one, Unknown):
-        return same(one.raw, plain(other))
-    if isinstance(one, Optional):
+    if isinstance(one, UntypedValue):
+        return json_equal(one.raw, raw_value(other))
+    if isinstance(one, CelOptional):
         return _equal_optionals(one, other)
-    if isinstance(one, Duration | Timestamp) or isinstance(other, Duration | Timestamp):
+    if isinstance(one, CelDuration | CelTimestamp) or isinstance(other, CelDuration | CelTimestamp):
         return other.__class__ is kind and int(one) == int(other)
     if is_number(one):
         return is_number(other) and bool(one == other)
@@ -271,26 +271,26 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    return value.__class__ is int or value.__class__ is float or value.__class__ is UInt
+    return value.__class__ is int or value.__class__ is float or value.__class__ is CelUInt
 
 
-def _equal_optionals(one: Optional, other: Any) -> bool:
-    if not isinstance(other, Optional) or one.present != other.present:
+def _equal_optionals(one: CelOptional, other: Any) -> bool:
+    if not isinstance(other, CelOptional) or one.present != other.present:
         return False
-    return not one.present or equal(one.value, other.value)
+    return not one.present or values_equal(one.value, other.value)
 
 
-def find(container: Any, key: Any) -> tuple[Any, bool]:
+def find_value(container: Any, key: Any) -> tuple[Any, bool]:
     """A value of any kind of map."""
     if isinstance(container, ObjectView | MapView):
         return container.find(key)
     for known, value in container.items():
-        if equal(known, key):
+        if values_equal(known, key):
             return value, True
     return None, False
 
 
-def keys_of(container: Any) -> list[Any]:
+def map_keys(container: Any) -> list[Any]:
     """The keys of any kind of map."""
     return list(container) if container.__class__ is dict else container.keys()
 
@@ -299,15 +299,15 @@ def _equal_maps(one: Any, other: Any) -> bool:
     if not isinstance(other, ObjectView | MapView | dict):
         if other is None:
             return False
-        raise CelError(NO_OVERLOAD)
+        raise CelError(NO_SUCH_OVERLOAD)
     if len(one) != len(other):
         return False
     if isinstance(one, ObjectView) and isinstance(other, ObjectView):
         return _equal_objects(one, other)
-    for key in keys_of(one):
-        value, _ = find(one, key)
-        theirs, there = find(other, key)
-        if not there or not equal(value, theirs):
+    for key in map_keys(one):
+        value, _ = find_value(one, key)
+        theirs, there = find_value(other, key)
+        if not there or not values_equal(value, theirs):
             return False
     return True
 
@@ -317,13 +317,13 @@ def _equal_objects(one: ObjectView, other: ObjectView) -> bool:
         child = one.node.properties.get(name)
         if child is None:
             # A field that is kept though unknown: compared as it stands, if the other has it.
-            if name in other.raw and not same(part, other.raw[name]):
+            if name in other.raw and not json_equal(part, other.raw[name]):
                 return False
             continue
         theirs = other.raw.get(name)
         if (part is None) != (theirs is None):
             return False
-        if part is not None and not equal(view(part, child), view(theirs, child)):
+        if part is not None and not values_equal(as_cel_value(part, child), as_cel_value(theirs, child)):
             return False
     return True
 
@@ -332,55 +332,57 @@ def _equal_lists(one: Any, other: Any) -> bool:
     if not isinstance(other, ListView | list):
         if other is None:
             return False
-        raise CelError(NO_OVERLOAD)
+        raise CelError(NO_SUCH_OVERLOAD)
     if len(one) != len(other):
         return False
     if isinstance(one, ListView) and one.node.list_type in ("set", "map"):
-        ours = {_identity(part, one.node): part for part in one.raw}
+        ours = {_element_key(part, one.node): part for part in one.raw}
         for part in other.raw if isinstance(other, ListView) else other:
-            key = _identity(part, one.node)
+            key = _element_key(part, one.node)
             if key not in ours:
                 return False
             assert one.node.items is not None
-            mine = view(ours[key], one.node.items)
-            if not equal(mine, view(part, one.node.items) if isinstance(other, ListView) else part):
+            mine = as_cel_value(ours[key], one.node.items)
+            if not values_equal(
+                mine, as_cel_value(part, one.node.items) if isinstance(other, ListView) else part
+            ):
                 return False
         return True
-    return all(map(equal, one, other))
+    return all(map(values_equal, one, other))
 
 
-def _identity(part: Any, node: Node) -> object:
-    part = plain(part)
+def _element_key(part: Any, node: SchemaNode) -> object:
+    part = raw_value(part)
     if node.list_type == "map" and isinstance(part, dict):
         return tuple((part.get(name).__class__, part.get(name)) for name in node.list_keys)
     return (part.__class__, part) if not isinstance(part, dict | list) else repr(part)
 
 
-def concatenated(one: Any, other: Any) -> Any:
+def concatenate_lists(one: Any, other: Any) -> Any:
     """`+` of lists. Sets unite; maps take over, in place, what the other side has under the same key."""
     if isinstance(one, ListView):
-        raw = [plain(part) for part in other] if isinstance(other, list) else other.raw
+        raw = [raw_value(part) for part in other] if isinstance(other, list) else other.raw
         if one.node.list_type not in ("set", "map"):
             return ListView([*one.raw, *raw], one.node)
-        united = {_identity(part, one.node): part for part in one.raw}
-        united.update({_identity(part, one.node): part for part in raw})
+        united = {_element_key(part, one.node): part for part in one.raw}
+        united.update({_element_key(part, one.node): part for part in raw})
         return ListView(list(united.values()), one.node)
     return [*one, *other]
 
 
 def type_name(value: Any) -> str:
     """What `type()` says."""
-    for kind, name in _NAMES:
+    for kind, name in _TYPE_NAMES:
         if isinstance(value, kind):
             return name
     return str(getattr(value, "type_name", "unknown"))
 
 
-_NAMES: tuple[tuple[Any, str], ...] = (
+_TYPE_NAMES: tuple[tuple[Any, str], ...] = (
     (bool, "bool"),
-    (UInt, "uint"),
-    (Duration, "google.protobuf.Duration"),
-    (Timestamp, "google.protobuf.Timestamp"),
+    (CelUInt, "uint"),
+    (CelDuration, "google.protobuf.Duration"),
+    (CelTimestamp, "google.protobuf.Timestamp"),
     (TypeValue, "type"),
     (int, "int"),
     (float, "double"),
@@ -389,5 +391,5 @@ _NAMES: tuple[tuple[Any, str], ...] = (
     (type(None), "null_type"),
     (list | ListView, "list"),
     (dict | ObjectView | MapView, "map"),
-    (Optional, "optional_type"),
+    (CelOptional, "optional_type"),
 )

@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-from gangline.schema.problems import Problem, ProblemKind
-from gangline.schema.regex import PatternError, compiled
+from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.regex import PatternError, compile_pattern
 
 JSON = dict[str, Any]
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
-_WHERE = {
+_MISSING_TYPE_MESSAGES = {
     "root": "must not be empty at the root",
     "item": "must not be empty for specified array items",
     "field": "must not be empty for specified object fields",
 }
-_FORBIDDEN_IN_JUNCTORS = (
+_FORBIDDEN_JUNCTOR_KEYWORDS = (
     ("type", "must be empty to be structural"),
     ("default", "must be undefined to be structural"),
     ("title", "must be empty to be structural"),
@@ -27,12 +27,12 @@ _FORBIDDEN_IN_JUNCTORS = (
     ("x-kubernetes-map-type", "must be undefined to be structural"),
     ("x-kubernetes-validations", "must be empty to be structural"),
 )
-_UNDEFINED = frozenset({"default", "x-kubernetes-list-type", "x-kubernetes-map-type"})
+_FORBIDDEN_IF_PRESENT = frozenset({"default", "x-kubernetes-list-type", "x-kubernetes-map-type"})
 """Forbidden when said at all; the others only when they say something."""
-_FREE_IN_METADATA = frozenset({"type", "properties", "default", "example", "externalDocs"})
-_LEAF = frozenset({"type", "format", "description", "minimum", "maximum", "enum"})
+_METADATA_KEYWORDS = frozenset({"type", "properties", "default", "example", "externalDocs"})
+_LEAF_KEYWORDS = frozenset({"type", "format", "description", "minimum", "maximum", "enum"})
 """Keywords of which, with a type, nothing keeps a schema from being structural. Arrays need more than these."""
-_UNSUPPORTED = (
+_UNSUPPORTED_KEYWORDS = (
     "id",
     "$schema",
     "$ref",
@@ -43,10 +43,10 @@ _UNSUPPORTED = (
 )
 
 
-def unsupported(schema: JSON) -> str:
+def unsupported_keyword(schema: JSON) -> str:
     """The first keyword, here or below, that cannot be part of a structural schema at all; else empty."""
-    if not schema.keys().isdisjoint(_UNSUPPORTED):
-        for name in _UNSUPPORTED:
+    if not schema.keys().isdisjoint(_UNSUPPORTED_KEYWORDS):
+        for name in _UNSUPPORTED_KEYWORDS:
             if schema.get(name):
                 shown = "schema" if name == "$schema" else name
                 return f"OpenAPIV3Schema '{shown}' is not supported"
@@ -54,13 +54,13 @@ def unsupported(schema: JSON) -> str:
         return "OpenAPIV3Schema 'items' must be a schema, but is an array"
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:
         return "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
-    for part in parts(schema):
-        if not part.keys() <= _LEAF and (found := unsupported(part)):
+    for part in subschemas(schema):
+        if not part.keys() <= _LEAF_KEYWORDS and (found := unsupported_keyword(part)):
             return found
     return ""
 
 
-def parts(schema: JSON) -> Iterator[JSON]:
+def subschemas(schema: JSON) -> Iterator[JSON]:
     """The schemas directly inside."""
     yield from (part for part in (schema.get("properties") or {}).values() if isinstance(part, dict))
     for name in ("items", "additionalProperties", "not"):
@@ -70,155 +70,163 @@ def parts(schema: JSON) -> Iterator[JSON]:
         yield from schema.get(name) or ()
 
 
-def structural_problems(schema: JSON, path: str) -> list[Problem]:
+def structural_problems(schema: JSON, path: str) -> list[FieldProblem]:
     """All that keeps a schema from being structural, sorted."""
-    found = [*_invariants(schema, "root", path), *_completeness(schema, schema, path, path)]
+    found = [*_invariant_problems(schema, "root", path), *_completeness_problems(schema, schema, path, path)]
     return sorted(found, key=str)
 
 
 def _is_leaf(schema: JSON) -> bool:
-    return schema.keys() <= _LEAF and bool(schema.get("type")) and schema["type"] != "array"
+    return schema.keys() <= _LEAF_KEYWORDS and bool(schema.get("type")) and schema["type"] != "array"
 
 
-def _problem(kind: ProblemKind, path: str, detail: str) -> Problem:
-    return Problem(kind, path, detail=detail)
+def _problem_without_value(kind: ProblemKind, path: str, detail: str) -> FieldProblem:
+    return FieldProblem(kind, path, detail=detail)
 
 
-def _invariants(schema: JSON, level: str, path: str) -> Iterator[Problem]:
+def _invariant_problems(schema: JSON, level: str, path: str) -> Iterator[FieldProblem]:
     kind, items, more = schema.get("type") or "", schema.get("items"), schema.get("additionalProperties")
     if kind == "array" and items is None:
-        yield _problem(ProblemKind.REQUIRED, f"{path}.items", "must be specified")
+        yield _problem_without_value(ProblemKind.REQUIRED, f"{path}.items", "must be specified")
     if items is not None:
-        yield from _invariants(items, "item", f"{path}.items")
+        yield from _invariant_problems(items, "item", f"{path}.items")
     for name, part in (schema.get("properties") or {}).items():
         if not _is_leaf(part):
-            yield from _invariants(part, "field", f"{path}.properties[{name}]")
+            yield from _invariant_problems(part, "field", f"{path}.properties[{name}]")
     if more is not None:
         if level == "root":
-            yield _problem(
+            yield _problem_without_value(
                 ProblemKind.FORBIDDEN, f"{path}.additionalProperties", "must not be used at the root"
             )
         if isinstance(more, dict):
-            yield from _invariants(more, "field", f"{path}.additionalProperties")
-    yield from _extensions(schema, path)
-    yield from _value_checks(schema, path, is_top=True)
-    yield from _types(schema, level, path)
-    yield from _metadata(schema, level, path)
+            yield from _invariant_problems(more, "field", f"{path}.additionalProperties")
+    yield from _extension_problems(schema, path)
+    yield from _value_check_problems(schema, path, is_top=True)
+    yield from _type_problems(schema, level, path)
+    yield from _metadata_problems(schema, level, path)
     if schema.get("x-kubernetes-embedded-resource") and not (
         schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("properties")
     ):
         detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
-        yield _problem(ProblemKind.REQUIRED, f"{path}.properties", detail)
+        yield _problem_without_value(ProblemKind.REQUIRED, f"{path}.properties", detail)
 
 
-def _extensions(schema: JSON, path: str) -> Iterator[Problem]:
+def _extension_problems(schema: JSON, path: str) -> Iterator[FieldProblem]:
     if schema.get("x-kubernetes-int-or-string"):
         for name in ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"):
             if schema.get(name):
                 detail = "must be false if x-kubernetes-int-or-string is true"
-                yield Problem(ProblemKind.INVALID, f"{path}.{name}", value=True, detail=detail)
+                yield FieldProblem(ProblemKind.INVALID, f"{path}.{name}", value=True, detail=detail)
 
 
-def _types(schema: JSON, level: str, path: str) -> Iterator[Problem]:
+def _type_problems(schema: JSON, level: str, path: str) -> Iterator[FieldProblem]:
     kind, embedded = schema.get("type") or "", schema.get("x-kubernetes-embedded-resource")
     free = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
     if embedded and kind != "object":
         detail = "must be object if x-kubernetes-embedded-resource is true"
         yield (
-            Problem(ProblemKind.INVALID, f"{path}.type", kind, detail)
+            FieldProblem(ProblemKind.INVALID, f"{path}.type", kind, detail)
             if kind
-            else _problem(ProblemKind.REQUIRED, f"{path}.type", detail)
+            else _problem_without_value(ProblemKind.REQUIRED, f"{path}.type", detail)
         )
     elif not kind and not free:
-        yield _problem(ProblemKind.REQUIRED, f"{path}.type", _WHERE[level])
+        yield _problem_without_value(ProblemKind.REQUIRED, f"{path}.type", _MISSING_TYPE_MESSAGES[level])
     if embedded and schema.get("additionalProperties") is not None:
         detail = "must not be used if x-kubernetes-embedded-resource is set"
-        yield _problem(ProblemKind.FORBIDDEN, f"{path}.additionalProperties", detail)
+        yield _problem_without_value(ProblemKind.FORBIDDEN, f"{path}.additionalProperties", detail)
     if level == "root" and kind and kind != "object":
-        yield Problem(ProblemKind.INVALID, f"{path}.type", kind, "must be object at the root")
+        yield FieldProblem(ProblemKind.INVALID, f"{path}.type", kind, "must be object at the root")
 
 
-def _metadata(schema: JSON, level: str, path: str) -> Iterator[Problem]:
+def _metadata_problems(schema: JSON, level: str, path: str) -> Iterator[FieldProblem]:
     resource = level == "root" or schema.get("x-kubernetes-embedded-resource")
     properties = schema.get("properties") or {}
     wanted = (("kind", "string"), ("apiVersion", "string"), ("metadata", "object"))
     for name, kind in wanted if resource else ():
         if name in properties and (properties[name].get("type") or "") != kind:
             where = f"{path}.properties[{name}].type"
-            yield Problem(ProblemKind.INVALID, where, properties[name].get("type") or "", f"must be {kind}")
+            yield FieldProblem(
+                ProblemKind.INVALID, where, properties[name].get("type") or "", f"must be {kind}"
+            )
     if level == "root" and "metadata" in properties:
         metadata = properties["metadata"]
         said = {name for name, value in metadata.items() if value not in (None, "", [], {}, False)}
-        if said - _FREE_IN_METADATA or (metadata.get("properties") or {}).keys() - {"name", "generateName"}:
+        if said - _METADATA_KEYWORDS or (metadata.get("properties") or {}).keys() - {"name", "generateName"}:
             detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
-            yield _problem(ProblemKind.FORBIDDEN, f"{path}.properties[metadata]", detail)
+            yield _problem_without_value(ProblemKind.FORBIDDEN, f"{path}.properties[metadata]", detail)
 
 
-def _value_checks(schema: JSON, path: str, *, is_top: bool, skip_any: bool = False) -> Iterator[Problem]:
+def _value_check_problems(
+    schema: JSON, path: str, *, is_top: bool, skip_any: bool = False
+) -> Iterator[FieldProblem]:
     """Junctors and the pattern. Types in them are forbidden, but for the two ways to write int-or-string."""
     any_of, all_of = schema.get("anyOf") or [], schema.get("allOf") or []
     if not (skip_any or (is_top and any_of == _INT_OR_STRING)):
         for index, part in enumerate(any_of):
-            yield from _nested(part, f"{path}.anyOf[{index}]")
+            yield from _junctor_problems(part, f"{path}.anyOf[{index}]")
     for index, part in enumerate(all_of):
         skip = is_top and index == 0 and part.get("anyOf") == _INT_OR_STRING
-        yield from _nested(part, f"{path}.allOf[{index}]", skip_any=skip)
+        yield from _junctor_problems(part, f"{path}.allOf[{index}]", skip_any=skip)
     for index, part in enumerate(schema.get("oneOf") or []):
-        yield from _nested(part, f"{path}.oneOf[{index}]")
+        yield from _junctor_problems(part, f"{path}.oneOf[{index}]")
     if schema.get("not") is not None:
-        yield from _nested(schema["not"], f"{path}.not")
+        yield from _junctor_problems(schema["not"], f"{path}.not")
     if schema.get("pattern"):
         try:
-            compiled(schema["pattern"])
+            compile_pattern(schema["pattern"])
         except PatternError as error:
             detail = f"must be a valid regular expression, but isn't: {error}"
-            yield Problem(ProblemKind.INVALID, f"{path}.pattern", schema["pattern"], detail)
+            yield FieldProblem(ProblemKind.INVALID, f"{path}.pattern", schema["pattern"], detail)
 
 
-def _nested(schema: JSON, path: str, *, skip_any: bool = False) -> Iterator[Problem]:
-    yield from _value_checks(schema, path, is_top=False, skip_any=skip_any)
+def _junctor_problems(schema: JSON, path: str, *, skip_any: bool = False) -> Iterator[FieldProblem]:
+    yield from _value_check_problems(schema, path, is_top=False, skip_any=skip_any)
     if isinstance(schema.get("items"), dict):
-        yield from _nested(schema["items"], f"{path}.items")
+        yield from _junctor_problems(schema["items"], f"{path}.items")
     for name, part in (schema.get("properties") or {}).items():
-        yield from _nested(part, f"{path}.properties[{name}]")
+        yield from _junctor_problems(part, f"{path}.properties[{name}]")
     if schema.get("additionalProperties") not in (None, False):
-        yield _problem(
+        yield _problem_without_value(
             ProblemKind.FORBIDDEN, f"{path}.additionalProperties", "must be undefined to be structural"
         )
-    for name, detail in _FORBIDDEN_IN_JUNCTORS:
+    for name, detail in _FORBIDDEN_JUNCTOR_KEYWORDS:
         said = schema.get(name)
-        if said is not None if name in _UNDEFINED else said:
-            yield _problem(ProblemKind.FORBIDDEN, f"{path}.{name}", detail)
-    yield from _nested_metadata(schema, path)
+        if said is not None if name in _FORBIDDEN_IF_PRESENT else said:
+            yield _problem_without_value(ProblemKind.FORBIDDEN, f"{path}.{name}", detail)
+    yield from _nested_metadata_problems(schema, path)
 
 
-def _nested_metadata(schema: JSON, path: str) -> Iterator[Problem]:
+def _nested_metadata_problems(schema: JSON, path: str) -> Iterator[FieldProblem]:
     # Value checks may not touch metadata, wherever they stand.
     if "metadata" in (schema.get("properties") or {}):
-        yield _problem(
+        yield _problem_without_value(
             ProblemKind.FORBIDDEN, f"{path}.properties[metadata]", "must not be specified in a nested context"
         )
 
 
-def _completeness(values: JSON, schema: JSON | None, path: str, where: str) -> Iterator[Problem]:
+def _completeness_problems(
+    values: JSON, schema: JSON | None, path: str, where: str
+) -> Iterator[FieldProblem]:
     """What value checks name must be named by the structure too."""
     for name in ("not", "allOf", "anyOf", "oneOf"):
         said = values.get(name)
         if isinstance(said, dict):
-            yield from _complete(said, schema, path, f"{where}.{name}")
+            yield from _missing_structure_problems(said, schema, path, f"{where}.{name}")
         for index, part in enumerate(said if isinstance(said, list) else ()):
-            yield from _complete(part, schema, path, f"{where}.{name}[{index}]")
+            yield from _missing_structure_problems(part, schema, path, f"{where}.{name}[{index}]")
 
 
-def _complete(values: JSON, schema: JSON | None, path: str, where: str) -> Iterator[Problem]:
+def _missing_structure_problems(
+    values: JSON, schema: JSON | None, path: str, where: str
+) -> Iterator[FieldProblem]:
     if schema is None:
-        yield _problem(ProblemKind.REQUIRED, path, f"because it is defined in {where}")
+        yield _problem_without_value(ProblemKind.REQUIRED, path, f"because it is defined in {where}")
         return
-    yield from _completeness(values, schema, path, where)
+    yield from _completeness_problems(values, schema, path, where)
     if isinstance(values.get("items"), dict):
         items = schema.get("items")
-        yield from _complete(values["items"], items, f"{path}.items", f"{where}.items")
+        yield from _missing_structure_problems(values["items"], items, f"{path}.items", f"{where}.items")
     known = schema.get("properties") or {}
     for name, part in (values.get("properties") or {}).items():
         inner = f".properties[{name}]"
-        yield from _complete(part, known.get(name), f"{path}{inner}", f"{where}{inner}")
+        yield from _missing_structure_problems(part, known.get(name), f"{path}{inner}", f"{where}{inner}")

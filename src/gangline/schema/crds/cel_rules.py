@@ -15,31 +15,31 @@ from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 
 # Bounds without which the server cannot tell what a rule costs at most.
-MOST_TYPES = 5
-MOST_CONTAINERS = 64
-_LONGEST_NAME = 63
-_DNS_1035 = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
-_ELASTIC = (PYTORCHJOB, PADDLEJOB)
+MAX_REPLICA_TYPES = 5
+MAX_CONTAINERS = 64
+_MAX_NAME_LENGTH = 63
+_DNS_1035_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+_ELASTIC_KINDS = (PYTORCHJOB, PADDLEJOB)
 
 
 def _rule(rule: str, message: str, **more: str | bool) -> JSON:
     return {"rule": rule, "message": message, **more}
 
 
-def folds(kind: JobKind) -> bool:
+def is_case_insensitive(kind: JobKind) -> bool:
     """Whether a replica type may be written in any case. v1 takes `worker` for `Worker` in a TFJob, and only there."""
     return kind is TFJOB
 
 
-def of_job(kind: JobKind) -> list[JSON]:
+def job_rules(kind: JobKind) -> list[JSON]:
     """Rules of the whole object: they see its name. What was stored before is judged only where it gets worse."""
     # v1 takes any name for an MPIJob, which has no services.
-    label = [] if kind is MPIJOB else [_label()]
-    return [*label, _spec(kind), _fitting_names(kind)]
+    label = [] if kind is MPIJOB else [_name_rule()]
+    return [*label, _spec_required_rule(kind), _name_length_rule(kind)]
 
 
-def _label() -> JSON:
-    rule = f"oldSelf.hasValue() || self.metadata.name.matches('{_DNS_1035}')"
+def _name_rule() -> JSON:
+    rule = f"oldSelf.hasValue() || self.metadata.name.matches('{_DNS_1035_PATTERN}')"
     message = (
         "must be a DNS-1035 label: lower case letters, digits and '-', beginning with a letter "
         "and not ending with '-' (such as 'my-job-1')"
@@ -47,14 +47,14 @@ def _label() -> JSON:
     return _rule(rule, message, fieldPath=".metadata.name", optionalOldSelf=True)
 
 
-def _spec(kind: JobKind) -> JSON:
+def _spec_required_rule(kind: JobKind) -> JSON:
     """Not `required` in the schema: that would also keep finalizers on an old object without one."""
     rule = "has(self.spec) || (oldSelf.hasValue() && !has(oldSelf.value().spec))"
     message = f"write spec.{kind.replicas}"
     return _rule(rule, message, reason="FieldValueRequired", fieldPath=".spec", optionalOldSelf=True)
 
 
-def _fitting_names(kind: JobKind) -> JSON:
+def _name_length_rule(kind: JobKind) -> JSON:
     """The longest name of a pod fits a DNS label."""
     specs = f"self.spec.{kind.replicas}"
     replicas, before = f"{specs}[t].replicas", f"oldSelf.?spec.?{kind.replicas}[?t].?replicas.orValue(0)"
@@ -63,16 +63,16 @@ def _fitting_names(kind: JobKind) -> JSON:
         replicas = f"{specs}[t].?replicas.orValue(1)"
         before = f"oldSelf.?spec.?{kind.replicas}[?t].optMap(r, r.?replicas.orValue(1)).orValue(0)"
         tail = f"(t == 'Launcher' ? 9 : 8 + size(string({replicas} - 1)))"
-    fits = f"size(self.metadata.name) + {tail} <= {_LONGEST_NAME}"
+    fits = f"size(self.metadata.name) + {tail} <= {_MAX_NAME_LENGTH}"
     rule = f"!has(self.spec) || !has({specs}) || {specs}.all(t, {fits} || {before} >= {replicas})"
     message = (
         "too long: pods are named '<name>-<replica type>-<index>', "
-        f"which must fit {_LONGEST_NAME} characters; use a shorter name"
+        f"which must fit {_MAX_NAME_LENGTH} characters; use a shorter name"
     )
     return _rule(rule, message, fieldPath=".metadata.name", optionalOldSelf=True)
 
 
-def of_run_policy() -> list[JSON]:
+def run_policy_rules() -> list[JSON]:
     """Rules between the old and the new run policy. It is always there, because it has a default."""
     queue = "has({0}.schedulingPolicy) && has({0}.schedulingPolicy.queue)"
     return [
@@ -90,10 +90,10 @@ def of_run_policy() -> list[JSON]:
     ]
 
 
-def of_spec(kind: JobKind) -> list[JSON]:
+def spec_rules(kind: JobKind) -> list[JSON]:
     """Rules between parts of the spec."""
     rules: list[JSON] = []
-    if kind in _ELASTIC:
+    if kind in _ELASTIC_KINDS:
         rules.append(
             _rule(
                 f"!has(self.elasticPolicy) || 'Worker' in self.{kind.replicas}",
@@ -110,14 +110,14 @@ def of_spec(kind: JobKind) -> list[JSON]:
     return rules
 
 
-def of_replica_specs(kind: JobKind) -> list[JSON]:
+def replica_specs_rules(kind: JobKind) -> list[JSON]:
     """Rules of the map of replica types."""
-    listed = _listed(kind.types)
+    listed = _joined_names(kind.types)
     rules = [
         _rule("size(self) > 0", f"write at least one replica type of {kind.kind}: {listed}"),
-        _known(kind),
+        _known_types_rule(kind),
     ]
-    if folds(kind):
+    if is_case_insensitive(kind):
         rules.append(
             _rule(
                 "self.all(t, self.exists_one(u, t.lowerAscii() == u.lowerAscii()))",
@@ -135,17 +135,17 @@ def of_replica_specs(kind: JobKind) -> list[JSON]:
         rules.append(
             _rule(f"'{needed}' in self", f"{kind.kind} needs a {needed}: add spec.{kind.replicas}.{needed}")
         )
-    rules += [_single(kind, one) for one in kind.single]
+    rules += [_single_replica_rule(kind, one) for one in kind.single]
     return rules
 
 
-def _known(kind: JobKind) -> JSON:
-    if folds(kind):
+def _known_types_rule(kind: JobKind) -> JSON:
+    if is_case_insensitive(kind):
         known = ", ".join(f"'{one.lower()}'" for one in kind.types)
         unknown = f"!(t.lowerAscii() in [{known}])"
     else:
         unknown = f"!(t in [{', '.join(map(repr, kind.types))}])"
-    listed = _listed(kind.types)
+    listed = _joined_names(kind.types)
     expression = f"'unknown replica type \"' + self.filter(t, {unknown})[0] + '\": {kind.kind} has {listed}'"
     return {
         "rule": f"!self.exists(t, {unknown})",
@@ -154,20 +154,20 @@ def _known(kind: JobKind) -> JSON:
     }
 
 
-def _single(kind: JobKind, one: str) -> JSON:
+def _single_replica_rule(kind: JobKind, one: str) -> JSON:
     message = f"{one} must have exactly 1 replica: write replicas: 1, or leave it out"
-    if folds(kind):
+    if is_case_insensitive(kind):
         return _rule(f"self.all(t, t.lowerAscii() != '{one.lower()}' || self[t].replicas == 1)", message)
     replicas = f"self.{one}.?replicas.orValue(1)" if kind is MPIJOB else f"self.{one}.replicas"
     return _rule(f"!('{one}' in self) || {replicas} == 1", message)
 
 
-def _listed(types: tuple[str, ...]) -> str:
+def _joined_names(types: tuple[str, ...]) -> str:
     *most, last = types
     return f"{', '.join(most)} and {last}" if most else f"{last} only"
 
 
-def of_containers(kind: JobKind) -> list[JSON]:
+def containers_rules(kind: JobKind) -> list[JSON]:
     """Rules of a template's list of containers."""
     if kind is MPIJOB:  # works on the first container, whatever its name
         return []
@@ -175,7 +175,7 @@ def of_containers(kind: JobKind) -> list[JSON]:
     return [_rule(f"self.exists(c, c.name == '{kind.container}')", message)]
 
 
-def of_container() -> list[JSON]:
+def container_rules() -> list[JSON]:
     """Rules of one container of a template."""
     return [
         _rule(
@@ -187,7 +187,7 @@ def of_container() -> list[JSON]:
     ]
 
 
-def of_elastic_policy() -> list[JSON]:
+def elastic_policy_rules() -> list[JSON]:
     return [
         _rule(
             "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",

@@ -19,15 +19,20 @@ from gangline.api.kubeflow.training import (
 from gangline.api.kubeflow.xgboostjob import XGBoostJobSpec
 from gangline.api.meta import Condition
 
-KIND = "A training job: replicas of one or more types that work together, and rules for running them."
-SPEC = "What is wanted."
-STATUS = "What the operator found and did."
-_RUN_POLICY = "How the job runs: when it ends, what happens to its pods then, who manages it."
-_METRICS = "Metrics of autoscaling/v2 by which workers are added and removed."
-_MOST_RESTARTS = "How often workers may be restarted."
-_FEWEST, _MOST = "The fewest workers that can train.", "The most workers that can train."
+KIND_DESCRIPTION = (
+    "A training job: replicas of one or more types that work together, and rules for running them."
+)
+SPEC_DESCRIPTION = "What is wanted."
+STATUS_DESCRIPTION = "What the operator found and did."
+_RUN_POLICY_DESCRIPTION = "How the job runs: when it ends, what happens to its pods then, who manages it."
+_METRICS_DESCRIPTION = "Metrics of autoscaling/v2 by which workers are added and removed."
+_MAX_RESTARTS_DESCRIPTION = "How often workers may be restarted."
+_MIN_REPLICAS_DESCRIPTION, _MAX_REPLICAS_DESCRIPTION = (
+    "The fewest workers that can train.",
+    "The most workers that can train.",
+)
 
-_SPECS: dict[tuple[type, str], str] = {
+_SPEC_FIELDS: dict[tuple[type, str], str] = {
     (TFJobSpec, "tfReplicaSpecs"): "Replicas by type: Chief or Master, Evaluator, PS, Worker, in any case.",
     (TFJobSpec, "successPolicy"): (
         "When the job has succeeded. AllWorkers: when all workers have. Empty: when the Chief or Master has, or, "
@@ -54,13 +59,13 @@ _SPECS: dict[tuple[type, str], str] = {
     (PaddleJobSpec, "elasticPolicy"): "Accepted as v1 accepts it; nothing acts on it.",
     (JAXJobSpec, "jaxReplicaSpecs"): "Replicas by type: Worker. Worker 0 is the coordinator.",
     **{
-        (spec, "runPolicy"): _RUN_POLICY
+        (spec, "runPolicy"): _RUN_POLICY_DESCRIPTION
         for spec in (TFJobSpec, PyTorchJobSpec, XGBoostJobSpec, MPIJobSpec, PaddleJobSpec, JAXJobSpec)
     },
 }
-_ELASTIC: dict[tuple[type, str], str] = {
-    (ElasticPolicy, "minReplicas"): _FEWEST,
-    (ElasticPolicy, "maxReplicas"): _MOST,
+_ELASTIC_FIELDS: dict[tuple[type, str], str] = {
+    (ElasticPolicy, "minReplicas"): _MIN_REPLICAS_DESCRIPTION,
+    (ElasticPolicy, "maxReplicas"): _MAX_REPLICAS_DESCRIPTION,
     (ElasticPolicy, "rdzvBackend"): "How workers find each other: c10d, etcd or etcd-v2. Default: c10d.",
     (ElasticPolicy, "rdzvPort"): "The port of the rendezvous. Default: the port of the workers.",
     (ElasticPolicy, "rdzvHost"): "The host of the rendezvous. Default: worker 0.",
@@ -68,16 +73,16 @@ _ELASTIC: dict[tuple[type, str], str] = {
     (ElasticPolicy, "rdzvConf"): "More options of the rendezvous.",
     (ElasticPolicy, "standalone"): "Each pod is a rendezvous of its own.",
     (ElasticPolicy, "nProcPerNode"): "Deprecated: write spec.nprocPerNode.",
-    (ElasticPolicy, "maxRestarts"): _MOST_RESTARTS,
-    (ElasticPolicy, "metrics"): _METRICS,
+    (ElasticPolicy, "maxRestarts"): _MAX_RESTARTS_DESCRIPTION,
+    (ElasticPolicy, "metrics"): _METRICS_DESCRIPTION,
     (RDZVConf, "key"): "The name of the option.",
     (RDZVConf, "value"): "Its value.",
-    (PaddleElasticPolicy, "minReplicas"): _FEWEST,
-    (PaddleElasticPolicy, "maxReplicas"): _MOST,
-    (PaddleElasticPolicy, "maxRestarts"): _MOST_RESTARTS,
-    (PaddleElasticPolicy, "metrics"): _METRICS,
+    (PaddleElasticPolicy, "minReplicas"): _MIN_REPLICAS_DESCRIPTION,
+    (PaddleElasticPolicy, "maxReplicas"): _MAX_REPLICAS_DESCRIPTION,
+    (PaddleElasticPolicy, "maxRestarts"): _MAX_RESTARTS_DESCRIPTION,
+    (PaddleElasticPolicy, "metrics"): _METRICS_DESCRIPTION,
 }
-_POLICIES: dict[tuple[type, str], str] = {
+_POLICY_FIELDS: dict[tuple[type, str], str] = {
     (ReplicaSpec, "replicas"): "How many replicas of this type.",
     (ReplicaSpec, "restartPolicy"): (
         "What happens when a replica ends: Always, OnFailure, Never, or ExitCode, which restarts after exit codes "
@@ -112,7 +117,7 @@ _POLICIES: dict[tuple[type, str], str] = {
     (SchedulingPolicy, "priorityClass"): "The priority class of the group of pods.",
     (SchedulingPolicy, "scheduleTimeoutSeconds"): "How long the scheduler waits for all pods to fit.",
 }
-_STATUS: dict[tuple[type, str], str] = {
+_STATUS_FIELDS: dict[tuple[type, str], str] = {
     (JobStatus, "conditions"): "What the job has been through; the newest is last.",
     (JobStatus, "replicaStatuses"): "Counts of replicas by type.",
     (JobStatus, "startTime"): "When the job was started, or resumed.",
@@ -155,4 +160,9 @@ _STATUS: dict[tuple[type, str], str] = {
     (Failure, "time"): "When it failed.",
     (Failure, "log"): "The last lines that it wrote.",
 }
-WORDS: Mapping[tuple[type, str], str] = {**_SPECS, **_ELASTIC, **_POLICIES, **_STATUS}
+FIELD_DESCRIPTIONS: Mapping[tuple[type, str], str] = {
+    **_SPEC_FIELDS,
+    **_ELASTIC_FIELDS,
+    **_POLICY_FIELDS,
+    **_STATUS_FIELDS,
+}

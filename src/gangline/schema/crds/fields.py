@@ -10,8 +10,8 @@ from gangline.api.kubeflow.paddlejob import PaddleElasticPolicy
 from gangline.api.kubeflow.pytorchjob import ElasticPolicy
 from gangline.api.kubeflow.tfjob import TFJobSpec
 from gangline.api.kubeflow.training import (
-    MULTIKUEUE,
-    OURS,
+    MULTIKUEUE_MANAGER,
+    OUR_MANAGER,
     CleanPodPolicy,
     JobKind,
     JobStatus,
@@ -23,19 +23,19 @@ from gangline.api.kubeflow.training import (
 )
 from gangline.api.meta import JSON, Condition
 from gangline.schema.crds import cel_rules, pod_schemas
-from gangline.schema.crds.struct_schemas import Fields
+from gangline.schema.crds.struct_schemas import FieldKeywords
 
 _AT_LEAST_0: JSON = {"minimum": 0}
 _AT_LEAST_1: JSON = {"minimum": 1}
 _INT64: JSON = {"format": "int64"}
 _CLEAN_POD_POLICY: JSON = {"enum": [str(policy) for policy in CleanPodPolicy]}
 
-_EVERY_KIND: Fields = {
+_SHARED_KEYWORDS: FieldKeywords = {
     (RunPolicy, "ttlSecondsAfterFinished"): _AT_LEAST_0,
     (RunPolicy, "activeDeadlineSeconds"): {**_INT64, **_AT_LEAST_0},
     (RunPolicy, "backoffLimit"): _AT_LEAST_0,
     (RunPolicy, "suspend"): {"default": False},
-    (RunPolicy, "managedBy"): {"enum": [OURS, MULTIKUEUE]},
+    (RunPolicy, "managedBy"): {"enum": [OUR_MANAGER, MULTIKUEUE_MANAGER]},
     (RunPolicy, "restartScope"): {"enum": [str(scope) for scope in RestartScope]},
     (SchedulingPolicy, "minAvailable"): _AT_LEAST_0,
     (SchedulingPolicy, "scheduleTimeoutSeconds"): _AT_LEAST_0,
@@ -57,43 +57,43 @@ _EVERY_KIND: Fields = {
 }
 
 
-def fields(kind: JobKind, *, described: bool) -> Fields:
+def field_keywords(kind: JobKind, *, described: bool) -> FieldKeywords:
     """All that is to be added to the schemas of the structs of a kind."""
-    metrics = {"items": pod_schemas.schema_of(pod_schemas.METRIC, described=described)}
+    metrics = {"items": pod_schemas.definition_schema(pod_schemas.METRIC_SPEC, described=described)}
     return {
-        **_EVERY_KIND,
-        (RunPolicy, "cleanPodPolicy"): _clean_pod_policy(kind),
-        (ReplicaSpec, "replicas"): _replicas(kind),
+        **_SHARED_KEYWORDS,
+        (RunPolicy, "cleanPodPolicy"): _clean_pod_policy_keywords(kind),
+        (ReplicaSpec, "replicas"): _replicas_keywords(kind),
         (ReplicaSpec, "restartPolicy"): {
             "enum": [*(str(policy) for policy in RestartPolicy), ""],
             "default": str(kind.restart_policy),
         },
-        (ReplicaSpec, "template"): template(kind, described=described),
+        (ReplicaSpec, "template"): pod_template_schema(kind, described=described),
         (ElasticPolicy, "metrics"): metrics,
         (PaddleElasticPolicy, "metrics"): metrics,
     }
 
 
-def _clean_pod_policy(kind: JobKind) -> JSON:
+def _clean_pod_policy_keywords(kind: JobKind) -> JSON:
     return _CLEAN_POD_POLICY if kind is MPIJOB else {**_CLEAN_POD_POLICY, "default": str(CleanPodPolicy.NONE)}
 
 
-def _replicas(kind: JobKind) -> JSON:
+def _replicas_keywords(kind: JobKind) -> JSON:
     return _AT_LEAST_0 if kind is MPIJOB else {**_AT_LEAST_1, "default": 1}
 
 
-def template(kind: JobKind, *, described: bool) -> JSON:
+def pod_template_schema(kind: JobKind, *, described: bool) -> JSON:
     """The schema of a pod template of a kind: Kubernetes' own, and what v1's webhook asks for."""
-    found = pod_schemas.schema_of(pod_schemas.POD_TEMPLATE, described=described)
+    found = pod_schemas.definition_schema(pod_schemas.POD_TEMPLATE, described=described)
     spec = found["properties"]["spec"]
     containers = spec["properties"]["containers"]
     bounded = {
         **containers,
         "minItems": 1,
-        "maxItems": cel_rules.MOST_CONTAINERS,
-        "items": {**containers["items"], "x-kubernetes-validations": cel_rules.of_container()},
+        "maxItems": cel_rules.MAX_CONTAINERS,
+        "items": {**containers["items"], "x-kubernetes-validations": cel_rules.container_rules()},
     }
-    if own := cel_rules.of_containers(kind):
+    if own := cel_rules.containers_rules(kind):
         bounded["x-kubernetes-validations"] = own
     pod = {**spec, "properties": {**spec["properties"], "containers": bounded}}
     return {**found, "required": ["spec"], "properties": {**found["properties"], "spec": pod}}

@@ -9,36 +9,36 @@ from gangline.api.meta import JSON, Object
 from gangline.api.scheduling import (
     PODGROUPS,
     QUEUES,
-    GroupPhase,
+    GangTopology,
+    PodGroupPhase,
     PodGroupSpec,
     PodGroupState,
     PodGroupStatus,
     QueueSpec,
     QueueStatus,
-    Topology,
 )
 from gangline.api.scheme import Resource
-from gangline.schema.crds.struct_schemas import Fields, Structs
+from gangline.schema.crds.struct_schemas import FieldKeywords, StructSchemaWriter
 
 GANG_RESOURCES: tuple[Resource[Any], ...] = (PODGROUPS, QUEUES)
 
 # Volcano and scheduler-plugins both call theirs `pg`, and Volcano its queues `q`: whoever types that must not get ours.
-_SHORT = {"PodGroup": ["gang", "gangs"], "Queue": ["gangqueue", "gangqueues"]}
+_SHORT_NAMES = {"PodGroup": ["gang", "gangs"], "Queue": ["gangqueue", "gangqueues"]}
 _AT_LEAST_1: JSON = {"minimum": 1}
-_FIELDS: Fields = {
+_FIELD_KEYWORDS: FieldKeywords = {
     (PodGroupSpec, "minMember"): _AT_LEAST_1,
     (PodGroupSpec, "scheduleTimeoutSeconds"): _AT_LEAST_1,
     (PodGroupSpec, "minTaskMember"): {"additionalProperties": {"minimum": 0}},
-    (Topology, "key"): {"minLength": 1},
-    (PodGroupState, "phase"): {"enum": [phase.value for phase in GroupPhase]},
+    (GangTopology, "key"): {"minLength": 1},
+    (PodGroupState, "phase"): {"enum": [phase.value for phase in PodGroupPhase]},
     (QueueSpec, "weight"): {**_AT_LEAST_1, "default": 1},
     (QueueSpec, "reclaimable"): {"default": True},
 }
-_KINDS = {
+_KIND_DESCRIPTIONS = {
     "PodGroup": "Pods that start together: all that it needs are placed at once, or none is.",
     "Queue": "Whose turn it is: what PodGroups of one queue may hold, and their share when there is not enough for all.",
 }
-_WORDS: Mapping[tuple[type, str], str] = {
+_FIELD_DESCRIPTIONS: Mapping[tuple[type, str], str] = {
     (PodGroupSpec, "minMember"): "So many members are placed at once, or none is.",
     (PodGroupSpec, "queue"): "Its Queue. Default: the one called default, which need not exist.",
     (PodGroupSpec, "priorityClassName"): "Which groups go first, and which may have to give way.",
@@ -51,8 +51,8 @@ _WORDS: Mapping[tuple[type, str], str] = {
     ),
     (PodGroupSpec, "minTaskMember"): "Of minMember, how many of each role at least.",
     (PodGroupSpec, "topology"): "All members on nodes with the same value of a label.",
-    (Topology, "key"): "The label of nodes: a rack, a zone.",
-    (Topology, "required"): "Rather wait than use several domains. Default: one if possible.",
+    (GangTopology, "key"): "The label of nodes: a rack, a zone.",
+    (GangTopology, "required"): "Rather wait than use several domains. Default: one if possible.",
     (PodGroupStatus, "state"): "The life cycle. Only the scheduler writes it.",
     (PodGroupStatus, "running"): "Members that run.",
     (PodGroupStatus, "succeeded"): "Members that succeeded.",
@@ -75,7 +75,7 @@ _WORDS: Mapping[tuple[type, str], str] = {
     (QueueStatus, "allocated"): "What its groups hold.",
     (QueueStatus, "deserved"): "What it may have before others may take it back.",
 }
-_COLUMNS: Mapping[str, tuple[tuple[str, str, str, int], ...]] = {
+_PRINTER_COLUMNS: Mapping[str, tuple[tuple[str, str, str, int], ...]] = {
     "PodGroup": (
         ("Phase", "string", ".status.state.phase", 0),
         ("Min", "integer", ".spec.minMember", 0),
@@ -111,7 +111,7 @@ def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
                 "listKind": f"{resource.kind}List",
                 "plural": resource.plural,
                 "singular": resource.kind.lower(),
-                "shortNames": _SHORT[resource.kind],
+                "shortNames": _SHORT_NAMES[resource.kind],
             },
             "scope": "Namespaced" if resource.namespaced else "Cluster",
             "versions": [
@@ -119,7 +119,9 @@ def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
                     "name": resource.version,
                     "served": True,
                     "storage": True,
-                    "additionalPrinterColumns": [_column(*each) for each in _COLUMNS[resource.kind]],
+                    "additionalPrinterColumns": [
+                        _printer_column(*each) for each in _PRINTER_COLUMNS[resource.kind]
+                    ],
                     "schema": {"openAPIV3Schema": gang_schema(resource, described=described)},
                     "subresources": {"status": {}},
                 }
@@ -132,13 +134,13 @@ def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
 
 def gang_schema(resource: Resource[Any], *, described: bool = False) -> JSON:
     """The structural schema of one of them."""
-    structs = Structs(_FIELDS, _WORDS if described else {})
+    structs = StructSchemaWriter(_FIELD_KEYWORDS, _FIELD_DESCRIPTIONS if described else {})
     model: type[Object] = resource.model
-    spec, status = (structs.schema(model.__annotations__[part]) for part in ("spec", "status"))
+    spec, status = (structs.struct_schema(model.__annotations__[part]) for part in ("spec", "status"))
     if resource is PODGROUPS:
         spec["required"] = ["minMember"]
         spec["properties"]["topology"]["required"] = ["key"]
-    words = {"description": _KINDS[resource.kind]} if described else {}
+    words = {"description": _KIND_DESCRIPTIONS[resource.kind]} if described else {}
     whole: JSON = {
         **words,
         "type": "object",
@@ -153,6 +155,6 @@ def gang_schema(resource: Resource[Any], *, described: bool = False) -> JSON:
     return {**whole, "required": ["spec"]} if resource is PODGROUPS else whole
 
 
-def _column(name: str, kind: str, path: str, priority: int) -> JSON:
+def _printer_column(name: str, kind: str, path: str, priority: int) -> JSON:
     made: JSON = {"name": name, "type": kind, "jsonPath": path}
     return {**made, "priority": priority} if priority else made

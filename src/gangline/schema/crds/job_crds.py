@@ -7,21 +7,26 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.training import CATEGORY, JobKind, JobStatus
+from gangline.api.kubeflow.training import TRAINING_JOBS_CATEGORY, JobKind, JobStatus
 from gangline.api.meta import JSON
 from gangline.schema.crds import cel_rules, pod_schemas
-from gangline.schema.crds.descriptions import KIND, SPEC, STATUS, WORDS
-from gangline.schema.crds.fields import fields
-from gangline.schema.crds.struct_schemas import Structs
+from gangline.schema.crds.descriptions import (
+    FIELD_DESCRIPTIONS,
+    KIND_DESCRIPTION,
+    SPEC_DESCRIPTION,
+    STATUS_DESCRIPTION,
+)
+from gangline.schema.crds.fields import field_keywords
+from gangline.schema.crds.struct_schemas import StructSchemaWriter
 
-_VALIDATIONS = "x-kubernetes-validations"
+_VALIDATIONS_KEYWORD = "x-kubernetes-validations"
 
 
 def crds(*, described: bool = False) -> tuple[JSON, ...]:
     """The definitions of all kinds. See `crd`."""
-    return tuple(crd(kind, described=described) for kind in KINDS)
+    return tuple(crd(kind, described=described) for kind in TRAINING_KINDS)
 
 
 def crd(kind: JobKind, *, described: bool = False) -> JSON:
@@ -42,7 +47,7 @@ def crd(kind: JobKind, *, described: bool = False) -> JSON:
                 "listKind": f"{kind.kind}List",
                 "plural": kind.plural,
                 "singular": kind.kind.lower(),
-                "categories": [CATEGORY],
+                "categories": [TRAINING_JOBS_CATEGORY],
             },
             "scope": "Namespaced",
             "versions": [
@@ -50,8 +55,8 @@ def crd(kind: JobKind, *, described: bool = False) -> JSON:
                     "name": resource.version,
                     "served": True,
                     "storage": True,
-                    "additionalPrinterColumns": list(_columns(kind)),
-                    "schema": {"openAPIV3Schema": _copied(schema(kind, described=described))},
+                    "additionalPrinterColumns": list(_printer_columns(kind)),
+                    "schema": {"openAPIV3Schema": _deep_copy(crd_schema(kind, described=described))},
                     "subresources": _subresources(kind),
                 }
             ],
@@ -59,14 +64,19 @@ def crd(kind: JobKind, *, described: bool = False) -> JSON:
     }
 
 
-def schema(kind: JobKind, *, described: bool = False) -> JSON:
+def crd_schema(kind: JobKind, *, described: bool = False) -> JSON:
     """The structural schema of a kind. Parts that are alike are one object: copy it before changing it."""
-    structs = Structs(fields(kind, described=described), WORDS if described else {})
-    spec, status = _spec(kind, structs), _status(structs, described=described)
+    structs = StructSchemaWriter(
+        field_keywords(kind, described=described), FIELD_DESCRIPTIONS if described else {}
+    )
+    spec, status = _spec_schema(kind, structs), _status_schema(structs, described=described)
     if described:
-        spec, status = {"description": SPEC, **spec}, {"description": STATUS, **status}
+        spec, status = (
+            {"description": SPEC_DESCRIPTION, **spec},
+            {"description": STATUS_DESCRIPTION, **status},
+        )
     return {
-        **({"description": KIND} if described else {}),
+        **({"description": KIND_DESCRIPTION} if described else {}),
         "type": "object",
         "properties": {
             "apiVersion": {"type": "string"},
@@ -76,38 +86,41 @@ def schema(kind: JobKind, *, described: bool = False) -> JSON:
             "spec": spec,
             "status": status,
         },
-        _VALIDATIONS: cel_rules.of_job(kind),
+        _VALIDATIONS_KEYWORD: cel_rules.job_rules(kind),
     }
 
 
-def _spec(kind: JobKind, structs: Structs) -> JSON:
-    spec = structs.schema(kind.model.__annotations__["spec"])
-    if between := cel_rules.of_spec(kind):
-        spec[_VALIDATIONS] = between
+def _spec_schema(kind: JobKind, structs: StructSchemaWriter) -> JSON:
+    spec = structs.struct_schema(kind.model.__annotations__["spec"])
+    if between := cel_rules.spec_rules(kind):
+        spec[_VALIDATIONS_KEYWORD] = between
     properties = spec["properties"]
-    properties["runPolicy"] |= {"default": {}, _VALIDATIONS: cel_rules.of_run_policy()}
+    properties["runPolicy"] |= {"default": {}, _VALIDATIONS_KEYWORD: cel_rules.run_policy_rules()}
     replicas = properties[kind.replicas]
     replicas["additionalProperties"]["required"] = ["template"]
-    replicas |= {"maxProperties": cel_rules.MOST_TYPES, _VALIDATIONS: cel_rules.of_replica_specs(kind)}
+    replicas |= {
+        "maxProperties": cel_rules.MAX_REPLICA_TYPES,
+        _VALIDATIONS_KEYWORD: cel_rules.replica_specs_rules(kind),
+    }
     if "elasticPolicy" in properties:
-        properties["elasticPolicy"][_VALIDATIONS] = cel_rules.of_elastic_policy()
+        properties["elasticPolicy"][_VALIDATIONS_KEYWORD] = cel_rules.elastic_policy_rules()
     return spec
 
 
-def _status(structs: Structs, *, described: bool) -> JSON:
-    status = structs.schema(JobStatus)
+def _status_schema(structs: StructSchemaWriter, *, described: bool) -> JSON:
+    status = structs.struct_schema(JobStatus)
     counts = status["properties"]["replicaStatuses"]["additionalProperties"]["properties"]
     # Deprecated in v1 and never written; named, so that nothing that was ever stored is dropped.
-    counts["labelSelector"] = pod_schemas.schema_of(pod_schemas.LABEL_SELECTOR, described=described)
+    counts["labelSelector"] = pod_schemas.definition_schema(pod_schemas.LABEL_SELECTOR, described=described)
     return status
 
 
-def _copied(value: JSON) -> JSON:
+def _deep_copy(value: JSON) -> JSON:
     found: JSON = msgspec.json.decode(msgspec.json.encode(value))
     return found
 
 
-def _columns(kind: JobKind) -> Iterator[JSON]:
+def _printer_columns(kind: JobKind) -> Iterator[JSON]:
     state = {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"}
     age = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
     yield from (age, state) if kind is MPIJOB else (state, age)

@@ -10,16 +10,16 @@ from gangline.api.meta import JSON
 from gangline.schema.typed import published
 
 POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
-METRIC = "io.k8s.api.autoscaling.v2.MetricSpec"
+METRIC_SPEC = "io.k8s.api.autoscaling.v2.MetricSpec"
 LABEL_SELECTOR = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
-_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
-_INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+_QUANTITY_NAME = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_INT_OR_STRING_NAME = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _DOCUMENTS = ("api/v1", "apis/autoscaling/v2")
 
 # The keywords that a CRD may have and that say something here. Strategic patches, unions and enums are not among
 # them: the first two mean nothing in a CRD, and an enum would refuse what a newer Kubernetes takes.
-_KEPT = (
+_KEPT_KEYWORDS = (
     "type",
     "format",
     "required",
@@ -27,65 +27,74 @@ _KEPT = (
     "x-kubernetes-list-map-keys",
     "x-kubernetes-map-type",
 )
-_EITHER: JSON = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
-QUANTITY: JSON = {
-    **_EITHER,
+_INT_OR_STRING_SCHEMA: JSON = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "x-kubernetes-int-or-string": True,
+}
+QUANTITY_SCHEMA: JSON = {
+    **_INT_OR_STRING_SCHEMA,
     "pattern": r"^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)))?$",
 }
-_TEXTS: JSON = {"type": "object", "additionalProperties": {"type": "string"}}
+_STRING_MAP: JSON = {"type": "object", "additionalProperties": {"type": "string"}}
 # What a template may say of the objects made from it: the five fields that v1 keeps.
-_TEMPLATE_META: JSON = {
+_TEMPLATE_META_SCHEMA: JSON = {
     "type": "object",
     "properties": {
-        "annotations": _TEXTS,
+        "annotations": _STRING_MAP,
         "finalizers": {"type": "array", "items": {"type": "string"}},
-        "labels": _TEXTS,
+        "labels": _STRING_MAP,
         "name": {"type": "string"},
         "namespace": {"type": "string"},
     },
 }
-_WRITTEN_OUT: dict[str, JSON] = {
-    _QUANTITY: QUANTITY,
-    _INT_OR_STRING: _EITHER,
-    _META + "ObjectMeta": _TEMPLATE_META,
+_INLINE_SCHEMAS: dict[str, JSON] = {
+    _QUANTITY_NAME: QUANTITY_SCHEMA,
+    _INT_OR_STRING_NAME: _INT_OR_STRING_SCHEMA,
+    _META + "ObjectMeta": _TEMPLATE_META_SCHEMA,
 }
 
 
 @cache
-def schema_of(definition: str, *, described: bool = False) -> JSON:
+def definition_schema(definition: str, *, described: bool = False) -> JSON:
     """A published definition as a structural schema, all that it refers to written out. Shared: not to be changed."""
-    return _Writer(_described() if described else published.schemas()).definition(definition)
+    return _DefinitionWriter(_described_schemas() if described else published.schemas()).definition_schema(
+        definition
+    )
 
 
 @cache
-def _described() -> Mapping[str, Any]:
+def _described_schemas() -> Mapping[str, Any]:
     found: dict[str, Any] = {}
-    documents = published.documents()
+    documents = published.openapi_documents()
     for name in _DOCUMENTS:
         found |= msgspec.json.decode(documents[name])["components"]["schemas"]
     return found
 
 
-class _Writer:
+class _DefinitionWriter:
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
 
-    def definition(self, name: str) -> JSON:
-        return self._schema({"$ref": name})
+    def definition_schema(self, name: str) -> JSON:
+        return self._inline_schema({"$ref": name})
 
-    def _schema(self, said: JSON) -> JSON:
-        name = _reference(said)
-        if name in _WRITTEN_OUT:
-            return {**_WRITTEN_OUT[name], **_description(said)}
+    def _inline_schema(self, said: JSON) -> JSON:
+        name = _ref_name(said)
+        if name in _INLINE_SCHEMAS:
+            return {**_INLINE_SCHEMAS[name], **_description(said)}
         if name:
             # What a field says of itself goes before what its type says.
             said = {**self._definitions[name], **said}
-        written = {keyword: said[keyword] for keyword in _KEPT if keyword in said} | _description(said)
+        written = {keyword: said[keyword] for keyword in _KEPT_KEYWORDS if keyword in said} | _description(
+            said
+        )
         if said.get("properties"):
-            written["properties"] = {field: self._schema(part) for field, part in said["properties"].items()}
+            written["properties"] = {
+                field: self._inline_schema(part) for field, part in said["properties"].items()
+            }
         for inner in ("items", "additionalProperties"):
             if isinstance(said.get(inner), dict):
-                written[inner] = self._schema(said[inner])
+                written[inner] = self._inline_schema(said[inner])
         self._keep_key_defaults(written, said)
         return written
 
@@ -95,14 +104,14 @@ class _Writer:
         if not keys:
             return
         items = said["items"]
-        name = _reference(items)
+        name = _ref_name(items)
         items = self._definitions[name] if name else items
         for key in keys:
             if key not in items.get("required", ()):
                 written["items"]["properties"][key]["default"] = items["properties"][key]["default"]
 
 
-def _reference(schema: JSON) -> str:
+def _ref_name(schema: JSON) -> str:
     if len(schema.get("allOf", ())) == 1:
         schema = schema["allOf"][0]
     return str(schema.get("$ref", "")).rpartition("/")[2]

@@ -6,14 +6,14 @@ from typing import Any, TypeAlias
 from msgspec import inspect
 
 from gangline.api.meta import JSON
-from gangline.api.quantity import QUANTITY as QUANTITY_FORMAT
-from gangline.schema.crds.pod_schemas import QUANTITY
+from gangline.api.quantity import QUANTITY_FORMAT as QUANTITY_FORMAT
+from gangline.schema.crds.pod_schemas import QUANTITY_SCHEMA
 
-Fields: TypeAlias = Mapping[tuple[type, str], JSON]
+FieldKeywords: TypeAlias = Mapping[tuple[type, str], JSON]
 """What a type does not tell of a field: bounds, defaults, rules. By struct and name on the wire."""
 
 
-class Structs:
+class StructSchemaWriter:
     """Writes schemas of structs.
 
     Args:
@@ -21,50 +21,57 @@ class Structs:
         words: descriptions, by struct and name on the wire.
     """
 
-    def __init__(self, fields: Fields, words: Mapping[tuple[type, str], str]) -> None:
-        self._fields, self._words = fields, words
+    def __init__(self, fields: FieldKeywords, words: Mapping[tuple[type, str], str]) -> None:
+        self._keywords, self._descriptions = fields, words
 
-    def schema(self, model: type) -> JSON:
+    def struct_schema(self, model: type) -> JSON:
         """The schema of a struct."""
         found = inspect.type_info(model)
         assert isinstance(found, inspect.StructType)
-        return self._struct(found)
+        return self._struct_schema(found)
 
-    def _struct(self, struct: inspect.StructType) -> JSON:
+    def _struct_schema(self, struct: inspect.StructType) -> JSON:
         written: JSON = {"type": "object"}
         required = [field.encode_name for field in struct.fields if field.required]
         if required:
             written["required"] = required
         written["properties"] = {
-            field.encode_name: self._field(struct.cls, field)
+            field.encode_name: self._field_schema(struct.cls, field)
             for field in sorted(struct.fields, key=lambda field: field.encode_name)
         }
         return written
 
-    def _field(self, owner: type, field: inspect.Field) -> JSON:
+    def _field_schema(self, owner: type, field: inspect.Field) -> JSON:
         key = owner, field.encode_name
-        described = {"description": self._words[key]} if key in self._words else {}
-        more = self._fields.get(key, {})
-        return {**(more if "type" in more else _merged(self._type(field.type), more)), **described}
+        described = {"description": self._descriptions[key]} if key in self._descriptions else {}
+        more = self._keywords.get(key, {})
+        return {
+            **(more if "type" in more else _merge_schemas(self._type_schema(field.type), more)),
+            **described,
+        }
 
-    def _type(self, found: inspect.Type) -> JSON:
+    def _type_schema(self, found: inspect.Type) -> JSON:
         match found:
             case inspect.Metadata(type=inner, extra=extra):
-                return dict(QUANTITY) if (extra or {}).get("format") == QUANTITY_FORMAT else self._type(inner)
+                return (
+                    dict(QUANTITY_SCHEMA)
+                    if (extra or {}).get("format") == QUANTITY_FORMAT
+                    else self._type_schema(inner)
+                )
             case inspect.UnionType(types=types) if any(isinstance(part, inspect.FloatType) for part in types):
                 # On the wire a whole number is a number too.
                 return {"type": "number"}
             case inspect.UnionType(types=types):
                 (inner,) = (part for part in types if not isinstance(part, inspect.NoneType))
-                return self._type(inner)
+                return self._type_schema(inner)
             case inspect.StructType():
-                return self._struct(found)
+                return self._struct_schema(found)
             case inspect.DictType(value_type=inspect.AnyType()):
                 return {}
             case inspect.DictType(value_type=value):
-                return {"type": "object", "additionalProperties": self._type(value)}
+                return {"type": "object", "additionalProperties": self._type_schema(value)}
             case inspect.VarTupleType(item_type=item):
-                return {"type": "array", "items": self._type(item)}
+                return {"type": "array", "items": self._type_schema(item)}
             case inspect.DateTimeType():
                 return {"type": "string", "format": "date-time"}
             case inspect.IntType():
@@ -76,12 +83,12 @@ class Structs:
         raise TypeError(f"no schema for {found}")
 
 
-def _merged(schema: JSON, more: JSON) -> JSON:
+def _merge_schemas(schema: JSON, more: JSON) -> JSON:
     """Both, the second going first; schemas inside are merged in the same way."""
     found: dict[str, Any] = dict(schema)
     for keyword, value in more.items():
         inner = found.get(keyword)
         if isinstance(inner, dict) and isinstance(value, dict):
-            value = _merged(inner, value)
+            value = _merge_schemas(inner, value)
         found[keyword] = value
     return found

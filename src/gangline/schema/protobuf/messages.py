@@ -1,4 +1,4 @@
-"""Kubernetes' protobuf messages as JSON: one `Message` per Go type, with a table of what reads each of its fields.
+"""Kubernetes' protobuf messages as JSON: one `MessageReader` per Go type, with a table of what reads each of its fields.
 
 The JSON is what Go would write of the struct it reads the message into. So a field that is empty is left out only if
 its tag says so, and a struct that is no pointer is there even if the message does not have it. Tables are made when a
@@ -13,131 +13,133 @@ from functools import cache, cached_property, partial
 from typing import Any, TypeAlias
 
 from gangline.api.meta import JSON
-from gangline.schema.protobuf.special_messages import SPECIAL
+from gangline.schema.protobuf.special_messages import JSON_CONVERTERS
 from gangline.schema.protobuf.wire import (
     BYTES,
     FIXED64,
     GROUP_END,
     VARINT,
     ProtobufError,
-    fixed,
-    signed,
-    skip,
-    truncated,
-    varint,
+    fixed_end,
+    read_varint,
+    skip_value,
+    to_signed,
+    truncated_error,
 )
 from gangline.schema.typed import published
-from gangline.schema.typed.published import Member
+from gangline.schema.typed.published import MessageField
 
-DEEPEST = 100
+MAX_MESSAGE_DEPTH = 100
 """How deep messages may be nested: as deep as protobuf's own libraries let them."""
 
-ReadBlock: TypeAlias = Callable[[bytes, int, int, JSON, int], None]
+BlockReader: TypeAlias = Callable[[bytes, int, int, JSON, int], None]
 """Takes data, begin, end, the object to put the value into, and how deep it is."""
-ReadNumber: TypeAlias = Callable[[int, JSON], None]
-Zero: TypeAlias = Callable[[], Any]
+NumberReader: TypeAlias = Callable[[int, JSON], None]
+ZeroFactory: TypeAlias = Callable[[], Any]
 
 
-class Message:
+class MessageReader:
     """Reads one type of message. Shared; has no state but its tables."""
 
-    def __init__(self, name: str, members: tuple[Member, ...]) -> None:
-        self._name, self._members = name, members
-        self._convert = SPECIAL.get(name)
+    def __init__(self, name: str, members: tuple[MessageField, ...]) -> None:
+        self._name, self._fields = name, members
+        self._json_converter = JSON_CONVERTERS.get(name)
 
-    def value(self, data: bytes, at: int, end: int, depth: int = 0) -> Any:
+    def read_value(self, data: bytes, at: int, end: int, depth: int = 0) -> Any:
         """The message between `at` and `end`, as JSON. Raises `ProtobufError`, or UnicodeDecodeError."""
         into: JSON = {}
-        self.read(data, at, end, into, depth)
-        return into if self._convert is None else self._convert(into)
+        self.read_into(data, at, end, into, depth)
+        return into if self._json_converter is None else self._json_converter(into)
 
-    def zero(self) -> Any:
+    def zero_value(self) -> Any:
         """The message that was not sent."""
-        return self.value(b"", 0, 0)
+        return self.read_value(b"", 0, 0)
 
-    def read(self, data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
+    def read_into(self, data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         """Put the message's fields into an object, over those of an earlier part of it."""
-        if depth > DEEPEST:
-            raise ProtobufError(f"messages are nested deeper than {DEEPEST}")
-        blocks, numbers, always = self._tables
+        if depth > MAX_MESSAGE_DEPTH:
+            raise ProtobufError(f"messages are nested deeper than {MAX_MESSAGE_DEPTH}")
+        blocks, numbers, always = self._reader_tables
         while at < end:
             tag = data[at]
             at += 1
             if tag > 127:
-                tag, at = varint(data, at - 1, end)
+                tag, at = read_varint(data, at - 1, end)
             if (reader := blocks.get(tag)) is not None:
                 # Nearly everything is shorter than 128 bytes.
                 length = data[at] if at < end else 128
                 if length < 128:
                     at += 1
                 else:
-                    length, at = varint(data, at, end)
+                    length, at = read_varint(data, at, end)
                 stop = at + length
                 if stop > end:
-                    raise truncated(end)
+                    raise truncated_error(end)
                 reader(data, at, stop, into, depth)
                 at = stop
             elif (put := numbers.get(tag)) is not None:
                 if tag & 7 == VARINT:
-                    value, at = varint(data, at, end)
+                    value, at = read_varint(data, at, end)
                 else:
-                    stop = fixed(at, end, 8)
+                    stop = fixed_end(at, end, 8)
                     value, at = int.from_bytes(data[at:stop], "little"), stop
                 put(value, into)
             else:
-                at = self._unknown(data, at, end, tag)
+                at = self._skip_unknown(data, at, end, tag)
         for name, zero in always:
             if name not in into:
                 into[name] = zero()
 
-    def _unknown(self, data: bytes, at: int, end: int, tag: int) -> int:
+    def _skip_unknown(self, data: bytes, at: int, end: int, tag: int) -> int:
         number, wire = tag >> 3, tag & 7
         what = self._name.rpartition(".")[2]
-        for member in self._members:
+        for member in self._fields:
             if member.number == number:
                 raise ProtobufError(f"{what}.{member.name}, field {number}, cannot have wire type {wire}")
         if wire == GROUP_END or not 0 < number < 1 << 29:
             raise ProtobufError(f"{tag} is not a tag that a {what} can have")
-        return skip(data, at, end, wire)
+        return skip_value(data, at, end, wire)
 
     # Tables
 
     @property
-    def always(self) -> tuple[tuple[str, Zero], ...]:
+    def always_written(self) -> tuple[tuple[str, ZeroFactory], ...]:
         """What Go writes even if it was not sent."""
-        return self._tables[2]
+        return self._reader_tables[2]
 
     @cached_property
-    def _tables(
+    def _reader_tables(
         self,
-    ) -> tuple[Mapping[int, ReadBlock], Mapping[int, ReadNumber], tuple[tuple[str, Zero], ...]]:
-        blocks: dict[int, ReadBlock] = {}
-        numbers: dict[int, ReadNumber] = {}
-        always: list[tuple[str, Zero]] = []
-        for member in self._members:
+    ) -> tuple[Mapping[int, BlockReader], Mapping[int, NumberReader], tuple[tuple[str, ZeroFactory], ...]]:
+        blocks: dict[int, BlockReader] = {}
+        numbers: dict[int, NumberReader] = {}
+        always: list[tuple[str, ZeroFactory]] = []
+        for member in self._fields:
             key = member.number << 3
-            if member.type in _NUMBERS and not member.has("m"):
-                wire, convert = _NUMBERS[member.type]
-                numbers[key | wire] = (_append if member.has("l") else _put)(member, convert)
-                if member.has("l"):
-                    blocks[key | BYTES] = partial(_packed, numbers[key | wire], wire)
+            if member.type in _NUMBER_TYPES and not member.has_flag("m"):
+                wire, convert = _NUMBER_TYPES[member.type]
+                numbers[key | wire] = (_repeated_number_reader if member.has_flag("l") else _number_reader)(
+                    member, convert
+                )
+                if member.has_flag("l"):
+                    blocks[key | BYTES] = partial(_read_packed, numbers[key | wire], wire)
             else:
-                blocks[key | BYTES] = _block(member)
-            if self._convert is None:
-                always += _unsent(member)
+                blocks[key | BYTES] = _block_reader(member)
+            if self._json_converter is None:
+                always += _always_written(member)
         return blocks, numbers, tuple(always)
 
 
 @cache
-def message(name: str) -> Message:
+def message_reader(name: str) -> MessageReader:
     """The message of a definition."""
-    return Message(name, published.messages().messages[name])
+    return MessageReader(name, published.message_catalog().messages[name])
 
 
 # Numbers
 
 
-def _double(value: int) -> float | int:
+def _decode_double(value: int) -> float | int:
     (number,) = struct.unpack("<d", value.to_bytes(8, "little"))
     if not math.isfinite(number):
         raise ProtobufError(f"{number} is not a number that JSON has")
@@ -145,16 +147,16 @@ def _double(value: int) -> float | int:
     return int(number) if number.is_integer() and abs(number) < 1e21 else float(number)
 
 
-_NUMBERS: dict[str, tuple[int, Callable[[int], Any]]] = {
+_NUMBER_TYPES: dict[str, tuple[int, Callable[[int], Any]]] = {
     "bool": (VARINT, bool),
-    "int32": (VARINT, partial(signed, bits=32)),
-    "int64": (VARINT, partial(signed, bits=64)),
-    "float64": (FIXED64, _double),
+    "int32": (VARINT, partial(to_signed, bits=32)),
+    "int64": (VARINT, partial(to_signed, bits=64)),
+    "float64": (FIXED64, _decode_double),
 }
 
 
-def _put(member: Member, convert: Callable[[int], Any]) -> ReadNumber:
-    name, optional = member.name, member.has("o") and not member.has("p")
+def _number_reader(member: MessageField, convert: Callable[[int], Any]) -> NumberReader:
+    name, optional = member.name, member.has_flag("o") and not member.has_flag("p")
 
     def put(value: int, into: JSON) -> None:
         number = convert(value)
@@ -166,7 +168,7 @@ def _put(member: Member, convert: Callable[[int], Any]) -> ReadNumber:
     return put
 
 
-def _append(member: Member, convert: Callable[[int], Any]) -> ReadNumber:
+def _repeated_number_reader(member: MessageField, convert: Callable[[int], Any]) -> NumberReader:
     name = member.name
 
     def append(value: int, into: JSON) -> None:
@@ -176,59 +178,61 @@ def _append(member: Member, convert: Callable[[int], Any]) -> ReadNumber:
     return append
 
 
-def _packed(append: ReadNumber, wire: int, data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
+def _read_packed(
+    append: NumberReader, wire: int, data: bytes, at: int, end: int, into: JSON, depth: int
+) -> None:
     """Many numbers in one block."""
     while at < end:
         if wire == VARINT:
-            value, at = varint(data, at, end)
+            value, at = read_varint(data, at, end)
         else:
-            stop = fixed(at, end, 8)
+            stop = fixed_end(at, end, 8)
             value, at = int.from_bytes(data[at:stop], "little"), stop
         append(value, into)
 
 
 # Blocks
 
-_Value: TypeAlias = Callable[[bytes, int, int, int], Any]
+_ValueReader: TypeAlias = Callable[[bytes, int, int, int], Any]
 
 
-def _text(data: bytes, at: int, end: int, depth: int) -> str:
+def _read_text(data: bytes, at: int, end: int, depth: int) -> str:
     return data[at:end].decode()
 
 
-def _base64(data: bytes, at: int, end: int, depth: int) -> str:
+def _read_base64(data: bytes, at: int, end: int, depth: int) -> str:
     return base64.b64encode(data[at:end]).decode()
 
 
-def _bytes(data: bytes, at: int, end: int, depth: int) -> bytes:
+def _read_bytes(data: bytes, at: int, end: int, depth: int) -> bytes:
     return data[at:end]
 
 
-_LEAVES: dict[str, _Value] = {"string": _text, "bytes": _base64, "raw": _bytes}
+_LEAF_READERS: dict[str, _ValueReader] = {"string": _read_text, "bytes": _read_base64, "raw": _read_bytes}
 
 
-def _value(kind: str) -> _Value:
-    if kind in _LEAVES:
-        return _LEAVES[kind]
-    inner = message(kind)
-    return lambda data, at, end, depth: inner.value(data, at, end, depth + 1)
+def _value_reader(kind: str) -> _ValueReader:
+    if kind in _LEAF_READERS:
+        return _LEAF_READERS[kind]
+    inner = message_reader(kind)
+    return lambda data, at, end, depth: inner.read_value(data, at, end, depth + 1)
 
 
-def _block(member: Member) -> ReadBlock:
-    if member.has("m"):
-        return _map(member)
-    if member.has("l"):
-        return _list(member)
-    if member.type in _LEAVES:
-        return _leaf(member)
-    if member.type in SPECIAL:
-        return _scalar(member)
-    return _inline(member) if member.has("i") else _object(member)
+def _block_reader(member: MessageField) -> BlockReader:
+    if member.has_flag("m"):
+        return _map_reader(member)
+    if member.has_flag("l"):
+        return _list_reader(member)
+    if member.type in _LEAF_READERS:
+        return _leaf_reader(member)
+    if member.type in JSON_CONVERTERS:
+        return _scalar_reader(member)
+    return _inline_reader(member) if member.has_flag("i") else _object_reader(member)
 
 
-def _leaf(member: Member) -> ReadBlock:
-    name, read = member.name, _LEAVES[member.type]
-    optional = member.has("o") and not member.has("p")
+def _leaf_reader(member: MessageField) -> BlockReader:
+    name, read = member.name, _LEAF_READERS[member.type]
+    optional = member.has_flag("o") and not member.has_flag("p")
 
     def leaf(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         if at < end or not optional:
@@ -239,8 +243,8 @@ def _leaf(member: Member) -> ReadBlock:
     return leaf
 
 
-def _scalar(member: Member) -> ReadBlock:
-    name, read, optional = member.name, _value(member.type), member.has("z")
+def _scalar_reader(member: MessageField) -> BlockReader:
+    name, read, optional = member.name, _value_reader(member.type), member.has_flag("z")
 
     def scalar(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         into[name] = read(data, at, end, depth)
@@ -250,24 +254,24 @@ def _scalar(member: Member) -> ReadBlock:
     return scalar
 
 
-def _object(member: Member) -> ReadBlock:
-    name, inner = member.name, message(member.type)
+def _object_reader(member: MessageField) -> BlockReader:
+    name, inner = member.name, message_reader(member.type)
 
     def nested(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         # A message that comes in parts is merged.
         found = into[name] = into.get(name) or {}
-        inner.read(data, at, end, found, depth + 1)
+        inner.read_into(data, at, end, found, depth + 1)
 
     return nested
 
 
-def _inline(member: Member) -> ReadBlock:
-    inner = message(member.type)
-    return lambda data, at, end, into, depth: inner.read(data, at, end, into, depth + 1)
+def _inline_reader(member: MessageField) -> BlockReader:
+    inner = message_reader(member.type)
+    return lambda data, at, end, into, depth: inner.read_into(data, at, end, into, depth + 1)
 
 
-def _list(member: Member) -> ReadBlock:
-    name, read = member.name, _value(member.type)
+def _list_reader(member: MessageField) -> BlockReader:
+    name, read = member.name, _value_reader(member.type)
 
     def item(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
         found = into[name] = into.get(name) or []
@@ -276,15 +280,18 @@ def _list(member: Member) -> ReadBlock:
     return item
 
 
-def _map(member: Member) -> ReadBlock:
+def _map_reader(member: MessageField) -> BlockReader:
     """Every entry is a message of its own."""
     name = member.name
     # Bytes that are missing are empty here, not null.
-    key, value = Member(1, "key", "string"), Member(2, "value", member.type, "o" * (member.type == "bytes"))
-    entry = Message(f"{name}.entry", (key, value))
+    key, value = (
+        MessageField(1, "key", "string"),
+        MessageField(2, "value", member.type, "o" * (member.type == "bytes")),
+    )
+    entry = MessageReader(f"{name}.entry", (key, value))
 
     def put(data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
-        pair = entry.value(data, at, end, depth + 1)
+        pair = entry.read_value(data, at, end, depth + 1)
         found = into[name] = into.get(name) or {}
         found[pair["key"]] = pair.get("value", "")
 
@@ -293,7 +300,7 @@ def _map(member: Member) -> ReadBlock:
 
 # What was not sent
 
-_ZEROS: dict[str, Any] = {
+_ZERO_VALUES: dict[str, Any] = {
     "string": "",
     "bool": False,
     "int32": 0,
@@ -304,12 +311,12 @@ _ZEROS: dict[str, Any] = {
 }
 
 
-def _unsent(member: Member) -> tuple[tuple[str, Zero], ...]:
-    if member.has("i"):
-        return message(member.type).always
-    alone = not any(member.has(flag) for flag in "lmp")
-    if alone and member.type not in _ZEROS:
+def _always_written(member: MessageField) -> tuple[tuple[str, ZeroFactory], ...]:
+    if member.has_flag("i"):
+        return message_reader(member.type).always_written
+    alone = not any(member.has_flag(flag) for flag in "lmp")
+    if alone and member.type not in _ZERO_VALUES:
         # Go never finds a struct empty.
-        return () if member.has("z") else ((member.name, message(member.type).zero),)
-    constant = _ZEROS[member.type] if alone else None
-    return () if member.has("o") else ((member.name, lambda: constant),)
+        return () if member.has_flag("z") else ((member.name, message_reader(member.type).zero_value),)
+    constant = _ZERO_VALUES[member.type] if alone else None
+    return () if member.has_flag("o") else ((member.name, lambda: constant),)

@@ -7,7 +7,7 @@ JSON. Text must be UTF-8, which Kubernetes itself does not ask for.
 from typing import Final
 
 from gangline.api.meta import JSON
-from gangline.schema.protobuf.messages import message
+from gangline.schema.protobuf.messages import message_reader
 from gangline.schema.protobuf.wire import ProtobufError as ProtobufError
 from gangline.schema.typed import published
 
@@ -26,13 +26,13 @@ def decode(raw: bytes) -> JSON:
             "the body is not protobuf of Kubernetes: it does not begin with k8s and a zero byte"
         )
     try:
-        envelope: JSON = message(_ENVELOPE).value(raw, len(MAGIC), len(raw))
-        return _object(envelope)
+        envelope: JSON = message_reader(_ENVELOPE).read_value(raw, len(MAGIC), len(raw))
+        return _decode_object(envelope)
     except UnicodeDecodeError as error:
         raise ProtobufError(f"text in a protobuf message is not UTF-8: {error}") from error
 
 
-def _object(envelope: JSON) -> JSON:
+def _decode_object(envelope: JSON) -> JSON:
     version, kind = envelope.get("apiVersion", ""), envelope.get("kind", "")
     if not version or not kind:
         raise ProtobufError("the protobuf message does not say its apiVersion and kind")
@@ -40,10 +40,10 @@ def _object(envelope: JSON) -> JSON:
         raise ProtobufError(
             f"the content encoding {envelope['contentEncoding']!r} of a message is not supported"
         )
-    kinds = published.messages().kinds
+    kinds = published.message_catalog().kinds
     name = kinds.get(version, {}).get(kind) or kinds[""].get(kind)
     if name is None:
         raise ProtobufError(f"{kind} of {version} cannot be sent as protobuf: send JSON")
     content = envelope["raw"] or b""
-    body: JSON = message(name).value(content, 0, len(content))
+    body: JSON = message_reader(name).read_value(content, 0, len(content))
     return {"kind": kind, "apiVersion": version, **body}

@@ -10,7 +10,7 @@ import msgspec
 from gangline.api.meta import JSON
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-OLD_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+LEGACY_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 """The same; clients still ask for it by this name, which is no valid media type."""
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
@@ -19,12 +19,17 @@ _VARINT, _FIXED64, _BYTES = 0, 1, 2
 def encode(document: JSON) -> bytes:
     """A document as bytes of `openapi.v2.Document`. Of its parts, `swagger`, `info` and `definitions` are written."""
     info = document.get("info", {})
-    told = _text(1, info.get("title", "")) + _text(2, info.get("version", ""))
-    definitions = _named_schemas(document.get("definitions", {}))
-    return _text(1, document["swagger"]) + _part(2, told) + _part(8, b"") + _part(9, definitions)
+    told = _encode_text(1, info.get("title", "")) + _encode_text(2, info.get("version", ""))
+    definitions = _encode_named_schemas(document.get("definitions", {}))
+    return (
+        _encode_text(1, document["swagger"])
+        + _encode_bytes(2, told)
+        + _encode_bytes(8, b"")
+        + _encode_bytes(9, definitions)
+    )
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     value &= 2**64 - 1  # negative numbers as their 64-bit complement
     found = bytearray()
     while value > 0x7F:
@@ -34,97 +39,103 @@ def _varint(value: int) -> bytes:
     return bytes(found)
 
 
-def _part(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
+def _encode_bytes(number: int, content: bytes) -> bytes:
+    return _encode_varint(number << 3 | _BYTES) + _encode_varint(len(content)) + content
 
 
-def _text(number: int, value: str) -> bytes:
-    return _part(number, value.encode())
+def _encode_text(number: int, value: str) -> bytes:
+    return _encode_bytes(number, value.encode())
 
 
-def _double(number: int, value: float) -> bytes:
-    return _varint(number << 3 | _FIXED64) + struct.pack("<d", value)
+def _encode_double(number: int, value: float) -> bytes:
+    return _encode_varint(number << 3 | _FIXED64) + struct.pack("<d", value)
 
 
-def _integer(number: int, value: int) -> bytes:
-    return _varint(number << 3 | _VARINT) + _varint(int(value))
+def _encode_integer(number: int, value: int) -> bytes:
+    return _encode_varint(number << 3 | _VARINT) + _encode_varint(int(value))
 
 
-def _texts(number: int, values: Iterable[str]) -> bytes:
-    return b"".join(_text(number, value) for value in values)
+def _encode_texts(number: int, values: Iterable[str]) -> bytes:
+    return b"".join(_encode_text(number, value) for value in values)
 
 
-def _any(number: int, value: Any) -> bytes:
+def _encode_any(number: int, value: Any) -> bytes:
     # As YAML text, and JSON is that.
-    return _part(number, _part(2, msgspec.json.encode(value)))
+    return _encode_bytes(number, _encode_bytes(2, msgspec.json.encode(value)))
 
 
-def _anys(number: int, values: Iterable[Any]) -> bytes:
-    return b"".join(_any(number, value) for value in values)
+def _encode_anys(number: int, values: Iterable[Any]) -> bytes:
+    return b"".join(_encode_any(number, value) for value in values)
 
 
-def _schemas(number: int, values: Iterable[JSON]) -> bytes:
-    return b"".join(_part(number, _schema(value)) for value in values)
+def _encode_schemas(number: int, values: Iterable[JSON]) -> bytes:
+    return b"".join(_encode_bytes(number, _encode_schema(value)) for value in values)
 
 
-def _named_schemas(schemas: Mapping[str, JSON]) -> bytes:
-    return b"".join(_part(1, _text(1, name) + _part(2, _schema(found))) for name, found in schemas.items())
+def _encode_named_schemas(schemas: Mapping[str, JSON]) -> bytes:
+    return b"".join(
+        _encode_bytes(1, _encode_text(1, name) + _encode_bytes(2, _encode_schema(found)))
+        for name, found in schemas.items()
+    )
 
 
-def _properties(number: int, value: Mapping[str, JSON]) -> bytes:
-    return _part(number, _named_schemas(value))
+def _encode_properties(number: int, value: Mapping[str, JSON]) -> bytes:
+    return _encode_bytes(number, _encode_named_schemas(value))
 
 
-def _additional(number: int, value: JSON | bool) -> bytes:
-    return _part(number, _integer(2, value) if isinstance(value, bool) else _part(1, _schema(value)))
+def _encode_additional(number: int, value: JSON | bool) -> bytes:
+    return _encode_bytes(
+        number,
+        _encode_integer(2, value) if isinstance(value, bool) else _encode_bytes(1, _encode_schema(value)),
+    )
 
 
-def _type(number: int, value: str | list[str]) -> bytes:
-    return _part(number, _texts(1, [value] if isinstance(value, str) else value))
+def _encode_type(number: int, value: str | list[str]) -> bytes:
+    return _encode_bytes(number, _encode_texts(1, [value] if isinstance(value, str) else value))
 
 
-def _items(number: int, value: JSON) -> bytes:
-    return _part(number, _part(1, _schema(value)))
+def _encode_items(number: int, value: JSON) -> bytes:
+    return _encode_bytes(number, _encode_bytes(1, _encode_schema(value)))
 
 
-_FIELDS: Mapping[str, tuple[int, Callable[[int, Any], bytes]]] = MappingProxyType(
+_KEYWORD_ENCODERS: Mapping[str, tuple[int, Callable[[int, Any], bytes]]] = MappingProxyType(
     {
-        "$ref": (1, _text),
-        "format": (2, _text),
-        "title": (3, _text),
-        "description": (4, _text),
-        "default": (5, _any),
-        "multipleOf": (6, _double),
-        "maximum": (7, _double),
-        "exclusiveMaximum": (8, _integer),
-        "minimum": (9, _double),
-        "exclusiveMinimum": (10, _integer),
-        "maxLength": (11, _integer),
-        "minLength": (12, _integer),
-        "pattern": (13, _text),
-        "maxItems": (14, _integer),
-        "minItems": (15, _integer),
-        "uniqueItems": (16, _integer),
-        "maxProperties": (17, _integer),
-        "minProperties": (18, _integer),
-        "required": (19, _texts),
-        "enum": (20, _anys),
-        "additionalProperties": (21, _additional),
-        "type": (22, _type),
-        "items": (23, _items),
-        "allOf": (24, _schemas),
-        "properties": (25, _properties),
+        "$ref": (1, _encode_text),
+        "format": (2, _encode_text),
+        "title": (3, _encode_text),
+        "description": (4, _encode_text),
+        "default": (5, _encode_any),
+        "multipleOf": (6, _encode_double),
+        "maximum": (7, _encode_double),
+        "exclusiveMaximum": (8, _encode_integer),
+        "minimum": (9, _encode_double),
+        "exclusiveMinimum": (10, _encode_integer),
+        "maxLength": (11, _encode_integer),
+        "minLength": (12, _encode_integer),
+        "pattern": (13, _encode_text),
+        "maxItems": (14, _encode_integer),
+        "minItems": (15, _encode_integer),
+        "uniqueItems": (16, _encode_integer),
+        "maxProperties": (17, _encode_integer),
+        "minProperties": (18, _encode_integer),
+        "required": (19, _encode_texts),
+        "enum": (20, _encode_anys),
+        "additionalProperties": (21, _encode_additional),
+        "type": (22, _encode_type),
+        "items": (23, _encode_items),
+        "allOf": (24, _encode_schemas),
+        "properties": (25, _encode_properties),
     }
 )
 
 
-def _schema(schema: JSON) -> bytes:
+def _encode_schema(schema: JSON) -> bytes:
     """What version 2 has no word for (`oneOf`, `nullable` ...) is left out."""
     parts: list[bytes] = []
     for name, value in schema.items():
         if name.startswith("x-"):
-            parts.append(_part(31, _text(1, name) + _any(2, value)))
-        elif name in _FIELDS:
-            number, write = _FIELDS[name]
+            parts.append(_encode_bytes(31, _encode_text(1, name) + _encode_any(2, value)))
+        elif name in _KEYWORD_ENCODERS:
+            number, write = _KEYWORD_ENCODERS[name]
             parts.append(write(number, value))
     return b"".join(parts)

@@ -15,12 +15,12 @@ from gangline.schema.protobuf.wire import ProtobufError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Go's zero time, which it writes as null.
-_YEAR_ONE = -62135596800
+_ZERO_TIME_SECONDS = -62135596800
 
 
-def _moment(fields: JSON, micros: int) -> datetime | None:
+def _decode_time(fields: JSON, micros: int) -> datetime | None:
     seconds = fields.get("seconds", 0)
-    if not fields or (seconds == _YEAR_ONE and micros == 0):
+    if not fields or (seconds == _ZERO_TIME_SECONDS and micros == 0):
         return None
     try:
         return _EPOCH + timedelta(seconds=seconds, microseconds=micros)
@@ -28,19 +28,19 @@ def _moment(fields: JSON, micros: int) -> datetime | None:
         raise ProtobufError(f"{seconds} seconds since 1970 is not a time of the years 1 to 9999") from None
 
 
-def _time(fields: JSON) -> str | None:
+def _time_json(fields: JSON) -> str | None:
     """To the second: JSON has no more, and Kubernetes drops what protobuf has."""
-    moment = _moment(fields, 0)
+    moment = _decode_time(fields, 0)
     return moment.isoformat()[:19] + "Z" if moment is not None else None
 
 
-def _micro_time(fields: JSON) -> str | None:
+def _micro_time_json(fields: JSON) -> str | None:
     # Towards zero, as Go divides.
-    moment = _moment(fields, int(fields.get("nanos", 0) / 1000))
+    moment = _decode_time(fields, int(fields.get("nanos", 0) / 1000))
     return moment.isoformat(timespec="microseconds")[:26] + "Z" if moment is not None else None
 
 
-def _quantity(fields: JSON) -> str:
+def _quantity_json(fields: JSON) -> str:
     if "string" not in fields:
         return "0"
     try:
@@ -49,7 +49,7 @@ def _quantity(fields: JSON) -> str:
         raise ProtobufError(str(error)) from error
 
 
-def _int_or_string(fields: JSON) -> int | str:
+def _int_or_string_json(fields: JSON) -> int | str:
     match fields.get("type", 0):
         case 0:
             number: int = fields.get("intVal", 0)
@@ -61,7 +61,7 @@ def _int_or_string(fields: JSON) -> int | str:
             raise ProtobufError(f"{other} is not a type of an IntOrString: 0 is a number, 1 is text")
 
 
-def _raw(name: str) -> Callable[[JSON], Any]:
+def _raw_json(name: str) -> Callable[[JSON], Any]:
     def parsed(fields: JSON) -> Any:
         if not fields.get(name):
             return None
@@ -73,29 +73,29 @@ def _raw(name: str) -> Callable[[JSON], Any]:
     return parsed
 
 
-def _schema_or_bool(fields: JSON) -> Any:
+def _schema_or_bool_json(fields: JSON) -> Any:
     return fields["schema"] if "schema" in fields else fields.get("allows", False)
 
 
-def _schema_or(many: str) -> Callable[[JSON], Any]:
+def _schema_or_list_json(many: str) -> Callable[[JSON], Any]:
     return lambda fields: fields.get(many) or fields.get("schema")
 
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
-_SCHEMAS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
+_APIEXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
 
-SPECIAL: Final[Mapping[str, Callable[[JSON], Any]]] = {
-    _META + "Time": _time,
-    _META + "MicroTime": _micro_time,
-    _META + "FieldsV1": _raw("Raw"),
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": _quantity,
-    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _int_or_string,
-    "io.k8s.apimachinery.pkg.runtime.RawExtension": _raw("raw"),
+JSON_CONVERTERS: Final[Mapping[str, Callable[[JSON], Any]]] = {
+    _META + "Time": _time_json,
+    _META + "MicroTime": _micro_time_json,
+    _META + "FieldsV1": _raw_json("Raw"),
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": _quantity_json,
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _int_or_string_json,
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": _raw_json("raw"),
     "io.k8s.api.authentication.v1.ExtraValue": lambda fields: fields.get("items"),
     "io.k8s.api.authorization.v1.ExtraValue": lambda fields: fields.get("items"),
-    _SCHEMAS + "JSON": _raw("raw"),
-    _SCHEMAS + "JSONSchemaPropsOrBool": _schema_or_bool,
-    _SCHEMAS + "JSONSchemaPropsOrArray": _schema_or("jSONSchemas"),
-    _SCHEMAS + "JSONSchemaPropsOrStringArray": _schema_or("property"),
+    _APIEXTENSIONS + "JSON": _raw_json("raw"),
+    _APIEXTENSIONS + "JSONSchemaPropsOrBool": _schema_or_bool_json,
+    _APIEXTENSIONS + "JSONSchemaPropsOrArray": _schema_or_list_json("jSONSchemas"),
+    _APIEXTENSIONS + "JSONSchemaPropsOrStringArray": _schema_or_list_json("property"),
 }
 """By definition."""

@@ -4,14 +4,14 @@ from gangline.base.errors import InputError
 
 VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)
 
-_FIXED = {FIXED64: 8, FIXED32: 4}
+_FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 
 
 class ProtobufError(InputError):
     """Bytes that are not the protobuf message they should be."""
 
 
-def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """The unsigned 64-bit number at `at`, and where it ends. Raises `ProtobufError`."""
     value = shift = 0
     while at < end:
@@ -23,35 +23,35 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise ProtobufError(f"the number that ends before byte {at} is longer than 64 bits")
-    raise truncated(end)
+    raise truncated_error(end)
 
 
-def block(data: bytes, at: int, end: int) -> tuple[int, int]:
+def block_bounds(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Begin and end of the bytes whose length is at `at`. Raises `ProtobufError`."""
-    length, at = varint(data, at, end)
+    length, at = read_varint(data, at, end)
     if length > end - at:
-        raise truncated(end)
+        raise truncated_error(end)
     return at, at + length
 
 
-def fixed(at: int, end: int, size: int) -> int:
+def fixed_end(at: int, end: int, size: int) -> int:
     """Where a value of `size` bytes ends. Raises `ProtobufError`."""
     if size > end - at:
-        raise truncated(end)
+        raise truncated_error(end)
     return at + size
 
 
-def skip(data: bytes, at: int, end: int, wire: int) -> int:
+def skip_value(data: bytes, at: int, end: int, wire: int) -> int:
     """Where the value at `at` ends. A group is stepped over with all that is in it. Raises `ProtobufError`."""
     groups = 0
     while True:
         match wire:
             case 0:
-                _, at = varint(data, at, end)
+                _, at = read_varint(data, at, end)
             case 2:
-                _, at = block(data, at, end)
+                _, at = block_bounds(data, at, end)
             case 1 | 5:
-                at = fixed(at, end, _FIXED[wire])
+                at = fixed_end(at, end, _FIXED_SIZES[wire])
             case 3:
                 groups += 1
             case 4 if groups:
@@ -60,15 +60,15 @@ def skip(data: bytes, at: int, end: int, wire: int) -> int:
                 raise ProtobufError(f"the value at byte {at} has wire type {wire}, which cannot be here")
         if not groups:
             return at
-        tag, at = varint(data, at, end)
+        tag, at = read_varint(data, at, end)
         wire = tag & 7
 
 
-def signed(value: int, bits: int) -> int:
+def to_signed(value: int, bits: int) -> int:
     """The two's complement number in the lowest bits."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-def truncated(at: int) -> ProtobufError:
+def truncated_error(at: int) -> ProtobufError:
     return ProtobufError(f"the message ends at byte {at}, in the middle of a value")

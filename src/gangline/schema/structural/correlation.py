@@ -2,23 +2,23 @@
 
 from typing import Any
 
-from gangline.schema.structural.nodes import Node
+from gangline.schema.structural.nodes import SchemaNode
 
-_KEY_TYPES = (bool, int, float, str)
+_SCALAR_KEY_TYPES = (bool, int, float, str)
 
 
-class Pair:
+class CorrelatedValue:
     """A value and the one it replaces, both of the same schema node."""
 
-    __slots__ = ("_children", "_equal", "_keyed", "new", "node", "old")
+    __slots__ = ("_children", "_is_unchanged", "_old_by_key", "new", "node", "old")
 
-    def __init__(self, new: Any, old: Any, node: Node) -> None:
+    def __init__(self, new: Any, old: Any, node: SchemaNode) -> None:
         self.new, self.old, self.node = new, old, node
-        self._children: dict[str | int, Pair] = {}
-        self._keyed: dict[object, Any] | None = None
-        self._equal: bool | None = None
+        self._children: dict[str | int, CorrelatedValue] = {}
+        self._old_by_key: dict[object, Any] | None = None
+        self._is_unchanged: bool | None = None
 
-    def field(self, name: str) -> "Pair | None":
+    def field(self, name: str) -> "CorrelatedValue | None":
         """The pair of a field; None where either side lacks it or the schema does not name it."""
         if name in self._children:
             return self._children[name]
@@ -27,10 +27,10 @@ class Pair:
         child = self.node.field(name)
         if child is None or name not in self.old or name not in self.new:
             return None
-        found = self._children[name] = Pair(self.new[name], self.old[name], child)
+        found = self._children[name] = CorrelatedValue(self.new[name], self.old[name], child)
         return found
 
-    def item(self, index: int) -> "Pair | None":
+    def item(self, index: int) -> "CorrelatedValue | None":
         """The pair of an element. Only lists that are maps know which old element it was."""
         if index in self._children:
             return self._children[index]
@@ -39,66 +39,66 @@ class Pair:
         old = self._old_item(self.new[index])
         if old is None:
             return None
-        found = self._children[index] = Pair(self.new[index], old, self.node.items)
+        found = self._children[index] = CorrelatedValue(self.new[index], old, self.node.items)
         return found
 
     def _old_item(self, element: Any) -> Any:
         if self.node.list_type != "map" or not isinstance(self.old, list):
             return None
-        if self._keyed is None:
-            self._keyed = keyed(self.old, self.node)
-        return self._keyed.get(key_of(element, self.node))
+        if self._old_by_key is None:
+            self._old_by_key = elements_by_key(self.old, self.node)
+        return self._old_by_key.get(list_map_key(element, self.node))
 
     @property
-    def equal(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Nothing changed. Lists that are maps are compared by key, all else as it stands."""
-        if self._equal is None:
-            self._equal = self._compared()
-        return self._equal
+        if self._is_unchanged is None:
+            self._is_unchanged = self._compare()
+        return self._is_unchanged
 
-    def _compared(self) -> bool:
+    def _compare(self) -> bool:
         new, old = self.new, self.old
         if isinstance(new, dict) and isinstance(old, dict):
             if len(new) != len(old):
                 return False
             pairs = [self.field(name) for name in new]
-            return all(pair is not None and pair.equal for pair in pairs)
+            return all(pair is not None and pair.is_unchanged for pair in pairs)
         if isinstance(new, list) and isinstance(old, list):
             if len(new) != len(old):
                 return False
             pairs = [self.item(index) for index in range(len(new))]
-            if self._keyed is None:
-                return same(new, old)
-            return all(pair is not None and pair.equal for pair in pairs)
-        return same(new, old)
+            if self._old_by_key is None:
+                return json_equal(new, old)
+            return all(pair is not None and pair.is_unchanged for pair in pairs)
+        return json_equal(new, old)
 
 
-def same(one: Any, other: Any) -> bool:
+def json_equal(one: Any, other: Any) -> bool:
     """Equal as Go compares JSON: 1, 1.0 and true are three different values."""
     if one.__class__ is not other.__class__:
         return False
     if isinstance(one, dict):
         return len(one) == len(other) and all(
-            name in other and same(part, other[name]) for name, part in one.items()
+            name in other and json_equal(part, other[name]) for name, part in one.items()
         )
     if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(json_equal, one, other))
     return bool(one == other)
 
 
-def key_of(element: Any, node: Node) -> object:
+def list_map_key(element: Any, node: SchemaNode) -> object:
     """What tells an element of a list that is a map from the others; None when it lacks a part of its key."""
     if not isinstance(element, dict):
         return None
     parts = tuple((element.get(name).__class__, element.get(name)) for name in node.list_keys)
-    return parts if all(issubclass(kind, _KEY_TYPES) for kind, _ in parts) else None
+    return parts if all(issubclass(kind, _SCALAR_KEY_TYPES) for kind, _ in parts) else None
 
 
-def keyed(elements: list[Any], node: Node) -> dict[object, Any]:
+def elements_by_key(elements: list[Any], node: SchemaNode) -> dict[object, Any]:
     """Elements by key; of several with one key, the first."""
     found: dict[object, Any] = {}
     if node.type == "array" and node.list_type == "map" and node.list_keys:
         for element in elements:
-            if (key := key_of(element, node)) is not None:
+            if (key := list_map_key(element, node)) is not None:
                 found.setdefault(key, element)
     return found

@@ -2,26 +2,28 @@
 
 from typing import Any
 
-from gangline.schema.structural.nodes import Node
+from gangline.schema.structural.nodes import SchemaNode
 from gangline.schema.structural.pruning import prune
 
 
-class Defaults:
+class DefaultFiller:
     """The defaults of one schema node and everything below, prepared so that parts without any are skipped."""
 
-    __slots__ = ("_element", "_fields", "_here", "_map_value", "_node")
+    __slots__ = ("_element_filler", "_field_fillers", "_map_value_filler", "_node", "_own_defaults")
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: SchemaNode) -> None:
         self._node = node
-        self._here = [(name, child) for name, child in node.properties.items() if child.has_default]
-        for _, child in self._here:
-            child.default = copied(child.default)
+        self._own_defaults = [(name, child) for name, child in node.properties.items() if child.has_default]
+        for _, child in self._own_defaults:
+            child.default = deep_copy(child.default)
             prune(child.default, child)
-        self._fields = {
-            name: below for name, child in node.properties.items() if (below := of(child)) is not None
+        self._field_fillers = {
+            name: below
+            for name, child in node.properties.items()
+            if (below := default_filler(child)) is not None
         }
-        self._map_value = of(node.additional)
-        self._element = of(node.items)
+        self._map_value_filler = default_filler(node.additional_properties)
+        self._element_filler = default_filler(node.items)
 
     def fill(self, value: Any) -> None:
         """Fill in place. Idempotent."""
@@ -31,55 +33,55 @@ class Defaults:
             self._fill_list(value, self._node.items)
 
     def _fill_object(self, value: dict[str, Any]) -> None:
-        for name, child in self._here:
+        for name, child in self._own_defaults:
             if name not in value or (value[name] is None and not child.nullable):
-                value[name] = copied(child.default)
-        for name, below in self._fields.items():
+                value[name] = deep_copy(child.default)
+        for name, below in self._field_fillers.items():
             if name in value:
                 below.fill(value[name])
-        if (additional := self._node.additional) is not None:
+        if (additional := self._node.additional_properties) is not None:
             properties = self._node.properties
             for name, part in value.items():
                 if name in properties:
                     continue
                 if part is None and additional.has_default and not additional.nullable:
-                    value[name] = part = copied(additional.default)
-                if self._map_value is not None:
-                    self._map_value.fill(part)
+                    value[name] = part = deep_copy(additional.default)
+                if self._map_value_filler is not None:
+                    self._map_value_filler.fill(part)
 
-    def _fill_list(self, value: list[Any], items: Node) -> None:
+    def _fill_list(self, value: list[Any], items: SchemaNode) -> None:
         for index, part in enumerate(value):
             if part is None and items.has_default and not items.nullable:
-                value[index] = part = copied(items.default)
-            if self._element is not None:
-                self._element.fill(part)
+                value[index] = part = deep_copy(items.default)
+            if self._element_filler is not None:
+                self._element_filler.fill(part)
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Nothing to do here or below."""
         node = self._node
-        inner = (node.additional, node.items)
+        inner = (node.additional_properties, node.items)
         return not (
-            self._here
-            or self._fields
-            or self._map_value
-            or self._element
+            self._own_defaults
+            or self._field_fillers
+            or self._map_value_filler
+            or self._element_filler
             or any(part is not None and part.has_default for part in inner)
         )
 
 
-def of(node: Node | None) -> Defaults | None:
+def default_filler(node: SchemaNode | None) -> DefaultFiller | None:
     """The defaults of a node; None when there are none."""
     if node is None or not node.has_defaults:
         return None
-    found = Defaults(node)
-    return None if found.empty else found
+    found = DefaultFiller(node)
+    return None if found.is_empty else found
 
 
-def copied(value: Any) -> Any:
+def deep_copy(value: Any) -> Any:
     """A JSON value of its own."""
     if value.__class__ is dict:
-        return {name: copied(part) for name, part in value.items()}
+        return {name: deep_copy(part) for name, part in value.items()}
     if value.__class__ is list:
-        return [copied(part) for part in value]
+        return [deep_copy(part) for part in value]
     return value

@@ -1,6 +1,6 @@
 """Resources inside resources: they have a kind, and metadata like any other.
 
-`coerce` makes their metadata well formed, `validate_embedded` says what is wrong with what it holds.
+`coerce_metadata` makes their metadata well formed, `validate_embedded` says what is wrong with what it holds.
 """
 
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ import msgspec
 
 from gangline.api import names
 from gangline.base.errors import InputError
-from gangline.schema.go_text import quoted
-from gangline.schema.names import dns1035_label, dns_label, path_segment
-from gangline.schema.problems import Problem, ProblemKind
-from gangline.schema.structural.nodes import Node
+from gangline.schema.go_text import quoted_text
+from gangline.schema.names import dns1035_label_errors, dns_label_errors, path_segment_errors
+from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.structural.nodes import SchemaNode
 
-_ANNOTATIONS_LIMIT = 256 * 1024
-_OWNED_TEXTS = (("name", "must not be empty"), ("uid", "must not be empty"))
-_KNOWN: dict[str, str] = {
+_MAX_ANNOTATION_BYTES = 256 * 1024
+_OWNER_FIELD_MESSAGES = (("name", "must not be empty"), ("uid", "must not be empty"))
+_METADATA_TYPES: dict[str, str] = {
     **dict.fromkeys(("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion"), "string"),
     **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), "int64"),
     **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), "time"),
@@ -33,30 +33,30 @@ class MetadataError(InputError):
     """Embedded metadata that cannot be read at all. The server answers 400 with this sentence."""
 
 
-def coerce(value: Any, node: Node | None, path: str = "", *, root: bool = False) -> list[str]:
+def coerce_metadata(value: Any, node: SchemaNode | None, path: str = "", *, root: bool = False) -> list[str]:
     """Drop unknown fields of embedded metadata, in place. Returns their paths. Raises `MetadataError`."""
     if node is None:
         return []
     dropped: list[str] = []
     if isinstance(value, dict):
         if node.embedded or root:
-            dropped += _coerced(value, path)
+            dropped += _coerce_resource(value, path)
         for name, part in value.items():
             child = node.properties.get(name)
             if child is not None:
-                dropped += coerce(part, child, f"{path}.{name}" if path else name)
-            elif node.additional is not None:
-                dropped += coerce(part, node.additional, f"{path}[{name}]")
+                dropped += coerce_metadata(part, child, f"{path}.{name}" if path else name)
+            elif node.additional_properties is not None:
+                dropped += coerce_metadata(part, node.additional_properties, f"{path}[{name}]")
     elif isinstance(value, list):
         for index, part in enumerate(value):
-            dropped += coerce(part, node.items, f"{path}[{index}]")
+            dropped += coerce_metadata(part, node.items, f"{path}[{index}]")
     return dropped
 
 
-def _coerced(value: dict[str, Any], path: str) -> list[str]:
+def _coerce_resource(value: dict[str, Any], path: str) -> list[str]:
     for name in ("apiVersion", "kind"):
         if name in value and not isinstance(value[name], str):
-            raise _unreadable(f"{path}.{name}", value[name], "must be a string")
+            raise _metadata_error(f"{path}.{name}", value[name], "must be a string")
     metadata = value.get("metadata")
     if "metadata" not in value:
         return []
@@ -65,60 +65,62 @@ def _coerced(value: dict[str, Any], path: str) -> list[str]:
         value["metadata"] = {}
         return []
     if not isinstance(metadata, dict):
-        raise _unreadable(
+        raise _metadata_error(
             where,
             metadata,
-            f"json: cannot unmarshal {_type_name(metadata)} into Go value of type v1.ObjectMeta",
+            f"json: cannot unmarshal {_json_type_name(metadata)} into Go value of type v1.ObjectMeta",
         )
-    return _coerced_metadata(metadata, where)
+    return _coerce_metadata(metadata, where)
 
 
-def _coerced_metadata(metadata: dict[str, Any], where: str) -> list[str]:
-    unknown = [name for name in metadata if name not in _KNOWN]
+def _coerce_metadata(metadata: dict[str, Any], where: str) -> list[str]:
+    unknown = [name for name in metadata if name not in _METADATA_TYPES]
     for name, part in list(metadata.items()):
         if name in unknown or part is None or part in ("", {}, []):
             # Go leaves out what is empty.
             del metadata[name]
-        elif problem := _misfit(name, part):
-            raise _unreadable(where, metadata, problem)
+        elif problem := _type_mismatch(name, part):
+            raise _metadata_error(where, metadata, problem)
     return [f"{where}.{name}" for name in unknown]
 
 
-def _misfit(name: str, value: Any) -> str:
+def _type_mismatch(name: str, value: Any) -> str:
     """What Go's decoder says about a value of the wrong type; empty when it is right."""
-    wanted = _KNOWN[name]
+    wanted = _METADATA_TYPES[name]
     field = f"Go struct field ObjectMeta.{name}"
     match wanted:
         case "string" if not isinstance(value, str):
-            return f"json: cannot unmarshal {_type_name(value)} into {field} of type {'types.UID' if name == 'uid' else wanted}"
+            return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type {'types.UID' if name == 'uid' else wanted}"
         case "int64" if not isinstance(value, int) or isinstance(value, bool):
-            shown = f"number {value}" if isinstance(value, float) else _type_name(value)
+            shown = f"number {value}" if isinstance(value, float) else _json_type_name(value)
             return f"json: cannot unmarshal {shown} into {field} of type int64"
         case "time":
-            return _time_misfit(value, field)
+            return _time_mismatch(value, field)
         case "map[string]string" if not isinstance(value, dict):
-            return f"json: cannot unmarshal {_type_name(value)} into {field} of type {wanted}"
+            return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type {wanted}"
         case "map[string]string":
             wrong = [part for part in value.values() if not isinstance(part, str) and part is not None]
             return (
-                f"json: cannot unmarshal {_type_name(wrong[0])} into {field} of type string" if wrong else ""
+                f"json: cannot unmarshal {_json_type_name(wrong[0])} into {field} of type string"
+                if wrong
+                else ""
             )
         case "[]string" | "[]v1.OwnerReference" | "[]v1.ManagedFieldsEntry" if not isinstance(value, list):
-            return f"json: cannot unmarshal {_type_name(value)} into {field} of type {wanted}"
+            return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type {wanted}"
     return ""
 
 
-def _time_misfit(value: Any, field: str) -> str:
+def _time_mismatch(value: Any, field: str) -> str:
     if not isinstance(value, str):
-        return f"json: cannot unmarshal {_type_name(value)} into {field} of type string"
+        return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type string"
     try:
         msgspec.convert(value, datetime)
     except msgspec.ValidationError:
-        return f'parsing time {quoted(value)} as "2006-01-02T15:04:05Z07:00": cannot parse {quoted(value)} as "2006"'
+        return f'parsing time {quoted_text(value)} as "2006-01-02T15:04:05Z07:00": cannot parse {quoted_text(value)} as "2006"'
     return ""
 
 
-def _type_name(value: Any) -> str:
+def _json_type_name(value: Any) -> str:
     match value:
         case bool():
             return "bool"
@@ -132,90 +134,100 @@ def _type_name(value: Any) -> str:
             return "object"
 
 
-def _unreadable(path: str, value: Any, detail: str) -> MetadataError:
-    return MetadataError(str(Problem(ProblemKind.INVALID, path.removeprefix("."), value, detail)))
+def _metadata_error(path: str, value: Any, detail: str) -> MetadataError:
+    return MetadataError(str(FieldProblem(ProblemKind.INVALID, path.removeprefix("."), value, detail)))
 
 
-def validate_embedded(value: Any, node: Node | None, path: str = "", *, root: bool = False) -> list[Problem]:
+def validate_embedded(
+    value: Any, node: SchemaNode | None, path: str = "", *, root: bool = False
+) -> list[FieldProblem]:
     """What is wrong with kinds and metadata of embedded resources, here and below."""
-    return list(_problems(value, node, path, root=root))
+    return list(_embedded_problems(value, node, path, root=root))
 
 
-def _problems(value: Any, node: Node | None, path: str, *, root: bool = False) -> Iterator[Problem]:
+def _embedded_problems(
+    value: Any, node: SchemaNode | None, path: str, *, root: bool = False
+) -> Iterator[FieldProblem]:
     if node is None:
         return
     if isinstance(value, dict):
         if node.embedded or root:
-            yield from _resource(value, f"{path}." if path else "")
+            yield from _resource_problems(value, f"{path}." if path else "")
         for name in sorted(value):
             child = node.properties.get(name)
             if child is not None:
-                yield from _problems(value[name], child, f"{path}.{name}" if path else name)
-            elif node.additional is not None:
-                yield from _problems(value[name], node.additional, f"{path}[{name}]")
+                yield from _embedded_problems(value[name], child, f"{path}.{name}" if path else name)
+            elif node.additional_properties is not None:
+                yield from _embedded_problems(value[name], node.additional_properties, f"{path}[{name}]")
     elif isinstance(value, list):
         for index, part in enumerate(value):
-            yield from _problems(part, node.items, f"{path}[{index}]")
+            yield from _embedded_problems(part, node.items, f"{path}[{index}]")
 
 
-def _resource(value: dict[str, Any], path: str) -> Iterator[Problem]:
+def _resource_problems(value: dict[str, Any], path: str) -> Iterator[FieldProblem]:
     for name in ("apiVersion", "kind"):
         if name not in value:
-            yield Problem(ProblemKind.REQUIRED, f"{path}{name}")
+            yield FieldProblem(ProblemKind.REQUIRED, f"{path}{name}")
     for name in ("apiVersion", "kind"):
-        if name in value and (detail := _kind_mistake(name, value[name])):
-            yield Problem(ProblemKind.INVALID, f"{path}{name}", value[name], detail)
+        if name in value and (detail := _type_meta_error(name, value[name])):
+            yield FieldProblem(ProblemKind.INVALID, f"{path}{name}", value[name], detail)
     metadata = value.get("metadata")
     if isinstance(metadata, dict):
-        yield from _metadata(metadata, f"{path}metadata")
+        yield from _metadata_problems(metadata, f"{path}metadata")
 
 
-def _kind_mistake(name: str, value: Any) -> str:
+def _type_meta_error(name: str, value: Any) -> str:
     if not isinstance(value, str):
         return "must be a string"
     if not value:
         return "must not be empty"
     if name == "apiVersion":
         return f"unexpected GroupVersion string: {value}" if value.count("/") > 1 else ""
-    wrong = dns1035_label(value.lower())
+    wrong = dns1035_label_errors(value.lower())
     return f"may have mixed case, but should otherwise match: {','.join(wrong)}" if wrong else ""
 
 
-def _metadata(metadata: dict[str, Any], path: str) -> Iterator[Problem]:
-    for name, check in (("generateName", path_segment), ("name", path_segment), ("namespace", dns_label)):
+def _metadata_problems(metadata: dict[str, Any], path: str) -> Iterator[FieldProblem]:
+    for name, check in (
+        ("generateName", path_segment_errors),
+        ("name", path_segment_errors),
+        ("namespace", dns_label_errors),
+    ):
         for detail in check(metadata[name]) if metadata.get(name) else ():
-            yield Problem(ProblemKind.INVALID, f"{path}.{name}", metadata[name], detail)
+            yield FieldProblem(ProblemKind.INVALID, f"{path}.{name}", metadata[name], detail)
     if metadata.get("generation", 0) < 0:
         detail = "must be greater than or equal to 0"
-        yield Problem(ProblemKind.INVALID, f"{path}.generation", metadata["generation"], detail)
-    yield from _labels(metadata.get("labels") or {}, f"{path}.labels")
-    yield from _annotations(metadata.get("annotations") or {}, f"{path}.annotations")
-    yield from _owners(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
+        yield FieldProblem(ProblemKind.INVALID, f"{path}.generation", metadata["generation"], detail)
+    yield from _label_problems(metadata.get("labels") or {}, f"{path}.labels")
+    yield from _annotation_problems(metadata.get("annotations") or {}, f"{path}.annotations")
+    yield from _owner_problems(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
     for finalizer in metadata.get("finalizers") or []:
-        for detail in names.qualified_name(finalizer):
-            yield Problem(ProblemKind.INVALID, f"{path}.finalizers", finalizer, detail)
+        for detail in names.qualified_name_problems(finalizer):
+            yield FieldProblem(ProblemKind.INVALID, f"{path}.finalizers", finalizer, detail)
 
 
-def _labels(labels: dict[str, str], path: str) -> Iterator[Problem]:
+def _label_problems(labels: dict[str, str], path: str) -> Iterator[FieldProblem]:
     for key, text in sorted(labels.items()):
-        for detail in names.qualified_name(key):
-            yield Problem(ProblemKind.INVALID, path, key, detail)
-        for detail in names.label_value(text or ""):
-            yield Problem(ProblemKind.INVALID, path, text, detail)
+        for detail in names.qualified_name_problems(key):
+            yield FieldProblem(ProblemKind.INVALID, path, key, detail)
+        for detail in names.label_value_problems(text or ""):
+            yield FieldProblem(ProblemKind.INVALID, path, text, detail)
 
 
-def _annotations(annotations: dict[str, str], path: str) -> Iterator[Problem]:
+def _annotation_problems(annotations: dict[str, str], path: str) -> Iterator[FieldProblem]:
     for key in sorted(annotations):
-        for detail in names.qualified_name(key.lower()):
-            yield Problem(ProblemKind.INVALID, path, key, detail)
+        for detail in names.qualified_name_problems(key.lower()):
+            yield FieldProblem(ProblemKind.INVALID, path, key, detail)
     if (
         sum(len(key.encode()) + len((text or "").encode()) for key, text in annotations.items())
-        > _ANNOTATIONS_LIMIT
+        > _MAX_ANNOTATION_BYTES
     ):
-        yield Problem(ProblemKind.TOO_LONG, path, "", f"may not be more than {_ANNOTATIONS_LIMIT} bytes")
+        yield FieldProblem(
+            ProblemKind.TOO_LONG, path, "", f"may not be more than {_MAX_ANNOTATION_BYTES} bytes"
+        )
 
 
-def _owners(owners: list[dict[str, Any]], path: str) -> Iterator[Problem]:
+def _owner_problems(owners: list[dict[str, Any]], path: str) -> Iterator[FieldProblem]:
     controllers = []
     for owner in owners:
         version = str(owner.get("apiVersion") or "").rpartition("/")[2]
@@ -225,10 +237,10 @@ def _owners(owners: list[dict[str, Any]], path: str) -> Iterator[Problem]:
         )
         for name, detail, text in (
             *texts,
-            *((name, detail, owner.get(name)) for name, detail in _OWNED_TEXTS),
+            *((name, detail, owner.get(name)) for name, detail in _OWNER_FIELD_MESSAGES),
         ):
             if not text:
-                yield Problem(ProblemKind.INVALID, f"{path}.{name}", owner.get(name) or "", detail)
+                yield FieldProblem(ProblemKind.INVALID, f"{path}.{name}", owner.get(name) or "", detail)
         if owner.get("controller") is True:
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
             if len(controllers) > 1:
@@ -236,4 +248,4 @@ def _owners(owners: list[dict[str, Any]], path: str) -> Iterator[Problem]:
                     "Only one reference can have Controller set to true. "
                     f'Found "true" in references for {controllers[0]} and {controllers[-1]}'
                 )
-                yield Problem(ProblemKind.INVALID, path, owners, detail)
+                yield FieldProblem(ProblemKind.INVALID, path, owners, detail)

@@ -7,72 +7,82 @@ or odd here answers no, and the quick way stays simple.
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from gangline.schema.regex import Pattern
-from gangline.schema.structural.nodes import Node
+from gangline.schema.regex import Re2Pattern
+from gangline.schema.structural.nodes import SchemaNode
 
-Check: TypeAlias = Callable[[Any], bool]
-_KINDS: dict[str, type] = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list}
-_NUMBERS = (int, float)
-_SIMPLE = frozenset(
+ValuePredicate: TypeAlias = Callable[[Any], bool]
+_PYTHON_TYPES: dict[str, type] = {
+    "string": str,
+    "integer": int,
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+}
+_NUMBER_TYPES = (int, float)
+_UNCHECKED_KEYWORDS = frozenset(
     {"type", "description", "title", "default", "format", "nullable", "example", "externalDocs"}
 )
 
 
-def compile_check(node: Node) -> Check:
+def compile_check(node: SchemaNode) -> ValuePredicate:
     """A function that says whether a value is certainly valid, list types and embedded resources included."""
-    found = _check_of(node)
+    found = _node_check(node)
     if isinstance(found, type):
         return lambda value: value.__class__ is found
     return found
 
 
-def _check_of(node: Node) -> Check | type:
+def _node_check(node: SchemaNode) -> ValuePredicate | type:
     """A class stands for "exactly of this class", which the caller tests without a call."""
-    plain = _KINDS.get(node.type)
-    if plain in (str, int, bool) and not node.nullable and node.format_check is None and _simple(node):
+    plain = _PYTHON_TYPES.get(node.type)
+    if plain in (str, int, bool) and not node.nullable and node.format_check is None and _has_only_type(node):
         return plain
-    checks = _parts(node)
+    checks = _node_checks(node)
     if node.nullable and not node.enum:
-        inner = _all(checks)
+        inner = _conjunction(checks)
         return lambda value: value is None or inner(value)
-    return _all(checks)
+    return _conjunction(checks)
 
 
-def _simple(node: Node) -> bool:
-    return not node.int_or_string and all(name in _SIMPLE or name.startswith("x-") for name in node.schema)
+def _has_only_type(node: SchemaNode) -> bool:
+    return not node.int_or_string and all(
+        name in _UNCHECKED_KEYWORDS or name.startswith("x-") for name in node.schema
+    )
 
 
-def _all(checks: list[Check]) -> Check:
+def _conjunction(checks: list[ValuePredicate]) -> ValuePredicate:
     if not checks:
         return lambda value: True
     if len(checks) == 1:
         return checks[0]
     first, *rest = checks
-    then = _all(rest)
+    then = _conjunction(rest)
     return lambda value: first(value) and then(value)
 
 
-def _parts(node: Node) -> list[Check]:
+def _node_checks(node: SchemaNode) -> list[ValuePredicate]:
     if node.embedded:
-        return [_embedded(node)]
-    checks: list[Check] = []
+        return [_embedded_check(node)]
+    checks: list[ValuePredicate] = []
     if node.int_or_string:
         checks.append(lambda value: value.__class__ is str or value.__class__ is int)
-    elif node.type == "object" or (not node.type and (node.properties or node.open or node.required)):
-        checks.append(_object(node))
+    elif node.type == "object" or (
+        not node.type and (node.properties or node.has_additional_properties or node.required)
+    ):
+        checks.append(_object_check(node))
     elif node.type == "array":
-        checks.append(_array(node))
+        checks.append(_array_check(node))
     elif node.type == "number":
         checks.append(lambda value: value.__class__ is float or value.__class__ is int)
     elif node.type:
-        kind = _KINDS.get(node.type, object)
+        kind = _PYTHON_TYPES.get(node.type, object)
         checks.append(lambda value: value.__class__ is kind)
-    return checks + _bounds(node) + _junctors(node)
+    return checks + _bound_checks(node) + _junctor_checks(node)
 
 
-def _bounds(node: Node) -> list[Check]:
+def _bound_checks(node: SchemaNode) -> list[ValuePredicate]:
     said = node.schema.get
-    checks: list[Check] = []
+    checks: list[ValuePredicate] = []
     if node.enum:
         allowed = {(value.__class__, value) for value in node.enum if not isinstance(value, dict | list)}
         checks.append(
@@ -83,54 +93,54 @@ def _bounds(node: Node) -> list[Check]:
     if (most := said("maxLength")) is not None:
         checks.append(lambda value: value.__class__ is not str or len(value) <= most)
     if node.pattern:
-        pattern = node.regex()
-        matches: Check = pattern.matches if isinstance(pattern, Pattern) else lambda value: False
+        pattern = node.compiled_pattern()
+        matches: ValuePredicate = pattern.matches if isinstance(pattern, Re2Pattern) else lambda value: False
         checks.append(lambda value: value.__class__ is not str or matches(value))
     if (fits := node.format_check) is not None:
         checks.append(lambda value: value.__class__ is str and fits(value))
-    checks += _number_bounds(node)
-    return checks + _size_bounds(node)
+    checks += _number_checks(node)
+    return checks + _size_checks(node)
 
 
-def _number_bounds(node: Node) -> list[Check]:
+def _number_checks(node: SchemaNode) -> list[ValuePredicate]:
     said = node.schema.get
-    checks: list[Check] = []
+    checks: list[ValuePredicate] = []
     if (low := said("minimum")) is not None:
         if low != int(low):
             # A whole number is compared with a bound cut to a whole number, so 0 passes a minimum of 0.5.
             checks.append(lambda value: value.__class__ is float and value > low)
         elif said("exclusiveMinimum"):
-            checks.append(lambda value: value.__class__ not in _NUMBERS or value > low)
+            checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value > low)
         else:
-            checks.append(lambda value: value.__class__ not in _NUMBERS or value >= low)
+            checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value >= low)
     if (high := said("maximum")) is not None:
         if high != int(high):
             checks.append(lambda value: value.__class__ is float and value < high)
         elif said("exclusiveMaximum"):
-            checks.append(lambda value: value.__class__ not in _NUMBERS or value < high)
+            checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value < high)
         else:
-            checks.append(lambda value: value.__class__ not in _NUMBERS or value <= high)
+            checks.append(lambda value: value.__class__ not in _NUMBER_TYPES or value <= high)
     if (factor := said("multipleOf")) is not None:
         checks.append(lambda value: value.__class__ is int and factor >= 1 and value % int(factor) == 0)
     return checks
 
 
-def _size_bounds(node: Node) -> list[Check]:
-    checks: list[Check] = []
+def _size_checks(node: SchemaNode) -> list[ValuePredicate]:
+    checks: list[ValuePredicate] = []
     for kind, low, high in ((list, "minItems", "maxItems"), (dict, "minProperties", "maxProperties")):
         least, most = node.schema.get(low), node.schema.get(high)
         if least is not None or most is not None:
-            checks.append(_sized(kind, least or 0, most))
+            checks.append(_size_check(kind, least or 0, most))
     return checks
 
 
-def _sized(kind: type[Any], least: int, most: int | None) -> Check:
+def _size_check(kind: type[Any], least: int, most: int | None) -> ValuePredicate:
     if most is None:
         return lambda value: value.__class__ is not kind or len(value) >= least
     return lambda value: value.__class__ is not kind or least <= len(value) <= most
 
 
-def _junctors(node: Node) -> list[Check]:
+def _junctor_checks(node: SchemaNode) -> list[ValuePredicate]:
     checks = [compile_check(part) for part in node.all_of]
     if node.any_of and not (
         node.int_or_string and [part.types for part in node.any_of] == [("integer",), ("string",)]
@@ -143,10 +153,10 @@ def _junctors(node: Node) -> list[Check]:
     return checks
 
 
-def _object(node: Node) -> Check:
-    fields = {name: _check_of(part) for name, part in node.properties.items()}
-    more = _check_of(node.additional) if node.additional is not None else None
-    required, closed = tuple(node.required), node.closed
+def _object_check(node: SchemaNode) -> ValuePredicate:
+    fields = {name: _node_check(part) for name, part in node.properties.items()}
+    more = _node_check(node.additional_properties) if node.additional_properties is not None else None
+    required, closed = tuple(node.required), node.rejects_additional
 
     def check(value: Any) -> bool:
         if value.__class__ is not dict:
@@ -168,9 +178,9 @@ def _object(node: Node) -> Check:
     return check
 
 
-def _array(node: Node) -> Check:
-    wanted = _check_of(node.items) if node.items is not None else object
-    unique = _unique(node)
+def _array_check(node: SchemaNode) -> ValuePredicate:
+    wanted = _node_check(node.items) if node.items is not None else object
+    unique = _uniqueness_check(node)
 
     def check(value: Any) -> bool:
         if value.__class__ is not list:
@@ -187,18 +197,18 @@ def _array(node: Node) -> Check:
     return check
 
 
-def _unique(node: Node) -> Check | None:
+def _uniqueness_check(node: SchemaNode) -> ValuePredicate | None:
     """A set of texts, or a map keyed by texts and whole numbers. Others are looked at."""
     if node.list_type == "set":
         return lambda value: len(set(value)) == len(value) if {str} == set(map(type, value)) else False
     if node.list_type == "map" and len(node.list_keys) == 1:
-        return _unique_key(node.list_keys[0])
+        return _unique_key_check(node.list_keys[0])
     if node.list_type == "map" and node.list_keys:
-        return _unique_keys(node.list_keys)
+        return _unique_keys_check(node.list_keys)
     return None
 
 
-def _unique_key(name: str) -> Check:
+def _unique_key_check(name: str) -> ValuePredicate:
     def check(value: Any) -> bool:
         seen = set()
         for part in value:
@@ -211,7 +221,7 @@ def _unique_key(name: str) -> Check:
     return check
 
 
-def _unique_keys(names: tuple[str, ...]) -> Check:
+def _unique_keys_check(names: tuple[str, ...]) -> ValuePredicate:
     def check(value: Any) -> bool:
         seen = set()
         for part in value:
@@ -224,10 +234,10 @@ def _unique_keys(names: tuple[str, ...]) -> Check:
     return check
 
 
-def _embedded(node: Node) -> Check:
+def _embedded_check(node: SchemaNode) -> ValuePredicate:
     """Embedded resources are rare: those that only say what they are pass, all others are looked at."""
-    inner = _object(node)
-    bounds = _all(_bounds(node) + _junctors(node))
+    inner = _object_check(node)
+    bounds = _conjunction(_bound_checks(node) + _junctor_checks(node))
 
     def check(value: Any) -> bool:
         if value.__class__ is not dict:

@@ -4,46 +4,48 @@ from collections.abc import Iterator
 from typing import Any
 
 from gangline.schema.go_text import json_text
-from gangline.schema.problems import Problem, ProblemKind
-from gangline.schema.structural.nodes import Node
+from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.structural.nodes import SchemaNode
 
 
-def validate_lists(value: Any, node: Node | None, path: str = "") -> list[Problem]:
+def duplicate_problems(value: Any, node: SchemaNode | None, path: str = "") -> list[FieldProblem]:
     """Doubled elements anywhere below."""
-    return list(_doubles(value, node, path)) if node is not None else []
+    return list(_duplicate_problems(value, node, path)) if node is not None else []
 
 
-def _doubles(value: Any, node: Node, path: str) -> Iterator[Problem]:
+def _duplicate_problems(value: Any, node: SchemaNode, path: str) -> Iterator[FieldProblem]:
     if isinstance(value, dict):
-        if node.additional is not None:
+        if node.additional_properties is not None:
             for name in sorted(value):
-                yield from _doubles(value[name], node.additional, f"{path}[{name}]")
+                yield from _duplicate_problems(value[name], node.additional_properties, f"{path}[{name}]")
         for name in sorted(value):
             if name in node.properties:
-                yield from _doubles(value[name], node.properties[name], f"{path}.{name}" if path else name)
+                yield from _duplicate_problems(
+                    value[name], node.properties[name], f"{path}.{name}" if path else name
+                )
     elif isinstance(value, list):
         if node.list_type == "set":
-            for index in repeated(value):
-                yield Problem(ProblemKind.DUPLICATE, f"{path}[{index}]", value[index])
+            for index in duplicate_indexes(value):
+                yield FieldProblem(ProblemKind.DUPLICATE, f"{path}[{index}]", value[index])
         elif node.list_type == "map":
-            yield from _doubled_keys(value, node, path)
+            yield from _duplicate_key_problems(value, node, path)
         if node.items is not None:
             for index, part in enumerate(value):
-                yield from _doubles(part, node.items, f"{path}[{index}]")
+                yield from _duplicate_problems(part, node.items, f"{path}[{index}]")
 
 
-def _doubled_keys(value: list[Any], node: Node, path: str) -> Iterator[Problem]:
+def _duplicate_key_problems(value: list[Any], node: SchemaNode, path: str) -> Iterator[FieldProblem]:
     for index, part in enumerate(value):
         if part is not None and not isinstance(part, dict):
             detail = "must be an object for an array of list-type map"
-            yield Problem(ProblemKind.INVALID, f"{path}[{index}]", part, detail)
+            yield FieldProblem(ProblemKind.INVALID, f"{path}[{index}]", part, detail)
             return
     keys = [{name: part[name] for name in node.list_keys if name in part} if part else {} for part in value]
-    for index in repeated(keys):
-        yield Problem(ProblemKind.DUPLICATE, f"{path}[{index}]", keys[index])
+    for index in duplicate_indexes(keys):
+        yield FieldProblem(ProblemKind.DUPLICATE, f"{path}[{index}]", keys[index])
 
 
-def repeated(values: list[Any]) -> list[int]:
+def duplicate_indexes(values: list[Any]) -> list[int]:
     """Where a value appears for the second time. 1, 1.0, true and "1" are four values."""
     seen: dict[str, int] = {}
     found = []

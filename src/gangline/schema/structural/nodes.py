@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gangline.schema.formats import Check, check_of
-from gangline.schema.regex import Pattern, PatternError, compiled
+from gangline.schema.formats import FormatPredicate, format_predicate
+from gangline.schema.regex import PatternError, Re2Pattern, compile_pattern
 
 META_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
-_EITHER = ("integer", "string")
+_INT_OR_STRING_TYPES = ("integer", "string")
 
 
-class Node:
+class SchemaNode:
     """One level of a schema. What a schema does not say is empty, None or False here.
 
     Most nodes say one thing, their type; so what is said is read, rather than all that could be. What is empty is
@@ -23,13 +23,13 @@ class Node:
     nullable: bool = False
     has_default: bool = False
     default: Any = None
-    properties: "Mapping[str, Node]" = MappingProxyType({})
-    additional: "Node | None" = None
+    properties: "Mapping[str, SchemaNode]" = MappingProxyType({})
+    additional_properties: "SchemaNode | None" = None
     """The schema of values of a map; None when there is none, or only a yes or no."""
-    open: bool = False
+    has_additional_properties: bool = False
     """Whether additionalProperties is said at all."""
-    closed: bool = False
-    items: "Node | None" = None
+    rejects_additional: bool = False
+    items: "SchemaNode | None" = None
     preserve: bool = False
     embedded: bool = False
     int_or_string: bool = False
@@ -38,13 +38,13 @@ class Node:
     map_type: str = ""
     rules: "list[dict[str, Any]]" = []
     format: str = ""
-    format_check: Check | None = None
+    format_check: FormatPredicate | None = None
     required: "list[str]" = []
     enum: "list[Any]" = []
-    all_of: "list[Node]" = []
-    any_of: "list[Node]" = []
-    one_of: "list[Node]" = []
-    not_: "Node | None" = None
+    all_of: "list[SchemaNode]" = []
+    any_of: "list[SchemaNode]" = []
+    one_of: "list[SchemaNode]" = []
+    not_: "SchemaNode | None" = None
     pattern: str = ""
     has_rules: bool = False
     """Whether there are rules here or below."""
@@ -56,31 +56,31 @@ class Node:
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
         for keyword, value in schema.items():
-            if value is not None and (read := _READ.get(keyword)) is not None:
+            if value is not None and (read := _KEYWORD_READERS.get(keyword)) is not None:
                 read(self, value)
         if self.int_or_string:
-            self.types = _EITHER
+            self.types = _INT_OR_STRING_TYPES
         elif self.type:
             self.types = (self.type,)
-        self._sum_up()
+        self._summarize_children()
 
-    def _sum_up(self) -> None:
+    def _summarize_children(self) -> None:
         has_rules, has_embedded, has_defaults = bool(self.rules), self.embedded, self.has_default
         parts = [*self.properties.values()]
-        parts += [part for part in (self.additional, self.items) if part is not None]
+        parts += [part for part in (self.additional_properties, self.items) if part is not None]
         for part in parts:
             has_rules |= part.has_rules
             has_embedded |= part.has_embedded
             has_defaults |= part.has_defaults
         self.has_rules, self.has_embedded, self.has_defaults = has_rules, has_embedded, has_defaults
 
-    def field(self, name: str) -> "Node | None":
+    def field(self, name: str) -> "SchemaNode | None":
         """The schema of a field or of a value of a map."""
-        return self.properties.get(name) or self.additional
+        return self.properties.get(name) or self.additional_properties
 
-    def with_fields(self, more: "Mapping[str, Node]") -> "Node":
+    def with_properties(self, more: "Mapping[str, SchemaNode]") -> "SchemaNode":
         """This node with more fields, or others; what it has below is shared."""
-        found = Node.__new__(Node)
+        found = SchemaNode.__new__(SchemaNode)
         found.__dict__.update(self.__dict__)
         found.properties = {**self.properties, **more}
         found.schema = {
@@ -92,78 +92,78 @@ class Node:
         }
         return found
 
-    def regex(self) -> Pattern | PatternError:
+    def compiled_pattern(self) -> Re2Pattern | PatternError:
         """The pattern, or what is wrong with it."""
         try:
-            return compiled(self.pattern)
+            return compile_pattern(self.pattern)
         except PatternError as error:
             return error
 
 
-_Read = Callable[[Node, Any], None]
+_KeywordReader = Callable[[SchemaNode, Any], None]
 
 
-def _attribute(name: str, kind: Callable[[Any], Any]) -> _Read:
-    def read(node: Node, value: Any) -> None:
+def _attribute_reader(name: str, kind: Callable[[Any], Any]) -> _KeywordReader:
+    def read(node: SchemaNode, value: Any) -> None:
         setattr(node, name, kind(value))
 
     return read
 
 
-def _as_is(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
-def _nodes(parts: list[dict[str, Any]]) -> list[Node]:
-    return [Node(part) for part in parts]
+def _nodes_from(parts: list[dict[str, Any]]) -> list[SchemaNode]:
+    return [SchemaNode(part) for part in parts]
 
 
-def _type(node: Node, value: Any) -> None:
+def _read_type(node: SchemaNode, value: Any) -> None:
     node.type = value
 
 
-def _default(node: Node, value: Any) -> None:
+def _read_default(node: SchemaNode, value: Any) -> None:
     node.has_default, node.default = True, value
 
 
-def _properties(node: Node, value: Any) -> None:
-    node.properties = {name: Node(part) for name, part in value.items()}
+def _read_properties(node: SchemaNode, value: Any) -> None:
+    node.properties = {name: SchemaNode(part) for name, part in value.items()}
 
 
-def _additional(node: Node, value: Any) -> None:
-    node.open, node.closed = True, value is False
-    node.additional = Node(value) if isinstance(value, dict) else None
+def _read_additional(node: SchemaNode, value: Any) -> None:
+    node.has_additional_properties, node.rejects_additional = True, value is False
+    node.additional_properties = SchemaNode(value) if isinstance(value, dict) else None
 
 
-def _items(node: Node, value: Any) -> None:
-    node.items = Node(value) if isinstance(value, dict) else None
+def _read_items(node: SchemaNode, value: Any) -> None:
+    node.items = SchemaNode(value) if isinstance(value, dict) else None
 
 
-def _format(node: Node, value: Any) -> None:
+def _read_format(node: SchemaNode, value: Any) -> None:
     node.format = value
-    node.format_check = check_of(value) if value else None
+    node.format_check = format_predicate(value) if value else None
 
 
-_READ: dict[str, _Read] = {
-    "type": _type,
-    "nullable": _attribute("nullable", bool),
-    "default": _default,
-    "properties": _properties,
-    "additionalProperties": _additional,
-    "items": _items,
-    "x-kubernetes-preserve-unknown-fields": _attribute("preserve", bool),
-    "x-kubernetes-embedded-resource": _attribute("embedded", bool),
-    "x-kubernetes-int-or-string": _attribute("int_or_string", bool),
-    "x-kubernetes-list-type": _attribute("list_type", _as_is),
-    "x-kubernetes-list-map-keys": _attribute("list_keys", tuple),
-    "x-kubernetes-map-type": _attribute("map_type", _as_is),
-    "x-kubernetes-validations": _attribute("rules", _as_is),
-    "format": _format,
-    "required": _attribute("required", _as_is),
-    "enum": _attribute("enum", _as_is),
-    "allOf": _attribute("all_of", _nodes),
-    "anyOf": _attribute("any_of", _nodes),
-    "oneOf": _attribute("one_of", _nodes),
-    "not": _attribute("not_", Node),
-    "pattern": _attribute("pattern", _as_is),
+_KEYWORD_READERS: dict[str, _KeywordReader] = {
+    "type": _read_type,
+    "nullable": _attribute_reader("nullable", bool),
+    "default": _read_default,
+    "properties": _read_properties,
+    "additionalProperties": _read_additional,
+    "items": _read_items,
+    "x-kubernetes-preserve-unknown-fields": _attribute_reader("preserve", bool),
+    "x-kubernetes-embedded-resource": _attribute_reader("embedded", bool),
+    "x-kubernetes-int-or-string": _attribute_reader("int_or_string", bool),
+    "x-kubernetes-list-type": _attribute_reader("list_type", _identity),
+    "x-kubernetes-list-map-keys": _attribute_reader("list_keys", tuple),
+    "x-kubernetes-map-type": _attribute_reader("map_type", _identity),
+    "x-kubernetes-validations": _attribute_reader("rules", _identity),
+    "format": _read_format,
+    "required": _attribute_reader("required", _identity),
+    "enum": _attribute_reader("enum", _identity),
+    "allOf": _attribute_reader("all_of", _nodes_from),
+    "anyOf": _attribute_reader("any_of", _nodes_from),
+    "oneOf": _attribute_reader("one_of", _nodes_from),
+    "not": _attribute_reader("not_", SchemaNode),
+    "pattern": _attribute_reader("pattern", _identity),
 }

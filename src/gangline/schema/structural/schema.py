@@ -8,22 +8,22 @@ from typing import Any
 
 import msgspec
 
-from gangline.schema.cel.rules import rules_of
-from gangline.schema.problems import Problem, ProblemKind
+from gangline.schema.cel.rules import compile_rules
+from gangline.schema.problems import FieldProblem, ProblemKind
 from gangline.schema.structural import defaulting, embedded_objects, fast_path, list_types
-from gangline.schema.structural.correlation import Pair
-from gangline.schema.structural.nodes import Node
+from gangline.schema.structural.correlation import CorrelatedValue
+from gangline.schema.structural.nodes import SchemaNode
 from gangline.schema.structural.pruning import Pruner
 from gangline.schema.structural.validation import validate as careful_walk
 
-_BLOCKING = (
+_BLOCKING_KINDS = (
     ProblemKind.NOT_SUPPORTED,
     ProblemKind.REQUIRED,
     ProblemKind.TOO_LONG,
     ProblemKind.TOO_MANY,
     ProblemKind.TYPE_INVALID,
 )
-_NOT_CHECKED = Problem(
+_RULES_NOT_CHECKED = FieldProblem(
     ProblemKind.INVALID,
     "<nil>",
     None,
@@ -32,38 +32,38 @@ _NOT_CHECKED = Problem(
 )
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ValidationResult(msgspec.Struct, frozen=True):
     """What validation found. No problems: the object may be stored."""
 
-    problems: list[Problem]
+    problems: list[FieldProblem]
     warnings: list[str]
     """Sentences for `Warning:` headers: rules that fail on values that did not change."""
 
 
-_FINE = Verdict([], [])
+_VALID = ValidationResult([], [])
 
 
-class Structural:
+class StructuralSchema:
     """A compiled schema."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: SchemaNode) -> None:
         self.node = node
-        self._defaults = defaulting.of(node)
+        self._default_filler = defaulting.default_filler(node)
         self._pruner = Pruner(node, root=True, nulls=True)
-        self._embedded = node.has_embedded
-        self._surely_valid = fast_path.compile_check(node)
-        self._rules = rules_of(node, root=True)
-        self._status = node.properties.get("status")
+        self._has_embedded = node.has_embedded
+        self._is_surely_valid = fast_path.compile_check(node)
+        self._compiled_rules = compile_rules(node, root=True)
+        self._status_node = node.properties.get("status")
 
     @classmethod
-    def of(cls, schema: dict[str, Any]) -> "Structural":
+    def from_schema(cls, schema: dict[str, Any]) -> "StructuralSchema":
         """From `openAPIV3Schema`, which `check_crd_schema` has found no problem with."""
-        return cls(Node(schema))
+        return cls(SchemaNode(schema))
 
     @property
     def has_rules(self) -> bool:
         """Whether there are CEL rules, whose outcome may be a warning."""
-        return self._rules is not None
+        return self._compiled_rules is not None
 
     def prepare(self, obj: dict[str, Any]) -> list[str]:
         """Default, prune, drop nulls, make embedded metadata well formed: in place, in the server's order.
@@ -75,49 +75,57 @@ class Structural:
 
     def default(self, obj: dict[str, Any]) -> None:
         """Fill in defaults, in place. A null that is not allowed is replaced where there is a default."""
-        if self._defaults is not None:
-            self._defaults.fill(obj)
+        if self._default_filler is not None:
+            self._default_filler.fill(obj)
 
     def prune(self, obj: dict[str, Any]) -> list[str]:
         """Drop unknown fields, and nulls that are neither allowed nor have a default: in place.
 
         Returns the paths of unknown fields. Nulls in lists stay, and are then invalid. Raises `MetadataError`.
         """
-        dropped = sorted(self._pruner.walk(obj))
-        return dropped + embedded_objects.coerce(obj, self.node) if self._embedded else dropped
+        dropped = sorted(self._pruner.prune(obj))
+        return dropped + embedded_objects.coerce_metadata(obj, self.node) if self._has_embedded else dropped
 
-    def validate(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> Verdict:
+    def validate(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> ValidationResult:
         """All that is wrong with a new object, or with an update of an old one.
 
         Metadata of the object itself is not looked at; that is the same for all kinds.
         """
-        pair = Pair(obj, old, self.node) if old is not None else None
-        problems: list[Problem] = []
-        if not self._surely_valid(obj):
+        pair = CorrelatedValue(obj, old, self.node) if old is not None else None
+        problems: list[FieldProblem] = []
+        if not self._is_surely_valid(obj):
             problems += careful_walk(obj, self.node, pair=pair)
             problems += embedded_objects.validate_embedded(obj, self.node)
-            problems += self._doubles(obj, old)
-        return self._ruled(obj, old, pair, problems)
+            problems += self._duplicate_problems(obj, old)
+        return self._with_rule_results(obj, old, pair, problems)
 
-    def validate_status(self, obj: dict[str, Any], old: dict[str, Any]) -> Verdict:
+    def validate_status(self, obj: dict[str, Any], old: dict[str, Any]) -> ValidationResult:
         """The same for an update of the status, of which nothing else can have changed."""
-        pair = Pair(obj, old, self.node)
-        problems: list[Problem] = []
-        if "status" in obj and self._status is not None and not self._surely_valid(obj):
-            problems += careful_walk(obj["status"], self._status, prefix="status", pair=pair.field("status"))
-            problems += self._doubles(obj, old)
-        return self._ruled(obj, old, pair, problems)
+        pair = CorrelatedValue(obj, old, self.node)
+        problems: list[FieldProblem] = []
+        if "status" in obj and self._status_node is not None and not self._is_surely_valid(obj):
+            problems += careful_walk(
+                obj["status"], self._status_node, prefix="status", pair=pair.field("status")
+            )
+            problems += self._duplicate_problems(obj, old)
+        return self._with_rule_results(obj, old, pair, problems)
 
-    def _doubles(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[Problem]:
-        found = list_types.validate_lists(obj, self.node)
-        return found if not (found and old is not None and list_types.validate_lists(old, self.node)) else []
+    def _duplicate_problems(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[FieldProblem]:
+        found = list_types.duplicate_problems(obj, self.node)
+        return (
+            found if not (found and old is not None and list_types.duplicate_problems(old, self.node)) else []
+        )
 
-    def _ruled(
-        self, obj: dict[str, Any], old: dict[str, Any] | None, pair: Pair | None, problems: list[Problem]
-    ) -> Verdict:
-        if self._rules is None:
-            return Verdict(problems, []) if problems else _FINE
-        if any(problem.kind in _BLOCKING for problem in problems):
-            return Verdict([*problems, _NOT_CHECKED], [])
-        outcome = self._rules.run(obj, old, pair=pair)
-        return Verdict(problems + outcome.problems, outcome.warnings)
+    def _with_rule_results(
+        self,
+        obj: dict[str, Any],
+        old: dict[str, Any] | None,
+        pair: CorrelatedValue | None,
+        problems: list[FieldProblem],
+    ) -> ValidationResult:
+        if self._compiled_rules is None:
+            return ValidationResult(problems, []) if problems else _VALID
+        if any(problem.kind in _BLOCKING_KINDS for problem in problems):
+            return ValidationResult([*problems, _RULES_NOT_CHECKED], [])
+        outcome = self._compiled_rules.run(obj, old, pair=pair)
+        return ValidationResult(problems + outcome.problems, outcome.warnings)

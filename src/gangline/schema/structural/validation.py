@@ -7,117 +7,119 @@ Errors come in the server's order where it has one, and fields sorted by name wh
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gangline.schema.go_text import json_text, number, quoted
-from gangline.schema.problems import Problem, ProblemKind
+from gangline.schema.go_text import json_text, number_text, quoted_text
+from gangline.schema.problems import FieldProblem, ProblemKind
 from gangline.schema.regex import PatternError
-from gangline.schema.structural.correlation import Pair, same
-from gangline.schema.structural.nodes import Node
+from gangline.schema.structural.correlation import CorrelatedValue, json_equal
+from gangline.schema.structural.nodes import SchemaNode
 
-_LARGEST_WHOLE_FLOAT = float(2**53 - 1)
-_NEAR = 1e-9
+_MAX_SAFE_INTEGER = float(2**53 - 1)
+_INTEGER_TOLERANCE = 1e-9
 
 
-class Found:
+class WalkResult:
     """Errors of one walk, each once, and how many checks passed on the way."""
 
-    __slots__ = ("passed", "problems")
+    __slots__ = ("match_count", "problems")
 
     def __init__(self) -> None:
-        self.problems: dict[str, Problem | None] = {}
+        self.problems: dict[str, FieldProblem | None] = {}
         """By sentence. None: an error without a field, of anyOf and its like."""
-        self.passed = 0
+        self.match_count = 0
 
-    def add(self, sentence: str, problem: Problem | None) -> None:
+    def add_problem(self, sentence: str, problem: FieldProblem | None) -> None:
         self.problems.setdefault(sentence, problem)
 
-    def merge(self, other: "Found") -> None:
+    def merge(self, other: "WalkResult") -> None:
         for sentence, problem in other.problems.items():
             self.problems.setdefault(sentence, problem)
-        self.passed += other.passed
+        self.match_count += other.match_count
 
 
-def validate(value: Any, node: Node, *, prefix: str = "", pair: Pair | None = None) -> list[Problem]:
+def validate(
+    value: Any, node: SchemaNode, *, prefix: str = "", pair: CorrelatedValue | None = None
+) -> list[FieldProblem]:
     """All that is wrong. With a pair, what did not change is tolerated."""
-    return list(_told(_walk(value, node, "", pair), prefix))
+    return list(_prefixed_problems(_ratcheted_result(value, node, "", pair), prefix))
 
 
-def _told(found: Found, prefix: str) -> Iterator[Problem]:
+def _prefixed_problems(found: WalkResult, prefix: str) -> Iterator[FieldProblem]:
     for sentence, problem in found.problems.items():
         if problem is None:
-            yield Problem(ProblemKind.INVALID, prefix or "<nil>", "", sentence)
+            yield FieldProblem(ProblemKind.INVALID, prefix or "<nil>", "", sentence)
             continue
         name = problem.field.removeprefix(".")
         field = f"{prefix}.{name}" if prefix and name else prefix or name or "<nil>"
-        yield Problem(problem.kind, field, problem.value, problem.detail)
+        yield FieldProblem(problem.kind, field, problem.value, problem.detail)
 
 
-def _walk(value: Any, node: Node, path: str, pair: Pair | None) -> Found:
-    found = _walked(value, node, path, pair)
-    if found.problems and pair is not None and pair.equal:
+def _ratcheted_result(value: Any, node: SchemaNode, path: str, pair: CorrelatedValue | None) -> WalkResult:
+    found = _walk_value(value, node, path, pair)
+    if found.problems and pair is not None and pair.is_unchanged:
         found.problems = {}
     return found
 
 
-def _walked(value: Any, node: Node, path: str, pair: Pair | None) -> Found:
-    found = Found()
+def _walk_value(value: Any, node: SchemaNode, path: str, pair: CorrelatedValue | None) -> WalkResult:
+    found = WalkResult()
     if value is None:
         _check_null(found, node, path)
         _check_enum(found, value, node, path)
         return found
     if node.types or node.format_check is not None:
-        found.passed += 1 + _check_type(found, value, node, path)
-    found.merge(_junctors(value, node, path))
-    found.passed += 1
+        found.match_count += 1 + _check_type(found, value, node, path)
+    found.merge(_check_junctors(value, node, path))
+    found.match_count += 1
     if isinstance(value, str):
         _check_text(found, value, node, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         _check_number(found, value, node, path)
-        found.passed += 2
+        found.match_count += 2
     elif isinstance(value, list):
         _check_list(found, value, node, path, pair)
-        found.passed += 2
+        found.match_count += 2
     _check_enum(found, value, node, path)
-    found.passed += 1
+    found.match_count += 1
     if isinstance(value, dict):
         _check_object(found, value, node, path, pair)
-        found.passed += 1
-    found.passed += 1
+        found.match_count += 1
+    found.match_count += 1
     return found
 
 
-def _invalid(found: Found, path: str, value: Any, sentence: str) -> None:
-    found.add(sentence, Problem(ProblemKind.INVALID, path, value, sentence))
+def _add_invalid(found: WalkResult, path: str, value: Any, sentence: str) -> None:
+    found.add_problem(sentence, FieldProblem(ProblemKind.INVALID, path, value, sentence))
 
 
-def _wrong_type(found: Found, path: str, wanted: str, seen: str) -> None:
-    sentence = f"{path} in body must be of type {wanted}: {quoted(seen)}"
-    found.add(sentence, Problem(ProblemKind.TYPE_INVALID, path, seen, sentence))
+def _add_wrong_type(found: WalkResult, path: str, wanted: str, seen: str) -> None:
+    sentence = f"{path} in body must be of type {wanted}: {quoted_text(seen)}"
+    found.add_problem(sentence, FieldProblem(ProblemKind.TYPE_INVALID, path, seen, sentence))
 
 
-def _check_null(found: Found, node: Node, path: str) -> None:
-    found.passed += 1
+def _check_null(found: WalkResult, node: SchemaNode, path: str) -> None:
+    found.match_count += 1
     if node.types and not node.nullable:
-        found.passed -= 1
-        _wrong_type(found, path, ",".join(node.types), "null")
+        found.match_count -= 1
+        _add_wrong_type(found, path, ",".join(node.types), "null")
 
 
-def _check_type(found: Found, value: Any, node: Node, path: str) -> int:
+def _check_type(found: WalkResult, value: Any, node: SchemaNode, path: str) -> int:
     """Returns 1 when the type is right."""
-    seen, seen_format = type_of(value)
-    whole = isinstance(value, float) and is_whole(value) and "integer" in node.types
+    seen, seen_format = json_type(value)
+    whole = isinstance(value, float) and is_integral(value) and "integer" in node.types
     fits = seen in node.types or whole or (seen == "integer" and "number" in node.types)
     textual = isinstance(value, str | list)
     if node.format_check is not None and not textual and not fits and seen_format != node.format:
-        _wrong_type(found, path, node.format, seen_format)
+        _add_wrong_type(found, path, node.format, seen_format)
         return 0
     numeric = "number" in node.types or "integer" in node.types
     if fits or (not numeric and node.format_check is not None and textual):
         return 1
-    _wrong_type(found, path, ",".join(node.types), seen)
+    _add_wrong_type(found, path, ",".join(node.types), seen)
     return 0
 
 
-def type_of(value: Any) -> tuple[str, str]:
+def json_type(value: Any) -> tuple[str, str]:
     """The name of a value's type, and of its format."""
     match value:
         case bool():
@@ -134,39 +136,39 @@ def type_of(value: Any) -> tuple[str, str]:
             return "object", ""
 
 
-def is_whole(value: float) -> bool:
+def is_integral(value: float) -> bool:
     """A float that counts as a whole number: of JSON's safe range, and off by next to nothing."""
-    if not -_LARGEST_WHOLE_FLOAT <= value <= _LARGEST_WHOLE_FLOAT:
+    if not -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER:
         return False
     nearest = float(int(value))
     if value == nearest:
         return True
     if nearest == 0 or value < 0:
         return False
-    return abs(value - nearest) / (abs(value) + abs(nearest)) < _NEAR
+    return abs(value - nearest) / (abs(value) + abs(nearest)) < _INTEGER_TOLERANCE
 
 
-def _check_text(found: Found, value: str, node: Node, path: str) -> None:
+def _check_text(found: WalkResult, value: str, node: SchemaNode, path: str) -> None:
     if not _check_length(found, value, node, path) and node.pattern:
-        pattern = node.regex()
+        pattern = node.compiled_pattern()
         if isinstance(pattern, PatternError):
-            _invalid(
+            _add_invalid(
                 found,
                 path,
                 value,
                 f"{path} in body should match '{node.pattern}, but pattern is invalid: {pattern}'",
             )
         elif not pattern.matches(value):
-            _invalid(found, path, value, f"{path} in body should match '{node.pattern}'")
-    found.passed += 1
+            _add_invalid(found, path, value, f"{path} in body should match '{node.pattern}'")
+    found.match_count += 1
     if node.format_check is not None:
         if not node.format_check(value):
-            sentence = f"{path} in body must be of type {node.format}: {quoted(value)}"
-            found.add(sentence, Problem(ProblemKind.TYPE_INVALID, path, value, sentence))
-        found.passed += 1
+            sentence = f"{path} in body must be of type {node.format}: {quoted_text(value)}"
+            found.add_problem(sentence, FieldProblem(ProblemKind.TYPE_INVALID, path, value, sentence))
+        found.match_count += 1
 
 
-def _check_length(found: Found, value: str, node: Node, path: str) -> bool:
+def _check_length(found: WalkResult, value: str, node: SchemaNode, path: str) -> bool:
     """Returns whether something was wrong: the server then looks no further."""
     least, most = node.schema.get("minLength"), node.schema.get("maxLength")
     if most is not None and len(value) > most:
@@ -176,15 +178,15 @@ def _check_length(found: Found, value: str, node: Node, path: str) -> bool:
             if most >= 0
             else "value is too long"
         )
-        found.add(sentence, Problem(ProblemKind.TOO_LONG, path, value, detail))
+        found.add_problem(sentence, FieldProblem(ProblemKind.TOO_LONG, path, value, detail))
         return True
     if least is not None and len(value) < least:
-        _invalid(found, path, value, f"{path} in body should be at least {least} chars long")
+        _add_invalid(found, path, value, f"{path} in body should be at least {least} chars long")
         return True
     return False
 
 
-def _check_number(found: Found, value: float, node: Node, path: str) -> None:
+def _check_number(found: WalkResult, value: float, node: SchemaNode, path: str) -> None:
     """Whole numbers are compared with bounds cut to whole numbers, as the server does."""
     said = node.schema.get
     if (factor := said("multipleOf")) is not None:
@@ -192,155 +194,173 @@ def _check_number(found: Found, value: float, node: Node, path: str) -> None:
     if (low := said("minimum")) is not None:
         low = int(low) if isinstance(value, int) else float(low)
         if said("exclusiveMinimum") and value <= low:
-            _invalid(found, path, value, f"{path} in body should be greater than {number(low)}")
+            _add_invalid(found, path, value, f"{path} in body should be greater than {number_text(low)}")
         elif value < low:
-            _invalid(found, path, value, f"{path} in body should be greater than or equal to {number(low)}")
+            _add_invalid(
+                found, path, value, f"{path} in body should be greater than or equal to {number_text(low)}"
+            )
     if (high := said("maximum")) is not None:
         high = int(high) if isinstance(value, int) else float(high)
         if said("exclusiveMaximum") and value >= high:
-            _invalid(found, path, value, f"{path} in body should be less than {number(high)}")
+            _add_invalid(found, path, value, f"{path} in body should be less than {number_text(high)}")
         elif value > high:
-            _invalid(found, path, value, f"{path} in body should be less than or equal to {number(high)}")
+            _add_invalid(
+                found, path, value, f"{path} in body should be less than or equal to {number_text(high)}"
+            )
 
 
-def _check_multiple(found: Found, value: float, factor: float, path: str) -> None:
+def _check_multiple(found: WalkResult, value: float, factor: float, path: str) -> None:
     factor = int(factor) if isinstance(value, int) else float(factor)
     if factor <= 0:
-        _invalid(
-            found, path, factor, f"factor MultipleOf declared for {path} must be positive: {number(factor)}"
+        _add_invalid(
+            found,
+            path,
+            factor,
+            f"factor MultipleOf declared for {path} must be positive: {number_text(factor)}",
         )
     elif isinstance(value, int):
         if value % factor:
-            _invalid(found, path, value, f"{path} in body should be a multiple of {number(factor)}")
-    elif not is_whole(1 / factor * value if factor < 1 else value / factor):
-        _invalid(found, path, value, f"{path} in body should be a multiple of {number(factor)}")
+            _add_invalid(found, path, value, f"{path} in body should be a multiple of {number_text(factor)}")
+    elif not is_integral(1 / factor * value if factor < 1 else value / factor):
+        _add_invalid(found, path, value, f"{path} in body should be a multiple of {number_text(factor)}")
 
 
-def _check_list(found: Found, value: list[Any], node: Node, path: str, pair: Pair | None) -> None:
+def _check_list(
+    found: WalkResult, value: list[Any], node: SchemaNode, path: str, pair: CorrelatedValue | None
+) -> None:
     if node.items is not None:
         for index, part in enumerate(value):
             below = pair.item(index) if pair is not None else None
-            found.merge(_walk(part, node.items, f"{path}[{index}]", below))
+            found.merge(_ratcheted_result(part, node.items, f"{path}[{index}]", below))
     least, most = node.schema.get("minItems"), node.schema.get("maxItems")
     if least is not None and len(value) < least:
-        _invalid(found, path, len(value), f"{path} in body should have at least {least} items")
+        _add_invalid(found, path, len(value), f"{path} in body should have at least {least} items")
     if most is not None and len(value) > most:
-        found.add(
+        found.add_problem(
             f"{path} in body should have at most {most} items",
-            Problem(ProblemKind.TOO_MANY, path, len(value), _at_most(most)),
+            FieldProblem(ProblemKind.TOO_MANY, path, len(value), _max_items_message(most)),
         )
 
 
-def _check_enum(found: Found, value: Any, node: Node, path: str) -> None:
-    if not node.enum or any(_among(value, allowed) for allowed in node.enum):
+def _check_enum(found: WalkResult, value: Any, node: SchemaNode, path: str) -> None:
+    if not node.enum or any(_matches_enum_value(value, allowed) for allowed in node.enum):
         return
-    shown = [quoted(one if isinstance(one, str) else json_text(one)) for one in node.enum]
+    shown = [quoted_text(one if isinstance(one, str) else json_text(one)) for one in node.enum]
     sentence = f"{path} in body should be one of {node.enum}"
-    found.add(
-        sentence, Problem(ProblemKind.NOT_SUPPORTED, path, value, f"supported values: {', '.join(shown)}")
+    found.add_problem(
+        sentence,
+        FieldProblem(ProblemKind.NOT_SUPPORTED, path, value, f"supported values: {', '.join(shown)}"),
     )
 
 
-def _among(value: Any, allowed: Any) -> bool:
+def _matches_enum_value(value: Any, allowed: Any) -> bool:
     """Go converts before it compares: 1.5 counts as the 1 of an enum of whole numbers."""
     if value is None or allowed is None:
         return False
     numbers = (int, float)
     if value.__class__ in numbers and allowed.__class__ in numbers:
         return bool(allowed.__class__(value) == allowed)
-    return same(value, allowed)
+    return json_equal(value, allowed)
 
 
-def _check_object(found: Found, value: Mapping[str, Any], node: Node, path: str, pair: Pair | None) -> None:
+def _check_object(
+    found: WalkResult, value: Mapping[str, Any], node: SchemaNode, path: str, pair: CorrelatedValue | None
+) -> None:
     _check_size(found, value, node, path)
-    if node.closed:
+    if node.rejects_additional:
         for name in sorted(value):
             if name not in node.properties:
-                _invalid(found, path, name, f"{path}.{name} in body is a forbidden property")
-    elif node.additional is not None:
+                _add_invalid(found, path, name, f"{path}.{name} in body is a forbidden property")
+    elif node.additional_properties is not None:
         for name in sorted(value):
             if name not in node.properties:
                 below = _field_pair(pair, path, name)
-                found.merge(_walk(value[name], node.additional, f"{path}.{name}", below))
+                found.merge(
+                    _ratcheted_result(value[name], node.additional_properties, f"{path}.{name}", below)
+                )
     for name in sorted(node.properties):
         if name in value:
             inner = f"{path}.{name}" if path else name
-            found.merge(_walk(value[name], node.properties[name], inner, _field_pair(pair, path, name)))
+            found.merge(
+                _ratcheted_result(value[name], node.properties[name], inner, _field_pair(pair, path, name))
+            )
     for name in node.required:
         if name not in value:
-            found.add(f"{path}.{name} in body is required", Problem(ProblemKind.REQUIRED, f"{path}.{name}"))
+            found.add_problem(
+                f"{path}.{name} in body is required", FieldProblem(ProblemKind.REQUIRED, f"{path}.{name}")
+            )
 
 
-def _check_size(found: Found, value: Mapping[str, Any], node: Node, path: str) -> None:
+def _check_size(found: WalkResult, value: Mapping[str, Any], node: SchemaNode, path: str) -> None:
     least, most = node.schema.get("minProperties"), node.schema.get("maxProperties")
     if least is not None and len(value) < least:
-        _invalid(found, path, len(value), f"{path} in body should have at least {least} properties")
+        _add_invalid(found, path, len(value), f"{path} in body should have at least {least} properties")
     if most is not None and len(value) > most:
-        found.add(
+        found.add_problem(
             f"{path} in body should have at most {most} properties",
-            Problem(ProblemKind.TOO_MANY, path, len(value), _at_most(most)),
+            FieldProblem(ProblemKind.TOO_MANY, path, len(value), _max_items_message(most)),
         )
 
 
-def _field_pair(pair: Pair | None, path: str, name: str) -> Pair | None:
+def _field_pair(pair: CorrelatedValue | None, path: str, name: str) -> CorrelatedValue | None:
     # Old and new were converted to one version, so a change of these two could not be seen.
     if pair is None or (path == "" and name in ("kind", "apiVersion")):
         return None
     return pair.field(name)
 
 
-def _junctors(value: Any, node: Node, path: str) -> Found:
+def _check_junctors(value: Any, node: SchemaNode, path: str) -> WalkResult:
     """Alternatives and negations. What did not change is not tolerated in there."""
-    found = Found()
+    found = WalkResult()
     if node.any_of:
-        _check_any(found, value, node.any_of, path)
+        _check_any_of(found, value, node.any_of, path)
     if node.one_of:
-        _check_one(found, value, node.one_of, path)
+        _check_one_of(found, value, node.one_of, path)
     if node.all_of:
-        results = [_walked(value, part, path, None) for part in node.all_of]
+        results = [_walk_value(value, part, path, None) for part in node.all_of]
         for result in results:
             found.merge(result)
         valid = sum(not result.problems for result in results)
         if valid != len(results):
             none = ". None validated" if not valid else ""
-            found.add(f"{quoted(path)} must validate all the schemas (allOf){none}", None)
-    if node.not_ is not None and not _walked(value, node.not_, path, None).problems:
-        found.add(f"{quoted(path)} must not validate the schema (not)", None)
-    found.passed += 1
+            found.add_problem(f"{quoted_text(path)} must validate all the schemas (allOf){none}", None)
+    if node.not_ is not None and not _walk_value(value, node.not_, path, None).problems:
+        found.add_problem(f"{quoted_text(path)} must not validate the schema (not)", None)
+    found.match_count += 1
     return found
 
 
-def _check_any(found: Found, value: Any, options: Sequence[Node], path: str) -> None:
-    best: Found | None = None
+def _check_any_of(found: WalkResult, value: Any, options: Sequence[SchemaNode], path: str) -> None:
+    best: WalkResult | None = None
     for option in options:
-        result = _walked(value, option, path, None)
+        result = _walk_value(value, option, path, None)
         if not result.problems:
             found.merge(result)
             return
-        if best is None or result.passed > best.passed:
+        if best is None or result.match_count > best.match_count:
             best = result
-    found.add(f"{quoted(path)} must validate at least one schema (anyOf)", None)
+    found.add_problem(f"{quoted_text(path)} must validate at least one schema (anyOf)", None)
     if best is not None:
         found.merge(best)
 
 
-def _check_one(found: Found, value: Any, options: Sequence[Node], path: str) -> None:
-    best: Found | None = None
-    valid: list[Found] = []
+def _check_one_of(found: WalkResult, value: Any, options: Sequence[SchemaNode], path: str) -> None:
+    best: WalkResult | None = None
+    valid: list[WalkResult] = []
     for option in options:
-        result = _walked(value, option, path, None)
+        result = _walk_value(value, option, path, None)
         if not result.problems:
             valid.append(result)
-        elif not valid and (best is None or result.passed > best.passed):
+        elif not valid and (best is None or result.match_count > best.match_count):
             best = result
     if len(valid) == 1:
         found.merge(valid[0])
         return
     told = f"Found {len(valid)} valid alternatives" if valid else "Found none valid"
-    found.add(f"{quoted(path)} must validate one and only one schema (oneOf). {told}", None)
+    found.add_problem(f"{quoted_text(path)} must validate one and only one schema (oneOf). {told}", None)
     if not valid and best is not None:
         found.merge(best)
 
 
-def _at_most(count: int) -> str:
+def _max_items_message(count: int) -> str:
     return f"must have at most {count} item{'s' if count != 1 else ''}"

@@ -11,14 +11,14 @@ import msgspec
 from gangline.api.meta import JSON
 
 
-class Discovered(msgspec.Struct, frozen=True):
+class DiscoveryData(msgspec.Struct, frozen=True):
     """Groups in the server's order, and the hash of every document."""
 
     groups: list[JSON]
     hashes: dict[str, str]
 
 
-class Member(msgspec.Struct, frozen=True, array_like=True):
+class MessageField(msgspec.Struct, frozen=True, array_like=True):
     """One field of a protobuf message."""
 
     number: int
@@ -29,18 +29,18 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     flags: str = ""
     """Letters: l list, m map, i inline, p pointer, o left out when empty, z left out when zero."""
 
-    def has(self, flag: str) -> bool:
+    def has_flag(self, flag: str) -> bool:
         return flag in self.flags
 
 
-class Messages(msgspec.Struct, frozen=True):
+class MessageCatalog(msgspec.Struct, frozen=True):
     """Protobuf messages by definition. Kinds are by API version; those of the version "" are in every version."""
 
     kinds: dict[str, dict[str, str]]
-    messages: dict[str, tuple[Member, ...]]
+    messages: dict[str, tuple[MessageField, ...]]
 
 
-class _Documents(msgspec.Struct, frozen=True):
+class _OpenAPIDocuments(msgspec.Struct, frozen=True):
     documents: dict[str, msgspec.Raw]
     templates: dict[str, msgspec.Raw]
 
@@ -48,39 +48,39 @@ class _Documents(msgspec.Struct, frozen=True):
 @cache
 def schemas() -> dict[str, Any]:
     """Every schema by its OpenAPI name, without descriptions. Shared: not to be changed."""
-    found: dict[str, Any] = msgspec.json.decode(zlib.decompress(_read("types.json.z")))
+    found: dict[str, Any] = msgspec.json.decode(zlib.decompress(_read_data("types.json.z")))
     return found
 
 
 @cache
-def discovery() -> Discovered:
-    return msgspec.json.decode(zlib.decompress(_read("discovery.json.z")), type=Discovered)
+def discovery_data() -> DiscoveryData:
+    return msgspec.json.decode(zlib.decompress(_read_data("discovery.json.z")), type=DiscoveryData)
 
 
 @cache
-def messages() -> Messages:
-    return msgspec.json.decode(zlib.decompress(_read("protobuf.json.z")), type=Messages)
+def message_catalog() -> MessageCatalog:
+    return msgspec.json.decode(zlib.decompress(_read_data("protobuf.json.z")), type=MessageCatalog)
 
 
-def documents() -> dict[str, msgspec.Raw]:
+def openapi_documents() -> dict[str, msgspec.Raw]:
     """OpenAPI v3 documents with descriptions, by name: `apis/apps/v1`.
 
     Not cached: they are megabytes, are rarely asked for, and clients keep their own copy.
     """
-    return _documents().documents
+    return _load_documents().documents
 
 
 @cache
-def template(*, namespaced: bool) -> bytes:
+def crd_document_template(*, namespaced: bool) -> bytes:
     """The document of a group that has one custom resource, with sentinels for its names."""
-    return bytes(_documents().templates["Namespaced" if namespaced else "Cluster"])
+    return bytes(_load_documents().templates["Namespaced" if namespaced else "Cluster"])
 
 
-def _documents() -> _Documents:
-    return msgspec.json.decode(lzma.decompress(_read("documents.json.xz")), type=_Documents)
+def _load_documents() -> _OpenAPIDocuments:
+    return msgspec.json.decode(lzma.decompress(_read_data("documents.json.xz")), type=_OpenAPIDocuments)
 
 
-def _read(name: str) -> bytes:
+def _read_data(name: str) -> bytes:
     content = pkgutil.get_data("gangline.schema", f"data/{name}")
     if content is None:
         raise FileNotFoundError(name)

@@ -4,80 +4,95 @@ import calendar
 import re
 from typing import Any, Final
 
-from gangline.schema.typed.types import Type
+from gangline.schema.typed.types import TypeNode
 
 QUANTITY_FORMAT: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
 QUANTITY_SUFFIX: Final = "unable to parse quantity's suffix"
-_QUANTITY = re.compile(r"[+-]?\d*(?:\.\d*)?([eEinumkKMGTP]*[-+]?\d*)")
-_SUFFIX = re.compile(r"[KMGTPE]i|[numkMGTPE]?|[eE][-+]?\d+")
-_WORDS: Final = {str: "string", bool: "bool", dict: "object", list: "array", int: "number", float: "number"}
-_TAKEN: Final[dict[str, tuple[type, ...]]] = {"boolean": (bool,), "number": (int, float), "string": (str,)}
+_QUANTITY_PATTERN = re.compile(r"[+-]?\d*(?:\.\d*)?([eEinumkKMGTP]*[-+]?\d*)")
+_SUFFIX_PATTERN = re.compile(r"[KMGTPE]i|[numkMGTPE]?|[eE][-+]?\d+")
+_JSON_TYPE_NAMES: Final = {
+    str: "string",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+    int: "number",
+    float: "number",
+}
+_ACCEPTED_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "boolean": (bool,),
+    "number": (int, float),
+    "string": (str,),
+}
 INT_RANGE: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 
-def misfit(value: Any, go: str, struct: str, path: str, literal: str = "") -> str:
+def unmarshal_error(value: Any, go: str, struct: str, path: str, literal: str = "") -> str:
     """The sentence for a value of a wrong kind."""
-    found = f"{_WORDS[value.__class__]}{literal}"
+    found = f"{_JSON_TYPE_NAMES[value.__class__]}{literal}"
     where = f"Go struct field {struct}.{path}" if path else "Go value"
     return f"json: cannot unmarshal {found} into {where} of type {go}"
 
 
-def problem(value: Any, tree: Type, struct: str, path: str) -> str:
+def scalar_error(value: Any, tree: TypeNode, struct: str, path: str) -> str:
     """What is wrong with a value that is not null; empty when it fits."""
     match tree.scalar:
         case "integer":
-            return _integer(value, tree.go or "int64", struct, path)
+            return _integer_error(value, tree.go_type or "int64", struct, path)
         case "int-or-string":
-            return "" if isinstance(value, str) else _integer(value, "int32", struct, path)
+            return "" if isinstance(value, str) else _integer_error(value, "int32", struct, path)
         case "quantity":
-            return quantity_problem(value)
+            return quantity_error(value)
         case "time" | "micro-time":
             if not isinstance(value, str):
-                return misfit(value, "string", struct, path)
-            return moment_problem(value, micro=tree.scalar == "micro-time")
+                return unmarshal_error(value, "string", struct, path)
+            return time_error(value, micro=tree.scalar == "micro-time")
         case "byte":
-            return base64_problem(value) if isinstance(value, str) else misfit(value, "[]uint8", struct, path)
+            return (
+                base64_error(value)
+                if isinstance(value, str)
+                else unmarshal_error(value, "[]uint8", struct, path)
+            )
         case scalar:
-            taken = value.__class__ in _TAKEN.get(scalar, (str,))
-            return "" if taken else misfit(value, tree.go, struct, path)
+            taken = value.__class__ in _ACCEPTED_TYPES.get(scalar, (str,))
+            return "" if taken else unmarshal_error(value, tree.go_type, struct, path)
 
 
-def _integer(value: Any, go: str, struct: str, path: str) -> str:
+def _integer_error(value: Any, go: str, struct: str, path: str) -> str:
     if value.__class__ is float:
-        return misfit(value, go, struct, path, f" {value!r}")
+        return unmarshal_error(value, go, struct, path, f" {value!r}")
     if value.__class__ is not int:
-        return misfit(value, go, struct, path)
+        return unmarshal_error(value, go, struct, path)
     low, high = INT_RANGE.get(go, INT_RANGE["int64"])
-    return "" if low <= value <= high else misfit(value, go, struct, path, f" {value}")
+    return "" if low <= value <= high else unmarshal_error(value, go, struct, path, f" {value}")
 
 
-def quantity_problem(value: Any) -> str:
+def quantity_error(value: Any) -> str:
     """What Go says of a quantity that is none; numbers are as good as text."""
     if value.__class__ in (int, float):
         return ""
     text = value.strip() if isinstance(value, str) else ""
-    found = _QUANTITY.fullmatch(text)
+    found = _QUANTITY_PATTERN.fullmatch(text)
     if not text or found is None:
         return QUANTITY_FORMAT
-    return "" if _SUFFIX.fullmatch(found[1]) else QUANTITY_SUFFIX
+    return "" if _SUFFIX_PATTERN.fullmatch(found[1]) else QUANTITY_SUFFIX
 
 
-def base64_problem(text: str) -> str:
+def base64_error(text: str) -> str:
     """What Go says of text that is not padded standard base64. Line ends do not count."""
-    at = _base64_error(text)
+    at = _base64_error_offset(text)
     return "" if at < 0 else f"illegal base64 data at input byte {at}"
 
 
-_ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+_BASE64_ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 
 
-def _base64_error(text: str) -> int:
+def _base64_error_offset(text: str) -> int:
     """Where it stops being base64; -1 when it is."""
     places = [index for index, letter in enumerate(text) if letter not in "\r\n"]
     letters = [text[index] for index in places]
-    wrong = next((i for i, letter in enumerate(letters) if letter not in _ALPHABET), len(letters))
+    wrong = next((i for i, letter in enumerate(letters) if letter not in _BASE64_ALPHABET), len(letters))
     if wrong == len(letters):
         # Ends within a group of four: told at its start.
         return -1 if wrong % 4 == 0 else len(text) - wrong % 4
@@ -90,7 +105,7 @@ def _base64_error(text: str) -> int:
     return -1 if len(letters) == end else places[end]
 
 
-_LAYOUT: Final = (
+_TIME_LAYOUT: Final = (
     ("2006", re.compile(r"\d{4}"), 9999, ""),
     ("-", re.compile("-"), 0, ""),
     ("01", re.compile(r"\d\d"), 12, "month"),
@@ -103,16 +118,16 @@ _LAYOUT: Final = (
     (":", re.compile(":"), 0, ""),
     ("05", re.compile(r"\d\d"), 59, "second"),
 )
-_ZONE: Final = re.compile(r"Z|[+-]\d\d:\d\d")
-_FRACTION: Final = re.compile(r"([.,]\d+)?")
-_MICROS: Final = re.compile(r"[.,]\d{6}")
+_ZONE_PATTERN: Final = re.compile(r"Z|[+-]\d\d:\d\d")
+_FRACTION_PATTERN: Final = re.compile(r"([.,]\d+)?")
+_MICROS_PATTERN: Final = re.compile(r"[.,]\d{6}")
 
 
-def moment_problem(text: str, *, micro: bool) -> str:
+def time_error(text: str, *, micro: bool) -> str:
     """What Go says of text that is not a moment; with `micro` it must have six digits after the point."""
     layout = f"2006-01-02T15:04:05{'.000000' if micro else ''}Z07:00"
     rest, numbers = text, []
-    for name, pattern, most, label in _LAYOUT:
+    for name, pattern, most, label in _TIME_LAYOUT:
         found = pattern.match(rest)
         if found is None:
             return f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{name}"'
@@ -121,7 +136,10 @@ def moment_problem(text: str, *, micro: bool) -> str:
             return f'parsing time "{text}": {label} out of range'
         numbers.append(number)
         rest = rest[found.end() :]
-    for name, pattern in ((".000000", _MICROS if micro else _FRACTION), ("Z07:00", _ZONE)):
+    for name, pattern in (
+        (".000000", _MICROS_PATTERN if micro else _FRACTION_PATTERN),
+        ("Z07:00", _ZONE_PATTERN),
+    ):
         found = pattern.match(rest)
         if found is None:
             return f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{name}"'

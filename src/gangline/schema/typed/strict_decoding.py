@@ -1,7 +1,7 @@
 """What Go's decoder would say about the JSON of a built-in kind: wrong types, unknown fields, duplicate fields.
 
 kube-apiserver reads objects into Go structs, and its answers quote that decoder. We keep objects as plain JSON, so the
-same answers are made here. Nearly all objects have nothing wrong: a `Decoder` settles that in C, by reading the bytes
+same answers are made here. Nearly all objects have nothing wrong: a `DecodingChecker` settles that in C, by reading the bytes
 a second time into structs made from the type tree, and looks closer only when that fails.
 """
 
@@ -14,11 +14,11 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.schema.typed import scalars
-from gangline.schema.typed.structs import Recursive, struct_of
-from gangline.schema.typed.types import Shape, Type
+from gangline.schema.typed.structs import RecursiveTypeError, msgspec_type
+from gangline.schema.typed.types import TypeNode, TypeShape
 
 
-class Findings(msgspec.Struct, frozen=True):
+class DecodingErrors(msgspec.Struct, frozen=True):
     """What is wrong with an object's JSON, in Go's words."""
 
     error: str = ""
@@ -27,31 +27,31 @@ class Findings(msgspec.Struct, frozen=True):
     """Unknown and duplicate fields, in their order: warnings, or an error where the client asks for it."""
 
 
-NOTHING = Findings()
+NO_ERRORS = DecodingErrors()
 
 
-class Decoder:
+class DecodingChecker:
     """Checks objects of one kind. Prepared on first use, then shared by all requests."""
 
-    def __init__(self, tree: Type) -> None:
-        self._type = tree
+    def __init__(self, tree: TypeNode) -> None:
+        self._type_tree = tree
 
-    def findings(self, raw: bytes, obj: JSON) -> Findings:
+    def errors(self, raw: bytes, obj: JSON) -> DecodingErrors:
         """What is wrong with `raw`, which has been decoded to `obj` before. Cheap when nothing is."""
         twice = has_duplicates(raw, obj)
-        if not twice and self._fits(raw):
-            return NOTHING
-        if errors := type_errors(obj, self._type):
-            return Findings(error=errors[0])
-        if not twice and _all_known(obj, self._type):
-            return NOTHING
-        return Findings(strict=tuple(strict_errors(raw, self._type)))
+        if not twice and self._decodes(raw):
+            return NO_ERRORS
+        if errors := type_errors(obj, self._type_tree):
+            return DecodingErrors(error=errors[0])
+        if not twice and _has_only_known_fields(obj, self._type_tree):
+            return NO_ERRORS
+        return DecodingErrors(strict=tuple(strict_errors(raw, self._type_tree)))
 
     @cached_property
-    def _fits(self) -> Callable[[bytes], bool]:
+    def _decodes(self) -> Callable[[bytes], bool]:
         try:
-            decoder = msgspec.json.Decoder(struct_of(self._type))
-        except Recursive:
+            decoder = msgspec.json.Decoder(msgspec_type(self._type_tree))
+        except RecursiveTypeError:
             return lambda raw: False
 
         def fits(raw: bytes) -> bool:
@@ -74,98 +74,104 @@ def has_duplicates(raw: bytes, obj: JSON) -> bool:
 
 # Unknown and duplicate fields
 
-_NESTED = (dict, list)
-_Pairs: TypeAlias = tuple[tuple[str, Any], ...]
+_CONTAINER_TYPES = (dict, list)
+_FieldPairs: TypeAlias = tuple[tuple[str, Any], ...]
 """A JSON object with its fields in order, duplicates included."""
 
 
-def unknown_fields(obj: JSON, tree: Type) -> list[str]:
+def unknown_fields(obj: JSON, tree: TypeNode) -> list[str]:
     """One sentence per field that the type does not have: `unknown field "spec.containers[0].colour"`."""
-    return list(_strict(_paired(obj), tree, ""))
+    return list(_strict_value_errors(_as_field_pairs(obj), tree, ""))
 
 
-def strict_errors(raw: bytes, tree: Type) -> list[str]:
+def strict_errors(raw: bytes, tree: TypeNode) -> list[str]:
     """Unknown and duplicate fields in the order of the text, as strict decoding tells them.
 
     Like Go's decoder it looks neither into unknown fields nor into free-form JSON. `raw` must be valid JSON.
     """
     # The standard library's decoder, because it can hand out a field twice.
     pairs = json.loads(raw, object_pairs_hook=tuple)
-    return list(dict.fromkeys(_strict(pairs, tree, "")))
+    return list(dict.fromkeys(_strict_value_errors(pairs, tree, "")))
 
 
-def _all_known(value: Any, tree: Type) -> bool:
+def _has_only_known_fields(value: Any, tree: TypeNode) -> bool:
     """Whether the type has all fields. Types that contain themselves get here: no struct can tell of them."""
-    if value.__class__ is dict and tree.shape in (Shape.OBJECT, Shape.MAP):
+    if value.__class__ is dict and tree.shape in (TypeShape.OBJECT, TypeShape.MAP):
         for name, item in value.items():
-            found = tree.of(name)
-            if found is None or (item.__class__ in _NESTED and not _all_known(item, found)):
+            found = tree.field_type(name)
+            if found is None or (
+                item.__class__ in _CONTAINER_TYPES and not _has_only_known_fields(item, found)
+            ):
                 return False
-    elif value.__class__ is list and tree.shape is Shape.LIST:
-        return all(_all_known(item, tree.element) for item in value if item.__class__ in _NESTED)
+    elif value.__class__ is list and tree.shape is TypeShape.LIST:
+        return all(
+            _has_only_known_fields(item, tree.element) for item in value if item.__class__ in _CONTAINER_TYPES
+        )
     return True
 
 
-def _paired(value: Any) -> Any:
+def _as_field_pairs(value: Any) -> Any:
     if isinstance(value, dict):
-        return tuple((name, _paired(item)) for name, item in value.items())
-    return [_paired(item) for item in value] if isinstance(value, list) else value
+        return tuple((name, _as_field_pairs(item)) for name, item in value.items())
+    return [_as_field_pairs(item) for item in value] if isinstance(value, list) else value
 
 
-def _strict(value: Any, tree: Type, path: str) -> Iterator[str]:
-    if tree.shape is Shape.LIST and isinstance(value, list):
+def _strict_value_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:
+    if tree.shape is TypeShape.LIST and isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _strict(item, tree.element, f"{path}[{index}]")
-    elif tree.shape in (Shape.OBJECT, Shape.MAP) and isinstance(value, tuple):
-        yield from _strict_fields(value, tree, path)
+            yield from _strict_value_errors(item, tree.element, f"{path}[{index}]")
+    elif tree.shape in (TypeShape.OBJECT, TypeShape.MAP) and isinstance(value, tuple):
+        yield from _strict_field_errors(value, tree, path)
 
 
-def _strict_fields(pairs: _Pairs, tree: Type, path: str) -> Iterator[str]:
+def _strict_field_errors(pairs: _FieldPairs, tree: TypeNode, path: str) -> Iterator[str]:
     seen = set()
     for name, item in pairs:
         inner = f"{path}.{name}" if path else name
-        found = tree.of(name)
+        found = tree.field_type(name)
         if found is None:
             yield f'unknown field "{inner}"'
         elif name in seen:
             yield f'duplicate field "{inner}"'
         else:
-            yield from _strict(item, found, inner)
+            yield from _strict_value_errors(item, found, inner)
         seen.add(name)
 
 
 # Wrong types
 
 
-def type_errors(obj: Any, tree: Type) -> list[str]:
+def type_errors(obj: Any, tree: TypeNode) -> list[str]:
     """What Go's decoder says about values of the wrong type, in their order. A server tells the first only."""
-    return list(_type_errors(obj, tree, _bare(tree.go), ""))
+    return list(_value_type_errors(obj, tree, _short_type_name(tree.go_type), ""))
 
 
-def _type_errors(value: Any, tree: Type, struct: str, path: str) -> Iterator[str]:
+def _value_type_errors(value: Any, tree: TypeNode, struct: str, path: str) -> Iterator[str]:
     """`struct` and `path` name the field for Go: the innermost struct, and the way there without indexes."""
-    if value is None or tree.shape is Shape.ANY:
+    if value is None or tree.shape is TypeShape.ANY:
         return
-    if tree.shape is Shape.SCALAR:
-        if problem := scalars.problem(value, tree, struct, path):
+    if tree.shape is TypeShape.SCALAR:
+        if problem := scalars.scalar_error(value, tree, struct, path):
             yield problem
-    elif tree.shape is Shape.LIST:
+    elif tree.shape is TypeShape.LIST:
         if not isinstance(value, list):
-            yield scalars.misfit(value, tree.go, struct, path)
+            yield scalars.unmarshal_error(value, tree.go_type, struct, path)
             return
         for item in value:
-            yield from _type_errors(item, tree.element, struct, path)
+            yield from _value_type_errors(item, tree.element, struct, path)
     elif not isinstance(value, dict):
-        yield scalars.misfit(value, tree.go, struct, path)
-    elif tree.shape is Shape.MAP:
+        yield scalars.unmarshal_error(value, tree.go_type, struct, path)
+    elif tree.shape is TypeShape.MAP:
         for item in value.values():
-            yield from _type_errors(item, tree.element, struct, path)
+            yield from _value_type_errors(item, tree.element, struct, path)
     else:
         for name, item in value.items():
             if field := tree.fields.get(name):
-                yield from _type_errors(item, field, _bare(tree.go), f"{path}.{name}" if path else name)
+                yield from _value_type_errors(
+                    item, field, _short_type_name(tree.go_type), f"{path}.{name}" if path else name
+                )
 
 
-def _bare(go: str) -> str:
+def _short_type_name(go: str) -> str:
     """`PodSpec` of `v1.PodSpec`."""
     return go.rpartition(".")[2]

@@ -8,75 +8,79 @@ from typing import Annotated, Any
 import msgspec
 
 from gangline.schema.typed.scalars import INT_RANGE
-from gangline.schema.typed.types import Shape, Type
+from gangline.schema.typed.types import TypeNode, TypeShape
 
 
-class Recursive(Exception):
+class RecursiveTypeError(Exception):
     """A type that contains itself: no structs for it."""
 
 
-def struct_of(tree: Type) -> Any:
+def msgspec_type(tree: TypeNode) -> Any:
     """A type for msgspec's decoder. Raises Recursive."""
-    return _Structs().of(tree)
+    return _StructBuilder().type_for(tree)
 
 
-def _integer(go: str) -> Any:
+def _integer_type(go: str) -> Any:
     low, high = INT_RANGE.get(go, INT_RANGE["int64"])
     return Annotated[int, msgspec.Meta(ge=low, le=high)]
 
 
-_DAYS = r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
-_CLOCK = r"T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
-_TIME = rf"^\d{{4}}-{_DAYS}{_CLOCK}(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)$"
-_MICRO_TIME = rf"^\d{{4}}-{_DAYS}{_CLOCK}\.\d{{6}}(?:Z|[+-]\d\d:\d\d)$"
-_QUANTITY = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[KMGTPE]i|[numkMGTPE]|[eE][-+]?\d+)?$"
+_DAY_PATTERN = r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
+_CLOCK_PATTERN = r"T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
+_TIME_PATTERN = rf"^\d{{4}}-{_DAY_PATTERN}{_CLOCK_PATTERN}(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)$"
+_MICRO_TIME_PATTERN = rf"^\d{{4}}-{_DAY_PATTERN}{_CLOCK_PATTERN}\.\d{{6}}(?:Z|[+-]\d\d:\d\d)$"
+_QUANTITY_PATTERN = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[KMGTPE]i|[numkMGTPE]|[eE][-+]?\d+)?$"
 
-_SCALARS: dict[str, Any] = {
+_SCALAR_TYPES: dict[str, Any] = {
     "string": str,
     "boolean": bool,
     "number": float,
     "byte": bytes,
-    "int-or-string": _integer("int32") | str,
-    "quantity": Annotated[str, msgspec.Meta(pattern=_QUANTITY)] | int | float,
-    "time": Annotated[str, msgspec.Meta(pattern=_TIME)],
-    "micro-time": Annotated[str, msgspec.Meta(pattern=_MICRO_TIME)],
+    "int-or-string": _integer_type("int32") | str,
+    "quantity": Annotated[str, msgspec.Meta(pattern=_QUANTITY_PATTERN)] | int | float,
+    "time": Annotated[str, msgspec.Meta(pattern=_TIME_PATTERN)],
+    "micro-time": Annotated[str, msgspec.Meta(pattern=_MICRO_TIME_PATTERN)],
 }
 
 
-class _Structs:
+class _StructBuilder:
     def __init__(self) -> None:
         # By the identity of their fields, which all uses of a definition share.
-        self._made: dict[int, Any] = {}
+        self._built: dict[int, Any] = {}
 
-    def of(self, tree: Type) -> Any:
+    def type_for(self, tree: TypeNode) -> Any:
         match tree.shape:
-            case Shape.SCALAR:
-                scalar = _integer(tree.go) if tree.scalar == "integer" else _SCALARS.get(tree.scalar, str)
+            case TypeShape.SCALAR:
+                scalar = (
+                    _integer_type(tree.go_type)
+                    if tree.scalar == "integer"
+                    else _SCALAR_TYPES.get(tree.scalar, str)
+                )
                 return scalar | None
-            case Shape.LIST:
-                return list[self.of(tree.element)] | None  # type: ignore[misc]
-            case Shape.MAP:
-                return dict[str, self.of(tree.element)] | None  # type: ignore[misc]
-            case Shape.OBJECT:
-                return self._struct(tree) | None
+            case TypeShape.LIST:
+                return list[self.type_for(tree.element)] | None  # type: ignore[misc]
+            case TypeShape.MAP:
+                return dict[str, self.type_for(tree.element)] | None  # type: ignore[misc]
+            case TypeShape.OBJECT:
+                return self._struct_type(tree) | None
         return Any
 
-    def _struct(self, tree: Type) -> Any:
+    def _struct_type(self, tree: TypeNode) -> Any:
         key = id(tree.fields)
-        if key in self._made:
-            if self._made[key] is None:
-                raise Recursive(tree.go)
-            return self._made[key]
-        self._made[key] = None
+        if key in self._built:
+            if self._built[key] is None:
+                raise RecursiveTypeError(tree.go_type)
+            return self._built[key]
+        self._built[key] = None
         names = {f"f{index}": name for index, name in enumerate(tree.fields)}
         fields: list[tuple[str, Any, Any]] = [
-            (alias, self.of(tree.fields[name]), None) for alias, name in names.items()
+            (alias, self.type_for(tree.fields[name]), None) for alias, name in names.items()
         ]
-        self._made[key] = msgspec.defstruct(
-            tree.go.rpartition(".")[2] or "Object",
+        self._built[key] = msgspec.defstruct(
+            tree.go_type.rpartition(".")[2] or "Object",
             fields,
             rename=names,
             forbid_unknown_fields=not tree.keep_unknown,
             gc=False,
         )
-        return self._made[key]
+        return self._built[key]

@@ -1,6 +1,6 @@
 """The shape of objects, as patches, apply and field validation need it: one tree of types for built-in and custom kinds.
 
-A `Type` says what a value may contain and how lists and maps merge. Trees are built from OpenAPI (built-in kinds) or
+A `TypeNode` says what a value may contain and how lists and maps merge. Trees are built from OpenAPI (built-in kinds) or
 from a CRD's schema, once, and shared; built-in trees are lazy, because a pod has thousands of nodes and most are
 never asked for.
 """
@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 
 
-class Shape(StrEnum):
+class TypeShape(StrEnum):
     OBJECT = "object"
     """Named fields; others are unknown."""
     MAP = "map"
@@ -21,7 +21,7 @@ class Shape(StrEnum):
     """Free-form JSON: whatever is there is kept."""
 
 
-class Merge(StrEnum):
+class MergeType(StrEnum):
     """How apply merges: piece by piece, or the whole at once."""
 
     ATOMIC = "atomic"
@@ -30,16 +30,16 @@ class Merge(StrEnum):
     MAP = "map"
 
 
-class Type:
+class TypeNode:
     """One node. Children come from functions, so that a tree may be lazy and recursive."""
 
     def __init__(
         self,
-        shape: Shape,
+        shape: TypeShape,
         *,
-        fields: Callable[[], Mapping[str, "Type"]] | None = None,
-        element: Callable[[], "Type"] | None = None,
-        merge: Merge | None = None,
+        fields: Callable[[], Mapping[str, "TypeNode"]] | None = None,
+        element: Callable[[], "TypeNode"] | None = None,
+        merge: MergeType | None = None,
         keys: tuple[str, ...] = (),
         patch_merge: bool = False,
         patch_retain_keys: bool = False,
@@ -53,8 +53,8 @@ class Type:
         omit: bool = False,
     ) -> None:
         self.shape = shape
-        self._fields, self._element = fields, element
-        self.merge = merge or (Merge.ATOMIC if shape is Shape.LIST else Merge.GRANULAR)
+        self._load_fields, self._load_element = fields, element
+        self.merge = merge or (MergeType.ATOMIC if shape is TypeShape.LIST else MergeType.GRANULAR)
         self.keys = keys
         """Of a list merged as a map: the fields that tell its elements apart (`x-kubernetes-list-map-keys`)."""
         self.patch_merge = patch_merge
@@ -70,34 +70,34 @@ class Type:
         """Defaults of list-map keys that may be left out (a port's protocol)."""
         self.keep_unknown = keep_unknown
         """An object that keeps fields it does not name (`x-kubernetes-preserve-unknown-fields`)."""
-        self.go = go
+        self.go_type = go
         """Built-in kinds: Go's name of this type (`v1.PullPolicy`), as its decoder's messages have it."""
         self.pointer = pointer
         """Built-in kinds: a pointer in Go, so that zero and absent differ."""
-        self.omit = omit
+        self.omit_empty = omit
         """Built-in kinds: a field that Go leaves out when it is empty: `omitempty`, or for a struct `omitzero`."""
 
     @cached_property
-    def fields(self) -> Mapping[str, "Type"]:
-        return self._fields() if self._fields is not None else {}
+    def fields(self) -> Mapping[str, "TypeNode"]:
+        return self._load_fields() if self._load_fields is not None else {}
 
     @cached_property
-    def element(self) -> "Type":
+    def element(self) -> "TypeNode":
         """Of a list or map: the type of its values."""
-        return self._element() if self._element is not None else ANY
+        return self._load_element() if self._load_element is not None else UNTYPED_ATOMIC
 
-    def of(self, name: str) -> "Type | None":
+    def field_type(self, name: str) -> "TypeNode | None":
         """The type of a field or map value; None when there is no such field."""
-        if self.shape is Shape.OBJECT:
+        if self.shape is TypeShape.OBJECT:
             found = self.fields.get(name)
-            return FREE if found is None and self.keep_unknown else found
-        if self.shape is Shape.MAP:
+            return UNTYPED_DEDUCED if found is None and self.keep_unknown else found
+        if self.shape is TypeShape.MAP:
             return self.element
-        return FREE if self.merge is Merge.GRANULAR else ANY
+        return UNTYPED_DEDUCED if self.merge is MergeType.GRANULAR else UNTYPED_ATOMIC
 
 
-ANY = Type(Shape.ANY, merge=Merge.ATOMIC)
+UNTYPED_ATOMIC = TypeNode(TypeShape.ANY, merge=MergeType.ATOMIC)
 """Free-form and owned whole: `RawExtension`."""
 
-FREE = Type(Shape.ANY)
+UNTYPED_DEDUCED = TypeNode(TypeShape.ANY)
 """Free-form and owned piece by piece, lists whole: what `x-kubernetes-preserve-unknown-fields` lets in."""

@@ -7,33 +7,33 @@ from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.api.kubeflow.tfjob import TFJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
-from gangline.sdk.build.bodies import body_of
-from gangline.sdk.build.function_source import command_of, source_of
-from gangline.sdk.build.jobs import Replica, job, team
-from gangline.sdk.job import facts_of
+from gangline.sdk.build.bodies import job_body
+from gangline.sdk.build.function_source import function_program, program_command
+from gangline.sdk.build.jobs import Replica, build_job, replica_counts
+from gangline.sdk.job import job_kind_named
 
-IMAGES = {
+DEFAULT_IMAGES = {
     "TFJob": "tensorflow/tensorflow:2.9.1",
     "PyTorchJob": "pytorch/pytorch:2.1.2-cuda11.8-cudnn8-runtime",
 }
 """What the Kubeflow client takes when no image is named."""
-_DEFAULTS = {"num_workers": 1}
+_ARGUMENT_DEFAULTS = {"num_workers": 1}
 
 
-def job_from(given: Any, asked: Mapping[str, Any], usual: JobKind) -> JSON:
+def job_from_arguments(given: Any, asked: Mapping[str, Any], usual: JobKind) -> JSON:
     """The body of a job: as given, or made of arguments. Raises `ValueError`."""
-    written = {name: value for name, value in asked.items() if value != _DEFAULTS.get(name)}
+    written = {name: value for name, value in asked.items() if value != _ARGUMENT_DEFAULTS.get(name)}
     if given is not None:
         if written:
             raise ValueError(f"{', '.join(written)}: has no effect together with job; write it into the job")
-        body = body_of(given)
+        body = job_body(given)
         if "kind" not in body:
             body = {"apiVersion": usual.model.API_VERSION, "kind": usual.kind, **body}
         return body
-    return _made(asked, facts_of(asked["job_kind"]) if asked["job_kind"] is not None else usual)
+    return _job_body(asked, job_kind_named(asked["job_kind"]) if asked["job_kind"] is not None else usual)
 
 
-def _made(asked: Mapping[str, Any], facts: JobKind) -> JSON:
+def _job_body(asked: Mapping[str, Any], facts: JobKind) -> JSON:
     name, function, image = asked["name"], asked["train_func"], asked["base_image"]
     if not name:
         raise ValueError("name: is missing; a job made of arguments needs one")
@@ -44,25 +44,25 @@ def _made(asked: Mapping[str, Any], facts: JobKind) -> JSON:
     for count in ("num_chief_replicas", "num_ps_replicas"):
         if asked[count] is not None and facts is not TFJOB:
             raise ValueError(f"{count}: is for TFJob, not for {facts.kind}")
-    if image is None and facts.kind not in IMAGES:
+    if image is None and facts.kind not in DEFAULT_IMAGES:
         raise ValueError(f"base_image: is missing; there is no usual one for {facts.kind}")
-    replica = _replica(asked, facts, image or IMAGES[facts.kind])
-    sizes = team(facts, asked["num_workers"])
+    replica = _replica_factory(asked, facts, image or DEFAULT_IMAGES[facts.kind])
+    sizes = replica_counts(facts, asked["num_workers"])
     if facts is TFJOB:
         sizes = {"Chief": asked["num_chief_replicas"] or 0, "PS": asked["num_ps_replicas"] or 0, **sizes}
     replicas = {kind: replica(count) for kind, count in sizes.items()}
     extra: JSON = {}
     if asked["num_procs_per_worker"] is not None:
         extra["nprocPerNode"] = str(asked["num_procs_per_worker"])
-    return job(facts, name, replicas, **extra).to_dict()
+    return build_job(facts, name, replicas, **extra).to_dict()
 
 
-def _replica(asked: Mapping[str, Any], facts: JobKind, image: str) -> Any:
+def _replica_factory(asked: Mapping[str, Any], facts: JobKind, image: str) -> Any:
     command: list[str] = []
     if asked["train_func"] is not None:
         several = asked["num_workers"] > 1 or asked["num_procs_per_worker"] is not None
-        command = command_of(
-            source_of(asked["train_func"], asked["parameters"]),
+        command = program_command(
+            function_program(asked["train_func"], asked["parameters"]),
             packages=asked["packages_to_install"] or (),
             index=asked["pip_index_url"],
             launcher=("torchrun",) if facts is PYTORCHJOB and several else (),

@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gangline.sdk.build.pod_templates import literal
+from gangline.sdk.build.pod_templates import escaped_word
 
 # Runs where the job runs: python -c BOOT CONFIG SOURCE. What it needs is in every Python.
-BOOT = """
+BOOTSTRAP = """
 import json, os, signal, subprocess, sys, tempfile
 config, source = json.loads(sys.argv[1]), sys.argv[2]
 if config["packages"]:
@@ -27,15 +27,15 @@ sys.exit(code if code >= 0 else 128 - code)
 """.strip()
 
 
-RESULT = "gangline-result:"
+RESULT_PREFIX = "gangline-result:"
 """How a line begins that tells what a function returned, as JSON."""
-_TELL = """
+_PRINT_RESULT = """
 import json as _json
 print({mark!r} + _json.dumps(_returned), flush=True)
 """
 
 
-def source_of(
+def function_program(
     function: Callable[..., Any], parameters: Mapping[str, Any] | None, *, returns: bool = False
 ) -> str:
     """A program that calls the function with the parameters. Raises `ValueError` for what cannot travel.
@@ -51,18 +51,18 @@ def source_of(
         text = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError) as error:
         raise ValueError(f"train_func: the source of {name} cannot be read: {error}") from error
-    outside = _captured(function)
+    outside = _captured_names(function)
     if outside:
         raise ValueError(
             f"train_func: {name} uses {', '.join(outside)} from around it, which stays here; pass it in parameters"
         )
-    call = f"{name}({'' if parameters is None else _written(parameters)})"
-    ending = f"_returned = {call}\n{_TELL.format(mark=RESULT)}" if returns else f"{call}\n"
+    call = f"{name}({'' if parameters is None else _parameters_literal(parameters)})"
+    ending = f"_returned = {call}\n{_PRINT_RESULT.format(mark=RESULT_PREFIX)}" if returns else f"{call}\n"
     # So that what only annotations name need not be there.
     return f"from __future__ import annotations\n\n{text}\n\n{ending}"
 
 
-def _written(parameters: Mapping[str, Any]) -> str:
+def _parameters_literal(parameters: Mapping[str, Any]) -> str:
     """As Python has it. Raises `ValueError` for what is not made of numbers, texts, lists and dicts alone."""
     text = repr(dict(parameters))
     try:
@@ -76,14 +76,14 @@ def _written(parameters: Mapping[str, Any]) -> str:
     return text
 
 
-def _captured(function: Callable[..., Any]) -> tuple[str, ...]:
+def _captured_names(function: Callable[..., Any]) -> tuple[str, ...]:
     code = getattr(function, "__code__", None)
     return tuple(code.co_freevars) if code is not None else ()
 
 
-def command_of(
+def program_command(
     source: str, *, packages: Sequence[str] = (), index: str | None = None, launcher: Sequence[str] = ()
 ) -> list[str]:
     """The command of a container that runs a program: `launcher` (as `torchrun`) in place of Python."""
     config = {"packages": list(packages), "index": index, "launcher": list(launcher)}
-    return ["python", "-c", BOOT, *map(literal, (json.dumps(config), source))]
+    return ["python", "-c", BOOTSTRAP, *map(escaped_word, (json.dumps(config), source))]

@@ -11,10 +11,10 @@ from gangline.api.kubeflow.tfjob import TFJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB
 from gangline.api.meta import JSON
-from gangline.sdk.build.bodies import env_of, plain, resources_of
+from gangline.sdk.build.bodies import env_entries, plain_json, resource_requirements
 from gangline.sdk.job import Job
 
-NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
+NO_SIDECAR_ANNOTATIONS = {"sidecar.istio.io/inject": "false"}
 """A service mesh would keep pods alive after the training has ended."""
 
 
@@ -49,9 +49,9 @@ class Replica:
         if replicas < 0:
             raise ValueError(f"replicas: is {replicas}; write 0 or more")
         self.image, self.command, self.args, self.replicas = image, list(command), list(args), replicas
-        self.resources, self.env = resources_of(resources), env_of(env)
+        self.resources, self.env = resource_requirements(resources), env_entries(env)
         self.restart_policy, self.volumes = restart_policy, dict(volumes or {})
-        self.template = plain(template or {})
+        self.template = plain_json(template or {})
 
     def spec(self, facts: JobKind) -> JSON:
         """As a job of that kind has it."""
@@ -74,7 +74,7 @@ class Replica:
         extra = dict(self.template.get("spec") or {})
         containers = [*pod["containers"], *extra.pop("containers", [])]
         metadata = dict(self.template.get("metadata") or {})
-        annotations = {**NO_SIDECAR, **(metadata.get("annotations") or {})}
+        annotations = {**NO_SIDECAR_ANNOTATIONS, **(metadata.get("annotations") or {})}
         return {
             "replicas": self.replicas,
             "restartPolicy": self.restart_policy,
@@ -85,7 +85,7 @@ class Replica:
         }
 
 
-def job(
+def build_job(
     facts: JobKind,
     name: str,
     replicas: Mapping[str, Replica | None],
@@ -112,7 +112,7 @@ def job(
         "apiVersion": facts.model.API_VERSION,
         "kind": facts.kind,
         "metadata": metadata,
-        "spec": {facts.replicas: there, "runPolicy": plain(run_policy or {}), **plain(spec)},
+        "spec": {facts.replicas: there, "runPolicy": plain_json(run_policy or {}), **plain_json(spec)},
     }
     return Job(body)
 
@@ -120,8 +120,8 @@ def job(
 def pytorch_job(
     name: str, *, master: Replica | None = None, worker: Replica | None = None, **more: Any
 ) -> Job:
-    """A PyTorchJob; `more` as for `job`, and `elasticPolicy`, `nprocPerNode`."""
-    return job(PYTORCHJOB, name, {"Master": master, "Worker": worker}, **more)
+    """A PyTorchJob; `more` as for `build_job`, and `elasticPolicy`, `nprocPerNode`."""
+    return build_job(PYTORCHJOB, name, {"Master": master, "Worker": worker}, **more)
 
 
 def tf_job(
@@ -133,45 +133,45 @@ def tf_job(
     evaluator: Replica | None = None,
     **more: Any,
 ) -> Job:
-    """A TFJob; `more` as for `job`, and `successPolicy`, `enableDynamicWorker`."""
+    """A TFJob; `more` as for `build_job`, and `successPolicy`, `enableDynamicWorker`."""
     team = {"Chief": chief, "PS": ps, "Worker": worker, "Evaluator": evaluator}
-    return job(TFJOB, name, team, **more)
+    return build_job(TFJOB, name, team, **more)
 
 
 def xgboost_job(name: str, *, master: Replica, worker: Replica | None = None, **more: Any) -> Job:
-    """An XGBoostJob; `more` as for `job`."""
-    return job(XGBOOSTJOB, name, {"Master": master, "Worker": worker}, **more)
+    """An XGBoostJob; `more` as for `build_job`."""
+    return build_job(XGBOOSTJOB, name, {"Master": master, "Worker": worker}, **more)
 
 
 def mpi_job(
     name: str, *, launcher: Replica, worker: Replica | None = None, slots: int = 1, **more: Any
 ) -> Job:
-    """An MPIJob with so many slots on every worker; `more` as for `job`."""
+    """An MPIJob with so many slots on every worker; `more` as for `build_job`."""
     team = {"Launcher": launcher, "Worker": worker}
-    return job(MPIJOB, name, team, slotsPerWorker=slots, **more)
+    return build_job(MPIJOB, name, team, slotsPerWorker=slots, **more)
 
 
 def paddle_job(
     name: str, *, master: Replica | None = None, worker: Replica | None = None, **more: Any
 ) -> Job:
-    """A PaddleJob; `more` as for `job`, and `elasticPolicy`."""
-    return job(PADDLEJOB, name, {"Master": master, "Worker": worker}, **more)
+    """A PaddleJob; `more` as for `build_job`, and `elasticPolicy`."""
+    return build_job(PADDLEJOB, name, {"Master": master, "Worker": worker}, **more)
 
 
 def jax_job(name: str, *, worker: Replica, **more: Any) -> Job:
-    """A JAXJob; `more` as for `job`."""
-    return job(JAXJOB, name, {"Worker": worker}, **more)
+    """A JAXJob; `more` as for `build_job`."""
+    return build_job(JAXJOB, name, {"Worker": worker}, **more)
 
 
-LED = (PYTORCHJOB, XGBOOSTJOB)
+KINDS_WITH_MASTER = (PYTORCHJOB, XGBOOSTJOB)
 
 
-def team(facts: JobKind, members: int) -> dict[str, int]:
+def replica_counts(facts: JobKind, members: int) -> dict[str, int]:
     """How so many equal members are named: with a master, who is one of them, where the kind has one."""
     if facts is MPIJOB:
         raise ValueError("MPIJob: its launcher starts the workers; write it with mpi_job()")
     if members < 1:
         raise ValueError(f"{members} members; write 1 or more")
-    if facts in LED:
+    if facts in KINDS_WITH_MASTER:
         return {"Master": 1, **({"Worker": members - 1} if members > 1 else {})}
     return {"Worker": members}

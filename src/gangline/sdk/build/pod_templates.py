@@ -17,15 +17,15 @@ def pod_specs(body: JSON, facts: JobKind) -> Iterator[JSON]:
             yield spec
 
 
-def trainers(body: JSON, facts: JobKind) -> Iterator[JSON]:
+def training_containers(body: JSON, facts: JobKind) -> Iterator[JSON]:
     """The container that trains, of every replica type."""
     for spec in pod_specs(body, facts):
-        found = trainer(spec, facts)
+        found = training_container(spec, facts)
         if found is not None:
             yield found
 
 
-def trainer(spec: JSON, facts: JobKind) -> JSON | None:
+def training_container(spec: JSON, facts: JobKind) -> JSON | None:
     """The container that trains, by its name; None where the pod has none of that name."""
     containers = spec.get("containers")
     found = containers if isinstance(containers, list) else []
@@ -34,7 +34,7 @@ def trainer(spec: JSON, facts: JobKind) -> JSON | None:
     )
 
 
-def edited(body: JSON, facts: JobKind, edit: Callable[[JSON], None]) -> JSON:
+def with_edited_pods(body: JSON, facts: JobKind, edit: Callable[[JSON], None]) -> JSON:
     """A copy of the job in which `edit` has changed every pod spec."""
     changed: JSON = copy.deepcopy(body)
     for spec in pod_specs(changed, facts):
@@ -42,6 +42,6 @@ def edited(body: JSON, facts: JobKind, edit: Callable[[JSON], None]) -> JSON:
     return changed
 
 
-def literal(word: str) -> str:
+def escaped_word(word: str) -> str:
     """A word that reaches a program as it is: Kubernetes takes `$(NAME)` for a variable."""
     return word.replace("$", "$$")

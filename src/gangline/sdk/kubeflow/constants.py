@@ -3,7 +3,7 @@
 A test compares them with the real package.
 """
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import (
     GROUP,
     JOB_NAME,
@@ -13,9 +13,9 @@ from gangline.api.kubeflow.training import (
     VERSION,
     ConditionType,
 )
-from gangline.sdk.connection import TIMEOUT
+from gangline.sdk.connection import REQUEST_TIMEOUT_SECONDS
 
-DEFAULT_TIMEOUT = TIMEOUT
+DEFAULT_TIMEOUT = REQUEST_TIMEOUT_SECONDS
 DEFAULT_NAMESPACE = "default"
 API_VERSION = f"{GROUP}/{VERSION}"
 
@@ -66,6 +66,6 @@ JOB_PARAMETERS = {
         "plural": kind.resource.plural,
         "container": kind.container,
     }
-    for kind in KINDS
+    for kind in TRAINING_KINDS
 }
 JOB_MODELS = tuple(found["model"] for found in JOB_PARAMETERS.values())

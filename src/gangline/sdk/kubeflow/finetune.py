@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.api.meta import JSON
-from gangline.sdk.build.bodies import env_of, plain, resources_of
-from gangline.sdk.build.jobs import NO_SIDECAR
+from gangline.sdk.build.bodies import env_entries, plain_json, resource_requirements
+from gangline.sdk.build.jobs import NO_SIDECAR_ANNOTATIONS
 
 INITIALIZER = "storage-initializer"
-FOLDER = "/workspace"
-STORAGE: Mapping[str, Any] = {
+MOUNT_PATH = "/workspace"
+DEFAULT_STORAGE: Mapping[str, Any] = {
     "size": "10Gi",
     "storage_class": None,
     "access_modes": ["ReadWriteOnce", "ReadOnlyMany"],
 }
 
 
-class Tuning(NamedTuple):
+class FineTuneRequest(NamedTuple):
     """What is asked for."""
 
     name: str
@@ -38,7 +38,7 @@ class Tuning(NamedTuple):
     storage: Mapping[str, Any]
 
 
-def checked(asked: Tuning) -> None:
+def validate(asked: FineTuneRequest) -> None:
     """Raises `ValueError` for what is missing."""
     needed = {
         "name": asked.name,
@@ -59,9 +59,9 @@ def checked(asked: Tuning) -> None:
         raise ValueError(f"num_workers: is {asked.workers}; write 1 or more")
 
 
-def claim_of(asked: Tuning) -> JSON:
+def storage_claim(asked: FineTuneRequest) -> JSON:
     """The claim that holds model and data set."""
-    wanted = {**STORAGE, **asked.storage}
+    wanted = {**DEFAULT_STORAGE, **asked.storage}
     spec: JSON = {
         "accessModes": list(wanted["access_modes"]),
         "resources": {"requests": {"storage": wanted["size"]}},
@@ -71,10 +71,10 @@ def claim_of(asked: Tuning) -> JSON:
     return {"metadata": {"name": asked.name}, "spec": spec}
 
 
-def job_of(asked: Tuning, environ: Mapping[str, str] = os.environ) -> JSON:
+def fine_tune_job(asked: FineTuneRequest, environ: Mapping[str, str] = os.environ) -> JSON:
     """The PyTorchJob."""
-    worker = _template(asked, environ)
-    master = _template(asked, environ, _initializer(asked, environ))
+    worker = _pod_template(asked, environ)
+    master = _pod_template(asked, environ, _initializer_container(asked, environ))
     replicas: JSON = {"Master": {"replicas": 1, "template": master}}
     if asked.workers > 1:
         replicas["Worker"] = {"replicas": asked.workers - 1, "template": worker}
@@ -90,61 +90,61 @@ def job_of(asked: Tuning, environ: Mapping[str, str] = os.environ) -> JSON:
     }
 
 
-def _template(asked: Tuning, environ: Mapping[str, str], *first: JSON) -> JSON:
+def _pod_template(asked: FineTuneRequest, environ: Mapping[str, str], *first: JSON) -> JSON:
     volume = {"name": INITIALIZER, "persistentVolumeClaim": {"claimName": asked.name}}
-    spec: JSON = {"containers": [_trainer(asked, environ)], "volumes": [volume]}
+    spec: JSON = {"containers": [_trainer_container(asked, environ)], "volumes": [volume]}
     if first:
         spec["initContainers"] = list(first)
-    return {"metadata": {"annotations": dict(NO_SIDECAR)}, "spec": spec}
+    return {"metadata": {"annotations": dict(NO_SIDECAR_ANNOTATIONS)}, "spec": spec}
 
 
-def _trainer(asked: Tuning, environ: Mapping[str, str]) -> JSON:
+def _trainer_container(asked: FineTuneRequest, environ: Mapping[str, str]) -> JSON:
     model, trainer = asked.model, asked.trainer
     words = {
         "model_uri": model.model_uri,
         "transformer_type": getattr(model.transformer_type, "__name__", str(model.transformer_type)),
         "num_labels": str(model.num_labels),
-        "model_dir": f"{FOLDER}/model",
-        "dataset_dir": f"{FOLDER}/dataset",
-        "lora_config": _json(vars(trainer.lora_config)),
-        "training_parameters": _json(_settings(trainer.training_parameters)),
+        "model_dir": f"{MOUNT_PATH}/model",
+        "dataset_dir": f"{MOUNT_PATH}/dataset",
+        "lora_config": _json_text(vars(trainer.lora_config)),
+        "training_parameters": _json_text(_training_arguments(trainer.training_parameters)),
     }
     return {
         "name": PYTORCHJOB.container,
         "image": environ.get("TRAINER_TRANSFORMER_IMAGE", "kubeflow/trainer-huggingface"),
         "args": [word for name, value in words.items() for word in (f"--{name}", value)],
-        "env": env_of(asked.env),
-        "resources": resources_of(asked.resources) or {},
-        "volumeMounts": [_MOUNT],
+        "env": env_entries(asked.env),
+        "resources": resource_requirements(asked.resources) or {},
+        "volumeMounts": [_VOLUME_MOUNT],
     }
 
 
-def _initializer(asked: Tuning, environ: Mapping[str, str]) -> JSON:
+def _initializer_container(asked: FineTuneRequest, environ: Mapping[str, str]) -> JSON:
     source = "s3" if hasattr(asked.dataset, "bucket_name") else "hf"
     words = {
         "model_provider": "hf",
-        "model_provider_parameters": _json(vars(asked.model)),
+        "model_provider_parameters": _json_text(vars(asked.model)),
         "dataset_provider": source,
-        "dataset_provider_parameters": _json(vars(asked.dataset)),
+        "dataset_provider_parameters": _json_text(vars(asked.dataset)),
     }
     return {
         "name": INITIALIZER,
         "image": environ.get("STORAGE_INITIALIZER_IMAGE", "kubeflow/storage-initializer"),
         "args": [word for name, value in words.items() for word in (f"--{name}", value)],
-        "env": env_of(asked.init_env),
-        "volumeMounts": [_MOUNT],
+        "env": env_entries(asked.init_env),
+        "volumeMounts": [_VOLUME_MOUNT],
     }
 
 
-_MOUNT: JSON = {"name": INITIALIZER, "mountPath": FOLDER}
+_VOLUME_MOUNT: JSON = {"name": INITIALIZER, "mountPath": MOUNT_PATH}
 
 
-def _settings(given: Any) -> Any:
+def _training_arguments(given: Any) -> Any:
     """TrainingArguments say by themselves what they hold."""
-    return given.to_dict() if hasattr(given, "to_dict") else plain(vars(given))
+    return given.to_dict() if hasattr(given, "to_dict") else plain_json(vars(given))
 
 
-def _json(value: Any) -> str:
+def _json_text(value: Any) -> str:
     def other(found: Any) -> Any:
         if isinstance(found, set | frozenset):
             return sorted(found)

@@ -8,21 +8,21 @@ Pods are those of the Kubernetes client (`kubernetes.client.V1PodTemplateSpec`),
 
 from typing import Any, ClassVar
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.sdk.client import TrainingClient
 from gangline.sdk.kubeflow import constants
 
 __all__ = ["TrainingClient", "constants"]
 
-_JOB = "api_version kind metadata spec status"
-_ELASTIC = "max_replicas max_restarts metrics min_replicas"
-_FIELDS = {
-    "ElasticPolicy": f"{_ELASTIC} n_proc_per_node rdzv_backend rdzv_conf rdzv_host rdzv_id rdzv_port standalone",
+_JOB_FIELDS = "api_version kind metadata spec status"
+_ELASTIC_FIELDS = "max_replicas max_restarts metrics min_replicas"
+_MODEL_FIELDS = {
+    "ElasticPolicy": f"{_ELASTIC_FIELDS} n_proc_per_node rdzv_backend rdzv_conf rdzv_host rdzv_id rdzv_port standalone",
     "JAXJobSpec": "jax_replica_specs run_policy",
     "JobCondition": "last_transition_time last_update_time message reason status type",
     "JobStatus": "completion_time conditions last_reconcile_time replica_statuses start_time",
     "MPIJobSpec": "clean_pod_policy main_container mpi_replica_specs run_policy slots_per_worker",
-    "PaddleElasticPolicy": _ELASTIC,
+    "PaddleElasticPolicy": _ELASTIC_FIELDS,
     "PaddleJobSpec": "elastic_policy paddle_replica_specs run_policy",
     "PyTorchJobSpec": "elastic_policy nproc_per_node pytorch_replica_specs run_policy",
     "RDZVConf": "key value",
@@ -33,13 +33,13 @@ _FIELDS = {
     "SchedulingPolicy": "min_available min_resources priority_class queue schedule_timeout_seconds",
     "TFJobSpec": "enable_dynamic_worker run_policy success_policy tf_replica_specs",
     "XGBoostJobSpec": "run_policy xgb_replica_specs",
-    **{kind.kind: _JOB for kind in KINDS},
-    **{f"{kind.kind}List": "api_version items kind metadata" for kind in KINDS},
+    **{kind.kind: _JOB_FIELDS for kind in TRAINING_KINDS},
+    **{f"{kind.kind}List": "api_version items kind metadata" for kind in TRAINING_KINDS},
 }
 """By what follows `KubeflowOrgV1` in a model's name: its attributes."""
 
 
-class Model:
+class KubeflowModel:
     """An object with named attributes; those not given are None."""
 
     attribute_map: ClassVar[dict[str, str]] = {}
@@ -75,17 +75,20 @@ def _as_dict(value: Any) -> Any:
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 
-def _wire(attribute: str) -> str:
+def _wire_name(attribute: str) -> str:
     first, *others = attribute.split("_")
     return first + "".join(word.capitalize() for word in others)
 
 
-def _model(name: str, attributes: str) -> type[Model]:
-    names = {each: _wire(each) for each in attributes.split()}
-    return type(name, (Model,), {"attribute_map": names, "__module__": __name__})
+def _model_class(name: str, attributes: str) -> type[KubeflowModel]:
+    names = {each: _wire_name(each) for each in attributes.split()}
+    return type(name, (KubeflowModel,), {"attribute_map": names, "__module__": __name__})
 
 
-_MODELS = {f"KubeflowOrgV1{name}": _model(f"KubeflowOrgV1{name}", given) for name, given in _FIELDS.items()}
+_MODELS = {
+    f"KubeflowOrgV1{name}": _model_class(f"KubeflowOrgV1{name}", given)
+    for name, given in _MODEL_FIELDS.items()
+}
 __all__ += list(_MODELS)
 
 

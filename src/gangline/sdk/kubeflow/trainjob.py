@@ -11,18 +11,18 @@ from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.sdk.job import Job
 
-RUNTIMES = {
+DEFAULT_RUNTIMES = {
     "PyTorchJob": "torch-distributed",
     "JAXJob": "jax-distributed",
     "XGBoostJob": "xgboost-distributed",
     "MPIJob": "deepspeed-distributed",
 }
 """What Trainer brings. For the other kinds it has none."""
-MANAGER = "gangline.dev/convert"
-NODE = "node"
+PATCH_MANAGER = "gangline.dev/convert"
+NODE_JOB = "node"
 """What runtimes call the job of their nodes, and the container in it."""
 
-_POD = (
+_PATCHED_POD_FIELDS = (
     "affinity",
     "imagePullSecrets",
     "nodeSelector",
@@ -33,9 +33,9 @@ _POD = (
     "tolerations",
     "volumes",
 )
-_CONTAINER = ("securityContext", "volumeMounts")
-_TRAINER = ("name", "image", "command", "args", "env", "resources")
-_LOST = {
+_PATCHED_CONTAINER_FIELDS = ("securityContext", "volumeMounts")
+_TRAINER_FIELDS = ("name", "image", "command", "args", "env", "resources")
+_UNSUPPORTED_POLICY_FIELDS = {
     "cleanPodPolicy": "pods are cleaned up as the runtime's JobSet says",
     "ttlSecondsAfterFinished": "write it into the runtime's JobSet template",
     "backoffLimit": "write failurePolicy.maxRestarts into the runtime's JobSet template",
@@ -44,30 +44,32 @@ _LOST = {
 }
 
 
-class Converted(NamedTuple):
+class ConvertedTrainJob(NamedTuple):
     """The TrainJob, and what did not come along: field and what to do about it."""
 
     body: JSON
     notes: tuple[str, ...]
 
 
-def to_trainjob(job: Job, runtime: str = "") -> Converted:
+def to_trainjob(job: Job, runtime: str = "") -> ConvertedTrainJob:
     """Raises `InputError` for a job that a TrainJob cannot be."""
-    name = runtime or RUNTIMES.get(job.kind, "")
+    name = runtime or DEFAULT_RUNTIMES.get(job.kind, "")
     if not name:
         raise InputError(
             f"{job.kind} {job.metadata.name}: Trainer has no runtime for it; write --runtime with one of yours"
         )
-    nodes, template, path = _team(job)
+    nodes, template, path = _node_template(job)
     notes: list[str] = []
     spec: JSON = {
         "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime", "name": name},
         "trainer": _trainer(job, nodes, template, notes),
     }
-    patch = _patch(template, path, notes)
+    patch = _runtime_patch(template, path, notes)
     if patch:
-        spec["runtimePatches"] = [{"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": patch}}}]
-    spec |= _policy(job, notes)
+        spec["runtimePatches"] = [
+            {"manager": PATCH_MANAGER, "trainingRuntimeSpec": {"template": {"spec": patch}}}
+        ]
+    spec |= _run_policy(job, notes)
     metadata = job.to_dict()["metadata"]
     kept = {
         field: metadata[field]
@@ -75,17 +77,17 @@ def to_trainjob(job: Job, runtime: str = "") -> Converted:
         if metadata.get(field)
     }
     body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": kept, "spec": spec}
-    return Converted(body, (*notes, *_restarts(job)))
+    return ConvertedTrainJob(body, (*notes, *_restart_policy_notes(job)))
 
 
-def _specs(job: Job) -> Mapping[str, Any]:
+def _replica_specs(job: Job) -> Mapping[str, Any]:
     found: Mapping[str, Any] = job.to_dict()["spec"][job.facts.replicas]
     return found
 
 
-def _team(job: Job) -> tuple[int, JSON, str]:
+def _node_template(job: Job) -> tuple[int, JSON, str]:
     """How many nodes, the template of all of them, and where it is written."""
-    specs, path = _specs(job), f"spec.{job.facts.replicas}"
+    specs, path = _replica_specs(job), f"spec.{job.facts.replicas}"
     if job.kind == "MPIJob":
         # The launcher says what to run; the workers are where.
         return job.replicas.get("Worker", 1), specs["Launcher"]["template"], f"{path}.Launcher.template"
@@ -121,32 +123,40 @@ def _container(job: Job, template: JSON) -> JSON:
     return next((each for each in containers if each.get("name") == job.facts.container), containers[0])
 
 
-def _patch(template: JSON, path: str, notes: list[str]) -> JSON:
+def _runtime_patch(template: JSON, path: str, notes: list[str]) -> JSON:
     """What the pods of the runtime get besides."""
     pod = template["spec"]
     containers = pod["containers"]
-    spec: JSON = {field: pod[field] for field in _POD if field in pod}
-    mounted = {field: containers[0][field] for field in _CONTAINER if field in containers[0]}
+    spec: JSON = {field: pod[field] for field in _PATCHED_POD_FIELDS if field in pod}
+    mounted = {field: containers[0][field] for field in _PATCHED_CONTAINER_FIELDS if field in containers[0]}
     if mounted:
-        spec["containers"] = [{"name": NODE, **mounted}]
-    notes += _left(pod, path, containers)
+        spec["containers"] = [{"name": NODE_JOB, **mounted}]
+    notes += _unsupported_fields(pod, path, containers)
     metadata = {field: value for field, value in (template.get("metadata") or {}).items() if value}
     inner: JSON = {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
-    return {"replicatedJobs": [{"name": NODE, "template": {"spec": {"template": inner}}}]} if inner else {}
+    return (
+        {"replicatedJobs": [{"name": NODE_JOB, "template": {"spec": {"template": inner}}}]} if inner else {}
+    )
 
 
-def _left(pod: JSON, path: str, containers: list[JSON]) -> Iterator[str]:
-    for field in sorted(pod.keys() - {*_POD, "containers", "restartPolicy"}):
+def _unsupported_fields(pod: JSON, path: str, containers: list[JSON]) -> Iterator[str]:
+    for field in sorted(pod.keys() - {*_PATCHED_POD_FIELDS, "containers", "restartPolicy"}):
         yield f"{path}.spec.{field}: write it into the runtime"
-    for field in sorted(containers[0].keys() - {*_TRAINER, *_CONTAINER, "ports", "imagePullPolicy"}):
+    for field in sorted(
+        containers[0].keys() - {*_TRAINER_FIELDS, *_PATCHED_CONTAINER_FIELDS, "ports", "imagePullPolicy"}
+    ):
         yield f"{path}.spec.containers[0].{field}: write it into the runtime"
     for number in range(1, len(containers)):
         yield f"{path}.spec.containers[{number}]: a further container; write it into the runtime"
 
 
-def _policy(job: Job, notes: list[str]) -> JSON:
+def _run_policy(job: Job, notes: list[str]) -> JSON:
     policy: Mapping[str, Any] = job.to_dict()["spec"].get("runPolicy") or {}
-    notes += [f"spec.runPolicy.{field}: {what}" for field, what in _LOST.items() if field in policy]
+    notes += [
+        f"spec.runPolicy.{field}: {what}"
+        for field, what in _UNSUPPORTED_POLICY_FIELDS.items()
+        if field in policy
+    ]
     if "elasticPolicy" in job.to_dict()["spec"]:
         notes.append("spec.elasticPolicy: Trainer has none; numNodes is fixed")
     found: JSON = {}
@@ -159,8 +169,8 @@ def _policy(job: Job, notes: list[str]) -> JSON:
     return found
 
 
-def _restarts(job: Job) -> Iterator[str]:
-    for kind, spec in _specs(job).items():
+def _restart_policy_notes(job: Job) -> Iterator[str]:
+    for kind, spec in _replica_specs(job).items():
         written = spec.get("restartPolicy")
         if written and written != "Never":
             yield f"spec.{job.facts.replicas}.{kind}.restartPolicy: is {written}; the runtime's Job decides"

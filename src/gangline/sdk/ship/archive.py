@@ -12,20 +12,20 @@ from typing import IO, NamedTuple
 import msgspec
 
 from gangline.base.errors import InputError
-from gangline.sdk.ship.gitignore import Rules
+from gangline.sdk.ship.gitignore import IgnoreRules
 
-NEVER = frozenset({".git", ".venv", "__pycache__", "node_modules"})
+EXCLUDED_FOLDERS = frozenset({".git", ".venv", "__pycache__", "node_modules"})
 """Folders that nobody means, whatever `.gitignore` says. (Nor a virtual environment of any name.)"""
-MOST = 20_000
+MAX_FILES = 20_000
 """So many files are no folder of a program: perhaps it is the wrong one."""
-NAMED = 3
+NAMED_FILES = 3
 """So many of the biggest files are named when all are too much."""
 MIB, GIB = 2**20, 2**30
 # The first day that every program believes in; zip knows none before it.
-EPOCH = 315_532_800
+ARCHIVE_MTIME = 315_532_800
 
 
-class Item(NamedTuple):
+class FileEntry(NamedTuple):
     """A file: its path from the folder, with slashes."""
 
     path: str
@@ -37,33 +37,33 @@ class Item(NamedTuple):
         return 0o755 if self.executable else 0o644
 
 
-class Parcel(msgspec.Struct, frozen=True):
+class FileList(msgspec.Struct, frozen=True):
     """The files of a folder, in the order of their paths. Their contents are read when they are packed."""
 
     folder: Path
-    items: tuple[Item, ...]
+    files: tuple[FileEntry, ...]
     # What git would take and this does not: links to folders, sockets ...
     skipped: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
-        return sum(item.size for item in self.items)
+        return sum(item.size for item in self.files)
 
-    def content(self, item: Item) -> bytes:
+    def content(self, item: FileEntry) -> bytes:
         """What a file holds now. Raises `InputError`."""
-        with _opened(self.folder / item.path) as file:
+        with _open_file(self.folder / item.path) as file:
             return file.read()
 
-    def biggest(self, count: int = NAMED) -> list[Item]:
-        return sorted(self.items, key=lambda item: (-item.size, item.path))[:count]
+    def largest(self, count: int = NAMED_FILES) -> list[FileEntry]:
+        return sorted(self.files, key=lambda item: (-item.size, item.path))[:count]
 
-    def holds(self, path: str) -> bool:
+    def has_file(self, path: str) -> bool:
         """Whether a file is among them."""
-        return any(item.path == path for item in self.items)
+        return any(item.path == path for item in self.files)
 
 
-def parcel(folder: Path, limit: int = GIB, *, most: int = MOST) -> Parcel:
-    """What of a folder is worth sending: everything, without what git ignores and `NEVER`.
+def list_files(folder: Path, limit: int = GIB, *, most: int = MAX_FILES) -> FileList:
+    """What of a folder is worth sending: everything, without what git ignores and `EXCLUDED_FOLDERS`.
 
     Links to files are followed, links to folders are not; empty folders are not sent. Raises `InputError` when all of it
     is more than `limit` bytes, when a file cannot be read, and when a name is no text.
@@ -71,23 +71,23 @@ def parcel(folder: Path, limit: int = GIB, *, most: int = MOST) -> Parcel:
     top = folder.resolve()
     if not top.is_dir():
         raise InputError(f"{folder}: is no folder")
-    items: list[Item] = []
+    items: list[FileEntry] = []
     skipped: list[str] = []
-    for path in _walk(top, Rules.at(top), skipped):
+    for path in _walk(top, IgnoreRules.for_folder(top), skipped):
         if len(items) >= most:
             raise InputError(
                 f"{folder}: has more than {most} files; run in the folder of the program, or leave some out with .gitignore"
             )
-        items.append(_item(top, path))
-    found = Parcel(top, tuple(sorted(items)), tuple(skipped))
+        items.append(_file_entry(top, path))
+    found = FileList(top, tuple(sorted(items)), tuple(skipped))
     if found.size > limit:
-        raise InputError(too_large(found, folder, limit))
+        raise InputError(too_large_message(found, folder, limit))
     return found
 
 
-def _walk(folder: Path, rules: Rules, skipped: list[str], top: Path | None = None) -> Iterator[Path]:
+def _walk(folder: Path, rules: IgnoreRules, skipped: list[str], top: Path | None = None) -> Iterator[Path]:
     """The files below a folder, links to files too."""
-    top, rules = top or folder, rules.below(folder)
+    top, rules = top or folder, rules.with_folder(folder)
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
@@ -95,7 +95,7 @@ def _walk(folder: Path, rules: Rules, skipped: list[str], top: Path | None = Non
     for entry in entries:
         path = Path(entry.path)
         is_folder = entry.is_dir(follow_symlinks=False)
-        if entry.name in NEVER or rules.leave_out(path, is_folder=is_folder):
+        if entry.name in EXCLUDED_FOLDERS or rules.excludes(path, is_folder=is_folder):
             continue
         if is_folder:
             if not (path / "pyvenv.cfg").exists():
@@ -106,7 +106,7 @@ def _walk(folder: Path, rules: Rules, skipped: list[str], top: Path | None = Non
             skipped.append(path.relative_to(top).as_posix())
 
 
-def _item(top: Path, path: Path) -> Item:
+def _file_entry(top: Path, path: Path) -> FileEntry:
     name = path.relative_to(top).as_posix()
     try:
         name.encode()
@@ -118,19 +118,19 @@ def _item(top: Path, path: Path) -> Item:
         found = path.stat()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; leave it out with .gitignore") from error
-    return Item(name, found.st_size, bool(found.st_mode & stat.S_IXUSR))
+    return FileEntry(name, found.st_size, bool(found.st_mode & stat.S_IXUSR))
 
 
-def too_large(found: Parcel, folder: Path, limit: int) -> str:
+def too_large_message(found: FileList, folder: Path, limit: int) -> str:
     """Why a folder is refused: how much it is, and what makes it so."""
-    named = ", ".join(f"{item.path} ({amount(item.size)})" for item in found.biggest())
+    named = ", ".join(f"{item.path} ({size_text(item.size)})" for item in found.largest())
     return (
-        f"{folder}: {amount(found.size)} in {len(found.items)} files is more than {amount(limit)}; "
+        f"{folder}: {size_text(found.size)} in {len(found.files)} files is more than {size_text(limit)}; "
         f"the biggest: {named}; leave them out with .gitignore, or raise --ship-limit"
     )
 
 
-def amount(size: int) -> str:
+def size_text(size: int) -> str:
     """`12 bytes`, `34 KiB`, `5.6 MiB`, `1 GiB`."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (2**10, "KiB")):
         if size >= unit:
@@ -142,41 +142,41 @@ def amount(size: int) -> str:
 # Packing
 
 
-def pack(found: Parcel, to: IO[bytes]) -> str:
+def write_archive(found: FileList, to: IO[bytes]) -> str:
     """Write all of it as tar.gz, the same bytes for the same files; give their sha256. Raises `InputError`.
 
     Only files are in it: owners, dates and folders of this machine are nobody else's.
     """
-    digest = _Digest(to)
+    digest = _HashingWriter(to)
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=digest, compresslevel=6, mtime=0) as packed,
         # The one format that holds any name and looks the same everywhere.
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for item in found.items:
-            _add(archive, found.folder / item.path, item)
+        for item in found.files:
+            _add_file(archive, found.folder / item.path, item)
     return digest.hexdigest()
 
 
-def _add(archive: tarfile.TarFile, path: Path, item: Item) -> None:
-    with _opened(path) as file:
+def _add_file(archive: tarfile.TarFile, path: Path, item: FileEntry) -> None:
+    with _open_file(path) as file:
         info = tarfile.TarInfo(item.path)
         # As large as it is by now: it may have grown since it was found.
-        info.size, info.mode, info.mtime = os.fstat(file.fileno()).st_size, item.mode, EPOCH
+        info.size, info.mode, info.mtime = os.fstat(file.fileno()).st_size, item.mode, ARCHIVE_MTIME
         try:
             archive.addfile(info, file)
         except OSError as error:
             raise InputError(f"{path}: changed while it was read; try again") from error
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _open_file(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; leave it out with .gitignore") from error
 
 
-class _Digest:
+class _HashingWriter:
     """A file that is written through, and knows the digest of it."""
 
     def __init__(self, to: IO[bytes]) -> None:

@@ -14,109 +14,124 @@ from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound, StreamBroken
-from gangline.kube.pods import Pods
+from gangline.kube.pods import PodSubresources
 from gangline.kube.streams import Channel, ExecSession
-from gangline.sdk.ship.archive import amount
+from gangline.sdk.ship.archive import size_text
 from gangline.sdk.ship.manifests import (
-    LOADER,
-    PACKED,
-    SOURCE,
-    Form,
+    ARCHIVE_NAME,
+    LOADER_CONTAINER,
+    SOURCE_DIR,
     Shipment,
-    claim,
+    ShipmentForm,
     config_map,
-    delivered,
-    loader,
-    members,
-    owner,
+    job_with_folder,
+    loader_pod,
+    owner_patch,
+    replica_total,
+    volume_claim,
 )
 
 CONFIG_MAPS: Resource[JSON] = Resource("", "v1", "ConfigMap", "configmaps", dict[str, Any])
-CLAIMS: Resource[JSON] = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", dict[str, Any])
+VOLUME_CLAIMS: Resource[JSON] = Resource(
+    "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", dict[str, Any]
+)
 
-LOOK = timedelta(milliseconds=500)
-PATIENCE = timedelta(minutes=5)
+POLL_INTERVAL = timedelta(milliseconds=500)
+LOADER_START_TIMEOUT = timedelta(minutes=5)
 """How long the pod that fills a claim may take to start: an image is pulled, a volume is made."""
-CHUNK = 256 * 1024
+UPLOAD_CHUNK_BYTES = 256 * 1024
 
 
 class ShippingFailed(GanglineError):
     """A folder could not be brought to the cluster. The message says what stood in the way, and what to do."""
 
 
-class Order(NamedTuple):
+class ShipRequest(NamedTuple):
     """What is to be sent, for which job, and where that will be."""
 
     shipment: Shipment
-    facts: JobKind
+    kind: JobKind
     body: JSON
     key: Key
     storage_class: str = ""
 
 
-class Sent:
+class ShippedFolder:
     """A folder that is in the cluster, and the job that unpacks it."""
 
-    def __init__(self, client: Client, order: Order, kind: Resource[JSON], name: str) -> None:
-        self._client, self._order, self._kind = client, order, kind
-        self.carrier = Key(order.key.namespace, name)
-        self.body = delivered(order.body, order.facts, order.shipment, name)
-        self.owned = False
+    def __init__(self, client: Client, order: ShipRequest, kind: Resource[JSON], name: str) -> None:
+        self._client, self._request, self._kind = client, order, kind
+        self.source_key = Key(order.key.namespace, name)
+        self.body = job_with_folder(order.body, order.kind, order.shipment, name)
+        self.has_owner = False
 
-    async def belongs_to(self, job: TrainingJob) -> None:
+    async def set_owner(self, job: TrainingJob) -> None:
         """From now on it goes when the job does. Idempotent."""
-        order = self._order
-        body = owner({"metadata": {"name": job.metadata.name}}, order.facts, job.metadata.uid)
-        await self._client.patch(self._kind, self.carrier, body)
-        self.owned = True
+        order = self._request
+        body = owner_patch({"metadata": {"name": job.metadata.name}}, order.kind, job.metadata.uid)
+        await self._client.patch(self._kind, self.source_key, body)
+        self.has_owner = True
 
-    async def withdraw(self) -> None:
+    async def delete(self) -> None:
         with suppress(NotFound):
-            await self._client.delete(self._kind, self.carrier)
+            await self._client.delete(self._kind, self.source_key)
 
 
 @asynccontextmanager
-async def sent(
-    client: Client, order: Order, clock: Clock, tell: Callable[[str], None], patience: timedelta = PATIENCE
-) -> AsyncIterator[Sent]:
+async def ship_folder(
+    client: Client,
+    order: ShipRequest,
+    clock: Clock,
+    tell: Callable[[str], None],
+    patience: timedelta = LOADER_START_TIMEOUT,
+) -> AsyncIterator[ShippedFolder]:
     """The folder in the cluster. What belongs to no job when the block ends is taken back.
 
     Raises `ShippingFailed`, and what the server says against it.
     """
-    if order.shipment.form is Form.CLAIM:
-        body = claim(order.shipment, order.key.name, members(order.body, order.facts), order.storage_class)
-        kind = CLAIMS
+    if order.shipment.form is ShipmentForm.CLAIM:
+        body = volume_claim(
+            order.shipment, order.key.name, replica_total(order.body, order.kind), order.storage_class
+        )
+        kind = VOLUME_CLAIMS
     else:
         body, kind = config_map(order.shipment, order.key.name), CONFIG_MAPS
     made = await client.create(kind, body, namespace=order.key.namespace)
-    found = Sent(client, order, kind, made["metadata"]["name"])
+    found = ShippedFolder(client, order, kind, made["metadata"]["name"])
     try:
-        if kind is CLAIMS:
-            await _fill(client, order, found.carrier, clock, tell, patience)
+        if kind is VOLUME_CLAIMS:
+            await _fill_claim(client, order, found.source_key, clock, tell, patience)
         yield found
     finally:
-        if not found.owned:
-            await found.withdraw()
+        if not found.has_owner:
+            await found.delete()
 
 
-async def _fill(
-    client: Client, order: Order, carrier: Key, clock: Clock, tell: Callable[[str], None], patience: timedelta
+async def _fill_claim(
+    client: Client,
+    order: ShipRequest,
+    carrier: Key,
+    clock: Clock,
+    tell: Callable[[str], None],
+    patience: timedelta,
 ) -> None:
     """The archive goes into the claim, through a pod that is gone afterwards."""
-    body = loader(carrier.name, order.key.name, order.body, order.facts)
+    body = loader_pod(carrier.name, order.key.name, order.body, order.kind)
     pod = await client.create(Pod, body, namespace=carrier.namespace)
     key = pod.metadata.key
     tell(f"the folder goes through pod {key.name}, which is starting ...")
     try:
-        await _running(client, key, clock, tell, patience)
-        tell(f"sending {amount(order.shipment.size)} ...")
-        await upload(client, key, order.shipment, f"{SOURCE}/{PACKED}", container=LOADER)
+        await _wait_until_running(client, key, clock, tell, patience)
+        tell(f"sending {size_text(order.shipment.size)} ...")
+        await upload_archive(
+            client, key, order.shipment, f"{SOURCE_DIR}/{ARCHIVE_NAME}", container=LOADER_CONTAINER
+        )
     finally:
         with suppress(NotFound):
             await client.delete(Pod, key, grace=timedelta())
 
 
-async def _running(
+async def _wait_until_running(
     client: Client, key: Key, clock: Clock, tell: Callable[[str], None], patience: timedelta
 ) -> None:
     end, told = clock.monotonic() + patience.total_seconds(), ""
@@ -124,7 +139,7 @@ async def _running(
         pod = await client.get(Pod, key)
         if pod.status.phase == PodPhase.RUNNING:
             return
-        why = hindrance(pod)
+        why = pending_reason(pod)
         if pod.status.phase in (PodPhase.FAILED, PodPhase.SUCCEEDED) or clock.monotonic() > end:
             raise ShippingFailed(
                 f"pod {key.name}, which is to receive the folder, does not run: {why or pod.status.phase}; "
@@ -134,10 +149,10 @@ async def _running(
         if why and why != told:
             tell(f"waiting for pod {key.name}: {why}")
             told = why
-        await clock.sleep(LOOK)
+        await clock.sleep(POLL_INTERVAL)
 
 
-def hindrance(pod: Pod) -> str:
+def pending_reason(pod: Pod) -> str:
     """Why a pod does not run yet, as the cluster has it; empty when it says nothing."""
     for status in pod.status.container_statuses:
         for state in (status.state.waiting, status.state.terminated):
@@ -149,40 +164,40 @@ def hindrance(pod: Pod) -> str:
     return next((found.message for found in unmet if found.message), pod.status.message)
 
 
-async def upload(client: Client, key: Key, shipment: Shipment, to: str, *, container: str) -> None:
+async def upload_archive(client: Client, key: Key, shipment: Shipment, to: str, *, container: str) -> None:
     """Write the archive into a file of a container. Raises `ShippingFailed` where what arrived is not what was sent."""
     assert shipment.archive is not None
-    pods, command = Pods(client), ["dd", f"of={to}", "bs=65536"]
+    pods, command = PodSubresources(client), ["dd", f"of={to}", "bs=65536"]
     # Of a command that ends early one may not hear why, when there is much left to send. So nothing is sent at first.
     empty = await pods.run(key, command, container=container, stdin=b"")
     if empty.exit_code:
         raise ShippingFailed(
-            f"pod {key.name} cannot keep the folder: {_line(empty.stderr) or empty.exit_code}"
+            f"pod {key.name} cannot keep the folder: {_single_line(empty.stderr) or empty.exit_code}"
         )
     with shipment.archive.open("rb") as archive:
         async with pods.exec(key, command, container=container, stdin=True) as session:
             try:
-                said = await _conversation(session, archive)
+                said = await _stream_archive(session, archive)
             except StreamBroken as error:
                 raise ShippingFailed(
                     f"pod {key.name} did not take the whole folder: {error}; try again"
                 ) from error
     if session.exit_code:
         raise ShippingFailed(
-            f"pod {key.name} did not take the whole folder: {_line(said) or session.exit_code}"
+            f"pod {key.name} did not take the whole folder: {_single_line(said) or session.exit_code}"
         )
     seen = await pods.run(key, ["sha256sum", to], container=container)
     if seen.stdout[: len(shipment.digest)].decode(errors="replace") != shipment.digest:
-        what = _line(seen.stderr) or "its sum is another one"
+        what = _single_line(seen.stderr) or "its sum is another one"
         raise ShippingFailed(f"the folder did not arrive in pod {key.name} as it was sent: {what}; try again")
 
 
-async def _conversation(session: ExecSession, archive: IO[bytes]) -> bytes:
+async def _stream_archive(session: ExecSession, archive: IO[bytes]) -> bytes:
     """Write and read at the same time; give what was complained about."""
     said = b""
     failure: KubeError | None = None
     async with asyncio.TaskGroup() as group:
-        feeding = group.create_task(_feed(session, archive))
+        feeding = group.create_task(_write_archive(session, archive))
         try:
             async for channel, data in session:
                 said += data if channel is Channel.STDERR else b""
@@ -194,13 +209,13 @@ async def _conversation(session: ExecSession, archive: IO[bytes]) -> bytes:
     return said
 
 
-async def _feed(session: ExecSession, archive: IO[bytes]) -> None:
+async def _write_archive(session: ExecSession, archive: IO[bytes]) -> None:
     # A command may end before it has read everything; whether all is well, the reading side knows.
     with suppress(StreamBroken):
-        while data := archive.read(CHUNK):
+        while data := archive.read(UPLOAD_CHUNK_BYTES):
             await session.write(data)
         await session.close_stdin()
 
 
-def _line(said: bytes) -> str:
+def _single_line(said: bytes) -> str:
     return " ".join(said.decode(errors="replace").split())

@@ -5,45 +5,45 @@ from typing import Any
 
 from gangline.api.kubeflow.training import (
     JOB_NAME,
-    ROUND,
+    ROUND_ANNOTATION,
     ConditionType,
+    JobPhase,
     JobStatus,
-    Phase,
     RestartPolicy,
     RestartScope,
-    State,
+    RunState,
 )
 from gangline.api.meta import JSON
-from gangline.jobs.defaults import ours
+from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import Framework
-from gangline.jobs.plan.restarts import scope
-from gangline.jobs.pods.addressing import Services
-from gangline.jobs.pods.replicas import Member, seat_name
-from gangline.testing.world.server import Write, labels_of, owner_of
+from gangline.jobs.plan.restarts import restart_scope
+from gangline.jobs.pods.addressing import ServiceMode
+from gangline.jobs.pods.replicas import Member, member_name
+from gangline.testing.world.server import WorldWrite, controller_uid, labels_of
 from gangline.testing.world.world import World
 
-LABELLED = ("pods", "services")
+LABELLED_RESOURCES = ("pods", "services")
 
 
-class Rules:
+class Invariants:
     """Follows one job, until another one of its name takes its place."""
 
     def __init__(self) -> None:
         self._uid = ""
-        self._begin("")
+        self._reset("")
 
-    def _begin(self, uid: str) -> None:
+    def _reset(self, uid: str) -> None:
         self._uid = uid
         self._status = JobStatus()
         self._replaced: set[str] = set()
         self._services: set[str] = set()
         # When each condition was last written, by type: a count of writes.
-        self._written: dict[str, tuple[int, Any]] = {}
-        self._count = 0
+        self._condition_writes: dict[str, tuple[int, Any]] = {}
+        self._status_writes = 0
         # The clean-up policy under which the job came to its end.
         self._policy = ""
 
-    def judge(self, world: World, write: Write) -> None:
+    def judge(self, world: World, write: WorldWrite) -> None:
         """One change of the operator's."""
         if write.resource == world.plural:
             if write.verb == "status":
@@ -51,54 +51,59 @@ class Rules:
             return
         if write.before is not None:
             touched = write.before["metadata"]["uid"]
-            assert touched not in world.strangers, f"touched a stranger's {world.server.named[touched]}"
+            assert touched not in world.strangers, (
+                f"touched a stranger's {world.server.names_by_uid[touched]}"
+            )
         if write.verb == "create":
             self._judge_create(world, write)
-        if write.verb == "patch" and write.before is not None and owner_of(write.before) is None:
+        if write.verb == "patch" and write.before is not None and controller_uid(write.before) is None:
             body = world.body
             assert body is not None
-            assert owner_of(write.found) == body["metadata"]["uid"], "adopted by a job that is no more"
+            assert controller_uid(write.newest) == body["metadata"]["uid"], "adopted by a job that is no more"
         if write.verb == "delete" and write.resource == "pods":
             self._judge_deleted_pod(world, write)
 
     # Writes
 
-    def _judge_create(self, world: World, write: Write) -> None:
-        facts, name = world.framework.facts, write.found["metadata"]["name"]
-        owner = owner_of(write.found)
+    def _judge_create(self, world: World, write: WorldWrite) -> None:
+        facts, name = world.framework.facts, write.newest["metadata"]["name"]
+        owner = controller_uid(write.newest)
         assert owner is not None, f"{write.resource} {name} has no owner"
         body = world.body
         if owner != self._uid and body is not None and owner == body["metadata"]["uid"]:
             # The objects of a new job may come before its status.
-            self._begin(owner)
+            self._reset(owner)
         if write.resource == "services":
             self._services.add(name)
         elif write.resource == "pods" and facts.port is not None:
-            needed = world.key.name if world.site.services is Services.PER_JOB else name
+            needed = world.key.name if world.site.services is ServiceMode.PER_JOB else name
             found = world.server.find("services", needed)
             assert needed in self._services or found is not None, f"pod {name} came before its service"
 
-    def _judge_deleted_pod(self, world: World, write: Write) -> None:
+    def _judge_deleted_pod(self, world: World, write: WorldWrite) -> None:
         """A failed pod is the only proof of its restart: that must be written down before the pod goes."""
         body, pod = world.body, write.before
         assert pod is not None
-        if body is None or owner_of(pod) != body["metadata"]["uid"]:
+        if body is None or controller_uid(pod) != body["metadata"]["uid"]:
             return
         job, uid = world.job, pod["metadata"]["uid"]
         status: JobStatus = job.status
         names = {
-            seat_name(world.key.name, seat)
-            for seat in seats(world.framework, job)
-            if int((pod["metadata"].get("annotations") or {}).get(ROUND, "0")) >= status.ledger.round
+            member_name(world.key.name, seat)
+            for seat in expected_members(world.framework, job)
+            if int((pod["metadata"].get("annotations") or {}).get(ROUND_ANNOTATION, "0"))
+            >= status.ledger.round
         }
         stays = pod["metadata"]["name"] in names and not status.finished
         if pod["status"]["phase"] == "Failed" and stays and not world.framework.run_policy(job).suspend:
-            assert uid in self._replaced, f"{world.server.named[uid]} was deleted before it was counted"
+            assert uid in self._replaced, (
+                f"{world.server.names_by_uid[uid]} was deleted before it was counted"
+            )
 
     def _judge_status(self, world: World) -> None:
         job = world.job
         if job.metadata.uid != self._uid:
-            self._begin(job.metadata.uid)
+            self._reset(job.metadata.uid)
         before, after = self._status, job.status
         self._judge_conditions(after)
         self._judge_end(world, before, after)
@@ -107,20 +112,20 @@ class Rules:
         self._status = after
 
     def _judge_conditions(self, status: JobStatus) -> None:
-        self._count += 1
+        self._status_writes += 1
         for found in status.conditions:
-            known = self._written.get(found.type)
+            known = self._condition_writes.get(found.type)
             if known is None or known[1] != (found.status, found.reason):
-                self._written[found.type] = (self._count, (found.status, found.reason))
+                self._condition_writes[found.type] = (self._status_writes, (found.status, found.reason))
         kinds = [found.type for found in status.conditions]
         assert len(set(kinds)) == len(kinds), f"{kinds}: a condition is there twice"
         true = [found for found in status.conditions if found.status == "True"]
-        order = [self._written[found.type][0] for found in true]
+        order = [self._condition_writes[found.type][0] for found in true]
         assert order[-1:] == [max(order)] if order else True, (
             f"{kinds}: the newest True condition is not the last"
         )
-        for kind in set(self._written) - set(kinds):
-            del self._written[kind]
+        for kind in set(self._condition_writes) - set(kinds):
+            del self._condition_writes[kind]
         held = {found.type for found in true}
         assert not {"Succeeded", "Failed"} <= held
         assert not {"Running", "Restarting"} <= held
@@ -141,13 +146,13 @@ class Rules:
         assert after.completion_time == before.completion_time
         assert after.restarts == before.restarts
         assert after.conditions == before.conditions
-        if before.phase != Phase.CLEAN_UP:
+        if before.phase != JobPhase.CLEAN_UP:
             assert after.phase == before.phase, f"{before.phase} is terminal, and became {after.phase}"
 
     def _judge_restarts(self, world: World, before: JobStatus, after: JobStatus) -> None:
         fresh = set(after.ledger.replaced) - self._replaced
         for uid in fresh:
-            assert uid in world.failures, f"{world.server.named[uid]} never failed"
+            assert uid in world.failures, f"{world.server.names_by_uid[uid]} never failed"
         self._replaced |= fresh
         assert after.ledger.round - before.ledger.round in (0, 1)
         made = len(self._replaced) + after.ledger.round - after.ledger.renewals
@@ -170,21 +175,21 @@ class Rules:
         succeeded, failed = after.holds(ConditionType.SUCCEEDED), after.holds(ConditionType.FAILED)
         going = not suspended and not after.finished
         allowed = {
-            Phase.NONE: suspended and not after.finished,
-            Phase.CREATING: going and not running,
-            Phase.RUNNING: going and (running or before.phase == Phase.RUNNING),
-            Phase.CLEAN_UP: after.finished,
-            Phase.DONE: succeeded,
-            Phase.FAILED: failed,
+            JobPhase.NONE: suspended and not after.finished,
+            JobPhase.CREATING: going and not running,
+            JobPhase.RUNNING: going and (running or before.phase == JobPhase.RUNNING),
+            JobPhase.CLEAN_UP: after.finished,
+            JobPhase.DONE: succeeded,
+            JobPhase.FAILED: failed,
         }
-        assert allowed[Phase(after.phase)], f"phase {after.phase!r} with {after.conditions}"
+        assert allowed[JobPhase(after.phase)], f"phase {after.phase!r} with {after.conditions}"
         states = {
-            State.UNKNOWN: not after.finished,
-            State.RUNNING: after.phase in (Phase.CREATING, Phase.RUNNING),
-            State.SUCCEEDED: succeeded,
-            State.FAILED: failed,
+            RunState.UNKNOWN: not after.finished,
+            RunState.RUNNING: after.phase in (JobPhase.CREATING, JobPhase.RUNNING),
+            RunState.SUCCEEDED: succeeded,
+            RunState.FAILED: failed,
         }
-        assert states[State(after.state)], f"state {after.state} in phase {after.phase!r}"
+        assert states[RunState(after.state)], f"state {after.state} in phase {after.phase!r}"
         if not before.finished:
             self._judge_states(world, after, suspended=suspended)
 
@@ -197,10 +202,10 @@ class Rules:
                 f"{kind}: {spec.replicas} replicas, {found.states}"
             )
             assert all(number > 0 for number in found.states.values())
-            assert found.state == State.UNKNOWN or found.states.get(found.state), f"{kind} is {found}"
+            assert found.state == RunState.UNKNOWN or found.states.get(found.state), f"{kind} is {found}"
 
 
-def seats(framework: Framework[Any], job: Any) -> list[Member]:
+def expected_members(framework: Framework[Any], job: Any) -> list[Member]:
     return [
         Member(kind, index)
         for kind, spec in framework.replicas(job).items()
@@ -208,7 +213,7 @@ def seats(framework: Framework[Any], job: Any) -> list[Member]:
     ]
 
 
-async def check_quiet(world: World) -> None:
+async def check_at_rest(world: World) -> None:
     """The caches show everything and nothing wakes the operator: it must be right as it is, and stay so."""
     await check_nothing_left_to_do(world)
     body = world.body
@@ -216,17 +221,19 @@ async def check_quiet(world: World) -> None:
         left = [
             (kind, found["metadata"]["name"])
             for kind, found in world.server.objects.items()
-            if owner_of(found)
+            if controller_uid(found)
         ]
         assert not left, f"the job is gone, and left behind {left}"
         return
     job, status = world.job, world.job.status
     policy = world.framework.run_policy(job)
-    if not ours(policy):
+    if not is_managed_here(policy):
         return
     # Without its label nobody sees an object, unless its name is needed.
     mine = [
-        (kind, found) for kind, found in world.owned() if kind not in LABELLED or JOB_NAME in labels_of(found)
+        (kind, found)
+        for kind, found in world.owned()
+        if kind not in LABELLED_RESOURCES or JOB_NAME in labels_of(found)
     ]
     pods = [found for kind, found in mine if kind == "pods"]
     live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
@@ -251,19 +258,19 @@ def _check_finished(world: World, status: JobStatus, policy: str, mine: Any, liv
         assert all(pod["status"]["phase"] in ("Succeeded", "Failed") for pod in live)
     failed = status.holds(ConditionType.FAILED)
     if not [found for kind, found in mine if kind == "pods" and "deletionTimestamp" in found["metadata"]]:
-        assert status.phase == (Phase.FAILED if failed else Phase.DONE)
-    assert status.state == (State.FAILED if failed else State.SUCCEEDED)
+        assert status.phase == (JobPhase.FAILED if failed else JobPhase.DONE)
+    assert status.state == (RunState.FAILED if failed else RunState.SUCCEEDED)
 
 
 def _check_active(world: World, job: Any, pods: list[JSON]) -> None:
     status: JobStatus = job.status
-    wanted = {seat_name(world.key.name, seat): seat for seat in seats(world.framework, job)}
+    wanted = {member_name(world.key.name, seat): seat for seat in expected_members(world.framework, job)}
     there = {pod["metadata"]["name"]: pod for pod in pods}
     replicas = world.framework.replicas(job)
     waits = world.alarm is not None
     strangers = {name for (kind, name), found in world.server.objects.items() if kind == "pods"} - set(there)
     for name, seat in wanted.items():
-        assert name in there or waits or strangers or _leaving(pods), f"nobody sits at {name}"
+        assert name in there or waits or strangers or _any_terminating(pods), f"nobody sits at {name}"
         pod = there.get(name)
         if pod is None or pod["status"]["phase"] != "Failed" or "deletionTimestamp" in pod["metadata"]:
             continue
@@ -277,8 +284,8 @@ def _check_active(world: World, job: Any, pods: list[JSON]) -> None:
     ]
     assert not extra, f"{extra} are too many"
     if world.framework.facts.port is not None and wanted:
-        services = {found["metadata"]["name"] for found in world.server.all("services")}
-        needed = {world.key.name} if world.site.services is Services.PER_JOB else set(wanted)
+        services = {found["metadata"]["name"] for found in world.server.list_objects("services")}
+        needed = {world.key.name} if world.site.services is ServiceMode.PER_JOB else set(wanted)
         assert needed <= services, f"services {needed - services} are missing"
     _check_counters(world, job, there, wanted)
     _check_in_place(world, status, pods, replicas, wanted)
@@ -293,7 +300,7 @@ def _check_counters(world: World, job: Any, there: dict[str, JSON], wanted: dict
             for name, pod in there.items()
             if name in wanted
             and wanted[name].type == kind
-            and int((pod["metadata"].get("annotations") or {}).get(ROUND, "0")) >= number
+            and int((pod["metadata"].get("annotations") or {}).get(ROUND_ANNOTATION, "0")) >= number
             and not (pod["status"]["phase"] == "Running" and "deletionTimestamp" in pod["metadata"])
         ]
         told = (counts.active, counts.succeeded, counts.failed)
@@ -309,12 +316,12 @@ def _check_in_place(world: World, status: JobStatus, pods: list[JSON], replicas:
     for pod in pods:
         uid, seat = pod["metadata"]["uid"], wanted.get(pod["metadata"]["name"])
         if seat is not None and replicas[seat.type].restart_policy != RestartPolicy.NEVER:
-            number = int((pod["metadata"].get("annotations") or {}).get(ROUND, "0"))
+            number = int((pod["metadata"].get("annotations") or {}).get(ROUND_ANNOTATION, "0"))
             if number >= status.ledger.round:
                 assert status.ledger.counted.get(uid, 0) == world.in_place.get(uid, 0)
 
 
-def check_count(world: World) -> None:
+def check_restart_count(world: World) -> None:
     """When the operator has seen everything: single restarts, one for each that there was.
 
     Of a job that restarts replicas one by one, goes on, and whose name was never another job's. While one is blocked,
@@ -323,7 +330,7 @@ def check_count(world: World) -> None:
     if world.body is None or world.job.status.finished or world.job.status.holds(ConditionType.BLOCKED):
         return
     job = world.job
-    if scope(job, world.framework.run_policy(job)) is RestartScope.JOB or not ours(
+    if restart_scope(job, world.framework.run_policy(job)) is RestartScope.JOB or not is_managed_here(
         world.framework.run_policy(job)
     ):
         return
@@ -335,7 +342,7 @@ def check_count(world: World) -> None:
     replaced = [
         name
         for uid, name in world.failures.items()
-        if uid not in world.strangers and _type(world, name) in again
+        if uid not in world.strangers and _replica_type(world, name) in again
     ]
     happened = len(replaced) + sum(world.in_place.values())
     assert job.status.restarts == happened, (
@@ -343,12 +350,12 @@ def check_count(world: World) -> None:
     )
 
 
-def _type(world: World, pod: str) -> str:
+def _replica_type(world: World, pod: str) -> str:
     name = pod.removeprefix(f"{world.key.name}-")
     return name.rpartition("-")[0] or name
 
 
-def _leaving(pods: list[JSON]) -> bool:
+def _any_terminating(pods: list[JSON]) -> bool:
     return any("deletionTimestamp" in pod["metadata"] for pod in pods)
 
 

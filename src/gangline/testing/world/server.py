@@ -16,14 +16,14 @@ from gangline.api.scheme import Resource, Scheme
 from gangline.apiserver.patch.json_patch import merge_patch
 from gangline.base.clock import Clock
 from gangline.kube.client import Kind
-from gangline.kube.errors import KubeError, Status, Unreachable, api_error
-from gangline.kube.options import PatchForm, Propagation
-from gangline.testing.faults import REASONS, Died, Fault, Faults
+from gangline.kube.errors import KubeError, Status, Unreachable, error_from_status
+from gangline.kube.options import DeletionPropagation, PatchType
+from gangline.testing.faults import STATUS_REASONS, Fault, Faults, SimulatedCrash
 
 T = TypeVar("T")
 
 
-class Write(NamedTuple):
+class WorldWrite(NamedTuple):
     """A change that was carried out: by whom, what it was, and the object before and after."""
 
     verb: str
@@ -32,47 +32,49 @@ class Write(NamedTuple):
     after: JSON | None
 
     @property
-    def found(self) -> JSON:
+    def newest(self) -> JSON:
         found = self.after if self.after is not None else self.before
         assert found is not None
         return found
 
 
-class Server:
+class WorldServer:
     """Objects by resource (its plural) and name, and what watchers have yet to be told."""
 
     def __init__(self, scheme: Scheme, clock: Clock, namespace: str) -> None:
         self.scheme, self._clock, self._namespace = scheme, clock, namespace
         self.objects: dict[tuple[str, str], JSON] = {}
-        self.events: list[tuple[str, JSON | None, JSON | None]] = []
+        self.pending_events: list[tuple[str, JSON | None, JSON | None]] = []
         # How many objects of a name there have been, and which one a uid was: for people, and to compare two worlds.
-        self.named: dict[str, str] = {}
+        self.names_by_uid: dict[str, str] = {}
         self._incarnations: dict[tuple[str, str], int] = {}
         # How many pods of a name did more than wait.
-        self.lives: Counter[str] = Counter()
+        self.start_counts: Counter[str] = Counter()
         self._revision = 0
         # Pods that are deleted stay until the kubelet has ended them, even if they have ended by themselves.
-        self.finalizers = False
+        self.hold_deleted_pods = False
 
     def find(self, resource: str, name: str) -> JSON | None:
         return self.objects.get((resource, name))
 
-    def all(self, resource: str) -> list[JSON]:
+    def list_objects(self, resource: str) -> list[JSON]:
         return [found for (kind, _), found in sorted(self.objects.items()) if kind == resource]
 
     def owned_by(self, uid: str) -> list[tuple[str, JSON]]:
-        return [(kind, found) for (kind, _), found in sorted(self.objects.items()) if owner_of(found) == uid]
+        return [
+            (kind, found) for (kind, _), found in sorted(self.objects.items()) if controller_uid(found) == uid
+        ]
 
     def create(self, resource: str, body: JSON) -> JSON:
         name = body["metadata"]["name"]
         if (resource, name) in self.objects:
-            raise failure(409, "AlreadyExists", f'{resource} "{name}" already exists')
+            raise status_error(409, "AlreadyExists", f'{resource} "{name}" already exists')
         number = self._incarnations.get((resource, name), 0) + 1
         self._incarnations[resource, name] = number
-        uid = f"uid-{len(self.named) + 1}"
-        self.named[uid] = f"{resource}/{name}#{number}"
+        uid = f"uid-{len(self.names_by_uid) + 1}"
+        self.names_by_uid[uid] = f"{resource}/{name}#{number}"
         metadata = {**body["metadata"], "namespace": self._namespace, "uid": uid, "generation": 1}
-        metadata["creationTimestamp"] = self.stamp()
+        metadata["creationTimestamp"] = self.timestamp()
         made = {**body, "metadata": metadata}
         if resource == "pods":
             made["status"] = {"phase": "Pending"}
@@ -83,44 +85,44 @@ class Server:
         before = self.get(resource, name)
         metadata = before["metadata"]
         if version is not None and version != metadata["resourceVersion"]:
-            raise failure(409, "Conflict", "the object has been modified")
+            raise status_error(409, "Conflict", "the object has been modified")
         if patch.get("metadata", {}).get("uid", metadata["uid"]) != metadata["uid"]:
-            raise failure(422, "Invalid", "metadata.uid: field is immutable")
+            raise status_error(422, "Invalid", "metadata.uid: field is immutable")
         after = merge_patch(before, patch)
         if after == before:
             return before
         if after.get("spec") != before.get("spec"):
             after["metadata"] = {**after["metadata"], "generation": metadata["generation"] + 1}
         if resource == "pods" and before["status"]["phase"] == "Pending" != after["status"]["phase"]:
-            self.lives[name] += 1
+            self.start_counts[name] += 1
         return self._store(resource, name, after)
 
     def delete(self, resource: str, name: str, uid: str | None = None) -> JSON:
         """Pods that run are given time; `end` is their end."""
         before = self.get(resource, name)
         if uid is not None and uid != before["metadata"]["uid"]:
-            raise failure(409, "Conflict", "the UID in the precondition is another")
-        if resource != "pods" or not self._lingers(before):
-            return self.end(resource, name)
+            raise status_error(409, "Conflict", "the UID in the precondition is another")
+        if resource != "pods" or not self._terminates_gracefully(before):
+            return self.remove(resource, name)
         if "deletionTimestamp" in before["metadata"]:
             return before
-        metadata = {**before["metadata"], "deletionTimestamp": self.stamp()}
+        metadata = {**before["metadata"], "deletionTimestamp": self.timestamp()}
         return self._store(resource, name, {**before, "metadata": metadata})
 
-    def end(self, resource: str, name: str) -> JSON:
+    def remove(self, resource: str, name: str) -> JSON:
         """Gone, at once."""
         found = self.objects.pop((resource, name))
         self._revision += 1
-        self.events.append((resource, found, None))
+        self.pending_events.append((resource, found, None))
         return found
 
-    def collect(self) -> bool:
+    def collect_garbage(self) -> bool:
         """The garbage collector: what is owned by somebody who is no more goes. Whether there was any."""
         uids = {found["metadata"]["uid"] for found in self.objects.values()}
         doomed = [
             (resource, name)
             for (resource, name), found in self.objects.items()
-            if (owner := owner_of(found)) is not None
+            if (owner := controller_uid(found)) is not None
             and owner not in uids
             and "deletionTimestamp" not in found["metadata"]
         ]
@@ -128,38 +130,38 @@ class Server:
             self.delete(resource, name)
         return bool(doomed)
 
-    def _lingers(self, pod: JSON) -> bool:
-        return self.finalizers or pod["status"]["phase"] == "Running"
+    def _terminates_gracefully(self, pod: JSON) -> bool:
+        return self.hold_deleted_pods or pod["status"]["phase"] == "Running"
 
     def get(self, resource: str, name: str) -> JSON:
         found = self.objects.get((resource, name))
         if found is None:
-            raise failure(404, "NotFound", f'{resource} "{name}" not found')
+            raise status_error(404, "NotFound", f'{resource} "{name}" not found')
         return found
 
     def _store(self, resource: str, name: str, body: JSON) -> JSON:
         self._revision += 1
         stored = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self._revision)}}
-        self.events.append((resource, self.objects.get((resource, name)), stored))
+        self.pending_events.append((resource, self.objects.get((resource, name)), stored))
         self.objects[resource, name] = stored
         return stored
 
-    def stamp(self) -> str:
+    def timestamp(self) -> str:
         return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class WorldClient:
     """The calls that the engine makes, with faults. Every change it makes is shown to `watch`, before and after."""
 
-    def __init__(self, server: Server, watch: Callable[[Write], None], faults: Faults) -> None:
-        self._server, self._watch, self._faults = server, watch, faults
+    def __init__(self, server: WorldServer, watch: Callable[[WorldWrite], None], faults: Faults) -> None:
+        self._server, self._on_write, self._faults = server, watch, faults
         self._dead = False
 
     @property
     def scheme(self) -> Scheme:
         return self._server.scheme
 
-    def plain(self, kind: Kind[Any]) -> Resource[JSON]:
+    def unstructured(self, kind: Kind[Any]) -> Resource[JSON]:
         return msgspec.structs.replace(self.scheme.of(kind), model=dict)
 
     async def get(self, kind: Kind[T], key: Key) -> T:
@@ -168,7 +170,7 @@ class WorldClient:
 
     async def create(self, kind: Kind[T], body: JSON, *, namespace: str = "") -> T:
         resource = self.scheme.of(kind)
-        return self._change(
+        return self._write(
             "create", resource, body["metadata"]["name"], lambda: self._server.create(resource.plural, body)
         )
 
@@ -178,15 +180,15 @@ class WorldClient:
         key: Key,
         body: JSON | Sequence[JSON],
         *,
-        form: PatchForm = PatchForm.MERGE,
+        form: PatchType = PatchType.MERGE,
         subresource: str = "",
         resource_version: str | None = None,
     ) -> T:
         assert isinstance(body, dict)
-        assert form is PatchForm.MERGE
+        assert form is PatchType.MERGE
         assert (subresource == "status") == ("status" in body), "a status goes to its subresource, alone"
         resource = self.scheme.of(kind)
-        return self._change(
+        return self._write(
             "status" if subresource else "patch",
             resource,
             key.name,
@@ -200,36 +202,34 @@ class WorldClient:
         *,
         uid: str | None = None,
         resource_version: str | None = None,
-        propagation: Propagation | None = None,
+        propagation: DeletionPropagation | None = None,
         grace: timedelta | None = None,
     ) -> None:
         resource = self.scheme.of(kind)
-        self._change(
-            "delete", resource, key.name, lambda: self._server.delete(resource.plural, key.name, uid)
-        )
+        self._write("delete", resource, key.name, lambda: self._server.delete(resource.plural, key.name, uid))
 
     async def apply(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("the engine never applies")
 
     update = apply
 
-    def _change(self, verb: str, resource: Resource[T], name: str, perform: Callable[[], JSON]) -> T:
+    def _write(self, verb: str, resource: Resource[T], name: str, perform: Callable[[], JSON]) -> T:
         def watched() -> JSON:
             before = self._server.find(resource.plural, name)
             made = perform()
             after = self._server.find(resource.plural, name)
             if after is not before:
-                self._watch(Write(verb, resource.plural, before, after))
+                self._on_write(WorldWrite(verb, resource.plural, before, after))
             return made
 
-        return self._call(_METHODS[verb], resource, name, watched)
+        return self._call(_HTTP_METHODS[verb], resource, name, watched)
 
     def _call(self, method: str, resource: Resource[T], name: str, perform: Callable[[], JSON]) -> T:
         if self._dead:
-            raise Died
+            raise SimulatedCrash
         match self._faults.due(method, f"/{resource.plural}/{name}"):
             case Fault(what=int(code)):
-                raise failure(code, REASONS.get(code, ""), f"the server said {code}")
+                raise status_error(code, STATUS_REASONS.get(code, ""), f"the server said {code}")
             case Fault(what="unreachable"):
                 raise Unreachable("no route")
             case Fault(what="dies"):
@@ -240,28 +240,28 @@ class WorldClient:
             case Fault(what="lost"):
                 perform()
                 raise Unreachable("the answer was lost")
-        return decoded(perform(), resource.model)
+        return decode_as(perform(), resource.model)
 
     def _die(self) -> NoReturn:
         self._dead = True
-        raise Died
+        raise SimulatedCrash
 
 
-_METHODS = {"create": "POST", "patch": "PATCH", "status": "PATCH", "delete": "DELETE"}
+_HTTP_METHODS = {"create": "POST", "patch": "PATCH", "status": "PATCH", "delete": "DELETE"}
 
 
-def failure(code: int, reason: str, message: str) -> KubeError:
-    return api_error(Status(status="Failure", code=code, reason=reason, message=message))
+def status_error(code: int, reason: str, message: str) -> KubeError:
+    return error_from_status(Status(status="Failure", code=code, reason=reason, message=message))
 
 
-def decoded(body: JSON, model: type[T]) -> T:
+def decode_as(body: JSON, model: type[T]) -> T:
     """As the client and the informers do it."""
     if model is dict:
         return body  # type: ignore[return-value]
     return msgspec.convert(body, model)
 
 
-def owner_of(found: Mapping[str, Any]) -> str | None:
+def controller_uid(found: Mapping[str, Any]) -> str | None:
     """The uid of the controlling owner."""
     for reference in found["metadata"].get("ownerReferences") or []:
         if reference.get("controller"):

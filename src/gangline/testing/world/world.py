@@ -13,38 +13,38 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gangline.api.core import Pod, Service
-from gangline.api.kubeflow.training import ADDRESSES, JOB_NAME, TrainingJob
+from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION, JOB_NAME, TrainingJob
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import GanglineError
 from gangline.jobs.executor import Executor
 from gangline.jobs.framework import Framework, NeedsCompanions
-from gangline.jobs.observer import Caches, Observe, Settling, children_of
-from gangline.jobs.plan.actions import Note
+from gangline.jobs.observer import ExpectationSource, JobCaches, Observer, owning_jobs
+from gangline.jobs.plan.actions import JobEvent
 from gangline.jobs.pods.addressing import Site
-from gangline.jobs.reconciler import JobPass
+from gangline.jobs.reconciler import CachedJobReconciler
 from gangline.operator.engine import scheme_of
 from gangline.runtime.expectations import Expectations
-from gangline.runtime.sources import Changes, Source, itself
+from gangline.runtime.sources import InformerSource, KeySource, own_key
 from gangline.testing.clock import FakeClock
-from gangline.testing.faults import Died, Faults
-from gangline.testing.world.caches import View
-from gangline.testing.world.server import Server, WorldClient, Write, decoded, labels_of
+from gangline.testing.faults import Faults, SimulatedCrash
+from gangline.testing.world.caches import LaggingInformer
+from gangline.testing.world.server import WorldClient, WorldServer, WorldWrite, decode_as, labels_of
 
-AT_ONCE, RETRY = 8, timedelta(seconds=60)
-PASSES = 60
+IMMEDIATE_RETRIES, RETRY_DELAY = 8, timedelta(seconds=60)
+MAX_LOOKS = 60
 """More looks without a change of the world than this, and the operator will never be done."""
 
 
-class Told(NamedTuple):
+class RecordedEvents(NamedTuple):
     """Takes notes."""
 
-    notes: list[Note]
+    events: list[JobEvent]
 
-    def tell(self, job: TrainingJob, note: Note) -> None:
-        self.notes.append(note)
+    def emit(self, job: TrainingJob, note: JobEvent) -> None:
+        self.events.append(note)
 
 
-class Logs(NamedTuple):
+class RecordedLogs(NamedTuple):
     """What pods said last, by uid."""
 
     world: "World"
@@ -54,25 +54,25 @@ class Logs(NamedTuple):
         return self.world.logs.get(found["metadata"]["uid"], ()) if found is not None else ()
 
 
-class Operator:
+class SimulatedOperator:
     """The engine's parts, wired as `operator.engine` wires them, and all that they remember."""
 
     def __init__(self, world: "World", wake: Callable[[Key], None], *, first: bool) -> None:
         framework, views = world.framework, world.views
         self.expectations = Expectations(world.clock)
         self.client = WorldClient(world.server, world.wrote, world.faults)
-        caches: Caches[Any] = Caches(
+        caches: JobCaches[Any] = JobCaches(
             views[world.plural].cache,
             views["pods"].cache,
             views["services"].cache,
             {name: views[plural].cache for name, plural in world.companions.items()},
         )
-        self.told = Told([])
-        self.reconciler: JobPass[Any] = JobPass(
+        self.recorded_events = RecordedEvents([])
+        self.reconciler: CachedJobReconciler[Any] = CachedJobReconciler(
             framework,
-            Observe(framework, caches, self.expectations, world.site, world.clock),
-            Executor(self.client, self.expectations, self.told),
-            Logs(world),
+            Observer(framework, caches, self.expectations, world.site, world.clock),
+            Executor(self.client, self.expectations, self.recorded_events),
+            RecordedLogs(world),
             world.clock,
             # Counters that are written a moment later would only blur what is compared.
             quiet=timedelta(),
@@ -83,15 +83,15 @@ class Operator:
         named = {"pods": "pods", "services": "services", **world.companions}
         informers: list[tuple[str, Any]] = [(name, views[plural]) for name, plural in named.items()]
         jobs: Any = views[world.plural]
-        sources: list[Source] = [
-            Changes(jobs, itself),
-            *(Settling(view, name, self.expectations) for name, view in informers),
-            *(Changes(view, children_of(kind)) for _, view in informers),
+        sources: list[KeySource] = [
+            InformerSource(jobs, own_key),
+            *(ExpectationSource(view, name, self.expectations) for name, view in informers),
+            *(InformerSource(view, owning_jobs(kind)) for _, view in informers),
         ]
         for source in sources:
-            self._sources.enter_context(source.attached(wake))
+            self._sources.enter_context(source.attach(wake))
 
-    def end(self) -> None:
+    def detach(self) -> None:
         self._sources.close()
 
 
@@ -107,10 +107,10 @@ class World:
         framework: Framework[Any],
         job: JSON,
         site: Site = Site(),  # noqa: B008 - frozen
-        judge: Callable[["World", Write], None] | None = None,
+        judge: Callable[["World", WorldWrite], None] | None = None,
     ) -> None:
         """`job` is a manifest, as written in YAML. Its namespace is the only one."""
-        if site.offered:
+        if site.gang_schedulers:
             raise ValueError("nobody places gangs in this world: leave `gangs` out of the site")
         self.framework, self.site, self._judge = framework, site, judge
         self.plural = framework.facts.plural
@@ -119,7 +119,7 @@ class World:
         self.clock = FakeClock()
         self.faults = Faults()
         scheme = scheme_of([framework])
-        self.server = Server(scheme, self.clock, self.key.namespace)
+        self.server = WorldServer(scheme, self.clock, self.key.namespace)
         needed = framework.resources if isinstance(framework, NeedsCompanions) else ()
         # Plural by the name that the framework uses.
         self.companions = {name: scheme.find(name).plural for name in needed}
@@ -131,19 +131,19 @@ class World:
         # Objects, by uid, that were never the job's.
         self.strangers: set[str] = set()
         self.views = {
-            self.plural: View(self.plural, framework.facts.model),
-            "pods": View("pods", Pod, labelled=True),
-            "services": View("services", Service, labelled=True),
+            self.plural: LaggingInformer(self.plural, framework.facts.model),
+            "pods": LaggingInformer("pods", Pod, labelled=True),
+            "services": LaggingInformer("services", Service, labelled=True),
         }
         owners = {(framework.facts.model.API_VERSION, framework.facts.kind)}
         for plural in self.companions.values():
-            self.views[plural] = View(plural, dict, owners=owners)
+            self.views[plural] = LaggingInformer(plural, dict, owners=owners)
         self.manifest = job
         self.server.create(self.plural, job)
-        self._dirty, self._retry = True, False
+        self._dirty, self._retry_now = True, False
         self._errors = 0
         self.alarm: datetime | None = None
-        self.operator = Operator(self, self._wake, first=True)
+        self.operator = SimulatedOperator(self, self._mark_dirty, first=True)
         # Looks, and changes that the operator made.
         self.looks = 0
         self.writes = 0
@@ -160,10 +160,10 @@ class World:
         """The job with its defaults. There must be one."""
         body = self.body
         assert body is not None
-        return self.framework.default(decoded(body, self.framework.facts.model))
+        return self.framework.default(decode_as(body, self.framework.facts.model))
 
     def pods(self) -> list[JSON]:
-        return self.server.all("pods")
+        return self.server.list_objects("pods")
 
     def owned(self) -> list[tuple[str, JSON]]:
         body = self.body
@@ -172,54 +172,54 @@ class World:
     @property
     def late(self) -> bool:
         """Whether the caches do not show everything yet."""
-        self._sort_events()
+        self._dispatch_events()
         return any(view.backlog for view in self.views.values())
 
     @property
     def due(self) -> bool:
         """Whether anything makes the operator look now."""
-        return self._dirty or self._retry or (self.alarm is not None and self.alarm <= self.clock.now())
+        return self._dirty or self._retry_now or (self.alarm is not None and self.alarm <= self.clock.now())
 
     # What happens
 
-    def wrote(self, write: Write) -> None:
+    def wrote(self, write: WorldWrite) -> None:
         self.writes += 1
         if self._judge is not None:
             self._judge(self, write)
 
     def deliver(self, resource: str | None = None, count: int | None = None) -> None:
-        self._sort_events()
+        self._dispatch_events()
         for name, view in self.views.items():
             if resource in (None, name):
                 view.deliver(count)
 
     def relist(self, resource: str) -> None:
-        self._sort_events()
-        self.views[resource].relist(self.server.all(resource))
+        self._dispatch_events()
+        self.views[resource].relist(self.server.list_objects(resource))
 
     def crash(self) -> None:
         """The operator's process is replaced. The caches of the new one are no newer than those of the old one."""
-        self.operator.end()
-        self.alarm, self._dirty, self._retry, self._errors = None, True, False, 0
-        self.operator = Operator(self, self._wake, first=False)
+        self.operator.detach()
+        self.alarm, self._dirty, self._retry_now, self._errors = None, True, False, 0
+        self.operator = SimulatedOperator(self, self._mark_dirty, first=False)
 
     async def look(self) -> None:
         """One pass of the operator's, whether it is due or not."""
         self.looks += 1
-        self._dirty, self._retry, self.alarm = False, False, None
+        self._dirty, self._retry_now, self.alarm = False, False, None
         met = len(self.faults.met)
         try:
             wake = await self.operator.reconciler.reconcile(self.key)
         except GanglineError:
-            self._failed(troubled=len(self.faults.met) > met)
-        except (Died, BaseExceptionGroup) as error:
-            if _died(error):
+            self._schedule_retry(troubled=len(self.faults.met) > met)
+        except (SimulatedCrash, BaseExceptionGroup) as error:
+            if _is_crash(error):
                 self.crash()
             elif isinstance(error, ExceptionGroup) and error.subgroup(GanglineError):
                 _, other = error.split(GanglineError)
                 if other is not None:
                     raise other from None
-                self._failed(troubled=len(self.faults.met) > met)
+                self._schedule_retry(troubled=len(self.faults.met) > met)
             else:
                 raise
         else:
@@ -228,13 +228,13 @@ class World:
                 assert wake >= timedelta()
                 self.alarm = self.clock.now() + wake
 
-    def _failed(self, *, troubled: bool) -> None:
+    def _schedule_retry(self, *, troubled: bool) -> None:
         """Tried again: at once a few times, then by an alarm."""
         self._errors += 1
-        if self._errors < AT_ONCE or troubled:
-            self._retry = True
+        if self._errors < IMMEDIATE_RETRIES or troubled:
+            self._retry_now = True
         else:
-            self.alarm = self.clock.now() + RETRY
+            self.alarm = self.clock.now() + RETRY_DELAY
 
     async def settle(self, lags: Sequence[int] = ()) -> int:
         """Until nothing makes the operator look any more, at this moment. Gives how many looks that took.
@@ -244,7 +244,7 @@ class World:
         before, late = self.looks, list(lags)
         while True:
             self.node()
-            self.server.collect()
+            self.server.collect_garbage()
             if late and self.late:
                 lag = late.pop()
                 names = [name for name, view in self.views.items() if view.backlog]
@@ -252,7 +252,7 @@ class World:
             else:
                 self.deliver()
             if self.due:
-                assert self.looks - before < PASSES, "the operator is never done"
+                assert self.looks - before < MAX_LOOKS, "the operator is never done"
                 await self.look()
             elif not self.late:
                 return self.looks - before
@@ -263,7 +263,7 @@ class World:
         rings = 0
         while self.alarm is not None and self.alarm <= until:
             rings += 1
-            assert rings < PASSES, "the operator wakes for nothing"
+            assert rings < MAX_LOOKS, "the operator wakes for nothing"
             self.advance(max(self.alarm - self.clock.now(), timedelta()))
             await self.settle(lags)
         self.advance(max(until - self.clock.now(), timedelta()))
@@ -277,25 +277,29 @@ class World:
         if not self.site.shared_host or self.framework.facts.port is None:
             return
         port = self.framework.facts.port.name
-        for number, found in enumerate(self.server.all("services")):
-            if ADDRESSES not in (found["metadata"].get("annotations") or {}) and JOB_NAME in labels_of(found):
+        for number, found in enumerate(self.server.list_objects("services")):
+            if ADDRESSES_ANNOTATION not in (
+                found["metadata"].get("annotations") or {}
+            ) and JOB_NAME in labels_of(found):
                 book = msgspec.json.encode({port: f"127.0.0.1:{7000 + number}"}).decode()
                 self.server.patch(
-                    "services", found["metadata"]["name"], {"metadata": {"annotations": {ADDRESSES: book}}}
+                    "services",
+                    found["metadata"]["name"],
+                    {"metadata": {"annotations": {ADDRESSES_ANNOTATION: book}}},
                 )
 
-    def _wake(self, key: Key) -> None:
+    def _mark_dirty(self, key: Key) -> None:
         if key == self.key:
             self._dirty = True
 
-    def _sort_events(self) -> None:
-        for resource, before, after in self.server.events:
+    def _dispatch_events(self) -> None:
+        for resource, before, after in self.server.pending_events:
             if resource in self.views:
                 self.views[resource].backlog.append((before, after))
-        self.server.events.clear()
+        self.server.pending_events.clear()
 
 
-def _died(error: BaseException) -> bool:
+def _is_crash(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return any(map(_died, error.exceptions))
-    return isinstance(error, Died)
+        return any(map(_is_crash, error.exceptions))
+    return isinstance(error, SimulatedCrash)

@@ -4,35 +4,35 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from gangline.why.model.case import Case
-from gangline.why.model.failures import Team
+from gangline.why.model.case import JobSnapshot
+from gangline.why.model.failures import JobFailures
 
 
-class Scene(msgspec.Struct, frozen=True):
+class RuleInput(msgspec.Struct, frozen=True):
     """What a rule looks at: the case, and who failed in it."""
 
-    case: Case
-    team: Team
+    snapshot: JobSnapshot
+    failures: JobFailures
 
 
-class Match(msgspec.Struct, frozen=True):
+class RuleMatch(msgspec.Struct, frozen=True):
     """A rule that fits, with what its sentences need."""
 
     # Of whom: replicas. Matches that differ in nothing else become one.
-    who: tuple[str, ...] = ()
+    replicas: tuple[str, ...] = ()
     values: Mapping[str, str] = {}
     evidence: tuple[str, ...] = ()
     # The failure that it explains (`Team.ends`): the first rule that explains one has it.
-    end: int | None = None
+    failure_index: int | None = None
 
 
-class Rule(msgspec.Struct, frozen=True):
+class DiagnosisRule(msgspec.Struct, frozen=True):
     """One thing that can be wrong."""
 
     id: str
     # For the table in docs/why.md: what must be seen.
-    sees: str
-    matches: Callable[[Scene], Iterable[Match]]
+    symptom: str
+    matches: Callable[[RuleInput], Iterable[RuleMatch]]
     # Sentences, with {names} of values. A next step that needs a value nobody knows is left out.
     cause: str
     next: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Cause(msgspec.Struct, frozen=True):
     replicas: tuple[str, ...] = ()
 
 
-class Report(msgspec.Struct, frozen=True):
+class Diagnosis(msgspec.Struct, frozen=True):
     """The answer. `cause`, `evidence` and `next` are those of the first of `causes`, the likeliest."""
 
     kind: str

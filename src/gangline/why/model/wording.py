@@ -4,12 +4,12 @@ import signal
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from gangline.api.quantity import Family, Quantity, QuantityError
+from gangline.api.quantity import Quantity, QuantityError, QuantityFormat
 
-SHOWN = 3
+MAX_NAMES = 3
 """So many replicas are called by name, and the others counted."""
 
-_CODES = {
+_EXIT_CODE_MEANINGS = {
     1: "the program ended with an error",
     2: "wrong use of the command line, or an error of a shell",
     126: "the command cannot be executed",
@@ -17,7 +17,7 @@ _CODES = {
     128: "the container could not be started",
     255: "the program gave up, or was started over a connection that broke",
 }
-_SIGNALS = {
+_SIGNAL_MEANINGS = {
     signal.SIGKILL: "killed from outside",
     signal.SIGTERM: "asked to end from outside",
     signal.SIGSEGV: "it crashed in native code",
@@ -29,12 +29,12 @@ _SIGNALS = {
 }
 
 
-def meaning(code: int) -> str:
+def exit_code_meaning(code: int) -> str:
     """What an exit code says, in words."""
     name = signal_name(code)
     if not name:
-        return _CODES.get(code, "the program's own code")
-    told = _SIGNALS.get(signal.Signals(code - 128), "")
+        return _EXIT_CODE_MEANINGS.get(code, "the program's own code")
+    told = _SIGNAL_MEANINGS.get(signal.Signals(code - 128), "")
     return told or name
 
 
@@ -48,45 +48,45 @@ def signal_name(code: int | None) -> str:
         return ""
 
 
-def names(who: Sequence[str]) -> str:
+def name_list(who: Sequence[str]) -> str:
     """`worker-0, worker-1 and 6 more`."""
-    found = sorted(dict.fromkeys(who), key=_natural)
-    if len(found) > SHOWN + 1:
-        return f"{', '.join(found[:SHOWN])} and {len(found) - SHOWN} more"
+    found = sorted(dict.fromkeys(who), key=_natural_order)
+    if len(found) > MAX_NAMES + 1:
+        return f"{', '.join(found[:MAX_NAMES])} and {len(found) - MAX_NAMES} more"
     return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
 
 
-def _natural(name: str) -> tuple[str, int, str]:
+def _natural_order(name: str) -> tuple[str, int, str]:
     head, _, tail = name.rpartition("-")
     return (head, int(tail), "") if tail.isdigit() else (name, 0, name)
 
 
-def count(number: int, thing: str) -> str:
+def count_phrase(number: int, thing: str) -> str:
     """`1 node`, `3 nodes`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def times(number: int) -> str:
+def times_phrase(number: int) -> str:
     """`once`, `twice`, `5 times`."""
     return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
-def lasting(length: timedelta) -> str:
+def duration_phrase(length: timedelta) -> str:
     """`42 s`, `12 min`, `3 h`, `2 days`."""
     seconds = max(0, int(length.total_seconds()))
     for unit, size in (("day", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
-            return count(seconds // size, unit) if unit == "day" else f"{seconds // size} {unit}"
+            return count_phrase(seconds // size, unit) if unit == "day" else f"{seconds // size} {unit}"
     return f"{seconds} s"
 
 
-def clock(moment: datetime) -> str:
+def time_of_day(moment: datetime) -> str:
     return moment.strftime("%H:%M:%S")
 
 
-def amount(quantity: Quantity) -> str:
+def quantity_text(quantity: Quantity) -> str:
     """Short enough to read: `209.8Gi`, `500m`, `1.5`."""
-    if quantity.family is Family.BINARY:
+    if quantity.family is QuantityFormat.BINARY:
         value, power = float(quantity.value()), 0
         while value >= 1024 and power < 6:
             value, power = value / 1024, power + 1
@@ -94,7 +94,7 @@ def amount(quantity: Quantity) -> str:
     return str(quantity)
 
 
-def larger(text: str) -> str:
+def larger_quantity(text: str) -> str:
     """Half as much again, in round numbers: what to try instead of a limit that was too low."""
     try:
         quantity = Quantity.of(text)

@@ -6,18 +6,29 @@ from collections.abc import Iterator
 from gangline.api.core import PodPhase
 from gangline.api.quantity import ZERO, Quantity, parse_resources
 from gangline.jobs.plan.restarts import PORT_CLASH
-from gangline.why.model.case import Case, Replica
-from gangline.why.model.failures import KILLED, End
-from gangline.why.model.report import Match, Rule, Scene
-from gangline.why.model.wording import amount, larger, lasting, meaning, signal_name, times
-from gangline.why.rules.evidence import ends, explained
+from gangline.why.model.case import JobSnapshot, ReplicaFacts
+from gangline.why.model.failures import SIGKILL_EXIT_CODE, ReplicaFailure
+from gangline.why.model.report import DiagnosisRule, RuleInput, RuleMatch
+from gangline.why.model.wording import (
+    duration_phrase,
+    exit_code_meaning,
+    larger_quantity,
+    quantity_text,
+    signal_name,
+    times_phrase,
+)
+from gangline.why.rules.evidence import failure_match, primary_failures
 
-_VOLUME = re.compile(r'Usage of EmptyDir volume "(?P<volume>[^"]+)" exceeds the limit "(?P<limit>[^"]+)"')
-_PEAK = re.compile(r"\Apeak memory (?P<peak>\d+Mi)")
-_LOW = re.compile(r"low on resource: (?P<resource>[\w-]+)|(?P<ephemeral>ephemeral local storage usage)")
-LOST = ("NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Lost", "ContainerStatusUnknown")
-REJECTED = ("UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "Preempting")
-DISRUPTED = {
+_VOLUME_OVER_LIMIT = re.compile(
+    r'Usage of EmptyDir volume "(?P<volume>[^"]+)" exceeds the limit "(?P<limit>[^"]+)"'
+)
+_PEAK_MEMORY = re.compile(r"\Apeak memory (?P<peak>\d+Mi)")
+_NODE_PRESSURE = re.compile(
+    r"low on resource: (?P<resource>[\w-]+)|(?P<ephemeral>ephemeral local storage usage)"
+)
+NODE_LOST_REASONS = ("NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Lost", "ContainerStatusUnknown")
+REJECTION_REASONS = ("UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "Preempting")
+DISRUPTION_MEANINGS = {
     "PreemptionByScheduler": "a pod of higher priority took its place",
     "DeletionByTaintManager": "its node was tainted",
     "EvictionByEvictionAPI": "somebody drained its node or evicted it",
@@ -26,68 +37,72 @@ DISRUPTED = {
 }
 
 
-def out_of_memory(scene: Scene) -> Iterator[Match]:
-    for index, end, replica in ends(scene):
+def out_of_memory(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, replica in primary_failures(scene):
         if end.reason != "OOMKilled":
             continue
         container = replica.container(end.container) if replica is not None else None
         limit = container.resources.limits.get("memory", "") if container is not None else ""
         evidence, values = [], {}
         if limit:
-            evidence.append(f"limit {limit}{_peak(end, limit)}")
-            values = {"limit": limit, "more": larger(limit)}
-            evidence += _node_room(scene.case, replica)
+            evidence.append(f"limit {limit}{_peak_text(end, limit)}")
+            values = {"limit": limit, "more": larger_quantity(limit)}
+            evidence += _node_headroom(scene.snapshot, replica)
         elif container is not None:
             evidence.append("no memory limit is written, so it was its node that ran out")
             values = {"unlimited": "resources.requests.memory"}
         if replica is not None and replica.memory is not None:
-            evidence.append(f"it uses {amount(replica.memory)} now")
-        yield explained(scene, index, evidence, values)
+            evidence.append(f"it uses {quantity_text(replica.memory)} now")
+        yield failure_match(scene, index, evidence, values)
 
 
-def _peak(end: End, limit: str) -> str:
+def _peak_text(end: ReplicaFailure, limit: str) -> str:
     """How much it had, where its node says so."""
-    found = _PEAK.match(end.message)
+    found = _PEAK_MEMORY.match(end.message)
     # One that is below was killed under another limit, as in a drill.
     exceeds = found is not None and Quantity.of(found["peak"]) > Quantity.of(limit)
     return f", peak {found['peak']}" if found is not None and exceeds else ""
 
 
-def _node_room(case: Case, replica: Replica | None) -> list[str]:
+def _node_headroom(case: JobSnapshot, replica: ReplicaFacts | None) -> list[str]:
     node = case.node(replica.pod.spec.node_name) if replica is not None else None
-    if node is None or case.taken is None:
+    if node is None or case.allocated_by_node is None:
         return []
     offered = parse_resources(node.status.allocatable).get("memory", ZERO)
-    left = offered - case.taken.get(node.metadata.name, {}).get("memory", ZERO)
+    left = offered - case.allocated_by_node.get(node.metadata.name, {}).get("memory", ZERO)
     if left <= ZERO:
         return []
     return [
-        f"node {node.metadata.name} has {amount(left)} that nobody asked for, so the limit is the bound, not the node"
+        f"node {node.metadata.name} has {quantity_text(left)} that nobody asked for, so the limit is the bound, not the node"
     ]
 
 
-def volume_full(scene: Scene) -> Iterator[Match]:
-    for index, end, _ in ends(scene):
-        found = _VOLUME.search(end.message)
+def volume_full(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, _ in primary_failures(scene):
+        found = _VOLUME_OVER_LIMIT.search(end.message)
         if found:
-            values = {"volume": found["volume"], "limit": found["limit"], "more": larger(found["limit"])}
-            yield explained(scene, index, (end.message.strip(),), values)
+            values = {
+                "volume": found["volume"],
+                "limit": found["limit"],
+                "more": larger_quantity(found["limit"]),
+            }
+            yield failure_match(scene, index, (end.message.strip(),), values)
 
 
-def evicted(scene: Scene) -> Iterator[Match]:
-    for index, end, replica in ends(scene):
+def eviction(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, replica in primary_failures(scene):
         if end.reason != "Evicted":
             continue
-        low = _LOW.search(end.message)
+        low = _NODE_PRESSURE.search(end.message)
         resource = ("ephemeral-storage" if low["ephemeral"] else low["resource"]) if low else ""
         values = {"resource": resource} if resource else {}
         node = replica.pod.spec.node_name if replica is not None else ""
         values |= {"node": node or "its node", "of": f" for want of {resource}" if resource else ""}
-        yield explained(scene, index, (end.message.strip(),) if end.message else (), values, log=False)
+        yield failure_match(scene, index, (end.message.strip(),) if end.message else (), values, log=False)
 
 
-def disrupted(scene: Scene) -> Iterator[Match]:
-    for index, _, replica in ends(scene):
+def disruption(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, _, replica in primary_failures(scene):
         told = (
             next(
                 (
@@ -101,25 +116,25 @@ def disrupted(scene: Scene) -> Iterator[Match]:
             else None
         )
         if told is not None:
-            why = DISRUPTED.get(told.reason, told.reason)
-            yield explained(scene, index, (f"{told.reason}: {told.message}",), {"why": why}, log=False)
+            why = DISRUPTION_MEANINGS.get(told.reason, told.reason)
+            yield failure_match(scene, index, (f"{told.reason}: {told.message}",), {"why": why}, log=False)
 
 
-def node_lost(scene: Scene) -> Iterator[Match]:
-    case = scene.case
+def node_lost(scene: RuleInput) -> Iterator[RuleMatch]:
+    case = scene.snapshot
     told = set()
-    for index, end, replica in ends(scene):
+    for index, end, replica in primary_failures(scene):
         node = case.node(replica.pod.spec.node_name) if replica is not None else None
-        if end.reason in LOST or (
-            node is not None and not _ready(case, node.metadata.name) and end.code is None
+        if end.reason in NODE_LOST_REASONS or (
+            node is not None and not _is_ready(case, node.metadata.name) and end.exit_code is None
         ):
             told.add(end.replica)
             values = {"node": replica.pod.spec.node_name if replica is not None else "its node"}
-            yield explained(scene, index, (end.message,) if end.message else (), values)
+            yield failure_match(scene, index, (end.message,) if end.message else (), values)
     for one in case.replicas:
         name = one.pod.spec.node_name
         over = one.pod.status.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
-        if over or case.job.finished or not name or one.name in told or _ready(case, name):
+        if over or case.job.is_finished or not name or one.name in told or _is_ready(case, name):
             continue
         found = case.node(name)
         said = [
@@ -129,10 +144,10 @@ def node_lost(scene: Scene) -> Iterator[Match]:
         ]
         if case.nodes is not None and found is None:
             said = ["there is no such node any more"]
-        yield Match((one.name,), {"node": name, "again": "", "job": case.job.name}, tuple(said))
+        yield RuleMatch((one.name,), {"node": name, "again": "", "job": case.job.name}, tuple(said))
 
 
-def _ready(case: Case, name: str) -> bool:
+def _is_ready(case: JobSnapshot, name: str) -> bool:
     """Unless it is known to be gone or not ready."""
     if case.nodes is None:
         return True
@@ -142,27 +157,31 @@ def _ready(case: Case, name: str) -> bool:
     )
 
 
-def leaving(scene: Scene) -> Iterator[Match]:
-    case = scene.case
+def stuck_deletion(scene: RuleInput) -> Iterator[RuleMatch]:
+    case = scene.snapshot
     for one in case.replicas:
         since = one.pod.metadata.deletion_timestamp
-        age = case.since(since)
-        if since is not None and age > case.patience.leaving:
+        age = case.elapsed_since(since)
+        if since is not None and age > case.timeouts.stuck_deleting_after:
             holds = ", ".join(one.pod.metadata.finalizers) if one.pod.metadata.finalizers else ""
-            values = {"age": lasting(age), "pod": one.pod.metadata.name, "namespace": case.job.namespace}
+            values = {
+                "age": duration_phrase(age),
+                "pod": one.pod.metadata.name,
+                "namespace": case.job.namespace,
+            }
             said = (
                 f"its finalizers: {holds}"
                 if holds
                 else f"its node {one.pod.spec.node_name} does not confirm that it has ended"
             )
-            yield Match((one.name,), values, (f"it should have been gone at {since:%H:%M:%S}", said))
+            yield RuleMatch((one.name,), values, (f"it should have been gone at {since:%H:%M:%S}", said))
 
 
-def rejected(scene: Scene) -> Iterator[Match]:
-    for index, end, replica in ends(scene):
-        if end.reason in REJECTED or end.reason.startswith("OutOf"):
+def pod_rejection(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, replica in primary_failures(scene):
+        if end.reason in REJECTION_REASONS or end.reason.startswith("OutOf"):
             node = replica.pod.spec.node_name if replica is not None else "its node"
-            yield explained(
+            yield failure_match(
                 scene,
                 index,
                 (end.message,) if end.message else (),
@@ -171,23 +190,23 @@ def rejected(scene: Scene) -> Iterator[Match]:
             )
 
 
-def port_clash(scene: Scene) -> Iterator[Match]:
-    for index, end, _ in ends(scene):
+def port_clash(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, _ in primary_failures(scene):
         if end.reason == PORT_CLASH:
             number = re.search(r"port (\d+)", end.message)
-            yield explained(scene, index, (end.message,), {"port": f" {number[1]}" if number else ""})
+            yield failure_match(scene, index, (end.message,), {"port": f" {number[1]}" if number else ""})
 
 
-def pod_deadline(scene: Scene) -> Iterator[Match]:
-    for index, end, _ in ends(scene):
+def pod_deadline(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, _ in primary_failures(scene):
         if end.reason == "DeadlineExceeded":
-            yield explained(scene, index, (end.message,) if end.message else (), {})
+            yield failure_match(scene, index, (end.message,) if end.message else (), {})
 
 
-def probe_failed(scene: Scene) -> Iterator[Match]:
+def probe_failed(scene: RuleInput) -> Iterator[RuleMatch]:
     """A container that its node ended because it did not answer."""
-    for index, end, replica in ends(scene):
-        if replica is None or end.code not in (137, 143):
+    for index, end, replica in primary_failures(scene):
+        if replica is None or end.exit_code not in (137, 143):
             continue
         told = next(
             (
@@ -199,23 +218,31 @@ def probe_failed(scene: Scene) -> Iterator[Match]:
         )
         if told is not None:
             probe = "livenessProbe" if "iveness" in told.message else "startupProbe"
-            yield explained(scene, index, (told.message,), {"probe": probe})
+            yield failure_match(scene, index, (told.message,), {"probe": probe})
 
 
-def shared_memory(scene: Scene) -> Iterator[Match]:
-    for index, end, _ in ends(scene):
-        if end.code == 135:
-            yield explained(scene, index, (), {})
+def shared_memory(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, _ in primary_failures(scene):
+        if end.exit_code == 135:
+            yield failure_match(scene, index, (), {})
 
 
-def permanent(scene: Scene) -> Iterator[Match]:
-    case = scene.case
-    for index, end, replica in ends(scene):
-        kind = replica.type if replica is not None else _type(case, end)
-        final = case.job.policies.get(kind) == "ExitCode" and end.code is not None and 0 < end.code < 128
+def permanent_exit_code(scene: RuleInput) -> Iterator[RuleMatch]:
+    case = scene.snapshot
+    for index, end, replica in primary_failures(scene):
+        kind = replica.type if replica is not None else _replica_type(case, end)
+        final = (
+            case.job.restart_policies.get(kind) == "ExitCode"
+            and end.exit_code is not None
+            and 0 < end.exit_code < 128
+        )
         if final and case.job.state == "Failed":
-            values = {"code": str(end.code), "meaning": meaning(end.code or 0), "type": kind}
-            yield explained(
+            values = {
+                "code": str(end.exit_code),
+                "meaning": exit_code_meaning(end.exit_code or 0),
+                "type": kind,
+            }
+            yield failure_match(
                 scene,
                 index,
                 ("restartPolicy ExitCode: 1 to 127 is an error of the program's own and is not tried again",),
@@ -223,34 +250,36 @@ def permanent(scene: Scene) -> Iterator[Match]:
             )
 
 
-def _type(case: Case, end: End) -> str:
+def _replica_type(case: JobSnapshot, end: ReplicaFailure) -> str:
     head = end.replica.rpartition("-")[0]
-    return next((one for one in case.job.policies if one.lower() == head), "")
+    return next((one for one in case.job.restart_policies if one.lower() == head), "")
 
 
-def killed(scene: Scene) -> Iterator[Match]:
-    for index, end, replica in ends(scene):
-        if end.code == KILLED:
+def sigkill(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, replica in primary_failures(scene):
+        if end.exit_code == SIGKILL_EXIT_CODE:
             node = replica.pod.spec.node_name if replica is not None else ""
-            yield explained(scene, index, _silence(end), {"node": node} if node else {}, brief=True)
+            yield failure_match(
+                scene, index, _empty_log_note(end), {"node": node} if node else {}, brief=True
+            )
 
 
-def _silence(end: End) -> tuple[str, ...]:
+def _empty_log_note(end: ReplicaFailure) -> tuple[str, ...]:
     return () if any(end.log) else ("its log is empty",)
 
 
-def exited(scene: Scene) -> Iterator[Match]:
-    for index, end, _ in ends(scene):
-        if end.code is not None:
-            name = signal_name(end.code)
-            ended = f"was ended by {name}" if name else f"ended with exit code {end.code}"
-            values = {"ended": ended, "meaning": meaning(end.code)}
-            yield explained(scene, index, _silence(end), values, brief=True)
+def nonzero_exit(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, _ in primary_failures(scene):
+        if end.exit_code is not None:
+            name = signal_name(end.exit_code)
+            ended = f"was ended by {name}" if name else f"ended with exit code {end.exit_code}"
+            values = {"ended": ended, "meaning": exit_code_meaning(end.exit_code)}
+            yield failure_match(scene, index, _empty_log_note(end), values, brief=True)
 
 
-def unexplained(scene: Scene) -> Iterator[Match]:
-    for index, end, _ in ends(scene):
-        yield explained(
+def unexplained_failure(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, _ in primary_failures(scene):
+        yield failure_match(
             scene,
             index,
             (end.message,) if end.message else (),
@@ -258,11 +287,11 @@ def unexplained(scene: Scene) -> Iterator[Match]:
         )
 
 
-def completes(scene: Scene) -> Iterator[Match]:
+def completion_loop(scene: RuleInput) -> Iterator[RuleMatch]:
     """Not a failure, and yet it never ends."""
-    case = scene.case
+    case = scene.snapshot
     for one in case.replicas:
-        for status in one.statuses:
+        for status in one.container_statuses:
             before, held = status.last_state.terminated, status.state.waiting
             if (
                 before is not None
@@ -272,10 +301,10 @@ def completes(scene: Scene) -> Iterator[Match]:
             ):
                 values = {
                     "type": one.type,
-                    "times": times(status.restart_count),
-                    "field": one.template.partition(".template")[0],
+                    "times": times_phrase(status.restart_count),
+                    "field": one.template_path.partition(".template")[0],
                 }
-                yield Match(
+                yield RuleMatch(
                     (one.name,),
                     values,
                     (
@@ -284,8 +313,8 @@ def completes(scene: Scene) -> Iterator[Match]:
                 )
 
 
-RULES = (
-    Rule(
+TERMINATION_RULES = (
+    DiagnosisRule(
         "oom-killed",
         "OOMKilled",
         out_of_memory,
@@ -296,7 +325,7 @@ RULES = (
             "{again}",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "volume-full",
         "evicted: an emptyDir grew over its sizeLimit",
         volume_full,
@@ -306,55 +335,55 @@ RULES = (
             "{again}",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "evicted",
         "evicted by its node",
-        evicted,
+        eviction,
         "{who} was evicted from {node}{of}.",
         (
             "write {path}.resources.requests[{resource}], so that it is counted, or clean up the node",
             "{again}",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "disrupted",
         "condition DisruptionTarget: preempted, drained, node gone",
-        disrupted,
+        disruption,
         "{who} was sent away: {why}.",
         (
             "restartPolicy ExitCode or OnFailure starts it anew by itself; a priority class protects it",
             "{again}",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "node-lost",
         "the node of a pod is not ready, gone, or was shut down",
         node_lost,
         "the node of {who} is lost: {node}.",
         ("kubectl describe node {node}", "{again}"),
     ),
-    Rule(
+    DiagnosisRule(
         "pod-rejected",
         "the node did not take the pod (OutOf…, UnexpectedAdmissionError)",
-        rejected,
+        pod_rejection,
         "node {node} did not take {who}: {reason}.",
         ("start it once more: the node was full, or lost a device, when it arrived", "{again}"),
     ),
-    Rule(
+    DiagnosisRule(
         "port-clash",
         "local node: a port of the team was taken by another process",
         port_clash,
         "port{port} of {who} was taken by another process of this machine.",
         ("the team is started anew with other ports; if it happens again, look who listens: ss -ltnp",),
     ),
-    Rule(
+    DiagnosisRule(
         "pod-deadline",
         "a pod ran longer than its own activeDeadlineSeconds",
         pod_deadline,
         "{who} ran longer than its pod may.",
         ("raise or remove {template}.activeDeadlineSeconds", "{again}"),
     ),
-    Rule(
+    DiagnosisRule(
         "probe-failed",
         "the node ended the container because a probe failed",
         probe_failed,
@@ -364,8 +393,8 @@ RULES = (
 )
 """Said by the node: asked before the log is read."""
 
-CODES = (
-    Rule(
+EXIT_CODE_RULES = (
+    DiagnosisRule(
         "shared-memory",
         "exit code 135 (SIGBUS)",
         shared_memory,
@@ -375,17 +404,17 @@ CODES = (
             "{again}",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "permanent-exit-code",
         "Failed under restartPolicy ExitCode with a code below 128",
-        permanent,
+        permanent_exit_code,
         "{who} ended with exit code {code} ({meaning}){where}, which is permanent.",
         ("correct the program; to have it tried again write restartPolicy: OnFailure for {type}", "{again}"),
     ),
-    Rule(
+    DiagnosisRule(
         "killed",
         "exit code 137 (SIGKILL), and its node does not say OOMKilled",
-        killed,
+        sigkill,
         "{who} was killed from outside (SIGKILL), and its node does not say that it was for memory{often}.",
         (
             "did node {node} run out of memory, or was it a person? kubectl describe node {node}; dmesg on the node",
@@ -393,34 +422,34 @@ CODES = (
             "{again}",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "exit-code",
         "a container ended with a code or signal, and nothing says more",
-        exited,
+        nonzero_exit,
         "{who} {ended} ({meaning}){where}{often}.",
         ("look at all that it said: {logs}", "{again}"),
     ),
-    Rule(
+    DiagnosisRule(
         "pod-failed",
         "a pod failed, and nothing says more",
-        unexplained,
+        unexplained_failure,
         "{who} failed{reason}.",
         ("kubectl describe pod {pod}", "{again}"),
     ),
 )
 
-LOOPS = (
-    Rule(
+LOOP_RULES = (
+    DiagnosisRule(
         "completes-again",
         "a container ends with 0 and is started again, for its policy is Always",
-        completes,
+        completion_loop,
         "{who} does its work, ends with exit code 0 and is started again ({times}), for its restartPolicy is Always.",
         ("write restartPolicy: OnFailure into {field}",),
     ),
-    Rule(
+    DiagnosisRule(
         "stuck-leaving",
         "a pod that should have been gone for more than 2 min",
-        leaving,
+        stuck_deletion,
         "{who} is being deleted for {age} and does not go, so its place is not filled.",
         (
             "is its node alive? kubectl describe pod {pod} -n {namespace}",

@@ -2,127 +2,131 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gangline.why.model.case import Case, Job, Replica
-from gangline.why.model.failures import End
-from gangline.why.model.report import Match, Scene
-from gangline.why.model.wording import clock, count, meaning, signal_name
+from gangline.why.model.case import JobFacts, JobSnapshot, ReplicaFacts
+from gangline.why.model.failures import ReplicaFailure
+from gangline.why.model.report import RuleInput, RuleMatch
+from gangline.why.model.wording import count_phrase, exit_code_meaning, signal_name, time_of_day
 
-LAST_LINES = 5
-LONGEST = 300
+TAIL_LINES = 5
+MAX_LINE_LENGTH = 300
 """Characters of a log line that are shown."""
 
 
-def ends(scene: Scene) -> Iterator[tuple[int, End, Replica | None]]:
+def primary_failures(scene: RuleInput) -> Iterator[tuple[int, ReplicaFailure, ReplicaFacts | None]]:
     """The failures that want an explanation, the first of the team first."""
-    for index, end in enumerate(scene.team.ends):
-        yield index, end, scene.case.replica(end.pod)
+    for index, end in enumerate(scene.failures.primary):
+        yield index, end, scene.snapshot.replica(end.pod)
 
 
-def explained(
-    scene: Scene,
+def failure_match(
+    scene: RuleInput,
     index: int,
     evidence: Iterable[str],
     values: Mapping[str, str],
     *,
     log: bool = True,
     brief: bool = False,
-) -> Match:
+) -> RuleMatch:
     """A match that explains a failure: with how it ended (`brief`: without what that means), and its last lines."""
-    end = scene.team.ends[index]
-    replica = scene.case.replica(end.pod)
-    lines = [*evidence, how(scene.case, end, brief=brief)]
+    end = scene.failures.primary[index]
+    replica = scene.snapshot.replica(end.pod)
+    lines = [*evidence, exit_summary(scene.snapshot, end, brief=brief)]
     if log:
-        lines += last_lines(end)
-    return Match(
-        who=(end.replica,),
-        values={**about(scene.case, end, replica), **values},
+        lines += log_tail(end)
+    return RuleMatch(
+        replicas=(end.replica,),
+        values={**failure_values(scene.snapshot, end, replica), **values},
         evidence=tuple(lines),
-        end=index,
+        failure_index=index,
     )
 
 
-def about(case: Case, end: End, replica: Replica | None) -> dict[str, str]:
+def failure_values(case: JobSnapshot, end: ReplicaFailure, replica: ReplicaFacts | None) -> dict[str, str]:
     """What sentences about a failure may name."""
     values = {
         "job": case.job.name,
         "kind": case.job.kind,
         "pod": end.pod,
-        "often": f", {count(end.restarts, 'restart')} so far" if end.looping and end.restarts else "",
-        "where": f" in init container {end.container}" if end.init else "",
+        "often": f", {count_phrase(end.restarts, 'restart')} so far"
+        if end.in_backoff and end.restarts
+        else "",
+        "where": f" in init container {end.container}" if end.is_init else "",
     }
     if replica is not None:
-        values["path"] = replica.path(end.container)
-        values["template"] = replica.template
-    elif case.job.training and end.replica:
+        values["path"] = replica.container_path(end.container)
+        values["template"] = replica.template_path
+    elif case.job.is_training_job and end.replica:
         kind = end.replica.rpartition("-")[0]
-        path = next((path for one, path in case.job.templates.items() if one.lower() == kind), "")
+        path = next((path for one, path in case.job.template_paths.items() if one.lower() == kind), "")
         if path:
             values["path"], values["template"] = f"{path}.containers[0]", path
-    values["again"] = again(case.job, end.replica)
-    values["logs"] = logs(case.job, end)
+    values["again"] = retry_hint(case.job, end.replica)
+    values["logs"] = logs_command(case.job, end)
     return values
 
 
-def again(job: Job, replica: str = "") -> str:
+def retry_hint(job: JobFacts, replica: str = "") -> str:
     """What to type after a change."""
     where = f" -n {job.namespace}" if job.namespace != "default" else ""
     resource = f"{job.kind.lower()}/{job.name}"
-    if job.recorded is not None:
+    if job.run_ended_at is not None:
         return "gangline run FILE     after the change"
-    if job.finished:
+    if job.is_finished:
         return f"then delete it and submit it again, for a job that has ended does not start anew: kubectl delete {resource}{where}"
     kind, _, index = replica.rpartition("-")
-    if job.training and kind and index.isdigit():
+    if job.is_training_job and kind and index.isdigit():
         return f"gangline restart {job.name} --replica {kind}/{index}{where}     after the change"
     return f"kubectl apply -f FILE{where}     after the change in the file"
 
 
-def logs(job: Job, end: End) -> str:
+def logs_command(job: JobFacts, end: ReplicaFailure) -> str:
     """What shows all that was said."""
     where = f" -n {job.namespace}" if job.namespace != "default" else ""
-    previous = " --previous" if end.looping else ""
+    previous = " --previous" if end.in_backoff else ""
     kind, _, index = end.replica.rpartition("-")
-    if job.training and kind and index.isdigit():
+    if job.is_training_job and kind and index.isdigit():
         return f"gangline logs {job.name} --replica {kind}/{index}{previous}{where}"
     return f"kubectl logs {end.pod}{previous}{where}"
 
 
-def how(case: Case, end: End, *, brief: bool = False) -> str:
+def exit_summary(case: JobSnapshot, end: ReplicaFailure, *, brief: bool = False) -> str:
     """`exit code 137 (SIGKILL: …) at 14:02:11 on node gpu-7; 4 restarts`."""
     parts = []
-    if end.code is not None:
-        parts.append(f"exit code {end.code}" if brief else f"exit code {end.code} ({_how(end)})")
+    if end.exit_code is not None:
+        parts.append(
+            f"exit code {end.exit_code}" if brief else f"exit code {end.exit_code} ({_exit_meaning(end)})"
+        )
     elif end.reason:
         parts.append(f"the pod failed with reason {end.reason}")
-    if end.at is not None:
-        parts.append(f"at {clock(end.at)}")
+    if end.finished_at is not None:
+        parts.append(f"at {time_of_day(end.finished_at)}")
     replica = case.replica(end.pod)
     if replica is not None and replica.pod.spec.node_name:
         parts.append(f"on node {replica.pod.spec.node_name}")
     text = " ".join(parts) or "it failed"
-    return f"{text}; {count(end.restarts, 'restart')} so far" if end.restarts else text
+    return f"{text}; {count_phrase(end.restarts, 'restart')} so far" if end.restarts else text
 
 
-def _how(end: End) -> str:
-    if _telling(end) or end.code is None:
+def _exit_meaning(end: ReplicaFailure) -> str:
+    if _has_specific_reason(end) or end.exit_code is None:
         return end.reason
-    name = signal_name(end.code)
-    return f"{name}: {meaning(end.code)}" if name else meaning(end.code)
+    name = signal_name(end.exit_code)
+    return f"{name}: {exit_code_meaning(end.exit_code)}" if name else exit_code_meaning(end.exit_code)
 
 
-def _telling(end: End) -> bool:
+def _has_specific_reason(end: ReplicaFailure) -> bool:
     return end.reason not in ("", "Error", "Completed")
 
 
-def last_lines(end: End, most: int = LAST_LINES) -> list[str]:
+def log_tail(end: ReplicaFailure, most: int = TAIL_LINES) -> list[str]:
     """The end of the log, if there is one."""
     lines = [line for line in end.log if line.strip()][-most:]
     if not lines:
         return []
-    return ["last lines:", *(quoted(end.replica, line) for line in lines)]
+    return ["last lines:", *(quoted_line(end.replica, line) for line in lines)]
 
 
-def quoted(who: str, line: str) -> str:
+def quoted_line(who: str, line: str) -> str:
     """`  worker-3│ …`."""
     text = line.rstrip()
-    return f"  {who}│ {text[:LONGEST]}{'…' if len(text) > LONGEST else ''}"
+    return f"  {who}│ {text[:MAX_LINE_LENGTH]}{'…' if len(text) > MAX_LINE_LENGTH else ''}"

@@ -7,19 +7,19 @@ from datetime import datetime
 
 from gangline.api.core import PodPhase
 from gangline.api.quantity import Quantity
-from gangline.why.model.case import Case, Replica
-from gangline.why.model.report import Match, Rule, Scene
-from gangline.why.model.wording import amount, clock, lasting
-from gangline.why.rules.evidence import quoted
+from gangline.why.model.case import JobSnapshot, ReplicaFacts
+from gangline.why.model.report import DiagnosisRule, RuleInput, RuleMatch
+from gangline.why.model.wording import duration_phrase, quantity_text, time_of_day
+from gangline.why.rules.evidence import quoted_line
 
-IDLE = Quantity.of("10m")
+IDLE_CPU = Quantity.of("10m")
 """Who uses less of a CPU than this does nothing."""
-_STEP = re.compile(r"\bstep[\"']?[\s:=#]+(\d+)", re.IGNORECASE)
-AT_LEAST, BEHIND = 20, 0.5
+_STEP_NUMBER = re.compile(r"\bstep[\"']?[\s:=#]+(\d+)", re.IGNORECASE)
+MIN_STEPS, LAG_SHARE = 20, 0.5
 """From so many steps on, and with less than this share of the others' steps, a replica lags."""
 
 
-def running(case: Case) -> list[Replica]:
+def running_replicas(case: JobSnapshot) -> list[ReplicaFacts]:
     """Pods that run, and are not on their way out."""
     return [
         one
@@ -28,7 +28,7 @@ def running(case: Case) -> list[Replica]:
     ]
 
 
-def since(replica: Replica) -> datetime | None:
+def running_since(replica: ReplicaFacts) -> datetime | None:
     """When its newest container began to run."""
     begun = [
         one.state.running.started_at for one in replica.pod.status.container_statuses if one.state.running
@@ -36,78 +36,78 @@ def since(replica: Replica) -> datetime | None:
     return max((moment for moment in begun if moment is not None), default=None)
 
 
-def hung(scene: Scene) -> Iterator[Match]:
+def hang(scene: RuleInput) -> Iterator[RuleMatch]:
     """All of the team is silent and idle: one alone may wait for the others, or have nothing to say."""
-    case = scene.case
-    going = running(case)
-    if not silent(case) or not all(one.cpu is not None and one.cpu < IDLE for one in going):
+    case = scene.snapshot
+    going = running_replicas(case)
+    if not is_silent(case) or not all(one.cpu is not None and one.cpu < IDLE_CPU for one in going):
         return
-    last = max((one.last_line for one in going if one.last_line is not None), default=None)
-    since_then = case.since(last or min(filter(None, map(since, going)), default=None))
-    evidence = [f"the last line was written at {clock(last)}" if last else "no line was ever written"]
-    evidence += [f"{one.name} uses {amount(one.cpu)} CPU" for one in going[:3] if one.cpu is not None]
-    evidence += [quoted(one.name, line) for one in going[:3] for line in _texts(one)[-1:]]
-    values = {"age": lasting(since_then), "job": case.job.name, "pod": going[0].pod.metadata.name}
-    yield Match(tuple(one.name for one in going), values, tuple(evidence))
+    last = max((one.last_log_at for one in going if one.last_log_at is not None), default=None)
+    since_then = case.elapsed_since(last or min(filter(None, map(running_since, going)), default=None))
+    evidence = [f"the last line was written at {time_of_day(last)}" if last else "no line was ever written"]
+    evidence += [f"{one.name} uses {quantity_text(one.cpu)} CPU" for one in going[:3] if one.cpu is not None]
+    evidence += [quoted_line(one.name, line) for one in going[:3] for line in _log_lines(one)[-1:]]
+    values = {"age": duration_phrase(since_then), "job": case.job.name, "pod": going[0].pod.metadata.name}
+    yield RuleMatch(tuple(one.name for one in going), values, tuple(evidence))
 
 
-def silent(case: Case) -> bool:
+def is_silent(case: JobSnapshot) -> bool:
     """Whether a job should get on and nobody of it has said anything for too long. Then its CPU is worth a look."""
-    going = running(case)
-    return bool(going) and not case.job.finished and all(_quiet(case, one) for one in going)
+    going = running_replicas(case)
+    return bool(going) and not case.job.is_finished and all(_is_quiet(case, one) for one in going)
 
 
-def _quiet(case: Case, one: Replica) -> bool:
-    begun = since(one)
-    long_enough = begun is not None and case.since(begun) >= case.patience.hung
-    return long_enough and case.since(one.last_line or begun) >= case.patience.hung
+def _is_quiet(case: JobSnapshot, one: ReplicaFacts) -> bool:
+    begun = running_since(one)
+    long_enough = begun is not None and case.elapsed_since(begun) >= case.timeouts.hung_after
+    return long_enough and case.elapsed_since(one.last_log_at or begun) >= case.timeouts.hung_after
 
 
-def _texts(one: Replica) -> tuple[str, ...]:
+def _log_lines(one: ReplicaFacts) -> tuple[str, ...]:
     return next((lines for lines in one.logs.values() if lines), ())
 
 
-def straggler(scene: Scene) -> Iterator[Match]:
-    case = scene.case
-    by_type: dict[str, list[tuple[Replica, int]]] = {}
-    for one in running(case):
-        steps = [int(found[1]) for line in _texts(one) if (found := _STEP.search(line))]
+def straggler(scene: RuleInput) -> Iterator[RuleMatch]:
+    case = scene.snapshot
+    by_type: dict[str, list[tuple[ReplicaFacts, int]]] = {}
+    for one in running_replicas(case):
+        steps = [int(found[1]) for line in _log_lines(one) if (found := _STEP_NUMBER.search(line))]
         if steps:
             by_type.setdefault(one.type, []).append((one, steps[-1]))
     for known in by_type.values():
-        if len(known) < 3 or case.job.finished:
+        if len(known) < 3 or case.job.is_finished:
             continue
         usual = statistics.median(step for _, step in known)
-        begun = sorted(filter(None, (since(one) for one, _ in known)))
+        begun = sorted(filter(None, (running_since(one) for one, _ in known)))
         for one, step in known:
-            started = since(one)
+            started = running_since(one)
             # Who came later is behind, and that is all.
             late = started is not None and begun and started - begun[0] > (case.now - begun[0]) * 0.2
-            if usual >= AT_LEAST and step < BEHIND * usual and not late:
+            if usual >= MIN_STEPS and step < LAG_SHARE * usual and not late:
                 values = {
                     "step": str(step),
                     "usual": f"{usual:g}",
                     "node": one.pod.spec.node_name or "its node",
                     "job": case.job.name,
                 }
-                cpu = (f"it uses {amount(one.cpu)} CPU",) if one.cpu is not None else ()
-                yield Match(
+                cpu = (f"it uses {quantity_text(one.cpu)} CPU",) if one.cpu is not None else ()
+                yield RuleMatch(
                     (one.name,), values, (f"steps: {', '.join(f'{r.name} {n}' for r, n in known[:8])}", *cpu)
                 )
 
 
-RULES = (
-    Rule(
+RUNNING_RULES = (
+    DiagnosisRule(
         "hung",
         "no line in the log and no CPU used for 10 min, by anybody of the team",
-        hung,
+        hang,
         "{who} hangs: no line and no CPU for {age}.",
         (
             "see where it stands: py-spy dump --pid PID; in a cluster: kubectl exec {pod} -- py-spy dump --pid 1",
             "gangline restart {job}     starts the team anew",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "straggler",
         "one replica has done less than half of the others' steps in the same time",
         straggler,

@@ -3,57 +3,61 @@
 import re
 from collections.abc import Callable, Iterator
 
-from gangline.why.model.case import Case
-from gangline.why.model.report import Match, Rule, Scene
-from gangline.why.rules.evidence import again
+from gangline.why.model.case import JobSnapshot
+from gangline.why.model.report import DiagnosisRule, RuleInput, RuleMatch
+from gangline.why.rules.evidence import retry_hint
 
-_QUOTA = re.compile(
+_QUOTA_EXCEEDED = re.compile(
     r"exceeded quota: (?P<quota>[^,\s]+), requested: (?P<asked>.+?), used: (?P<used>.+?), limited: (?P<limit>\S+)"
 )
-_MUST = re.compile(r"failed quota: (?P<quota>[^:\s]+): must specify (?P<what>.+)")
-_SECURITY = re.compile(r'violates PodSecurity "(?P<level>[^":]+)[^"]*": (?P<why>.+)')
-_USER = re.compile(r'User "(?P<user>[^"]+)" cannot (?P<verb>\w+) resource "(?P<what>[^"]+)"')
-_TAKEN = re.compile(r'"(?P<taken>[^"]+)" of Kind "(?P<what>\w+)" already exists')
-_EXISTS = re.compile(r'(?P<what>\w+)s? "(?P<taken>[^"]+)" already exists')
-_RANGE = re.compile(
+_QUOTA_NEEDS_REQUESTS = re.compile(r"failed quota: (?P<quota>[^:\s]+): must specify (?P<what>.+)")
+_POD_SECURITY = re.compile(r'violates PodSecurity "(?P<level>[^":]+)[^"]*": (?P<why>.+)')
+_FORBIDDEN = re.compile(r'User "(?P<user>[^"]+)" cannot (?P<verb>\w+) resource "(?P<what>[^"]+)"')
+_NAME_TAKEN = re.compile(r'"(?P<taken>[^"]+)" of Kind "(?P<what>\w+)" already exists')
+_ALREADY_EXISTS = re.compile(r'(?P<what>\w+)s? "(?P<taken>[^"]+)" already exists')
+_LIMIT_RANGE = re.compile(
     r"(?P<bound>maximum|minimum) (?P<resource>\S+) usage per (?P<per>\w+) is (?P<limit>[^,\s]+)"
 )
-_ACCOUNT = re.compile(r'serviceaccount "(?P<account>[^"]+)" not found')
-_PRIORITY = re.compile(r"no PriorityClass with name (?P<priority>\S+) was found")
-_WEBHOOK = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<why>.+)')
+_SERVICE_ACCOUNT = re.compile(r'serviceaccount "(?P<account>[^"]+)" not found')
+_PRIORITY_CLASS = re.compile(r"no PriorityClass with name (?P<priority>\S+) was found")
+_WEBHOOK_DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<why>.+)')
 
-_NOBODY = "GangSchedulerMissing"
+_GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
 """The operator's own word for a gang that it lets nobody place. No server has said anything then."""
 
 
-def refusals(case: Case) -> Iterator[str]:
+def refusal_messages(case: JobSnapshot) -> Iterator[str]:
     """What was refused and still is: the job is blocked, or lacks pods and the last tries were refused."""
     job = case.job
-    blocked, failed = job.condition("Blocked"), job.condition("Failed")
-    if blocked is not None and blocked.reason != _NOBODY:
+    blocked, failed = job.true_condition("Blocked"), job.true_condition("Failed")
+    if blocked is not None and blocked.reason != _GANG_SCHEDULER_MISSING:
         yield blocked.message
     if failed is not None and "is refused:" in failed.message:
         yield failed.message
-    if job.finished or len(case.replicas) >= max(job.asked, 1):
+    if job.is_finished or len(case.replicas) >= max(job.desired_total, 1):
         return
     for one in reversed(case.events):
         if one.warning and (one.reason.startswith("FailedCreate") or one.reason == "ErrResourceExists"):
             yield one.message
 
 
-def refused(*patterns: re.Pattern[str]) -> Callable[[Scene], Iterator[Match]]:
+def refusal_matcher(*patterns: re.Pattern[str]) -> Callable[[RuleInput], Iterator[RuleMatch]]:
     """The first refusal that a pattern fits; its groups are what the sentences name."""
 
-    def matches(scene: Scene) -> Iterator[Match]:
-        job = scene.case.job
-        for message in refusals(scene.case):
+    def matches(scene: RuleInput) -> Iterator[RuleMatch]:
+        job = scene.snapshot.job
+        for message in refusal_messages(scene.snapshot):
             found = next((match for match in (one.search(message) for one in patterns) if match), None)
             if found is not None:
                 values = {name: text.rstrip(".") for name, text in found.groupdict().items() if text}
-                missing = job.asked - len(scene.case.replicas)
-                lacks = (f"{missing} of {job.asked} pods are not there",) if missing > 0 and job.asked else ()
-                yield Match(
-                    values={"namespace": job.namespace, "again": again(job), **values},
+                missing = job.desired_total - len(scene.snapshot.replicas)
+                lacks = (
+                    (f"{missing} of {job.desired_total} pods are not there",)
+                    if missing > 0 and job.desired_total
+                    else ()
+                )
+                yield RuleMatch(
+                    values={"namespace": job.namespace, "again": retry_hint(job), **values},
                     evidence=(f"the server said: {message}", *lacks),
                 )
                 return
@@ -61,95 +65,95 @@ def refused(*patterns: re.Pattern[str]) -> Callable[[Scene], Iterator[Match]]:
     return matches
 
 
-def unplaceable(scene: Scene) -> Iterator[Match]:
+def gang_scheduler_missing(scene: RuleInput) -> Iterator[RuleMatch]:
     """The operator itself makes nothing: the job asks for a gang scheduler that it does not use."""
-    job = scene.case.job
-    blocked = job.condition("Blocked")
-    if blocked is not None and blocked.reason == _NOBODY:
-        yield Match(values={"why": blocked.message.rstrip("."), "again": again(job)})
+    job = scene.snapshot.job
+    blocked = job.true_condition("Blocked")
+    if blocked is not None and blocked.reason == _GANG_SCHEDULER_MISSING:
+        yield RuleMatch(values={"why": blocked.message.rstrip("."), "again": retry_hint(job)})
 
 
-RULES = (
-    Rule(
+CREATION_RULES = (
+    DiagnosisRule(
         "gang-scheduler-missing",
         "the job asks for a gang scheduler that its operator does not use",
-        unplaceable,
+        gang_scheduler_missing,
         "the operator makes nothing for it: {why}.",
         ("{again}",),
     ),
-    Rule(
+    DiagnosisRule(
         "quota",
         "pods are refused: exceeded quota",
-        refused(_QUOTA),
+        refusal_matcher(_QUOTA_EXCEEDED),
         "its pods exceed quota {quota}: {asked} asked, {used} used, {limit} allowed.",
         (
             "wait for others to end, lower the requests, or have the quota raised: kubectl describe quota {quota} -n {namespace}",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "quota-needs-requests",
         "pods are refused: failed quota, must specify",
-        refused(_MUST),
+        refusal_matcher(_QUOTA_NEEDS_REQUESTS),
         "quota {quota} lets no pod in that does not say how much it wants: {what}.",
         ("write resources.requests and resources.limits in every container of the template",),
     ),
-    Rule(
+    DiagnosisRule(
         "pod-security",
         "pods are refused: violates PodSecurity",
-        refused(_SECURITY),
+        refusal_matcher(_POD_SECURITY),
         'the namespace allows "{level}" pods only, and its pods are not: {why}.',
         ("write the securityContext that the message asks for into the template",),
     ),
-    Rule(
+    DiagnosisRule(
         "name-taken",
         "pods or services are refused: the name is taken by an object of somebody else",
-        refused(_TAKEN, _EXISTS),
+        refusal_matcher(_NAME_TAKEN, _ALREADY_EXISTS),
         '{what} "{taken}" exists already and is not its own.',
         (
             "delete that object, or give the job another name: kubectl get {what} {taken} -n {namespace} -o yaml",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "limit-range",
         "pods are refused: more or less than a LimitRange allows",
-        refused(_RANGE),
+        refusal_matcher(_LIMIT_RANGE),
         "a LimitRange allows a {bound} {resource} of {limit} per {per}.",
         ("write a {resource} within it, or have it changed: kubectl describe limits -n {namespace}",),
     ),
-    Rule(
+    DiagnosisRule(
         "service-account-missing",
         "pods are refused: their service account does not exist",
-        refused(_ACCOUNT),
+        refusal_matcher(_SERVICE_ACCOUNT),
         "service account {account} does not exist.",
         (
             "kubectl create serviceaccount {account} -n {namespace}, or correct serviceAccountName in the template",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "priority-class-missing",
         "pods are refused: their priority class does not exist",
-        refused(_PRIORITY),
+        refusal_matcher(_PRIORITY_CLASS),
         "priority class {priority} does not exist.",
         ("correct priorityClassName in the template: kubectl get priorityclasses",),
     ),
-    Rule(
+    DiagnosisRule(
         "webhook-denied",
         "pods are refused by an admission webhook",
-        refused(_WEBHOOK),
+        refusal_matcher(_WEBHOOK_DENIED),
         "admission webhook {webhook} refuses its pods: {why}.",
         ("change what it names, or ask whoever runs that webhook",),
     ),
-    Rule(
+    DiagnosisRule(
         "create-forbidden",
         "the operator may not create what the job needs",
-        refused(_USER),
+        refusal_matcher(_FORBIDDEN),
         "{user} may not {verb} {what} in namespace {namespace}.",
         ("grant it: kubectl create rolebinding or the operator's ClusterRole",),
     ),
-    Rule(
+    DiagnosisRule(
         "pods-refused",
         "pods are refused, for any other reason",
-        refused(re.compile(r"(?P<why>.+)", re.DOTALL)),
+        refusal_matcher(re.compile(r"(?P<why>.+)", re.DOTALL)),
         "the server refuses what it needs: {why}.",
         ("correct what the message names", "{again}"),
     ),

@@ -1,6 +1,6 @@
 """All rules, in the order of likelihood in which they are asked."""
 
-from gangline.why.model.report import Rule
+from gangline.why.model.report import DiagnosisRule
 from gangline.why.rules import (
     container_exits,
     job_state,
@@ -11,24 +11,24 @@ from gangline.why.rules import (
     unscheduled,
 )
 
-RULES: tuple[Rule, ...] = (
-    *job_state.RULES,
-    *not_created.RULES,
-    *container_exits.RULES,
-    *not_started.RULES,
-    *log_patterns.RULES,
-    *unscheduled.RULES,
-    *log_patterns.PEERS,
-    *container_exits.CODES,
-    *container_exits.LOOPS,
-    *no_progress.RULES,
-    *not_started.SLOW,
-    *job_state.LAST,
+RULES: tuple[DiagnosisRule, ...] = (
+    *job_state.JOB_RULES,
+    *not_created.CREATION_RULES,
+    *container_exits.TERMINATION_RULES,
+    *not_started.STARTUP_RULES,
+    *log_patterns.LOG_RULES,
+    *unscheduled.SCHEDULING_RULES,
+    *log_patterns.PEER_RULES,
+    *container_exits.EXIT_CODE_RULES,
+    *container_exits.LOOP_RULES,
+    *no_progress.RUNNING_RULES,
+    *not_started.SLOW_START_RULES,
+    *job_state.FALLBACK_RULES,
 )
 
 
-def markdown() -> str:
+def rules_table() -> str:
     """The rules as a table for people: docs/why.md holds it, and a test compares."""
     lines = ["| rule | what must be seen | what is said |", "| --- | --- | --- |"]
-    lines += [f"| `{rule.id}` | {rule.sees} | {rule.cause.rstrip('.')} |" for rule in RULES]
+    lines += [f"| `{rule.id}` | {rule.symptom} | {rule.cause.rstrip('.')} |" for rule in RULES]
     return "\n".join(lines)

@@ -5,23 +5,23 @@ import re
 from collections.abc import Iterator, Mapping
 
 from gangline.api.core import PodPhase
-from gangline.api.quantity import ZERO, Quantity, add, parse_resources
-from gangline.api.scheduling import DEFAULT_QUEUE, GROUP, VERSION, GroupPhase, GroupReason
-from gangline.why.model.case import Case, Replica
-from gangline.why.model.report import Match, Rule, Scene
-from gangline.why.model.wording import amount, count, lasting
+from gangline.api.quantity import ZERO, Quantity, add_resources, parse_resources
+from gangline.api.scheduling import DEFAULT_QUEUE, GROUP, VERSION, PodGroupPhase, PodGroupReason
+from gangline.why.model.case import JobSnapshot, ReplicaFacts
+from gangline.why.model.report import DiagnosisRule, RuleInput, RuleMatch
+from gangline.why.model.wording import count_phrase, duration_phrase, quantity_text
 
-_PART = re.compile(r"(\d+) (?:node\(s\) )?([^,.]+(?:\{[^}]*\})?)")
-_LACKS = re.compile(r"(?:Insufficient|Too many|\d lack) (?P<resource>[\w./-]+)")
-_TAINT = re.compile(r"untolerated taint(?:\(s\))? ?\{(?P<taint>[^}]*)\}")
-_CLAIM = re.compile(r'persistentvolumeclaim "(?P<claim>[^"]+)" (?P<what>not found|is being deleted)')
+_NODE_COUNT_REASON = re.compile(r"(\d+) (?:node\(s\) )?([^,.]+(?:\{[^}]*\})?)")
+_INSUFFICIENT = re.compile(r"(?:Insufficient|Too many|\d lack) (?P<resource>[\w./-]+)")
+_UNTOLERATED_TAINT = re.compile(r"untolerated taint(?:\(s\))? ?\{(?P<taint>[^}]*)\}")
+_CLAIM_PROBLEM = re.compile(r'persistentvolumeclaim "(?P<claim>[^"]+)" (?P<what>not found|is being deleted)')
 
-_HOPELESS = (
+_NEVER_FITS_REMEDY = (
     "ask for fewer replicas or less per replica, or add nodes: it is more than there is, were all others gone"
 )
-_CROWDED = "wait for others to end, ask for fewer replicas or less per replica, or add nodes"
+_CROWDED_REMEDY = "wait for others to end, ask for fewer replicas or less per replica, or add nodes"
 # What our scheduler says of nodes that have room, and what to do about it.
-_MISFITS = {
+_MISFIT_REMEDIES = {
     "node selector": "correct nodeSelector or affinity of {template}, or label a node: kubectl get nodes --show-labels",
     "tainted": "tolerate the taint in {template}.tolerations, or remove it: kubectl describe nodes",
     "cordoned": "let pods on the nodes again, or add nodes: kubectl uncordon NODE",
@@ -33,9 +33,9 @@ _MISFITS = {
 }
 
 
-def unplaced(case: Case) -> Iterator[tuple[Replica, str]]:
+def unschedulable_replicas(case: JobSnapshot) -> Iterator[tuple[ReplicaFacts, str]]:
     """Pods that the scheduler cannot place, with what it said. Of a gang of ours its group says it, for all."""
-    if case.gang is not None and case.gang.ours:
+    if case.pod_group is not None and case.pod_group.is_gangline:
         return
     for replica in case.replicas:
         pod = replica.pod
@@ -46,114 +46,122 @@ def unplaced(case: Case) -> Iterator[tuple[Replica, str]]:
                 yield replica, one.message
 
 
-def request(replica: Replica) -> dict[str, Quantity]:
+def replica_requests(replica: ReplicaFacts) -> dict[str, Quantity]:
     """What its containers ask for together."""
     total: dict[str, Quantity] = {}
     for one in replica.pod.spec.containers:
-        total = add(total, parse_resources({**one.resources.limits, **one.resources.requests}))
+        total = add_resources(total, parse_resources({**one.resources.limits, **one.resources.requests}))
     return {name: size for name, size in total.items() if size > ZERO}
 
 
-def _written(replica: Replica, resource: str) -> str:
+def _requests_or_limits(replica: ReplicaFacts, resource: str) -> str:
     """Where to write less of it. Devices and the like have one amount, which is the limit."""
     limited = any(resource in one.resources.limits for one in replica.pod.spec.containers)
     return "limits" if limited and "/" in resource else "requests"
 
 
-def key(resource: str) -> str:
+def field_suffix(resource: str) -> str:
     """As a field path has it: `.cpu`, `[nvidia.com/gpu]`."""
     return f".{resource}" if resource.isalnum() else f"[{resource}]"
 
 
-def lacking(scene: Scene) -> Iterator[Match]:
-    case = scene.case
-    for replica, message in unplaced(case):
-        found = _LACKS.search(message)
+def insufficient_resources(scene: RuleInput) -> Iterator[RuleMatch]:
+    case = scene.snapshot
+    for replica, message in unschedulable_replicas(case):
+        found = _INSUFFICIENT.search(message)
         if found is None:
             continue
         resource = found["resource"].rstrip(".")
-        wanted = request(replica).get(resource, ZERO)
+        wanted = replica_requests(replica).get(resource, ZERO)
         values = {
             "resource": resource,
-            "wanted": amount(wanted) if wanted else "room",
-            "field": f"{replica.template}.containers[0].resources.{_written(replica, resource)}{key(resource)}",
+            "wanted": quantity_text(wanted) if wanted else "room",
+            "field": f"{replica.template_path}.containers[0].resources.{_requests_or_limits(replica, resource)}{field_suffix(resource)}",
         }
-        values.update(_distance(case, resource, wanted))
-        yield Match((replica.name,), values, (f"the scheduler says: {message}", *_rooms(case, resource)))
+        values.update(_shortfall(case, resource, wanted))
+        yield RuleMatch(
+            (replica.name,), values, (f"the scheduler says: {message}", *_free_capacity_lines(case, resource))
+        )
 
 
-def _free(case: Case, resource: str) -> dict[str, tuple[Quantity, Quantity]]:
+def _free_by_node(case: JobSnapshot, resource: str) -> dict[str, tuple[Quantity, Quantity]]:
     """Of each node: what is free, and what there is in all."""
     free = {}
     for node in case.nodes or ():
         name, offered = node.metadata.name, parse_resources(node.status.allocatable).get(resource, ZERO)
-        taken = (case.taken or {}).get(name, {}).get(resource, ZERO)
+        taken = (case.allocated_by_node or {}).get(name, {}).get(resource, ZERO)
         free[name] = (offered - taken, offered)
     return free
 
 
-def _distance(case: Case, resource: str, wanted: Quantity) -> Mapping[str, str]:
+def _shortfall(case: JobSnapshot, resource: str, wanted: Quantity) -> Mapping[str, str]:
     if case.nodes is None or not wanted:
         return {"how_far": ""}
-    free = _free(case, resource)
+    free = _free_by_node(case, resource)
     largest = max((offered for _, offered in free.values()), default=ZERO)
     most = max((left for left, _ in free.values()), default=ZERO)
     if largest < wanted:
         return {
-            "how_far": f", and the largest of {count(len(free), 'node')} has {amount(largest)} in all",
-            "at_most": amount(largest),
+            "how_far": f", and the largest of {count_phrase(len(free), 'node')} has {quantity_text(largest)} in all",
+            "at_most": quantity_text(largest),
         }
-    if case.taken is None:
+    if case.allocated_by_node is None:
         return {"how_far": "", "wait": resource}
-    freest = f"the freest of {count(len(free), 'node')} has {amount(most)} left"
+    freest = f"the freest of {count_phrase(len(free), 'node')} has {quantity_text(most)} left"
     if most >= wanted:
         # A gang that is placed whole or not at all, or room that somebody left a moment ago.
         return {"how_far": f"; {freest}, enough for one but not for all that wait", "wait": resource}
-    return {"how_far": f", and {freest}: {amount(wanted - most)} too little", "wait": resource}
+    return {"how_far": f", and {freest}: {quantity_text(wanted - most)} too little", "wait": resource}
 
 
-def _rooms(case: Case, resource: str) -> tuple[str, ...]:
-    rooms = sorted(_free(case, resource).items(), key=lambda one: one[1][0], reverse=True)
-    known = case.taken is not None
+def _free_capacity_lines(case: JobSnapshot, resource: str) -> tuple[str, ...]:
+    rooms = sorted(_free_by_node(case, resource).items(), key=lambda one: one[1][0], reverse=True)
+    known = case.allocated_by_node is not None
     shown = [
-        f"{name} has {amount(max(left, ZERO))} of {amount(offered)} free"
+        f"{name} has {quantity_text(max(left, ZERO))} of {quantity_text(offered)} free"
         if known
-        else f"{name} has {amount(offered)}"
+        else f"{name} has {quantity_text(offered)}"
         for name, (left, offered) in rooms[:3]
     ]
     return (f"{resource}: {', '.join(shown)}",) if shown else ()
 
 
-def choosy(scene: Scene) -> Iterator[Match]:
+def no_matching_node(scene: RuleInput) -> Iterator[RuleMatch]:
     """No node is of the kind that the pod asks for."""
-    for replica, message in unplaced(scene.case):
-        if _LACKS.search(message) or _CLAIM.search(message) or "persistentvolumeclaim" in message.lower():
+    for replica, message in unschedulable_replicas(scene.snapshot):
+        if (
+            _INSUFFICIENT.search(message)
+            or _CLAIM_PROBLEM.search(message)
+            or "persistentvolumeclaim" in message.lower()
+        ):
             continue
-        if scene.case.gang is not None and "pod group" in message:
+        if scene.snapshot.pod_group is not None and "pod group" in message:
             # Nodes have nothing to do with it: the group is told of, once it has waited for a while.
             continue
         selector = replica.pod.spec.node_selector
-        taint = _TAINT.search(message)
-        values = {"template": replica.template, "why": _main(message)}
+        taint = _UNTOLERATED_TAINT.search(message)
+        values = {"template": replica.template_path, "why": _main_reason(message)}
         if selector and ("affinity" in message or "selector" in message):
             values["selector"] = ", ".join(f"{name}={value}" for name, value in selector.items())
         if taint:
             values["taint"] = taint["taint"].strip()
-        yield Match((replica.name,), values, (f"the scheduler says: {message}",))
+        yield RuleMatch((replica.name,), values, (f"the scheduler says: {message}",))
 
 
-def _main(message: str) -> str:
+def _main_reason(message: str) -> str:
     """The reason that most nodes have."""
-    parts = [(int(number), text.strip()) for number, text in _PART.findall(message.partition(": ")[2])]
+    parts = [
+        (int(number), text.strip()) for number, text in _NODE_COUNT_REASON.findall(message.partition(": ")[2])
+    ]
     if not parts:
         return "there is no node" if "no nodes" in message else message.rstrip(".")
     number, text = max(parts)
-    return f"{count(number, 'node')}: {text}"
+    return f"{count_phrase(number, 'node')}: {text}"
 
 
-def gang(scene: Scene) -> Iterator[Match]:
+def gang_does_not_fit(scene: RuleInput) -> Iterator[RuleMatch]:
     """The team is let in together or not at all."""
-    case, group = scene.case, scene.case.gang
+    case, group = scene.snapshot, scene.snapshot.pod_group
     waiting = [
         one
         for one in case.replicas
@@ -172,31 +180,39 @@ def gang(scene: Scene) -> Iterator[Match]:
         or not stuck
         or (case.replicas and not waiting)
         # Ours has tried before it says so; of others one only sees that they have not said anything yet.
-        or (not group.ours and case.since(case.job.created) < case.patience.notice)
-        or (group.ours and group.reason != GroupReason.NOT_ENOUGH_RESOURCES)
+        or (not group.is_gangline and case.elapsed_since(case.job.created_at) < case.timeouts.unnoticed_after)
+        or (group.is_gangline and group.reason != PodGroupReason.NOT_ENOUGH_RESOURCES)
     ):
         return
-    needs, free = _team_needs(case, waiting, group.min_member), _total(case)
+    needs, free = _gang_requests(case, waiting, group.min_member), _total_free(case)
     short = {
         name: size - free.get(name, ZERO)
         for name, size in needs.items()
-        if case.taken is not None and size > free.get(name, ZERO)
+        if case.allocated_by_node is not None and size > free.get(name, ZERO)
     }
-    offered = _offered(case)
+    offered = _allocatable(case)
     far = "; ".join(
-        f"needs {amount(needs[name])} {name}, {amount(max(free.get(name, ZERO), ZERO))} free"
-        + (f" of {amount(offered.get(name, ZERO))} in all" if needs[name] > offered.get(name, ZERO) else "")
+        f"needs {quantity_text(needs[name])} {name}, {quantity_text(max(free.get(name, ZERO), ZERO))} free"
+        + (
+            f" of {quantity_text(offered.get(name, ZERO))} in all"
+            if needs[name] > offered.get(name, ZERO)
+            else ""
+        )
         for name in sorted(short)
     )
-    far = "; ".join(part for part in (group.attempt, far) if part)
+    far = "; ".join(part for part in (group.attempt_message, far) if part)
     values = {
-        "members": count(group.min_member, "member"),
-        "together": "start" if group.phase != GroupPhase.UNSCHEDULABLE or not group.ours else "stay",
+        "members": count_phrase(group.min_member, "member"),
+        "together": "start"
+        if group.phase != PodGroupPhase.UNSCHEDULABLE or not group.is_gangline
+        else "stay",
         "group": group.name,
         "resource": group.resource,
         "far": f": {far}" if far else "",
         "namespace": case.job.namespace,
-        "remedy": _HOPELESS if _hopeless(case, needs, waiting) else _remedy(group.attempt, waiting),
+        "remedy": _NEVER_FITS_REMEDY
+        if _never_fits(case, needs, waiting)
+        else _remedy(group.attempt_message, waiting),
     }
     said = (
         f"PodGroup {group.name} is {group.phase}: {group.message}"
@@ -204,36 +220,39 @@ def gang(scene: Scene) -> Iterator[Match]:
         else f"PodGroup {group.name} is {group.phase}",
     )
     queue = (f"queue {group.queue}",) if group.queue else ()
-    yield Match(tuple(one.name for one in waiting), values, (*said, *queue))
+    yield RuleMatch(tuple(one.name for one in waiting), values, (*said, *queue))
 
 
-def _hopeless(case: Case, needs: Mapping[str, Quantity], waiting: list[Replica]) -> bool:
+def _never_fits(case: JobSnapshot, needs: Mapping[str, Quantity], waiting: list[ReplicaFacts]) -> bool:
     """Whether there would be no room even if all others had ended."""
     if not case.nodes:
         return False
-    offered = _offered(case)
+    offered = _allocatable(case)
     nodes = [parse_resources(node.status.allocatable) for node in case.nodes]
     fits_one = all(
-        any(all(node.get(name, ZERO) >= size for name, size in request(one).items()) for node in nodes)
+        any(
+            all(node.get(name, ZERO) >= size for name, size in replica_requests(one).items())
+            for node in nodes
+        )
         for one in waiting
     )
     return not fits_one or any(size > offered.get(name, ZERO) for name, size in needs.items())
 
 
-def _remedy(attempt: str, waiting: list[Replica]) -> str:
+def _remedy(attempt: str, waiting: list[ReplicaFacts]) -> str:
     """What helps. Where no node lacks anything, it is no use to wait for others to end."""
-    template = waiting[0].template if waiting else "the template"
+    template = waiting[0].template_path if waiting else "the template"
     if re.search(r"\d lack |limit of|in use", attempt):
-        return _CROWDED
-    for sign, remedy in _MISFITS.items():
+        return _CROWDED_REMEDY
+    for sign, remedy in _MISFIT_REMEDIES.items():
         if sign in attempt:
             return remedy.format(template=template)
-    return _CROWDED
+    return _CROWDED_REMEDY
 
 
-def no_queue(scene: Scene) -> Iterator[Match]:
+def missing_queue(scene: RuleInput) -> Iterator[RuleMatch]:
     """The group names a queue that nobody has made. That is so from the first moment: there is nothing to wait for."""
-    case, group = scene.case, scene.case.gang
+    case, group = scene.snapshot, scene.snapshot.pod_group
     if group is None or not _queue_is_missing(case) or case.job.suspended:
         return
     there = tuple(dict.fromkeys((*(case.queues or ()), DEFAULT_QUEUE)))
@@ -246,116 +265,136 @@ def no_queue(scene: Scene) -> Iterator[Match]:
         "make": f'echo \'{{"apiVersion":"{GROUP}/{VERSION}","kind":"Queue","metadata":{{"name":"{group.queue}"}}}}\''
         " | gangline apply -f -",
     }
-    if case.job.training and group.name == case.job.name:
+    if case.job.is_training_job and group.name == case.job.name:
         values["field"] = "spec.runPolicy.schedulingPolicy.queue"
     waiting = tuple(one.name for one in case.replicas if not one.pod.spec.node_name)
     made = ", ".join(case.queues or ()) or "none"
     said = (f"PodGroup {group.name} is in queue {group.queue}", f"queues that were made: {made}")
-    told = (f"the scheduler says: {group.attempt}",) if group.queue in group.attempt else ()
-    yield Match(waiting, values, (*said, *told))
+    told = (f"the scheduler says: {group.attempt_message}",) if group.queue in group.attempt_message else ()
+    yield RuleMatch(waiting, values, (*said, *told))
 
 
-def too_few(scene: Scene) -> Iterator[Match]:
+def gang_too_few(scene: RuleInput) -> Iterator[RuleMatch]:
     """More members are wanted at once than the job has: nobody can be placed, now or later."""
-    case, group = scene.case, scene.case.gang
+    case, group = scene.snapshot, scene.snapshot.pod_group
     job = case.job
-    if group is None or not group.ours or not job.training or group.name != job.name:
+    if group is None or not group.is_gangline or not job.is_training_job or group.name != job.name:
         return
-    if job.finished or job.suspended:
+    if job.is_finished or job.suspended:
         return
     waiting = tuple(one.name for one in case.replicas if not one.pod.spec.node_name)
-    if not 0 < job.asked < group.min_member or (case.replicas and not waiting):
+    if not 0 < job.desired_total < group.min_member or (case.replicas and not waiting):
         return
     where = f" -n {job.namespace}" if job.namespace != "default" else ""
-    values = {"members": str(group.min_member), "asked": count(job.asked, "replica"), "most": str(job.asked)}
+    values = {
+        "members": str(group.min_member),
+        "asked": count_phrase(job.desired_total, "replica"),
+        "most": str(job.desired_total),
+    }
     values["apply"] = f"gangline apply -f FILE{where}     after the change in the file"
-    yield Match(waiting, values, (f"PodGroup {group.name} has minMember {group.min_member}",))
+    yield RuleMatch(waiting, values, (f"PodGroup {group.name} has minMember {group.min_member}",))
 
 
-def _queue_is_missing(case: Case) -> bool:
-    group = case.gang
-    if group is None or not group.ours or case.queues is None:
+def _queue_is_missing(case: JobSnapshot) -> bool:
+    group = case.pod_group
+    if group is None or not group.is_gangline or case.queues is None:
         return False
     return group.queue not in ("", DEFAULT_QUEUE, *case.queues)
 
 
-def turn(scene: Scene) -> Iterator[Match]:
+def queue_turn(scene: RuleInput) -> Iterator[RuleMatch]:
     """There may be room, but not for this one now: its queue, its elders, or those who are about to leave."""
-    case, group = scene.case, scene.case.gang
-    if group is None or not group.ours or group.reason or not group.attempt or _queue_is_missing(case):
+    case, group = scene.snapshot, scene.snapshot.pod_group
+    if (
+        group is None
+        or not group.is_gangline
+        or group.reason
+        or not group.attempt_message
+        or _queue_is_missing(case)
+    ):
         return
     if any(one.pod.spec.scheduling_gates for one in case.replicas):
         # Nobody's turn: whoever set the gates holds it back, and a rule of its own says so.
         return
     waiting = tuple(one.name for one in case.replicas if not one.pod.spec.node_name)
     values = {
-        "why": group.attempt,
+        "why": group.attempt_message,
         "group": group.name,
         "queue": group.queue or DEFAULT_QUEUE,
         "resource": group.resource,
         "namespace": case.job.namespace,
     }
-    yield Match(waiting, values, (f"PodGroup {group.name} is {group.phase}: {group.message}",))
+    yield RuleMatch(waiting, values, (f"PodGroup {group.name} is {group.phase}: {group.message}",))
 
 
-def _team_needs(case: Case, waiting: list[Replica], members: int) -> dict[str, Quantity]:
+def _gang_requests(case: JobSnapshot, waiting: list[ReplicaFacts], members: int) -> dict[str, Quantity]:
     needs: dict[str, Quantity] = {}
     for one in waiting[: members or None]:
-        needs = add(needs, request(one))
+        needs = add_resources(needs, replica_requests(one))
     return needs
 
 
-def _offered(case: Case) -> dict[str, Quantity]:
+def _allocatable(case: JobSnapshot) -> dict[str, Quantity]:
     """What all nodes have together, in use or not."""
     found: dict[str, Quantity] = {}
     for node in case.nodes or ():
-        found = add(found, parse_resources(node.status.allocatable))
+        found = add_resources(found, parse_resources(node.status.allocatable))
     return found
 
 
-def _total(case: Case) -> dict[str, Quantity]:
+def _total_free(case: JobSnapshot) -> dict[str, Quantity]:
     """What is free on all nodes together."""
-    free = _offered(case)
+    free = _allocatable(case)
     for node in case.nodes or ():
-        taken = (case.taken or {}).get(node.metadata.name, {})
-        free = add(free, {name: -size for name, size in taken.items()})
+        taken = (case.allocated_by_node or {}).get(node.metadata.name, {})
+        free = add_resources(free, {name: -size for name, size in taken.items()})
     return free
 
 
-def gated(scene: Scene) -> Iterator[Match]:
-    case = scene.case
+def scheduling_gates(scene: RuleInput) -> Iterator[RuleMatch]:
+    case = scene.snapshot
     for one in case.replicas:
         gates = [gate.name for gate in one.pod.spec.scheduling_gates]
-        if gates and case.since(one.pod.metadata.creation_timestamp) > case.patience.notice:
-            yield Match(
+        if gates and case.elapsed_since(one.pod.metadata.creation_timestamp) > case.timeouts.unnoticed_after:
+            yield RuleMatch(
                 (one.name,),
                 {"gates": ", ".join(gates)},
                 ("its pods have scheduling gates, which somebody must remove",),
             )
 
 
-def no_scheduler(scene: Scene) -> Iterator[Match]:
-    case = scene.case
+def missing_scheduler(scene: RuleInput) -> Iterator[RuleMatch]:
+    case = scene.snapshot
     for one in case.replicas:
-        pod, age = one.pod, case.since(one.pod.metadata.creation_timestamp)
+        pod, age = one.pod, case.elapsed_since(one.pod.metadata.creation_timestamp)
         judged = any(each.type == "PodScheduled" for each in pod.status.conditions)
         waits = (
             pod.status.phase == PodPhase.PENDING and not pod.spec.node_name and not pod.spec.scheduling_gates
         )
-        if waits and not judged and not one.events and age > case.patience.notice and case.gang is None:
+        if (
+            waits
+            and not judged
+            and not one.events
+            and age > case.timeouts.unnoticed_after
+            and case.pod_group is None
+        ):
             name = pod.spec.scheduler_name or "default-scheduler"
-            yield Match(
+            yield RuleMatch(
                 (one.name,),
-                {"scheduler": name, "age": lasting(case.patience.notice), "template": one.template},
-                (f"no scheduler has said anything about it for {lasting(age)}",),
+                {
+                    "scheduler": name,
+                    "age": duration_phrase(case.timeouts.unnoticed_after),
+                    "template": one.template_path,
+                },
+                (f"no scheduler has said anything about it for {duration_phrase(age)}",),
             )
 
 
-RULES = (
-    Rule(
+SCHEDULING_RULES = (
+    DiagnosisRule(
         "no-queue",
         "the PodGroup names a queue of our scheduler that does not exist",
-        no_queue,
+        missing_queue,
         "there is no queue {queue}, and nobody is placed before there is one. Queues that can be used: {there}.",
         (
             "move it to one that exists: {move}",
@@ -363,50 +402,50 @@ RULES = (
             "and before you submit the job again write the right one into {field}",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "gang-too-few",
         "the PodGroup wants more members at once than the job has",
-        too_few,
+        gang_too_few,
         "its gang needs {members} members at once, and the job has only {asked}.",
         (
             "write at most {most} into spec.runPolicy.schedulingPolicy.minAvailable, or ask for more replicas",
             "{apply}",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "gang-does-not-fit",
         "the PodGroup waits, because not all members fit at once",
-        gang,
+        gang_does_not_fit,
         "the team must {together} together ({members}) and does not fit{far}.",
         (
             "{remedy}",
             "kubectl describe {resource} {group} -n {namespace}",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "gang-waits-its-turn",
         "the PodGroup waits for its queue, for one that has waited longer, or for others to leave",
-        turn,
+        queue_turn,
         "the team waits for its turn in queue {queue}: {why}.",
         (
             "wait, or ask for more in that queue: kubectl describe queues.scheduling.gangline.dev",
             "kubectl describe {resource} {group} -n {namespace}",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "unschedulable-resources",
         "no node has enough of a resource",
-        lacking,
+        insufficient_resources,
         "no node has room for {who}: it asks for {wanted} {resource}{how_far}.",
         (
             "write at most {at_most} into {field}, or add a larger node",
             "wait until {wait} is free, write less into {field}, or add a node",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "unschedulable-nodes",
         "no node matches selector, affinity or tolerations",
-        choosy,
+        no_matching_node,
         "no node takes {who}: {why}.",
         (
             "label a node with {selector}, or correct {template}.nodeSelector",
@@ -414,17 +453,17 @@ RULES = (
             "see what nodes there are: kubectl get nodes --show-labels",
         ),
     ),
-    Rule(
+    DiagnosisRule(
         "scheduling-gated",
         "pods have scheduling gates",
-        gated,
+        scheduling_gates,
         "{who} is held back by scheduling gates: {gates}.",
         ("look at whoever sets them (a quota or queue system); they go when it lets the job in",),
     ),
-    Rule(
+    DiagnosisRule(
         "no-scheduler",
         "a pod that no scheduler has said anything about",
-        no_scheduler,
+        missing_scheduler,
         "nobody schedules {who}: there is no answer from scheduler {scheduler}.",
         ("correct {template}.schedulerName, or start that scheduler",),
     ),

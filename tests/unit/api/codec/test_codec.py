@@ -10,9 +10,9 @@ import pytest
 from gangline.api.codec.codec import DecodeError, decode, decode_document, documents, encode, load, to_json
 from gangline.api.core import ConfigMap, Event, EventSeries, Lease, LeaseSpec, Pod, PodStatus
 from gangline.api.kubeflow.tfjob import TFJOB, TFJob
-from gangline.api.meta import JSON, Condition, ObjectMeta, Wire
+from gangline.api.meta import JSON, ApiStruct, Condition, ObjectMeta
 from gangline.api.quantity import Quantity
-from gangline.api.scheme import CORE, Resource
+from gangline.api.scheme import CORE_SCHEME, Resource
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 345678, tzinfo=UTC)
 
@@ -42,16 +42,16 @@ class Colour(StrEnum):
 T = TypeVar("T")
 
 
-class Page(Wire, Generic[T], frozen=True):
+class Page(ApiStruct, Generic[T], frozen=True):
     items: tuple[T, ...] = ()
 
 
-class Part(Wire, frozen=True):
+class Part(ApiStruct, frozen=True):
     part_name: str
     count: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
 
 
-class Whole(Wire, frozen=True):
+class Whole(ApiStruct, frozen=True):
     parts: tuple[Part, ...] = ()
     by_name: dict[str, Part] = {}
     by_colour: dict[Literal["red", "blue"], int] = {}
@@ -67,7 +67,7 @@ class Whole(Wire, frozen=True):
     free: JSON = {}
 
 
-class Strict(Wire, frozen=True, forbid_unknown_fields=True):
+class Strict(ApiStruct, frozen=True, forbid_unknown_fields=True):
     known: int = 0
 
 
@@ -114,7 +114,7 @@ def test_the_error_keeps_its_parts() -> None:
     with pytest.raises(DecodeError) as caught:
         decode(b'{"byName": {"a": {"partName": "x", "count": "2"}}}', Whole)
     error = caught.value
-    assert (error.path, error.found, error.expected) == ("byName.a.count", '"2"', "int")
+    assert (error.path, error.actual, error.expected) == ("byName.a.count", '"2"', "int")
     assert (error.line, error.file) == (None, None)
 
 
@@ -237,13 +237,13 @@ def test_a_document_may_hold_nulls_and_numbers_as_kubectl_allows() -> None:
 
 def test_load_picks_the_type_by_kind() -> None:
     text = "apiVersion: v1\nkind: Pod\n---\napiVersion: kubeflow.org/v1\nkind: TFJob\nspec: {tfReplicaSpecs: {}}\n"
-    pod, job = load(text, CORE.extended(TFJOB.resource))
+    pod, job = load(text, CORE_SCHEME.with_resources(TFJOB.resource))
     assert isinstance(pod, Pod)
     assert isinstance(job, TFJob)
 
 
 def test_load_keeps_json_where_the_scheme_says_so() -> None:
-    scheme = CORE.extended(Resource("example.dev", "v1", "Ring", "rings", dict))
+    scheme = CORE_SCHEME.with_resources(Resource("example.dev", "v1", "Ring", "rings", dict))
     assert load("{apiVersion: example.dev/v1, kind: Ring, x: 1}", scheme) == [
         {"apiVersion": "example.dev/v1", "kind": "Ring", "x": 1}
     ]
@@ -265,7 +265,7 @@ def test_load_keeps_json_where_the_scheme_says_so() -> None:
 )
 def test_load_says_which_kind_it_lacks(text: str, message: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        load(text, CORE.extended(TFJOB.resource), file="f.yaml")
+        load(text, CORE_SCHEME.with_resources(TFJOB.resource), file="f.yaml")
     assert str(caught.value) == message
 
 

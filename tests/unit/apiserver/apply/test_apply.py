@@ -3,17 +3,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangline.apiserver.apply.apply import LAST_APPLIED, Applied, ApplyConflict, applied
-from gangline.apiserver.apply.managed import updated
-from gangline.apiserver.apply.tracked import Tracked, tracked
-from gangline.apiserver.errors import Refused
-from gangline.schema.typed.openapi import types_of
+from gangline.apiserver.apply.apply import (
+    LAST_APPLIED_ANNOTATION,
+    ApplyConflict,
+    ApplyResult,
+    server_side_apply,
+)
+from gangline.apiserver.apply.managed import updated_managed_fields
+from gangline.apiserver.apply.tracked import ManagedKind, managed_kind
+from gangline.apiserver.errors import StatusError
+from gangline.schema.typed.openapi import builtin_type
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
-CONFIG_MAP = tracked("v1", "ConfigMap", types_of("v1", "ConfigMap"))
-DEPLOYMENT = tracked("apps/v1", "Deployment", types_of("apps/v1", "Deployment"))
+CONFIG_MAP = managed_kind("v1", "ConfigMap", builtin_type("v1", "ConfigMap"))
+DEPLOYMENT = managed_kind("apps/v1", "Deployment", builtin_type("apps/v1", "Deployment"))
 WHICH, GO_ONE = "/a; /v1, Kind=ConfigMap", "&value.valueUnstructured{Value:1}"
-SERVICE = tracked("v1", "Service", types_of("v1", "Service"))
+SERVICE = managed_kind("v1", "Service", builtin_type("v1", "Service"))
 
 
 def config(data: dict[str, str], **metadata: Any) -> dict[str, Any]:
@@ -29,9 +34,12 @@ def deployment(*containers: Any, **spec: Any) -> dict[str, Any]:
     }
 
 
-def stored(result: Applied) -> dict[str, Any]:
+def stored(result: ApplyResult) -> dict[str, Any]:
     document = result.object
-    return {**document, "metadata": {**document["metadata"], "uid": "u", "managedFields": result.managed}}
+    return {
+        **document,
+        "metadata": {**document["metadata"], "uid": "u", "managedFields": result.managed_fields},
+    }
 
 
 def apply(
@@ -40,9 +48,9 @@ def apply(
     manager: str,
     *,
     force: bool = False,
-    kind: Tracked = CONFIG_MAP,
+    kind: ManagedKind = CONFIG_MAP,
 ) -> dict[str, Any]:
-    return stored(applied(live, wanted, kind, manager=manager, now=LATE, force=force))
+    return stored(server_side_apply(live, wanted, kind, manager=manager, now=LATE, force=force))
 
 
 def owners(document: dict[str, Any]) -> dict[str, Any]:
@@ -50,9 +58,11 @@ def owners(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_applying_what_is_not_there_creates_it() -> None:
-    result = applied(None, config({"k": "v"}, labels={"a": "b"}), CONFIG_MAP, manager="m", now=EARLY)
+    result = server_side_apply(
+        None, config({"k": "v"}, labels={"a": "b"}), CONFIG_MAP, manager="m", now=EARLY
+    )
     assert result.object == config({"k": "v"}, labels={"a": "b"})
-    assert result.managed == [
+    assert result.managed_fields == [
         {
             "manager": "m",
             "operation": "Apply",
@@ -92,7 +102,9 @@ def test_several_conflicts_are_a_list_by_manager() -> None:
     live = apply(None, config({"k": "v", "x": "y"}), "first")
     live["data"]["z"] = "1"
     before = {**live, "data": {"k": "v", "x": "y"}}
-    live["metadata"]["managedFields"] = updated(before, live, CONFIG_MAP, manager="editor", now=LATE)
+    live["metadata"]["managedFields"] = updated_managed_fields(
+        before, live, CONFIG_MAP, manager="editor", now=LATE
+    )
     with pytest.raises(ApplyConflict) as caught:
         apply(live, config({"k": "1", "x": "2", "z": "3"}), "second")
     assert str(caught.value) == (
@@ -110,15 +122,15 @@ def test_force_takes_the_fields() -> None:
 
 def test_the_same_value_is_shared_and_the_object_unchanged() -> None:
     live = apply(None, config({"k": "v"}), "first")
-    result = applied(live, config({"k": "v"}), CONFIG_MAP, manager="second", now=LATE)
+    result = server_side_apply(live, config({"k": "v"}), CONFIG_MAP, manager="second", now=LATE)
     assert not result.changed
-    assert [entry.get("time") for entry in result.managed] == [None, LATE]
+    assert [entry.get("time") for entry in result.managed_fields] == [None, LATE]
 
 
 def test_a_repeated_apply_keeps_its_time() -> None:
-    live = stored(applied(None, config({"k": "v"}), CONFIG_MAP, manager="m", now=EARLY))
-    again = applied(live, config({"k": "v"}), CONFIG_MAP, manager="m", now=LATE)
-    assert (again.changed, again.managed) == (False, live["metadata"]["managedFields"])
+    live = stored(server_side_apply(None, config({"k": "v"}), CONFIG_MAP, manager="m", now=EARLY))
+    again = server_side_apply(live, config({"k": "v"}), CONFIG_MAP, manager="m", now=LATE)
+    assert (again.changed, again.managed_fields) == (False, live["metadata"]["managedFields"])
 
 
 def test_object_nobody_tracks_belongs_to_its_past_when_first_applied() -> None:
@@ -177,13 +189,15 @@ def test_default_of_a_key_is_in_the_key_but_owned_only_when_sent() -> None:
 
 def test_kubectl_takes_over_from_its_client_side_apply() -> None:
     last = msgspec.json.encode(config({"k": "v", "x": "y"})).decode()
-    live = config({"k": "v", "x": "changed"}, annotations={LAST_APPLIED: last}, uid="u")
-    live["metadata"]["managedFields"] = updated(
+    live = config({"k": "v", "x": "changed"}, annotations={LAST_APPLIED_ANNOTATION: last}, uid="u")
+    live["metadata"]["managedFields"] = updated_managed_fields(
         None, live, CONFIG_MAP, manager="kubectl-client-side-apply", now=EARLY
     )
     after = apply(live, config({"k": "new"}), "kubectl")
     assert after["data"] == {"k": "new", "x": "changed"}
-    assert msgspec.json.decode(after["metadata"]["annotations"][LAST_APPLIED]) == config({"k": "new"})
+    assert msgspec.json.decode(after["metadata"]["annotations"][LAST_APPLIED_ANNOTATION]) == config(
+        {"k": "new"}
+    )
     with pytest.raises(ApplyConflict, match=r"1 conflict: .*: \.data\.x"):
         apply(live, config({"k": "new", "x": "mine"}), "kubectl")
     with pytest.raises(ApplyConflict, match=r"2 conflicts"):
@@ -214,14 +228,14 @@ def test_kubectl_takes_over_from_its_client_side_apply() -> None:
     ],
 )
 def test_what_cannot_be_applied_is_refused_in_the_servers_words(wanted: Any, code: int, message: str) -> None:
-    with pytest.raises(Refused) as caught:
-        applied(None, wanted, CONFIG_MAP, manager="m", now=LATE)
+    with pytest.raises(StatusError) as caught:
+        server_side_apply(None, wanted, CONFIG_MAP, manager="m", now=LATE)
     assert (caught.value.code, caught.value.message) == (code, message)
 
 
 def test_arguments_stay_as_they_were() -> None:
     live, wanted = apply(None, config({"k": "v"}), "m"), config({"k": "v", "x": "y"})
     before = repr((live, wanted))
-    result = applied(live, wanted, CONFIG_MAP, manager="m", now=LATE)
+    result = server_side_apply(live, wanted, CONFIG_MAP, manager="m", now=LATE)
     result.object["data"]["k"] = "spoilt"
     assert repr((live, wanted)) == before

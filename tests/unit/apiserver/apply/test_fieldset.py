@@ -1,30 +1,30 @@
 import pytest
 
 from gangline.apiserver.apply.fieldset import (
-    Fields,
-    at,
-    decoded,
+    FieldSet,
+    decode_field_set,
     difference,
-    has,
+    field_paths,
+    has_field,
     intersection,
-    key_of,
-    paths,
-    shown,
+    key_path_element,
+    path_element_text,
+    path_set,
+    recursive_difference,
     union,
-    value_of,
-    without,
+    value_path_element,
 )
 
-BOTH: Fields = {"f:a": {".": {}, "f:b": {}}}
-CHILD: Fields = {"f:a": {"f:b": {}}}
-PARENT: Fields = {"f:a": {}}
+BOTH: FieldSet = {"f:a": {".": {}, "f:b": {}}}
+CHILD: FieldSet = {"f:a": {"f:b": {}}}
+PARENT: FieldSet = {"f:a": {}}
 
 
 def test_a_node_with_children_is_a_member_only_if_it_says_so() -> None:
-    assert has(BOTH, "f:a")
-    assert not has(CHILD, "f:a")
-    assert has(PARENT, "f:a")
-    assert not has(PARENT, "f:a", "f:b")
+    assert has_field(BOTH, "f:a")
+    assert not has_field(CHILD, "f:a")
+    assert has_field(PARENT, "f:a")
+    assert not has_field(PARENT, "f:a", "f:b")
 
 
 def test_union_keeps_membership_of_parents_and_children_apart() -> None:
@@ -40,8 +40,8 @@ def test_difference_takes_members_and_leaves_what_is_below_them() -> None:
 
 
 def test_without_takes_members_and_all_below_them() -> None:
-    assert without({**BOTH, "f:c": {}}, PARENT) == {"f:c": {}}
-    assert without(BOTH, CHILD) == PARENT
+    assert recursive_difference({**BOTH, "f:c": {}}, PARENT) == {"f:c": {}}
+    assert recursive_difference(BOTH, CHILD) == PARENT
 
 
 def test_intersection_is_of_members() -> None:
@@ -51,7 +51,7 @@ def test_intersection_is_of_members() -> None:
 
 def test_operations_change_none_of_their_arguments() -> None:
     before = repr((BOTH, CHILD, PARENT))
-    for act in (union, difference, without, intersection):
+    for act in (union, difference, recursive_difference, intersection):
         act(BOTH, CHILD)
         act(CHILD, PARENT)
     assert repr((BOTH, CHILD, PARENT)) == before
@@ -68,7 +68,7 @@ def test_paths_are_told_members_first_and_sorted() -> None:
             "f:set": {'v:"b"': {}, 'v:"a"': {}},
         }
     }
-    assert list(paths(fields)) == [
+    assert list(field_paths(fields)) == [
         ".spec.selector",
         '.spec.ports[port=9,protocol="TCP"].name',
         '.spec.ports[port=80,protocol="TCP"].name',
@@ -78,15 +78,15 @@ def test_paths_are_told_members_first_and_sorted() -> None:
 
 
 def test_keys_are_spelled_as_go_spells_them() -> None:
-    assert key_of({"b": 1, "a": "<&>"}) == 'k:{"a":"\\u003c\\u0026\\u003e","b":1}'
-    assert value_of("x") == 'v:"x"'
-    assert shown("i:3") == "[3]"
+    assert key_path_element({"b": 1, "a": "<&>"}) == 'k:{"a":"\\u003c\\u0026\\u003e","b":1}'
+    assert value_path_element("x") == 'v:"x"'
+    assert path_element_text("i:3") == "[3]"
 
 
 def test_sets_of_clients_are_spelled_anew_and_unknown_keys_dropped() -> None:
     sent = {"f:a": {'k:{ "n" : "x" }': {"f:v": {}}, "x:later": {}}, "f:b": {".": {}}, "f:c": {"x:only": {}}}
-    assert decoded(sent) == {"f:a": {'k:{"n":"x"}': {"f:v": {}}}, "f:b": {}, "f:c": {}}
-    assert decoded(None) == {}
+    assert decode_field_set(sent) == {"f:a": {'k:{"n":"x"}': {"f:v": {}}}, "f:b": {}, "f:c": {}}
+    assert decode_field_set(None) == {}
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_sets_of_clients_are_spelled_anew_and_unknown_keys_dropped() -> None:
 )
 def test_sets_that_cannot_be_read_are_an_error(sent: object) -> None:
     with pytest.raises(ValueError, match=r"."):
-        decoded(sent)
+        decode_field_set(sent)
 
 
 def test_a_path_makes_a_set_of_one() -> None:
-    assert at("f:spec", "f:replicas") == {"f:spec": {"f:replicas": {}}}
+    assert path_set("f:spec", "f:replicas") == {"f:spec": {"f:replicas": {}}}

@@ -2,14 +2,19 @@ from typing import Any
 
 import pytest
 
-from gangline.apiserver.apply.managed import manager_name, same_but_times, scaled, updated
-from gangline.apiserver.apply.tracked import Tracked, tracked
-from gangline.schema.typed.openapi import types_of, types_of_crd
+from gangline.apiserver.apply.managed import (
+    equal_ignoring_timestamps,
+    manager_name,
+    scaled_managed_fields,
+    updated_managed_fields,
+)
+from gangline.apiserver.apply.tracked import ManagedKind, managed_kind
+from gangline.schema.typed.openapi import builtin_type, crd_type
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
-CONFIG_MAP = tracked("v1", "ConfigMap", types_of("v1", "ConfigMap"))
-POD = tracked("v1", "Pod", types_of("v1", "Pod"))
-POD_STATUS = tracked("v1", "Pod", types_of("v1", "Pod"), subresource="status")
+CONFIG_MAP = managed_kind("v1", "ConfigMap", builtin_type("v1", "ConfigMap"))
+POD = managed_kind("v1", "Pod", builtin_type("v1", "Pod"))
+POD_STATUS = managed_kind("v1", "Pod", builtin_type("v1", "Pod"), subresource="status")
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -19,7 +24,7 @@ SCHEMA = {
         }
     },
 }
-THING = tracked("example.com/v1", "Thing", types_of_crd(SCHEMA), custom=True)
+THING = managed_kind("example.com/v1", "Thing", crd_type(SCHEMA), custom=True)
 
 
 def config(data: dict[str, str], **metadata: Any) -> dict[str, Any]:
@@ -36,10 +41,10 @@ def written(
     new: dict[str, Any],
     manager: str = "m",
     now: str = EARLY,
-    kind: Tracked = CONFIG_MAP,
+    kind: ManagedKind = CONFIG_MAP,
 ) -> dict[str, Any]:
     """The new object as it would be stored."""
-    managed = updated(old, new, kind, manager=manager, now=now)
+    managed = updated_managed_fields(old, new, kind, manager=manager, now=now)
     return {**new, "metadata": {**new["metadata"], "managedFields": managed}}
 
 
@@ -132,7 +137,7 @@ def test_status_is_owned_through_its_subresource_only() -> None:
         "metadata"
     ]["managedFields"]
     changed = {**created, "spec": {"nodeName": "ignored"}, "status": {"phase": "Running"}}
-    [_, entry] = updated(created, changed, POD_STATUS, manager="kubelet", now=LATE)
+    [_, entry] = updated_managed_fields(created, changed, POD_STATUS, manager="kubelet", now=LATE)
     assert (entry["subresource"], entry["fieldsV1"]) == ("status", {"f:status": {"f:phase": {}}})
 
 
@@ -141,7 +146,7 @@ def test_emptied_managed_fields_stay_empty(wish: list[Any]) -> None:
     created = written(None, config({"k": "v"}))
     emptied = written(created, config({"k": "v"}, managedFields=wish))
     assert emptied["metadata"]["managedFields"] == []
-    assert updated(emptied, config({"k": "changed"}), CONFIG_MAP, manager="m", now=LATE) == []
+    assert updated_managed_fields(emptied, config({"k": "changed"}), CONFIG_MAP, manager="m", now=LATE) == []
 
 
 def test_an_empty_list_resets_no_custom_kind() -> None:
@@ -188,7 +193,7 @@ def test_scaling_moves_the_replicas() -> None:
          "fieldsV1": {"f:spec": {"f:replicas": {}, "f:paused": {}}}}
     ]  # fmt: skip
     path = ("f:spec", "f:replicas")
-    after = scaled(managed, manager="hpa", api_version="apps/v1", path=path, changed=True)
+    after = scaled_managed_fields(managed, manager="hpa", api_version="apps/v1", path=path, changed=True)
     assert after[0] == {
         "manager": "hpa",
         "operation": "Update",
@@ -198,7 +203,10 @@ def test_scaling_moves_the_replicas() -> None:
         "subresource": "scale",
     }
     assert after[1]["fieldsV1"] == {"f:spec": {"f:paused": {}}}
-    assert scaled(managed, manager="hpa", api_version="apps/v1", path=path, changed=False) == managed
+    assert (
+        scaled_managed_fields(managed, manager="hpa", api_version="apps/v1", path=path, changed=False)
+        == managed
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,5 +227,5 @@ def test_manager_is_named_by_the_request_or_by_its_user_agent(asked: str, agent:
 
 def test_objects_that_differ_in_times_only_are_the_same() -> None:
     first, second = written(None, config({"k": "v"})), written(None, config({"k": "v"}), now=LATE)
-    assert same_but_times(first, second)
-    assert not same_but_times(first, written(None, config({"k": "w"})))
+    assert equal_ignoring_timestamps(first, second)
+    assert not equal_ignoring_timestamps(first, written(None, config({"k": "w"})))

@@ -5,32 +5,32 @@ from typing import Any
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.apiserver.errors import Refused
-from gangline.apiserver.http.access_reviews import AUDIENCE, Question, Reviews
-from gangline.apiserver.http.authentication import ANONYMOUS, MASTERS, Authenticator, User
-from gangline.apiserver.http.routes import Target, Verb, target
+from gangline.apiserver.errors import StatusError
+from gangline.apiserver.http.access_reviews import API_AUDIENCE, ReviewHandler, ReviewRequest
+from gangline.apiserver.http.authentication import ANONYMOUS_USER, MASTERS_GROUP, Authenticator, UserInfo
+from gangline.apiserver.http.routes import RequestInfo, RequestVerb, request_info
 
-ADMIN = User("admin", (MASTERS, "system:authenticated"))
-NOBODY = User("nobody", ("system:authenticated",))
-REVIEWS = Reviews(Authenticator({"secret": ADMIN}))
+ADMIN = UserInfo("admin", (MASTERS_GROUP, "system:authenticated"))
+NOBODY = UserInfo("nobody", ("system:authenticated",))
+REVIEWS = ReviewHandler(Authenticator({"secret": ADMIN}))
 NOW = "2026-01-01T00:00:00Z"
 PODS = {"namespace": "ns", "verb": "create", "resource": "pods"}
 
 
-def of(plural: str) -> Target:
+def of(plural: str) -> RequestInfo:
     group = "authentication" if plural in ("tokenreviews", "selfsubjectreviews") else "authorization"
     place = "namespaces/ns/" if plural.startswith("local") else ""
-    found = target(f"/apis/{group}.k8s.io/v1/{place}{plural}")
+    found = request_info(f"/apis/{group}.k8s.io/v1/{place}{plural}")
     assert found is not None
     return found
 
 
-def asked(plural: str, user: User = ADMIN, **body: Any) -> JSON:
-    return REVIEWS.answer(Question(user, of(plural), body, "test", NOW))
+def asked(plural: str, user: UserInfo = ADMIN, **body: Any) -> JSON:
+    return REVIEWS.review(ReviewRequest(user, of(plural), body, "test", NOW))
 
 
-def refused(plural: str, **body: Any) -> Refused:
-    with pytest.raises(Refused) as found:
+def refused(plural: str, **body: Any) -> StatusError:
+    with pytest.raises(StatusError) as found:
         asked(plural, **body)
     return found.value
 
@@ -43,7 +43,7 @@ def test_everybody_learns_who_they_are() -> None:
 
 
 @pytest.mark.parametrize(("user", "allowed"), [(ADMIN, True), (NOBODY, False)])
-def test_everybody_learns_what_they_may(user: User, allowed: bool) -> None:
+def test_everybody_learns_what_they_may(user: UserInfo, allowed: bool) -> None:
     answer = asked("selfsubjectaccessreviews", user, spec={"resourceAttributes": PODS})
     assert answer["status"] == {"allowed": allowed}
     assert answer["spec"] == {"resourceAttributes": PODS}
@@ -63,7 +63,7 @@ def test_paths_and_questions_about_oneself_are_free() -> None:
 
 
 def test_others_are_asked_about_by_user_and_groups() -> None:
-    master = {"user": "x", "groups": [MASTERS], "resourceAttributes": PODS}
+    master = {"user": "x", "groups": [MASTERS_GROUP], "resourceAttributes": PODS}
     assert asked("subjectaccessreviews", spec=master)["status"] == {"allowed": True}
     other = {"user": "admin", "resourceAttributes": PODS}
     assert asked("subjectaccessreviews", spec=other)["status"] == {"allowed": False}
@@ -115,7 +115,7 @@ def test_a_token_is_somebodys_or_nobodys() -> None:
     status = asked("tokenreviews", spec={"token": "secret"})["status"]
     assert status["authenticated"] is True
     assert status["user"]["username"] == "admin"
-    assert status["audiences"] == [AUDIENCE]
+    assert status["audiences"] == [API_AUDIENCE]
     assert asked("tokenreviews", spec={"token": "nonsense"})["status"] == {"user": {}}
     assert asked("tokenreviews", spec={"token": "secret", "audiences": ["x"]})["status"] == {"user": {}}
     assert refused("tokenreviews", spec={}).message == "token is required for TokenReview in authentication"
@@ -135,15 +135,15 @@ def test_a_body_of_another_shape_is_refused(body: JSON) -> None:
 
 
 def test_only_those_with_a_name_may_ask_and_only_about_themselves() -> None:
-    REVIEWS.admit(NOBODY, Verb.CREATE, of("selfsubjectaccessreviews"))
-    REVIEWS.admit(ADMIN, Verb.CREATE, of("tokenreviews"))
-    for user, plural in ((ANONYMOUS, "selfsubjectreviews"), (NOBODY, "tokenreviews")):
-        with pytest.raises(Refused) as found:
-            REVIEWS.admit(user, Verb.CREATE, of(plural))
+    REVIEWS.authorize(NOBODY, RequestVerb.CREATE, of("selfsubjectaccessreviews"))
+    REVIEWS.authorize(ADMIN, RequestVerb.CREATE, of("tokenreviews"))
+    for user, plural in ((ANONYMOUS_USER, "selfsubjectreviews"), (NOBODY, "tokenreviews")):
+        with pytest.raises(StatusError) as found:
+            REVIEWS.authorize(user, RequestVerb.CREATE, of(plural))
         assert found.value.code == 403
 
 
 def test_a_review_can_only_be_created() -> None:
-    with pytest.raises(Refused) as found:
-        REVIEWS.admit(ADMIN, Verb.LIST, of("selfsubjectaccessreviews"))
+    with pytest.raises(StatusError) as found:
+        REVIEWS.authorize(ADMIN, RequestVerb.LIST, of("selfsubjectaccessreviews"))
     assert found.value.code == 405

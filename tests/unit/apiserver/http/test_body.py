@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gangline.apiserver.http.body import check_fields, read_object
-from gangline.apiserver.refusals import Refused
+from gangline.apiserver.refusals import StatusError
 from gangline.apiserver.registry.builtin import builtin_catalog
-from gangline.apiserver.registry.catalog import Entry
+from gangline.apiserver.registry.catalog import ServedKind
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 VECTORS = Path(__file__).parents[3] / "data" / "protobuf.json.xz"
@@ -19,7 +19,7 @@ def message(name: str) -> bytes:
     return next(base64.b64decode(vector["protobuf"]) for vector in ALL if vector["name"] == name)
 
 
-def config_maps() -> Entry:
+def config_maps() -> ServedKind:
     found = builtin_catalog().find("", "v1", "configmaps")
     assert found is not None
     return found
@@ -39,14 +39,14 @@ def test_delete_options_are_read_from_protobuf() -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"k8s\x00", b'{"kind":"ConfigMap"}', b"k8s\x00\x0a\xff"])
 def test_what_is_no_protobuf_is_a_bad_request(raw: bytes) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(StatusError) as caught:
         read_object(raw, PROTOBUF)
     assert caught.value.code == 400
     assert "the object provided is unrecognized" in caught.value.status["message"]
 
 
 def test_unknown_format_names_those_we_read() -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(StatusError) as caught:
         read_object(b"{}", "text/plain")
     assert caught.value.code == 415
     assert caught.value.status["message"].endswith(f"application/json, application/yaml, {PROTOBUF}")

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from gangline.apiserver.http import discovery
-from gangline.apiserver.registry.resources import built_in, defined, in_order, version_rank
+from gangline.apiserver.registry.resources import (
+    all_resources,
+    builtin_resources,
+    crd_resources,
+    version_rank,
+)
 
 
 def make_crd(**names: Any) -> dict[str, Any]:
@@ -33,7 +38,7 @@ def make_crd(**names: Any) -> dict[str, Any]:
     }
 
 
-SERVED = tuple(in_order(defined(make_crd(shortNames=["gd"], categories=["all"]))))
+SERVED = tuple(all_resources(crd_resources(make_crd(shortNames=["gd"], categories=["all"]))))
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 
 
@@ -52,14 +57,14 @@ def test_versions_are_sorted_as_kubernetes_prefers_them() -> None:
 
 
 def test_group_of_a_definition_names_served_versions_only() -> None:
-    found = discovery.group(SERVED, "zz.example.com")
+    found = discovery.api_group(SERVED, "zz.example.com")
     assert found is not None
     assert [item["version"] for item in found["versions"]] == ["v1", "v1alpha1"]
     assert found["preferredVersion"] == {"groupVersion": "zz.example.com/v1", "version": "v1"}
 
 
 def test_resources_of_a_definition_with_subresources() -> None:
-    found = discovery.resources(SERVED, "zz.example.com", "v1")
+    found = discovery.api_resource_list(SERVED, "zz.example.com", "v1")
     part = {"singularName": "", "namespaced": True, "verbs": ("get", "patch", "update")}
     assert found == {
         "kind": "APIResourceList",
@@ -84,18 +89,18 @@ def test_resources_of_a_definition_with_subresources() -> None:
 
 @pytest.mark.parametrize("group", ["zz.example.com", "nope.example.com", "apps"])
 def test_what_is_not_served_is_not_found(group: str) -> None:
-    assert discovery.resources(SERVED, group, "v2") is None
-    assert discovery.group(SERVED, "nope.example.com") is None
+    assert discovery.api_resource_list(SERVED, group, "v2") is None
+    assert discovery.api_group(SERVED, "nope.example.com") is None
 
 
 def test_events_and_autoscalers_are_stored_in_another_version() -> None:
-    found = discovery.resources(SERVED, "events.k8s.io", "v1")
+    found = discovery.api_resource_list(SERVED, "events.k8s.io", "v1")
     assert found is not None
     assert found["resources"][0]["storageVersionHash"] == "r2yiGXH7wu8="
 
 
 def test_aggregated_core_has_pods_with_their_parts() -> None:
-    (group,) = discovery.aggregated(SERVED, core=True)["items"]
+    (group,) = discovery.group_discovery_list(SERVED, core=True)["items"]
     pods = next(item for item in group["versions"][0]["resources"] if item["resource"] == "pods")
     assert pods["responseKind"] == {"group": "", "version": "", "kind": "Pod"}
     eviction = next(part for part in pods["subresources"] if part["subresource"] == "eviction")
@@ -103,10 +108,12 @@ def test_aggregated_core_has_pods_with_their_parts() -> None:
 
 
 def test_custom_groups_come_last_in_both_forms() -> None:
-    names = [group["name"] for group in discovery.groups(SERVED)["groups"]]
+    names = [group["name"] for group in discovery.api_group_list(SERVED)["groups"]]
     assert names[0] == "apps"
     assert names[-1] == "zz.example.com"
-    assert [item["metadata"]["name"] for item in discovery.aggregated(SERVED, core=False)["items"]] == names
+    assert [
+        item["metadata"]["name"] for item in discovery.group_discovery_list(SERVED, core=False)["items"]
+    ] == names
 
 
 @pytest.mark.parametrize(
@@ -115,8 +122,8 @@ def test_custom_groups_come_last_in_both_forms() -> None:
         ("", False),
         ("*/*", False),
         ("application/json", False),
-        (discovery.AGGREGATED, True),
-        (f"{discovery.AGGREGATED},application/json", True),
+        (discovery.AGGREGATED_MEDIA_TYPE, True),
+        (f"{discovery.AGGREGATED_MEDIA_TYPE},application/json", True),
         ("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json", False),
         ("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", None),
         ("text/plain", None),
@@ -127,7 +134,7 @@ def test_accept_header_chooses_the_form(accept: str, wanted: bool | None) -> Non
 
 
 def test_kinds_that_nothing_acts_on_come_with_a_warning() -> None:
-    warned = {item.kind for item in built_in() if item.warning}
+    warned = {item.kind for item in builtin_resources() if item.inert_warning}
     assert {"Deployment", "Job", "HorizontalPodAutoscaler"} <= warned
     assert not {"Pod", "Service", "Lease", "ConfigMap"} & warned
 
@@ -135,11 +142,13 @@ def test_kinds_that_nothing_acts_on_come_with_a_warning() -> None:
 def test_names_come_from_the_status_once_accepted() -> None:
     crd = make_crd()
     crd["status"] = {"acceptedNames": {"plural": "gadgets", "kind": "Gadget", "listKind": "GadgetCollection"}}
-    assert defined(crd)[0].list_kind == "GadgetCollection"
-    assert defined(crd)[0].singular == "gadget"
+    assert crd_resources(crd)[0].list_kind == "GadgetCollection"
+    assert crd_resources(crd)[0].singular == "gadget"
 
 
 def test_what_cannot_be_served_is_not_listed() -> None:
-    names = {f"{item.plural}/{part.name}" for item in built_in() for part in item.subresources}
+    names = {f"{item.plural}/{part.name}" for item in builtin_resources() for part in item.subresources}
     assert not {name for name in names if name.endswith("/proxy")}
-    assert [item.plural for item in built_in() if item.group == "storage.k8s.io"] == ["storageclasses"]
+    assert [item.plural for item in builtin_resources() if item.group == "storage.k8s.io"] == [
+        "storageclasses"
+    ]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.servers.plane import Plane, crd, pod, running_plane
+from support.servers.plane import PlaneClient, pod_manifest, running_plane, widget_crd
 
 MAPS, PODS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/pods"
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
@@ -13,12 +13,12 @@ JSON_PATCH, APPLY = "application/json-patch+json", "application/apply-patch+yaml
 
 
 @pytest.fixture
-async def plane() -> AsyncIterator[Plane]:
+async def plane() -> AsyncIterator[PlaneClient]:
     async with running_plane() as running:
         yield running
 
 
-async def test_object_is_made_read_changed_and_deleted(plane: Plane) -> None:
+async def test_object_is_made_read_changed_and_deleted(plane: PlaneClient) -> None:
     made = await plane.call("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
     assert (made.status, made.body["kind"], made.body["apiVersion"]) == (201, "ConfigMap", "v1")
     assert (await plane.call("GET", f"{MAPS}/a")).body == made.body
@@ -41,13 +41,13 @@ async def test_object_is_made_read_changed_and_deleted(plane: Plane) -> None:
         (JSON_PATCH, [{"op": "remove", "path": "/data/k"}, {"op": "add", "path": "/data/n", "value": "1"}]),
     ],
 )
-async def test_every_patch_format_is_understood(plane: Plane, media: str, patch: Any) -> None:
+async def test_every_patch_format_is_understood(plane: PlaneClient, media: str, patch: Any) -> None:
     await plane.call("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
     answer = await plane.call("PATCH", f"{MAPS}/a", patch, media=media)
     assert (answer.status, answer.body["data"]) == (200, {"n": "1"})
 
 
-async def test_apply_creates_and_owns(plane: Plane) -> None:
+async def test_apply_creates_and_owns(plane: PlaneClient) -> None:
     config = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: v}\n"
     made = await plane.call("PATCH", f"{MAPS}/a", config, media=APPLY, fieldManager="me")
     assert made.status == 201
@@ -88,14 +88,14 @@ async def test_apply_creates_and_owns(plane: Plane) -> None:
     ],
 )
 async def test_configuration_that_is_no_object_is_not_applied(
-    plane: Plane, config: Any, status: int, told: str
+    plane: PlaneClient, config: Any, status: int, told: str
 ) -> None:
     answer = await plane.call("PATCH", f"{MAPS}/a", config, media=APPLY, fieldManager="me")
     assert (answer.status, answer.body["message"]) == (status, told)
 
 
-async def test_daemon_set_is_owned_with_its_annotation(plane: Plane) -> None:
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}
+async def test_daemon_set_is_owned_with_its_annotation(plane: PlaneClient) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod_manifest()["spec"]}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
     path = "/apis/apps/v1/namespaces/default/daemonsets"
     made = (await plane.call("POST", path, {"metadata": {"name": "d"}, "spec": spec})).body["metadata"]
@@ -105,7 +105,7 @@ async def test_daemon_set_is_owned_with_its_annotation(plane: Plane) -> None:
     assert owned == {".": {}, f"f:{name}": {}}
 
 
-async def test_unknown_field_is_warned_of_or_refused(plane: Plane) -> None:
+async def test_unknown_field_is_warned_of_or_refused(plane: PlaneClient) -> None:
     odd = {"metadata": {"name": "a"}, "colour": "red"}
     strict = await plane.call("POST", MAPS, odd, fieldValidation="Strict")
     assert (strict.status, strict.body["message"]) == (
@@ -117,7 +117,7 @@ async def test_unknown_field_is_warned_of_or_refused(plane: Plane) -> None:
     assert (patched.status, patched.body["details"]["causes"][0]["field"]) == (422, "patch")
 
 
-async def test_patch_that_makes_no_object_of_the_kind_is_refused(plane: Plane) -> None:
+async def test_patch_that_makes_no_object_of_the_kind_is_refused(plane: PlaneClient) -> None:
     await plane.call("POST", MAPS, {"metadata": {"name": "a"}})
     answer = await plane.call("PATCH", f"{MAPS}/a", {"data": 5}, media=MERGE)
     assert (answer.status, answer.body["reason"]) == (422, "Invalid")
@@ -148,19 +148,19 @@ async def test_patch_that_makes_no_object_of_the_kind_is_refused(plane: Plane) -
     ],
 )
 async def test_requests_that_make_no_sense_are_refused(
-    plane: Plane, method: str, path: str, body: Any, status: int, message: str
+    plane: PlaneClient, method: str, path: str, body: Any, status: int, message: str
 ) -> None:
     answer = await plane.call(method, path, body)
     assert answer.status == status
     assert message in answer.body["message"]
 
 
-async def test_unknown_group_is_answered_in_plain_text(plane: Plane) -> None:
+async def test_unknown_group_is_answered_in_plain_text(plane: PlaneClient) -> None:
     answer = await plane.call("GET", "/apis/nope.example.com/v1/things")
     assert (answer.status, answer.body) == (404, "404 page not found\n")
 
 
-async def test_nothing_is_made_for_a_client_that_cannot_read_the_answer(plane: Plane) -> None:
+async def test_nothing_is_made_for_a_client_that_cannot_read_the_answer(plane: PlaneClient) -> None:
     async with plane.session.post(
         MAPS, json={"metadata": {"name": "a"}}, headers={"Accept": "text/plain"}
     ) as response:
@@ -168,12 +168,12 @@ async def test_nothing_is_made_for_a_client_that_cannot_read_the_answer(plane: P
     assert (await plane.call("GET", f"{MAPS}/a")).status == 404
 
 
-async def test_head_is_get_without_a_body(plane: Plane) -> None:
+async def test_head_is_get_without_a_body(plane: PlaneClient) -> None:
     async with plane.session.head("/api/v1/namespaces/default") as response:
         assert (response.status, await response.read()) == (200, b"")
 
 
-async def test_who_has_no_token_may_look_at_health_only(plane: Plane) -> None:
+async def test_who_has_no_token_may_look_at_health_only(plane: PlaneClient) -> None:
     anonymous = {"Authorization": ""}
     async with plane.session.get("/livez", headers=anonymous) as response:
         assert response.status == 200
@@ -183,14 +183,14 @@ async def test_who_has_no_token_may_look_at_health_only(plane: Plane) -> None:
         assert response.status == 401
 
 
-async def test_lease_is_made_by_put(plane: Plane) -> None:
+async def test_lease_is_made_by_put(plane: PlaneClient) -> None:
     path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
     assert (await plane.call("PUT", path, {"metadata": {"name": "l"}, "spec": {}})).status == 201
     assert (await plane.call("PUT", f"{MAPS}/a", {"metadata": {"name": "a"}})).status == 404
 
 
-async def test_pod_is_bound_once(plane: Plane) -> None:
-    await plane.call("POST", PODS, pod())
+async def test_pod_is_bound_once(plane: PlaneClient) -> None:
+    await plane.call("POST", PODS, pod_manifest())
     binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "one"}}
     assert (await plane.call("POST", f"{PODS}/p/binding", binding)).status == 201
     bound = (await plane.call("GET", f"{PODS}/p")).body
@@ -199,8 +199,8 @@ async def test_pod_is_bound_once(plane: Plane) -> None:
     assert (await plane.call("POST", f"{PODS}/p/binding", binding)).status == 409
 
 
-async def test_pod_is_bound_to_nodes_only(plane: Plane) -> None:
-    await plane.call("POST", PODS, pod())
+async def test_pod_is_bound_to_nodes_only(plane: PlaneClient) -> None:
+    await plane.call("POST", PODS, pod_manifest())
     binding = {"metadata": {"name": "p"}, "target": {"kind": "Rack"}}
     answer = await plane.call("POST", f"{PODS}/p/binding", binding)
     kind = 'target.kind: Unsupported value: "Rack": supported values: "Node", "<empty>"'
@@ -209,7 +209,7 @@ async def test_pod_is_bound_to_nodes_only(plane: Plane) -> None:
     assert (await plane.call("POST", f"{PODS}/p/binding", binding)).body["message"] == kind
 
 
-async def test_version_zero_is_any_version(plane: Plane) -> None:
+async def test_version_zero_is_any_version(plane: PlaneClient) -> None:
     first = {"metadata": {"name": "a", "resourceVersion": "0"}, "data": {"k": "v"}}
     assert (await plane.call("POST", MAPS, first)).status == 201
     changed = await plane.call("PUT", f"{MAPS}/a", {**first, "data": {"k": "w"}})
@@ -223,7 +223,7 @@ async def test_version_zero_is_any_version(plane: Plane) -> None:
     assert told == 'strconv.ParseUint: parsing "x": invalid syntax'
 
 
-async def test_kind_in_a_strategic_patch_does_not_count(plane: Plane) -> None:
+async def test_kind_in_a_strategic_patch_does_not_count(plane: PlaneClient) -> None:
     await plane.call("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
     patch = {"kind": "Secret", "data": {"n": "1"}}
     answer = await plane.call("PATCH", f"{MAPS}/a", patch, media=STRATEGIC)
@@ -237,14 +237,14 @@ async def test_kind_in_a_strategic_patch_does_not_count(plane: Plane) -> None:
     assert (answer.status, answer.body["data"]) == (200, {"only": "1"})
 
 
-async def test_selector_may_be_long(plane: Plane) -> None:
+async def test_selector_may_be_long(plane: PlaneClient) -> None:
     await plane.call("POST", MAPS, {"metadata": {"name": "a", "labels": {"n": "v4999"}}})
     values = ",".join(f"v{number}" for number in range(5000))
     answer = await plane.call("GET", MAPS, labelSelector=f"n in ({values})")
     assert [item["metadata"]["name"] for item in answer.body["items"]] == ["a"]
 
 
-async def test_answers_are_not_to_be_kept_but_discovery_is(plane: Plane) -> None:
+async def test_answers_are_not_to_be_kept_but_discovery_is(plane: PlaneClient) -> None:
     async with plane.session.get(MAPS) as response:
         assert response.headers["Cache-Control"] == "no-cache, private"
     headers = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
@@ -254,7 +254,7 @@ async def test_answers_are_not_to_be_kept_but_discovery_is(plane: Plane) -> None
         assert (response.status, await response.read()) == (304, b"")
 
 
-async def test_collection_is_deleted_by_selector(plane: Plane) -> None:
+async def test_collection_is_deleted_by_selector(plane: PlaneClient) -> None:
     for name, labels in (("a", {"x": "y"}), ("b", {})):
         await plane.call("POST", MAPS, {"metadata": {"name": name, "labels": labels}})
     answer = await plane.call("DELETE", MAPS, labelSelector="x=y")
@@ -262,7 +262,7 @@ async def test_collection_is_deleted_by_selector(plane: Plane) -> None:
     assert (await plane.call("GET", f"{MAPS}/b")).status == 200
 
 
-async def test_old_version_of_an_autoscaler_shows_the_same_object(plane: Plane) -> None:
+async def test_old_version_of_an_autoscaler_shows_the_same_object(plane: PlaneClient) -> None:
     base = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
     target = {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}
     spec = {"maxReplicas": 3, "scaleTargetRef": target, "targetCPUUtilizationPercentage": 70}
@@ -275,7 +275,7 @@ async def test_old_version_of_an_autoscaler_shows_the_same_object(plane: Plane) 
 
 async def test_inert_kinds_are_told_of_when_asked_to() -> None:
     async with running_plane(tells_inert=True) as plane:
-        template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": pod_manifest()["spec"]}
         spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
         body = {"metadata": {"name": "d"}, "spec": spec}
         answer = await plane.call("POST", "/apis/apps/v1/namespaces/default/deployments", body)
@@ -284,14 +284,16 @@ async def test_inert_kinds_are_told_of_when_asked_to() -> None:
     ]
 
 
-async def test_deprecated_version_of_a_custom_resource_is_told_of(plane: Plane) -> None:
-    await plane.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd(deprecated=True))
-    answer = await plane.until("/apis/example.com/v1/widgets", 200)
+async def test_deprecated_version_of_a_custom_resource_is_told_of(plane: PlaneClient) -> None:
+    await plane.call(
+        "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widget_crd(deprecated=True)
+    )
+    answer = await plane.poll_status("/apis/example.com/v1/widgets", 200)
     assert answer.warnings == ['299 - "example.com/v1 Widget is deprecated"']
 
 
-async def test_system_priority_classes_are_there(plane: Plane) -> None:
-    made = await plane.call("POST", PODS, pod(priorityClassName="system-node-critical"))
+async def test_system_priority_classes_are_there(plane: PlaneClient) -> None:
+    made = await plane.call("POST", PODS, pod_manifest(priorityClassName="system-node-critical"))
     assert made.body["spec"]["priority"] == 2_000_001_000
 
 
@@ -308,7 +310,7 @@ async def test_system_priority_classes_are_there(plane: Plane) -> None:
     ],
 )
 async def test_body_that_is_no_object_is_told_in_the_words_clients_know(
-    plane: Plane, raw: bytes, message: str
+    plane: PlaneClient, raw: bytes, message: str
 ) -> None:
     answer = await plane.call("POST", MAPS, raw)
     assert answer.status == 400
@@ -316,7 +318,7 @@ async def test_body_that_is_no_object_is_told_in_the_words_clients_know(
 
 
 @pytest.mark.parametrize("patch", [{"kind": "Secret"}, {"apiVersion": "v2"}])
-async def test_patch_cannot_make_another_kind_of_it(plane: Plane, patch: Any) -> None:
+async def test_patch_cannot_make_another_kind_of_it(plane: PlaneClient, patch: Any) -> None:
     await plane.call("POST", MAPS, {"metadata": {"name": "a"}})
     answer = await plane.call("PATCH", f"{MAPS}/a", patch, media=MERGE)
     assert (answer.status, answer.body["details"]["causes"][0]["field"]) == (422, "patch")

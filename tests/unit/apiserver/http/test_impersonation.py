@@ -2,16 +2,16 @@
 
 import pytest
 
-from gangline.apiserver.errors import Refused
-from gangline.apiserver.http.authentication import MASTERS, User
-from gangline.apiserver.http.impersonation import acting
+from gangline.apiserver.errors import StatusError
+from gangline.apiserver.http.authentication import MASTERS_GROUP, UserInfo
+from gangline.apiserver.http.impersonation import impersonated_user
 
-ADMIN = User("admin", (MASTERS, "system:authenticated"))
-NOBODY = User("nobody", ("system:authenticated",))
+ADMIN = UserInfo("admin", (MASTERS_GROUP, "system:authenticated"))
+NOBODY = UserInfo("nobody", ("system:authenticated",))
 
 
 def test_without_headers_one_is_oneself() -> None:
-    assert acting(NOBODY, [("Accept", "*/*")]) is NOBODY
+    assert impersonated_user(NOBODY, [("Accept", "*/*")]) is NOBODY
 
 
 def test_a_master_acts_as_anybody() -> None:
@@ -22,18 +22,18 @@ def test_a_master_acts_as_anybody() -> None:
         ("Impersonate-Extra-Why%2Fso", "a"),
         ("Impersonate-Extra-why%2fso", "b"),
     ]
-    found = acting(ADMIN, headers)
-    assert found == User("jane", ("devs", "system:authenticated"), uid="7", extra={"why/so": ("a", "b")})
-    assert not found.master
+    found = impersonated_user(ADMIN, headers)
+    assert found == UserInfo("jane", ("devs", "system:authenticated"), uid="7", extra={"why/so": ("a", "b")})
+    assert not found.is_master
 
 
 def test_a_service_account_has_the_groups_of_its_kind() -> None:
-    found = acting(ADMIN, [("Impersonate-User", "system:serviceaccount:ns:bot")])
+    found = impersonated_user(ADMIN, [("Impersonate-User", "system:serviceaccount:ns:bot")])
     assert found.groups == ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated")
 
 
 def test_nobody_is_not_made_somebody() -> None:
-    found = acting(ADMIN, [("Impersonate-User", "system:anonymous")])
+    found = impersonated_user(ADMIN, [("Impersonate-User", "system:anonymous")])
     assert found.groups == ("system:unauthenticated",)
 
 
@@ -51,13 +51,13 @@ def test_nobody_is_not_made_somebody() -> None:
     ],
 )
 def test_others_may_not(name: str, told: str) -> None:
-    with pytest.raises(Refused) as found:
-        acting(NOBODY, [("Impersonate-User", name), ("Impersonate-Group", MASTERS)])
+    with pytest.raises(StatusError) as found:
+        impersonated_user(NOBODY, [("Impersonate-User", name), ("Impersonate-Group", MASTERS_GROUP)])
     assert found.value.code == 403
     assert found.value.message.startswith(told)
 
 
 def test_groups_without_a_user_are_refused() -> None:
-    with pytest.raises(Refused) as found:
-        acting(NOBODY, [("Impersonate-Group", MASTERS)])
+    with pytest.raises(StatusError) as found:
+        impersonated_user(NOBODY, [("Impersonate-Group", MASTERS_GROUP)])
     assert found.value.code == 500

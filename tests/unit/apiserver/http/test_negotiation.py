@@ -9,21 +9,21 @@ import pytest
 
 from gangline.api.codec.documents import documents
 from gangline.apiserver.http.negotiation import (
-    PLAIN,
-    Form,
-    FormError,
+    PLAIN_JSON,
+    NegotiationError,
     ObjectKind,
-    error_form,
-    media_types,
+    Representation,
+    accept_clauses,
+    error_representation,
     negotiate,
     plain_event,
 )
-from gangline.apiserver.tables.rows import printer
-from gangline.apiserver.tables.table import custom
+from gangline.apiserver.tables.rows import builtin_printer
+from gangline.apiserver.tables.table import custom_printer
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-LEASES = ObjectKind("coordination.k8s.io/v1", "Lease", printer("Lease"))
-GADGETS = ObjectKind("example.com/v1", "Gadget", custom([]), custom=True)
+LEASES = ObjectKind("coordination.k8s.io/v1", "Lease", builtin_printer("Lease"))
+GADGETS = ObjectKind("example.com/v1", "Gadget", custom_printer([]), custom=True)
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -45,12 +45,12 @@ def lease(name: str, version: int = 7, holder: str = "me") -> bytes:
     )
 
 
-def form(accept: str, *, watch: bool = False, agent: str = "", **query: str) -> Form:
+def form(accept: str, *, watch: bool = False, agent: str = "", **query: str) -> Representation:
     return negotiate(accept, query, now=lambda: NOW, watch=watch, agent=agent)
 
 
 def refused(accept: str, *, watch: bool = False, **query: str) -> Any:
-    with pytest.raises(FormError) as caught:
+    with pytest.raises(NegotiationError) as caught:
         form(accept, watch=watch, **query)
     assert caught.value.status["code"] == caught.value.code
     return caught.value.status
@@ -73,7 +73,7 @@ def refused(accept: str, *, watch: bool = False, **query: str) -> Any:
 )
 def test_plain_json_passes_the_stored_bytes_through(accept: str) -> None:
     chosen = form(accept)
-    assert chosen.plain
+    assert chosen.is_plain
     assert chosen.content_type == "application/json"
     body = lease("a")
     assert chosen.encode_object(LEASES, body) is body
@@ -93,7 +93,7 @@ def test_quality_and_exactness_decide(accept: str, media: str) -> None:
 
 
 def test_malformed_clauses_are_left_out() -> None:
-    assert [clause.name for clause in media_types("garbage, a/b/c, x/y;q=high;z")] == ["x/y"]
+    assert [clause.name for clause in accept_clauses("garbage, a/b/c, x/y;q=high;z")] == ["x/y"]
 
 
 @pytest.mark.parametrize("accept", ["text/html", "garbage", "application/*", "*/json", "application/cbor"])
@@ -131,7 +131,7 @@ def test_unknown_view_is_not_acceptable(accept: str) -> None:
 
 
 def test_next_clause_is_taken_when_the_first_cannot_be_given() -> None:
-    assert form("application/json;as=Table;v=v9;g=meta.k8s.io,application/json").plain
+    assert form("application/json;as=Table;v=v9;g=meta.k8s.io,application/json").is_plain
 
 
 def test_watch_has_no_yaml() -> None:
@@ -140,18 +140,18 @@ def test_watch_has_no_yaml() -> None:
 
 
 def test_views_can_be_off() -> None:
-    with pytest.raises(FormError):
+    with pytest.raises(NegotiationError):
         negotiate(TABLE, {}, now=lambda: NOW, views=False)
 
 
 def test_list_is_joined_and_items_of_built_in_kinds_lose_their_kind() -> None:
-    body = PLAIN.encode_list(LEASES, [lease("a"), lease("b")], {"resourceVersion": "9"})
+    body = PLAIN_JSON.encode_list(LEASES, [lease("a"), lease("b")], {"resourceVersion": "9"})
     assert body.startswith(
         b'{"kind":"LeaseList","apiVersion":"coordination.k8s.io/v1","metadata":{"resourceVersion":"9"},"items":[{"metadata"'
     )
     value = json.loads(body)
     assert [set(item) for item in value["items"]] == [{"metadata", "spec"}] * 2
-    assert PLAIN.encode_list(LEASES, [], {}).endswith(b'"items":[]}')
+    assert PLAIN_JSON.encode_list(LEASES, [], {}).endswith(b'"items":[]}')
 
 
 def test_items_in_any_order_of_fields_lose_their_kind() -> None:
@@ -160,22 +160,22 @@ def test_items_in_any_order_of_fields_lose_their_kind() -> None:
         b'{"spec":{},"kind":"Lease","apiVersion":"coordination.k8s.io/v1"}',
         b'{"kind":"Lease","apiVersion":"coordination.k8s.io/v1"}',
     ]
-    value = json.loads(PLAIN.encode_list(LEASES, [*odd, {"kind": "Lease", "spec": {}}], {}))
+    value = json.loads(PLAIN_JSON.encode_list(LEASES, [*odd, {"kind": "Lease", "spec": {}}], {}))
     assert value["items"] == [{"spec": {}}, {"spec": {}}, {}, {"spec": {}}]
 
 
 def test_list_of_custom_resources_keeps_kinds_and_has_an_empty_continue() -> None:
     item = b'{"apiVersion":"example.com/v1","kind":"Gadget"}'
-    value = json.loads(PLAIN.encode_list(GADGETS, [item, item], {"resourceVersion": "1"}))
+    value = json.loads(PLAIN_JSON.encode_list(GADGETS, [item, item], {"resourceVersion": "1"}))
     assert value["metadata"] == {"continue": "", "resourceVersion": "1"}
     assert value["items"] == [json.loads(item)] * 2
-    value = json.loads(PLAIN.encode_list(GADGETS, [item], {"continue": "token"}))
+    value = json.loads(PLAIN_JSON.encode_list(GADGETS, [item], {"continue": "token"}))
     assert value["metadata"]["continue"] == "token"
 
 
 def test_event_is_one_line_around_the_stored_bytes() -> None:
     body = lease("a")
-    line = PLAIN.events(LEASES)("ADDED", body)
+    line = PLAIN_JSON.event_encoder(LEASES)("ADDED", body)
     assert line == b'{"type":"ADDED","object":' + body + b"}\n" == plain_event("ADDED", body)
 
 
@@ -192,11 +192,11 @@ def test_pretty_is_indented_by_two(value: str) -> None:
 
 
 def test_tools_of_people_get_pretty_json_unless_they_say_no() -> None:
-    assert not form("", agent="curl/8.0").plain
-    assert form("", agent="curl/8.0", pretty="false").plain
-    assert form("", agent="curl/8.0", watch=True).plain
-    assert form("", agent="gangline", pretty="yes").plain
-    assert not form("application/json;pretty=1").plain
+    assert not form("", agent="curl/8.0").is_plain
+    assert form("", agent="curl/8.0", pretty="false").is_plain
+    assert form("", agent="curl/8.0", watch=True).is_plain
+    assert form("", agent="gangline", pretty="yes").is_plain
+    assert not form("application/json;pretty=1").is_plain
 
 
 def test_yaml_keeps_text_as_text() -> None:
@@ -217,7 +217,7 @@ def test_metadata_of_one_object() -> None:
         "apiVersion": "meta.k8s.io/v1",
         "metadata": json.loads(lease("a"))["metadata"],
     }
-    with pytest.raises(FormError) as caught:
+    with pytest.raises(NegotiationError) as caught:
         form(PARTIAL_LIST).encode_object(LEASES, lease("a"))
     assert str(caught.value) == (
         "you requested PartialObjectMetadataList, but the requested object is not a list (*coordination.Lease)"
@@ -230,13 +230,13 @@ def test_metadata_of_a_list() -> None:
     assert value["kind"] == "PartialObjectMetadataList"
     assert value["apiVersion"] == value["items"][0]["apiVersion"] == "meta.k8s.io/v1beta1"
     assert value["items"][0]["metadata"]["name"] == "a"
-    with pytest.raises(FormError) as caught:
+    with pytest.raises(NegotiationError) as caught:
         form(PARTIAL).encode_list(LEASES, [], {})
     assert caught.value.code == 406
 
 
 def test_metadata_watch_leaves_errors_alone() -> None:
-    encode = form(PARTIAL, watch=True).events(LEASES)
+    encode = form(PARTIAL, watch=True).event_encoder(LEASES)
     assert json.loads(encode("ADDED", lease("a")))["object"]["kind"] == "PartialObjectMetadata"
     error = {"kind": "Status", "code": 410}
     assert json.loads(encode("ERROR", error)) == {"type": "ERROR", "object": error}
@@ -268,13 +268,13 @@ def test_rows_carry_as_much_of_the_object_as_asked() -> None:
         'Unable to convert to Table as requested: includeObject: Invalid value: "Everything": '
         "must be 'Metadata', 'Object', 'None', or empty"
     )
-    assert form("", includeObject="Everything").plain
+    assert form("", includeObject="Everything").is_plain
 
 
 def test_table_watch_sends_columns_once_and_each_watch_its_own() -> None:
     chosen = form(TABLE, watch=True)
     for _ in range(2):
-        encode = chosen.events(LEASES)
+        encode = chosen.event_encoder(LEASES)
         first, second = (json.loads(encode("MODIFIED", lease("a", version))) for version in (7, 8))
         assert first["object"]["columnDefinitions"]
         assert second["object"]["columnDefinitions"] is None
@@ -282,7 +282,7 @@ def test_table_watch_sends_columns_once_and_each_watch_its_own() -> None:
 
 
 def test_bookmark_that_ends_the_start_keeps_its_annotation() -> None:
-    encode = form(TABLE, watch=True, includeObject="None").events(LEASES)
+    encode = form(TABLE, watch=True, includeObject="None").event_encoder(LEASES)
     metadata = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
     row = json.loads(encode("BOOKMARK", {"kind": "Lease", "metadata": metadata}))["object"]["rows"][0]
     assert row["cells"] == ["", "", "<unknown>"]
@@ -291,8 +291,8 @@ def test_bookmark_that_ends_the_start_keeps_its_annotation() -> None:
 
 def test_errors_are_never_converted() -> None:
     status = {"kind": "Status", "code": 404}
-    assert error_form("application/yaml", {}).encode_status(status) == b"code: 404\nkind: Status\n"
-    assert error_form(f"{TABLE},application/json", {}).plain
-    indented = error_form(TABLE, {})
+    assert error_representation("application/yaml", {}).encode_status(status) == b"code: 404\nkind: Status\n"
+    assert error_representation(f"{TABLE},application/json", {}).is_plain
+    indented = error_representation(TABLE, {})
     assert indented.encode_status(status).startswith(b'{\n  "kind"')
-    assert error_form("text/html", {}).content_type == "application/json"
+    assert error_representation("text/html", {}).content_type == "application/json"

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from gangline.apiserver.http import discovery
-from gangline.apiserver.http.openapi import Documents
-from gangline.apiserver.registry.resources import defined, in_order
+from gangline.apiserver.http.openapi import OpenApiDocuments
+from gangline.apiserver.registry.resources import all_resources, crd_resources
 from support.servers import real
 
 SCHEMA = {
@@ -49,7 +49,7 @@ NAME = "apis/test.example.com/v1"
 
 
 def custom() -> dict[str, Any]:
-    found = Documents([CRD]).document(NAME)
+    found = OpenApiDocuments([CRD]).document(NAME)
     assert found is not None
     document: dict[str, Any] = json.loads(found.content)
     return document
@@ -83,29 +83,29 @@ def test_paths_are_those_of_the_resource() -> None:
 def test_two_kinds_of_a_group_share_a_document() -> None:
     other: dict[str, Any] = json.loads(json.dumps(CRD).replace("adget", "idget"))
     other["spec"]["names"]["kind"], other["spec"]["names"]["plural"] = "Widget", "widgets"
-    found = Documents([CRD, other]).document(NAME)
+    found = OpenApiDocuments([CRD, other]).document(NAME)
     assert found is not None
     schemas = json.loads(found.content)["components"]["schemas"]
     assert {"com.example.test.v1.Gadget", "com.example.test.v1.Widget"} <= set(schemas)
 
 
 def test_index_names_every_document_and_changes_with_its_schema() -> None:
-    paths = json.loads(Documents([CRD]).index)["paths"]
+    paths = json.loads(OpenApiDocuments([CRD]).index)["paths"]
     assert {"api/v1", "apis/apps/v1", "version", NAME} <= set(paths)
-    found = Documents([CRD]).document(NAME)
+    found = OpenApiDocuments([CRD]).document(NAME)
     assert found is not None
     assert paths[NAME]["serverRelativeURL"] == f"/openapi/v3/{NAME}?hash={found.hash}"
     changed = msgspec.json.decode(msgspec.json.encode(CRD).replace(b"How large", b"How small"))
-    assert json.loads(Documents([changed]).index)["paths"][NAME] != paths[NAME]
+    assert json.loads(OpenApiDocuments([changed]).index)["paths"][NAME] != paths[NAME]
 
 
 def test_unknown_document_is_none() -> None:
-    assert Documents().document("apis/nope.example.com/v1") is None
+    assert OpenApiDocuments().document("apis/nope.example.com/v1") is None
 
 
 def test_every_reference_leads_somewhere() -> None:
     for name in ("api/v1", "apis/apps/v1", "apis/storage.k8s.io/v1", NAME):
-        found = Documents([CRD]).document(name)
+        found = OpenApiDocuments([CRD]).document(name)
         assert found is not None
         schemas = json.loads(found.content)["components"]["schemas"]
         used = {part.partition('"')[0] for part in found.content.decode().split("#/components/schemas/")[1:]}
@@ -113,7 +113,7 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 def test_second_version_has_the_same_kinds() -> None:
-    definitions = json.loads(Documents([CRD]).swagger())["definitions"]
+    definitions = json.loads(OpenApiDocuments([CRD]).swagger())["definitions"]
     gadget = definitions["com.example.test.v1.Gadget"]
     assert gadget["properties"]["metadata"]["$ref"].startswith("#/definitions/")
     assert definitions["io.k8s.apimachinery.pkg.api.resource.Quantity"]["type"] == "string"
@@ -137,12 +137,12 @@ class Kubectl:
         return app
 
     async def _answer(self, request: web.Request) -> web.Response:
-        served = list(in_order(defined(CRD)))
-        path, documents = request.path.strip("/"), Documents([CRD])
+        served = list(all_resources(crd_resources(CRD)))
+        path, documents = request.path.strip("/"), OpenApiDocuments([CRD])
         self.seen.append(f"{request.method} /{path}")
         if path in ("api", "apis") and discovery.wants_aggregated(request.headers.get("Accept", "")):
-            body = msgspec.json.encode(discovery.aggregated(served, core=path == "api"))
-            return web.Response(body=body, headers={"Content-Type": discovery.AGGREGATED})
+            body = msgspec.json.encode(discovery.group_discovery_list(served, core=path == "api"))
+            return web.Response(body=body, headers={"Content-Type": discovery.AGGREGATED_MEDIA_TYPE})
         if path == "openapi/v3":
             return web.Response(body=documents.index, content_type="text/plain")
         if path.startswith("openapi/v3/"):

@@ -2,47 +2,51 @@
 
 import pytest
 
-from gangline.apiserver.errors import Refused
-from gangline.apiserver.http.query import check_list_options, check_options
-from gangline.apiserver.http.routes import Verb, said_yes
+from gangline.apiserver.errors import StatusError
+from gangline.apiserver.http.query import check_list_options, check_write_options
+from gangline.apiserver.http.routes import RequestVerb, query_flag
 
 
 @pytest.mark.parametrize(
     ("verb", "query", "message"),
     [
         (
-            Verb.CREATE,
+            RequestVerb.CREATE,
             {"dryRun": ""},
             'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: [""]',
         ),
         (
-            Verb.UPDATE,
+            RequestVerb.UPDATE,
             {"dryRun": "x"},
             'UpdateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]',
         ),
-        (Verb.PATCH, {"force": "true"}, "force: Forbidden: may not be specified for non-apply patch"),
-        (Verb.CREATE, {"fieldManager": "x" * 129}, "fieldManager: Too long: may not be more than 128 bytes"),
-        (Verb.CREATE, {"fieldManager": "a\x01"}, "invalid character U+0001 (at position 1)"),
+        (RequestVerb.PATCH, {"force": "true"}, "force: Forbidden: may not be specified for non-apply patch"),
         (
-            Verb.CREATE,
+            RequestVerb.CREATE,
+            {"fieldManager": "x" * 129},
+            "fieldManager: Too long: may not be more than 128 bytes",
+        ),
+        (RequestVerb.CREATE, {"fieldManager": "a\x01"}, "invalid character U+0001 (at position 1)"),
+        (
+            RequestVerb.CREATE,
             {"fieldValidation": "Loose"},
             'Unsupported value: "Loose": supported values: "", "Ignore", "Strict", "Warn"',
         ),
     ],
 )
 def test_write_options_that_nobody_understands_are_refused(
-    verb: Verb, query: dict[str, str], message: str
+    verb: RequestVerb, query: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(Refused) as caught:
-        check_options(verb, query)
+    with pytest.raises(StatusError) as caught:
+        check_write_options(verb, query)
     assert caught.value.code == 422
     assert message in caught.value.message
 
 
 def test_apply_needs_a_manager() -> None:
-    with pytest.raises(Refused, match="fieldManager: Required value: is required for apply patch"):
-        check_options(Verb.PATCH, {}, apply=True)
-    check_options(Verb.PATCH, {"fieldManager": "me", "force": "true"}, apply=True)
+    with pytest.raises(StatusError, match="fieldManager: Required value: is required for apply patch"):
+        check_write_options(RequestVerb.PATCH, {}, apply=True)
+    check_write_options(RequestVerb.PATCH, {"fieldManager": "me", "force": "true"}, apply=True)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +64,7 @@ def test_apply_needs_a_manager() -> None:
     ],
 )
 def test_list_options_that_make_no_sense_are_refused(query: dict[str, str], code: int, message: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(StatusError) as caught:
         check_list_options(query, watch=False)
     assert caught.value.code == code
     assert message in caught.value.message
@@ -74,7 +78,7 @@ def test_list_options_that_make_no_sense_are_refused(query: dict[str, str], code
     ],
 )
 def test_watch_options_that_make_no_sense_are_refused(query: dict[str, str], message: str) -> None:
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(StatusError, match=message):
         check_list_options(query, watch=True)
 
 
@@ -83,4 +87,4 @@ def test_watch_options_that_make_no_sense_are_refused(query: dict[str, str], mes
     [({}, False), ({"w": ""}, True), ({"w": "foo"}, True), ({"w": "False"}, False), ({"w": "0"}, False)],
 )
 def test_flag_is_set_by_anything_but_no(query: dict[str, str], yes: bool) -> None:
-    assert said_yes(query, "w") is yes
+    assert query_flag(query, "w") is yes

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.servers.plane import Answer, Plane, crd, running_plane
+from support.servers.plane import PlaneAnswer, PlaneClient, running_plane, widget_crd
 
 SETS = "/apis/apps/v1/namespaces/default/replicasets"
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
@@ -13,7 +13,7 @@ APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 
 
 @pytest.fixture
-async def plane() -> AsyncIterator[Plane]:
+async def plane() -> AsyncIterator[PlaneClient]:
     async with running_plane() as running:
         template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
         spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
@@ -21,13 +21,13 @@ async def plane() -> AsyncIterator[Plane]:
         yield running
 
 
-async def applied(plane: Plane, replicas: Any, manager: str, **query: str) -> Answer:
+async def applied(plane: PlaneClient, replicas: Any, manager: str, **query: str) -> PlaneAnswer:
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "s"}}
     body = {**scale, "spec": {"replicas": replicas}}
     return await plane.call("PATCH", f"{SETS}/s/scale", body, media=APPLY, fieldManager=manager, **query)
 
 
-async def owners(plane: Plane) -> list[tuple[str, str, str]]:
+async def owners(plane: PlaneClient) -> list[tuple[str, str, str]]:
     """Of the replicas: manager, operation, subresource."""
     managed = (await plane.call("GET", f"{SETS}/s")).body["metadata"]["managedFields"]
     return [
@@ -37,7 +37,7 @@ async def owners(plane: Plane) -> list[tuple[str, str, str]]:
     ]
 
 
-async def test_applied_scale_asks_before_it_takes_the_replicas_of_others(plane: Plane) -> None:
+async def test_applied_scale_asks_before_it_takes_the_replicas_of_others(plane: PlaneClient) -> None:
     refused = await applied(plane, 3, "me")
     assert refused.status == 409
     told = 'Apply failed with 1 conflict: conflict with "tester" using autoscaling/v1: .spec.replicas'
@@ -47,7 +47,7 @@ async def test_applied_scale_asks_before_it_takes_the_replicas_of_others(plane: 
     assert await owners(plane) == [("me", "Apply", "scale")]
 
 
-async def test_replicas_are_shared_by_those_who_agree(plane: Plane) -> None:
+async def test_replicas_are_shared_by_those_who_agree(plane: PlaneClient) -> None:
     await applied(plane, 2, "a", force="true")
     assert (await applied(plane, 2, "b")).status == 200
     assert await owners(plane) == [("a", "Apply", "scale"), ("b", "Apply", "scale")]
@@ -55,7 +55,7 @@ async def test_replicas_are_shared_by_those_who_agree(plane: Plane) -> None:
     assert told == 'Apply failed with 1 conflict: conflict with "a" with subresource "scale": .spec.replicas'
 
 
-async def test_only_a_scale_can_be_applied_to_a_scale(plane: Plane) -> None:
+async def test_only_a_scale_can_be_applied_to_a_scale(plane: PlaneClient) -> None:
     body = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "s"}}
     answer = await plane.call("PATCH", f"{SETS}/s/scale", body, media=APPLY, fieldManager="me")
     assert (answer.status, answer.body["message"]) == (400, "invalid object type: apps/v1, Kind=ReplicaSet")
@@ -63,11 +63,11 @@ async def test_only_a_scale_can_be_applied_to_a_scale(plane: Plane) -> None:
     assert (await applied(plane, -1, "me", force="true")).status == 422
 
 
-async def test_replicas_of_a_custom_resource_fit_into_a_scale(plane: Plane) -> None:
+async def test_replicas_of_a_custom_resource_fit_into_a_scale(plane: PlaneClient) -> None:
     scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.ready"}
-    made = crd(subresources={"status": {}, "scale": scale})
+    made = widget_crd(subresources={"status": {}, "scale": scale})
     await plane.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
-    await plane.until(WIDGETS, 200)
+    await plane.poll_status(WIDGETS, 200)
     widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}
     answer = await plane.call("POST", WIDGETS, {**widget, "spec": {"size": -1}})
     assert answer.status == 422

@@ -8,13 +8,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from support.servers.plane import Plane, running_plane
+from support.servers.plane import PlaneClient, running_plane
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture
-async def plane() -> AsyncIterator[Plane]:
+async def plane() -> AsyncIterator[PlaneClient]:
     async with running_plane() as running:
         yield running
 
@@ -38,11 +38,11 @@ class Events:
         return [(event["type"], event["object"]["metadata"]["name"]) for event in await self.take(count)]
 
 
-async def make(plane: Plane, name: str, **labels: str) -> Any:
+async def make(plane: PlaneClient, name: str, **labels: str) -> Any:
     return (await plane.call("POST", MAPS, {"metadata": {"name": name, "labels": labels}})).body
 
 
-async def test_what_is_there_comes_first_then_changes(plane: Plane) -> None:
+async def test_what_is_there_comes_first_then_changes(plane: PlaneClient) -> None:
     await make(plane, "a")
     async with plane.session.get(MAPS, params={"watch": "1"}) as response:
         events = Events(response)
@@ -52,7 +52,7 @@ async def test_what_is_there_comes_first_then_changes(plane: Plane) -> None:
         assert await events.told(2) == [("ADDED", "b"), ("DELETED", "a")]
 
 
-async def test_watch_from_a_version_tells_what_came_after(plane: Plane) -> None:
+async def test_watch_from_a_version_tells_what_came_after(plane: PlaneClient) -> None:
     made = await make(plane, "a")
     await make(plane, "b")
     query = {"watch": "1", "resourceVersion": made["metadata"]["resourceVersion"]}
@@ -60,7 +60,7 @@ async def test_watch_from_a_version_tells_what_came_after(plane: Plane) -> None:
         assert await Events(response).told(1) == [("ADDED", "b")]
 
 
-async def test_object_that_leaves_the_selection_is_deleted_with_its_old_content(plane: Plane) -> None:
+async def test_object_that_leaves_the_selection_is_deleted_with_its_old_content(plane: PlaneClient) -> None:
     async with plane.session.get(MAPS, params={"watch": "1", "labelSelector": "x=y"}) as response:
         events = Events(response)
         await make(plane, "a", x="y")
@@ -72,7 +72,7 @@ async def test_object_that_leaves_the_selection_is_deleted_with_its_old_content(
         assert gone["object"]["metadata"]["resourceVersion"] == left.body["metadata"]["resourceVersion"]
 
 
-async def test_initial_events_end_with_a_bookmark(plane: Plane) -> None:
+async def test_initial_events_end_with_a_bookmark(plane: PlaneClient) -> None:
     query = {
         "watch": "1",
         "sendInitialEvents": "true",
@@ -86,12 +86,12 @@ async def test_initial_events_end_with_a_bookmark(plane: Plane) -> None:
         assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-async def test_unreadable_version_is_refused_before_the_stream_begins(plane: Plane) -> None:
+async def test_unreadable_version_is_refused_before_the_stream_begins(plane: PlaneClient) -> None:
     answer = await plane.call("GET", MAPS, watch="1", resourceVersion="abc")
     assert (answer.status, answer.body["kind"]) == (500, "Status")
 
 
-async def test_watch_ends_after_the_time_asked_for(plane: Plane) -> None:
+async def test_watch_ends_after_the_time_asked_for(plane: PlaneClient) -> None:
     async with asyncio.timeout(60):
         answer = await plane.call("GET", MAPS, watch="1", timeoutSeconds="1")
     assert (answer.status, answer.body) == (200, "")
@@ -106,7 +106,7 @@ async def test_watches_end_in_order_when_the_server_does() -> None:
         assert await response.read() == b""
 
 
-async def test_client_may_want_changes_only(plane: Plane) -> None:
+async def test_client_may_want_changes_only(plane: PlaneClient) -> None:
     await make(plane, "a")
     query = {"watch": "1", "sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan"}
     async with plane.session.get(MAPS, params={**query, "allowWatchBookmarks": "true"}) as response:

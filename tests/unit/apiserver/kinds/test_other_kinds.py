@@ -6,26 +6,26 @@ from typing import Any
 import pytest
 
 from gangline.apiserver.kinds import autoscaling
-from gangline.apiserver.kinds.machinery.strategy import Kind
-from gangline.apiserver.registry.strategies import kind_of
+from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.registry.strategies import strategy_for
 
 JSON = dict[str, Any]
 NOW = "2024-01-01T00:00:00Z"
 
 
-def made(kind: Kind, obj: JSON) -> JSON:
+def made(kind: Strategy, obj: JSON) -> JSON:
     meta = {"name": "x", **obj.get("metadata", {})}
     if kind.namespaced:
         meta["namespace"] = "n"
     obj = {**copy.deepcopy(obj), "metadata": meta}
-    kind.defaults(obj)
+    kind.normalize(obj)
     obj["metadata"] |= {"uid": "u", "creationTimestamp": NOW}
-    kind.create(obj, NOW)
+    kind.prepare_for_create(obj, NOW)
     obj["metadata"]["resourceVersion"] = "1"
     return obj
 
 
-def fields(kind: Kind, obj: JSON) -> list[str]:
+def fields(kind: Strategy, obj: JSON) -> list[str]:
     return [problem.field for problem in kind.validate(made(kind, obj))]
 
 
@@ -36,7 +36,7 @@ def template(**spec: Any) -> JSON:
     }
 
 
-deployments, jobs = kind_of("apps", "Deployment"), kind_of("batch", "Job")
+deployments, jobs = strategy_for("apps", "Deployment"), strategy_for("batch", "Job")
 
 
 def test_deployment_gets_its_defaults() -> None:
@@ -59,7 +59,7 @@ def test_deployment_counts_changed_annotations() -> None:
     old = made(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
     new = copy.deepcopy(old)
     new["metadata"]["annotations"] = {"x": "y"}
-    deployments.update(new, old)
+    deployments.prepare_for_update(new, old)
     assert new["metadata"]["generation"] == 2
 
 
@@ -78,7 +78,7 @@ def test_selector_must_match_and_stay() -> None:
 
 
 def test_stateful_set_mounts_its_claims() -> None:
-    sets = kind_of("apps", "StatefulSet")
+    sets = strategy_for("apps", "StatefulSet")
     inner = template()
     inner["spec"]["containers"][0]["volumeMounts"] = [{"name": "d", "mountPath": "/d"}]
     claim = {
@@ -90,12 +90,12 @@ def test_stateful_set_mounts_its_claims() -> None:
 
 
 def test_daemon_set_counts_its_templates() -> None:
-    sets = kind_of("apps", "DaemonSet")
+    sets = strategy_for("apps", "DaemonSet")
     old = made(sets, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
     assert old["metadata"]["annotations"] == {"deprecated.daemonset.template.generation": "1"}
     new = copy.deepcopy(old)
     new["spec"]["template"]["spec"]["containers"][0]["image"] = "y"
-    sets.update(new, old)
+    sets.prepare_for_update(new, old)
     assert new["metadata"]["annotations"] == {"deprecated.daemonset.template.generation": "2"}
 
 
@@ -147,12 +147,12 @@ def test_finished_job_is_consistent() -> None:
 )
 def test_schedules_are_those_of_cron(schedule: str, good: bool) -> None:
     job = {"spec": {"template": template(restartPolicy="Never")}}
-    found = fields(kind_of("batch", "CronJob"), {"spec": {"schedule": schedule, "jobTemplate": job}})
+    found = fields(strategy_for("batch", "CronJob"), {"spec": {"schedule": schedule, "jobTemplate": job}})
     assert found == ([] if good else ["spec.schedule"])
 
 
 def test_binding_keeps_its_role() -> None:
-    bindings = kind_of("rbac.authorization.k8s.io", "RoleBinding")
+    bindings = strategy_for("rbac.authorization.k8s.io", "RoleBinding")
     old = made(
         bindings, {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]}
     )
@@ -165,13 +165,13 @@ def test_binding_keeps_its_role() -> None:
 
 
 def test_role_names_only_fit_into_a_path() -> None:
-    roles = kind_of("rbac.authorization.k8s.io", "Role")
+    roles = strategy_for("rbac.authorization.k8s.io", "Role")
     assert fields(roles, {"metadata": {"name": "system:Any thing"}}) == []
     assert fields(roles, {"metadata": {"name": "a/b"}}) == ["metadata.name"]
 
 
 def test_priority_of_a_class_stays() -> None:
-    classes = kind_of("scheduling.k8s.io", "PriorityClass")
+    classes = strategy_for("scheduling.k8s.io", "PriorityClass")
     old = made(classes, {"value": 5})
     new = {**copy.deepcopy(old), "value": 6}
     assert [problem.field for problem in classes.validate_update(new, old)] == ["value"]
@@ -179,7 +179,7 @@ def test_priority_of_a_class_stays() -> None:
 
 
 def test_limit_range_fills_in_container_defaults() -> None:
-    ranges = kind_of("", "LimitRange")
+    ranges = strategy_for("", "LimitRange")
     limit = made(
         ranges, {"spec": {"limits": [{"type": "Container", "max": {"cpu": 2}, "min": {"memory": "1Mi"}}]}}
     )
@@ -189,14 +189,14 @@ def test_limit_range_fills_in_container_defaults() -> None:
 
 
 def test_quota_knows_what_it_can_limit() -> None:
-    quotas = kind_of("", "ResourceQuota")
+    quotas = strategy_for("", "ResourceQuota")
     hard = {"pods": 1, "requests.nvidia.com/gpu": 4, "count/jobs.batch": 5}
     assert fields(quotas, {"spec": {"hard": hard}}) == []
     assert fields(quotas, {"spec": {"hard": {"pods": "1500m"}}}) == ["spec.hard[pods]"]
 
 
 def test_claim_is_protected_and_grows_only() -> None:
-    claims = kind_of("", "PersistentVolumeClaim")
+    claims = strategy_for("", "PersistentVolumeClaim")
     old = made(
         claims, {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}}
     )
@@ -212,7 +212,7 @@ def test_claim_is_protected_and_grows_only() -> None:
 
 
 def test_autoscaler_goes_to_v1_and_back() -> None:
-    scalers = kind_of("autoscaling", "HorizontalPodAutoscaler")
+    scalers = strategy_for("autoscaling", "HorizontalPodAutoscaler")
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
     obj = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
     stored = made(scalers, {**obj, "spec": {"maxReplicas": 5, "scaleTargetRef": reference}})
@@ -225,7 +225,7 @@ def test_autoscaler_goes_to_v1_and_back() -> None:
     ("value", "good"), [(1, True), ("50%", True), (-1, False), ("x", False), ("101%", False)]
 )
 def test_disruption_budget_is_a_number_or_a_share(value: Any, good: bool) -> None:
-    found = fields(kind_of("policy", "PodDisruptionBudget"), {"spec": {"minAvailable": value}})
+    found = fields(strategy_for("policy", "PodDisruptionBudget"), {"spec": {"minAvailable": value}})
     assert found == ([] if good else ["spec.minAvailable"])
 
 
@@ -246,7 +246,7 @@ def test_counters_that_are_not_there_are_zero_when_there_are_less_than_none() ->
 
 
 def test_data_of_a_revision_is_an_object_and_stays() -> None:
-    revisions = kind_of("apps", "ControllerRevision")
+    revisions = strategy_for("apps", "ControllerRevision")
     assert fields(revisions, {"revision": -1}) == ["revision", "data"]
     assert fields(revisions, {"data": "x"}) == ["data"]
     old = made(revisions, {"revision": 1, "data": {"a": 1}})

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from gangline.apiserver.errors import Refused
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.patch import json_patch as patch_json_patch
 from gangline.apiserver.patch.json_patch import json_patch, merge_patch, unknown_members
 
@@ -61,7 +61,7 @@ def test_one_operation_changes_what_it_names(operation: dict[str, Any], expected
     ],
 )
 def test_an_operation_that_does_not_apply_is_422_and_tells_the_client_little(operation: Any) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(StatusError) as caught:
         json_patch(OBJECT, [op("add", "/data/z", value=1), operation])
     assert (caught.value.code, caught.value.reason) == (422, "Invalid")
     assert caught.value.message == "the server rejected our request due to an error in our request"
@@ -70,21 +70,21 @@ def test_an_operation_that_does_not_apply_is_422_and_tells_the_client_little(ope
 
 @pytest.mark.parametrize("operations", [{}, 1, "x", [1], [{"op": 1}], [{"op": "add", "path": 5}]])
 def test_what_is_no_list_of_operations_is_400(operations: Any) -> None:
-    with pytest.raises(Refused, match=r"^error decoding patch: json: cannot unmarshal") as caught:
+    with pytest.raises(StatusError, match=r"^error decoding patch: json: cannot unmarshal") as caught:
         json_patch(OBJECT, operations)
     assert caught.value.code == 400
 
 
 def test_too_many_operations_are_413() -> None:
-    with pytest.raises(Refused, match="maximum operations in a JSON patch is 10000, got 10001") as caught:
+    with pytest.raises(StatusError, match="maximum operations in a JSON patch is 10000, got 10001") as caught:
         json_patch(OBJECT, [op("test", "/data/a", value="1")] * 10_001)
     assert caught.value.code == 413
 
 
 def test_copies_cannot_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patch_json_patch, "MAX_COPIED", 1000)
+    monkeypatch.setattr(patch_json_patch, "MAX_COPIED_BYTES", 1000)
     doubling = [op("copy", "/data/a", **{"from": "/data"})] * 20
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(StatusError) as caught:
         json_patch({"data": {"a": "x" * 10}}, doubling)
     assert caught.value.code == 422
 
@@ -135,6 +135,6 @@ def test_merge_patch_merges_objects_and_replaces_the_rest(
     ("merge", "message"), [(None, "Invalid JSON Patch"), ([], "array into"), (1, "number into")]
 )
 def test_a_merge_patch_that_is_no_object_is_400(merge: Any, message: str) -> None:
-    with pytest.raises(Refused, match=message) as caught:
+    with pytest.raises(StatusError, match=message) as caught:
         merge_patch(OBJECT, merge)
     assert caught.value.code == 400

@@ -2,13 +2,13 @@ from typing import Any
 
 import pytest
 
-from gangline.apiserver.errors import Refused
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.patch.strategic import strategic_merge
-from gangline.schema.typed.openapi import types_of
+from gangline.schema.typed.openapi import builtin_type
 
-POD = types_of("v1", "Pod")
-PDB = types_of("policy/v1", "PodDisruptionBudget")
-DEPLOYMENT = types_of("apps/v1", "Deployment")
+POD = builtin_type("v1", "Pod")
+PDB = builtin_type("policy/v1", "PodDisruptionBudget")
+DEPLOYMENT = builtin_type("apps/v1", "Deployment")
 
 
 def pod(*containers: Any, **metadata: Any) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def names(document: dict[str, Any]) -> list[str]:
 
 
 def refusal(document: dict[str, Any], patch: Any) -> tuple[int, str]:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(StatusError) as caught:
         strategic_merge(document, patch, POD)
     return caught.value.code, caught.value.message
 

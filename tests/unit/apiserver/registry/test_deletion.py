@@ -6,17 +6,22 @@ from typing import Any
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.apiserver.errors import Refused
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.builtin import builtin_catalog
-from gangline.apiserver.registry.catalog import Entry
-from gangline.apiserver.registry.deletion import DeleteOptions, delete_options, deletion, finished
+from gangline.apiserver.registry.catalog import ServedKind
+from gangline.apiserver.registry.deletion import (
+    DeletionOptions,
+    deletion,
+    deletion_options,
+    is_deletion_complete,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CATALOG = builtin_catalog()
 
 
-def entry(plural: str, group: str = "") -> Entry:
-    found = CATALOG.stored(group, plural)
+def entry(plural: str, group: str = "") -> ServedKind:
+    found = CATALOG.storage_kind(group, plural)
     assert found is not None
     return found
 
@@ -35,84 +40,86 @@ def bound_pod(**metadata: Any) -> JSON:
 
 
 def test_plain_object_goes_at_once() -> None:
-    step = deletion(entry("configmaps"), thing(), DeleteOptions(), NOW)
-    assert (step.gone, step.marked, step.shows_object) == (True, None, False)
+    step = deletion(entry("configmaps"), thing(), DeletionOptions(), NOW)
+    assert (step.removes_now, step.marked_object, step.returns_object) == (True, None, False)
 
 
 def test_finalizer_holds_an_object() -> None:
-    step = deletion(entry("configmaps"), thing(finalizers=["example.com/x"]), DeleteOptions(), NOW)
-    assert step.marked is not None
-    assert not step.gone
-    assert step.shows_object
-    assert step.marked["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
+    step = deletion(entry("configmaps"), thing(finalizers=["example.com/x"]), DeletionOptions(), NOW)
+    assert step.marked_object is not None
+    assert not step.removes_now
+    assert step.returns_object
+    assert step.marked_object["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(
     ("options", "finalizers"),
     [
-        (DeleteOptions(propagation="Foreground"), ["foregroundDeletion"]),
-        (DeleteOptions(propagation="Orphan"), ["orphan"]),
-        (DeleteOptions(orphan=True), ["orphan"]),
+        (DeletionOptions(propagation_policy="Foreground"), ["foregroundDeletion"]),
+        (DeletionOptions(propagation_policy="Orphan"), ["orphan"]),
+        (DeletionOptions(orphan_dependents=True), ["orphan"]),
     ],
 )
 def test_policy_becomes_a_finalizer_for_the_garbage_collector(
-    options: DeleteOptions, finalizers: list[str]
+    options: DeletionOptions, finalizers: list[str]
 ) -> None:
     step = deletion(entry("configmaps"), thing(), options, NOW)
-    assert step.marked is not None
-    assert step.marked["metadata"]["finalizers"] == finalizers
+    assert step.marked_object is not None
+    assert step.marked_object["metadata"]["finalizers"] == finalizers
 
 
 def test_running_pod_has_its_grace_and_only_the_first_delete_counts_up() -> None:
-    first = deletion(entry("pods"), bound_pod(), DeleteOptions(), NOW)
-    assert first.marked is not None
-    metadata = first.marked["metadata"]
+    first = deletion(entry("pods"), bound_pod(), DeletionOptions(), NOW)
+    assert first.marked_object is not None
+    metadata = first.marked_object["metadata"]
     assert (metadata["deletionGracePeriodSeconds"], metadata["generation"]) == (30, 2)
     assert metadata["deletionTimestamp"] == "2026-01-01T00:00:30Z"
-    second = deletion(entry("pods"), first.marked, DeleteOptions(grace=5), NOW + timedelta(seconds=1))
-    assert second.marked is not None
-    metadata = second.marked["metadata"]
+    second = deletion(
+        entry("pods"), first.marked_object, DeletionOptions(grace_seconds=5), NOW + timedelta(seconds=1)
+    )
+    assert second.marked_object is not None
+    metadata = second.marked_object["metadata"]
     assert (metadata["deletionGracePeriodSeconds"], metadata["generation"]) == (5, 2)
     assert metadata["deletionTimestamp"] == "2026-01-01T00:00:06Z"
 
 
 def test_grace_is_never_lengthened() -> None:
     marked = bound_pod(deletionTimestamp="2026-01-01T00:00:05Z", deletionGracePeriodSeconds=5)
-    step = deletion(entry("pods"), marked, DeleteOptions(grace=60), NOW)
-    assert step.marked == marked
+    step = deletion(entry("pods"), marked, DeletionOptions(grace_seconds=60), NOW)
+    assert step.marked_object == marked
 
 
 @pytest.mark.parametrize("status", [{"phase": "Succeeded"}, {"phase": "Failed"}])
 def test_pod_that_has_ended_goes_at_once_but_shows_it(status: JSON) -> None:
-    step = deletion(entry("pods"), {**bound_pod(), "status": status}, DeleteOptions(), NOW)
-    assert step.gone
-    assert step.marked is not None
-    assert step.marked["metadata"]["deletionGracePeriodSeconds"] == 0
+    step = deletion(entry("pods"), {**bound_pod(), "status": status}, DeletionOptions(), NOW)
+    assert step.removes_now
+    assert step.marked_object is not None
+    assert step.marked_object["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
 def test_pods_of_a_job_are_kept_by_default_and_that_is_told() -> None:
-    step = deletion(entry("jobs", "batch"), thing("jobs", "batch", generation=1), DeleteOptions(), NOW)
-    assert step.marked is not None
-    assert step.marked["metadata"]["finalizers"] == ["orphan"]
+    step = deletion(entry("jobs", "batch"), thing("jobs", "batch", generation=1), DeletionOptions(), NOW)
+    assert step.marked_object is not None
+    assert step.marked_object["metadata"]["finalizers"] == ["orphan"]
     assert step.warnings[0].startswith("child pods are preserved by default")
-    said = DeleteOptions(propagation="Background")
+    said = DeletionOptions(propagation_policy="Background")
     quiet = deletion(entry("jobs", "batch"), thing("jobs", "batch"), said, NOW)
-    assert (quiet.gone, quiet.warnings) == (True, ())
+    assert (quiet.removes_now, quiet.warnings) == (True, ())
 
 
 def test_namespace_waits_for_its_own_finalizers() -> None:
     space = {**thing("namespaces"), "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
-    step = deletion(entry("namespaces"), space, DeleteOptions(), NOW)
-    assert step.marked is not None
-    assert step.marked["status"]["phase"] == "Terminating"
-    assert not finished(step.marked)
-    assert finished({**step.marked, "spec": {}})
+    step = deletion(entry("namespaces"), space, DeletionOptions(), NOW)
+    assert step.marked_object is not None
+    assert step.marked_object["status"]["phase"] == "Terminating"
+    assert not is_deletion_complete(step.marked_object)
+    assert is_deletion_complete({**step.marked_object, "spec": {}})
 
 
 def test_body_replaces_the_query() -> None:
     query = {"gracePeriodSeconds": "9", "propagationPolicy": "Orphan"}
-    assert delete_options(None, query) == DeleteOptions(grace=9, propagation="Orphan")
-    assert delete_options({"gracePeriodSeconds": 1}, query) == DeleteOptions(grace=1)
+    assert deletion_options(None, query) == DeletionOptions(grace_seconds=9, propagation_policy="Orphan")
+    assert deletion_options({"gracePeriodSeconds": 1}, query) == DeletionOptions(grace_seconds=1)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +136,7 @@ def test_body_replaces_the_query() -> None:
 def test_options_that_make_no_sense_are_refused(
     body: JSON | None, query: dict[str, str], code: int, message: str
 ) -> None:
-    with pytest.raises(Refused) as caught:
-        delete_options(body, query)
+    with pytest.raises(StatusError) as caught:
+        deletion_options(body, query)
     assert caught.value.code == code
     assert message in caught.value.message

@@ -9,18 +9,18 @@ import msgspec
 import pytest
 
 from gangline.api.meta import JSON, Key
-from gangline.apiserver.errors import Refused
-from gangline.apiserver.registry.deletion import DeleteOptions
-from gangline.apiserver.registry.registry import Call
+from gangline.apiserver.errors import StatusError
+from gangline.apiserver.registry.deletion import DeletionOptions
+from gangline.apiserver.registry.registry import WriteContext
 from gangline.testing.clock import FakeClock
-from support.servers.plane import CLIENT, Desk, desk, pod, read
+from support.servers.plane import TEST_CALL, RegistryHarness, pod_manifest, registry_harness, stored_object
 
-PUT = msgspec.structs.replace(CLIENT, put=True)
+PUT = msgspec.structs.replace(TEST_CALL, is_put=True)
 
 
 @pytest.fixture
-async def at() -> AsyncIterator[Desk]:
-    async with desk(FakeClock()) as made:
+async def at() -> AsyncIterator[RegistryHarness]:
+    async with registry_harness(FakeClock()) as made:
         yield made
 
 
@@ -28,13 +28,13 @@ def config(name: str = "a", **data: str) -> JSON:
     return {"metadata": {"name": name}, "data": data}
 
 
-async def refusal(work: Any) -> Refused:
-    with pytest.raises(Refused) as caught:
+async def refusal(work: Any) -> StatusError:
+    with pytest.raises(StatusError) as caught:
         await work
     return caught.value
 
 
-async def test_new_object_gets_what_only_the_server_gives(at: Desk) -> None:
+async def test_new_object_gets_what_only_the_server_gives(at: RegistryHarness) -> None:
     sent = {"metadata": {"name": "a", "uid": "mine", "generation": 9, "deletionTimestamp": "x"}}
     made = await at.create("configmaps", sent)
     assert made["metadata"]["uid"] != "mine"
@@ -43,13 +43,13 @@ async def test_new_object_gets_what_only_the_server_gives(at: Desk) -> None:
     assert not made["metadata"].keys() & {"generation", "deletionTimestamp"}
 
 
-async def test_name_is_generated_from_its_prefix(at: Desk) -> None:
+async def test_name_is_generated_from_its_prefix(at: RegistryHarness) -> None:
     made = await at.create("configmaps", {"metadata": {"generateName": "job-"}})
     assert made["metadata"]["name"].startswith("job-")
     assert len(made["metadata"]["name"]) == len("job-") + 5
 
 
-async def test_a_generated_name_that_is_taken_is_generated_again(at: Desk) -> None:
+async def test_a_generated_name_that_is_taken_is_generated_again(at: RegistryHarness) -> None:
     names = set()
     for _ in range(3):
         # The same chance each time: without another try the second would meet the first.
@@ -59,7 +59,7 @@ async def test_a_generated_name_that_is_taken_is_generated_again(at: Desk) -> No
     assert len(names) == 3
 
 
-async def test_a_service_that_becomes_a_name_only_keeps_nothing_of_its_traffic(at: Desk) -> None:
+async def test_a_service_that_becomes_a_name_only_keeps_nothing_of_its_traffic(at: RegistryHarness) -> None:
     spec = {"ports": [{"port": 80}]}
     made = await at.create("services", {"metadata": {"name": "s"}, "spec": spec})
     assert made["spec"]["internalTrafficPolicy"] == "Cluster"
@@ -68,7 +68,7 @@ async def test_a_service_that_becomes_a_name_only_keeps_nothing_of_its_traffic(a
     assert not {"internalTrafficPolicy", "clusterIP", "ipFamilies"} & found["spec"].keys()
 
 
-async def test_second_object_of_a_name_is_refused(at: Desk) -> None:
+async def test_second_object_of_a_name_is_refused(at: RegistryHarness) -> None:
     await at.create("configmaps", config())
     refused = await refusal(at.create("configmaps", config()))
     assert (refused.code, refused.reason, refused.message) == (
@@ -78,30 +78,30 @@ async def test_second_object_of_a_name_is_refused(at: Desk) -> None:
     )
 
 
-async def test_namespace_must_be_there(at: Desk) -> None:
+async def test_namespace_must_be_there(at: RegistryHarness) -> None:
     entry = at.entry("configmaps")
-    refused = await refusal(at.registry.create(CLIENT, entry, "nowhere", config()))
+    refused = await refusal(at.registry.create(TEST_CALL, entry, "nowhere", config()))
     assert (refused.code, refused.message) == (404, 'namespaces "nowhere" not found')
 
 
-async def test_dry_run_stores_nothing(at: Desk) -> None:
+async def test_dry_run_stores_nothing(at: RegistryHarness) -> None:
     before = at.store.revision
-    dry = Call(manager="tester", dry_run=True)
+    dry = WriteContext(field_manager="tester", dry_run=True)
     assert (await at.create("configmaps", config(k="v"), call=dry))["data"] == {"k": "v"}
     assert at.store.revision == before
     refused = await refusal(
-        at.registry.change(dry, at.entry("configmaps"), Key("ns", "a"), lambda old: old or {})
+        at.registry.update(dry, at.entry("configmaps"), Key("ns", "a"), lambda old: old or {})
     )
     assert refused.code == 404
 
 
-async def test_change_that_makes_no_difference_is_not_written(at: Desk) -> None:
+async def test_change_that_makes_no_difference_is_not_written(at: RegistryHarness) -> None:
     made = await at.create("configmaps", config(k="v"))
     again = await at.put("configmaps", config(k="v"))
     assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
 
-async def test_stale_version_is_a_conflict(at: Desk) -> None:
+async def test_stale_version_is_a_conflict(at: RegistryHarness) -> None:
     made = await at.create("configmaps", config())
     await at.put("configmaps", config(k="v"))
     stale = {"metadata": {"name": "a", "resourceVersion": made["metadata"]["resourceVersion"]}}
@@ -110,7 +110,7 @@ async def test_stale_version_is_a_conflict(at: Desk) -> None:
     assert at.get("configmaps", "a")["data"] == {"k": "v"}
 
 
-async def test_change_without_a_version_is_tried_again(at: Desk) -> None:
+async def test_change_without_a_version_is_tried_again(at: RegistryHarness) -> None:
     await at.create("configmaps", config(n="0"))
 
     def counted(old: JSON | None) -> JSON:
@@ -120,14 +120,14 @@ async def test_change_without_a_version_is_tried_again(at: Desk) -> None:
 
     async with asyncio.TaskGroup() as group:
         for _ in range(5):
-            group.create_task(at.registry.change(CLIENT, at.entry("configmaps"), Key("ns", "a"), counted))
+            group.create_task(at.registry.update(TEST_CALL, at.entry("configmaps"), Key("ns", "a"), counted))
     assert at.get("configmaps", "a")["data"] == {"n": "5"}
 
 
 @pytest.mark.parametrize(
     ("plural", "group"), [("leases", "coordination.k8s.io"), ("poddisruptionbudgets", "policy")]
 )
-async def test_some_kinds_are_not_overwritten_blindly(at: Desk, plural: str, group: str) -> None:
+async def test_some_kinds_are_not_overwritten_blindly(at: RegistryHarness, plural: str, group: str) -> None:
     await at.create(plural, {"metadata": {"name": "x"}, "spec": {}}, group)
     refused = await refusal(at.put(plural, {"metadata": {"name": "x"}, "spec": {}}, group, PUT))
     assert refused.code == 422
@@ -136,18 +136,18 @@ async def test_some_kinds_are_not_overwritten_blindly(at: Desk, plural: str, gro
     )
 
 
-async def test_put_for_another_uid_is_a_conflict_and_patch_of_it_invalid(at: Desk) -> None:
+async def test_put_for_another_uid_is_a_conflict_and_patch_of_it_invalid(at: RegistryHarness) -> None:
     await at.create("configmaps", config())
     other: JSON = {"metadata": {"name": "a", "uid": "other"}}
-    precondition = msgspec.structs.replace(PUT, uid="other")
+    precondition = msgspec.structs.replace(PUT, expected_uid="other")
     assert (await refusal(at.put("configmaps", dict(other), call=precondition))).code == 409
     refused = await refusal(at.put("configmaps", other))
     assert refused.code == 422
     assert "metadata.uid: Invalid value" in refused.message
 
 
-async def test_what_the_server_adds_belongs_to_nobody(at: Desk) -> None:
-    made = await at.create("pods", pod())
+async def test_what_the_server_adds_belongs_to_nobody(at: RegistryHarness) -> None:
+    made = await at.create("pods", pod_manifest())
     (owner,) = made["metadata"]["managedFields"]
     owned = owner["fieldsV1"]["f:spec"]
     assert "f:containers" in owned
@@ -155,7 +155,7 @@ async def test_what_the_server_adds_belongs_to_nobody(at: Desk) -> None:
     assert made["spec"]["tolerations"]
 
 
-async def test_owners_written_by_hand_that_make_no_sense_are_as_if_absent(at: Desk) -> None:
+async def test_owners_written_by_hand_that_make_no_sense_are_as_if_absent(at: RegistryHarness) -> None:
     await at.create("configmaps", config(k="x"))
     odd = {
         "metadata": {"name": "a", "managedFields": [{"operation": "Frob", "apiVersion": "v1"}]},
@@ -165,56 +165,56 @@ async def test_owners_written_by_hand_that_make_no_sense_are_as_if_absent(at: De
     assert [owner["operation"] for owner in made["metadata"]["managedFields"]] == ["Update"]
 
 
-async def test_empty_list_of_owners_forgets_them(at: Desk) -> None:
+async def test_empty_list_of_owners_forgets_them(at: RegistryHarness) -> None:
     await at.create("configmaps", config(k="v"))
     emptied = await at.put("configmaps", {"metadata": {"name": "a", "managedFields": []}, "data": {"k": "w"}})
     assert "managedFields" not in emptied["metadata"]
 
 
-async def test_status_write_changes_status_alone(at: Desk) -> None:
-    await at.create("pods", pod())
-    status = Call(manager="kubelet", subresource="status")
-    wanted = {**pod(nodeName="elsewhere"), "status": {"phase": "Running"}}
+async def test_status_write_changes_status_alone(at: RegistryHarness) -> None:
+    await at.create("pods", pod_manifest())
+    status = WriteContext(field_manager="kubelet", subresource="status")
+    wanted = {**pod_manifest(nodeName="elsewhere"), "status": {"phase": "Running"}}
     changed = await at.put("pods", wanted, call=status)
     assert changed["status"]["phase"] == "Running"
     assert "nodeName" not in changed["spec"]
     assert changed["metadata"]["generation"] == 1
 
 
-async def test_binding_gives_a_pod_its_node(at: Desk) -> None:
-    await at.create("pods", pod())
+async def test_binding_gives_a_pod_its_node(at: RegistryHarness) -> None:
+    await at.create("pods", pod_manifest())
 
     def bound(old: JSON | None) -> JSON:
         assert old is not None
         old["spec"]["nodeName"] = "one"
         return old
 
-    call = Call(manager="scheduler", subresource="binding")
-    changed = read(await at.registry.change(call, at.entry("pods"), Key("ns", "p"), bound))
+    call = WriteContext(field_manager="scheduler", subresource="binding")
+    changed = stored_object(await at.registry.update(call, at.entry("pods"), Key("ns", "p"), bound))
     assert changed["spec"]["nodeName"] == "one"
     assert [owner["manager"] for owner in changed["metadata"]["managedFields"]] == ["tester"]
 
 
-async def test_pod_gets_the_priority_of_its_class(at: Desk) -> None:
+async def test_pod_gets_the_priority_of_its_class(at: RegistryHarness) -> None:
     group = "scheduling.k8s.io"
     await at.create("priorityclasses", {"metadata": {"name": "high"}, "value": 1000}, group)
-    made = await at.create("pods", pod(priorityClassName="high"))
+    made = await at.create("pods", pod_manifest(priorityClassName="high"))
     assert (made["spec"]["priority"], made["spec"]["preemptionPolicy"]) == (1000, "PreemptLowerPriority")
-    assert (await at.create("pods", pod("q")))["spec"]["priority"] == 0
-    missing = await refusal(at.create("pods", pod("r", priorityClassName="none")))
+    assert (await at.create("pods", pod_manifest("q")))["spec"]["priority"] == 0
+    missing = await refusal(at.create("pods", pod_manifest("r", priorityClassName="none")))
     assert missing.message == 'pods "r" is forbidden: no PriorityClass with name none was found'
-    chosen = await refusal(at.create("pods", pod("r", priority=5)))
+    chosen = await refusal(at.create("pods", pod_manifest("r", priority=5)))
     assert (chosen.code, "computed 0" in chosen.message) == (403, True)
 
 
-async def test_default_class_counts_for_pods_that_name_none(at: Desk) -> None:
+async def test_default_class_counts_for_pods_that_name_none(at: RegistryHarness) -> None:
     body = {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True}
     await at.create("priorityclasses", body, "scheduling.k8s.io")
-    made = await at.create("pods", pod())
+    made = await at.create("pods", pod_manifest())
     assert (made["spec"]["priority"], made["spec"]["priorityClassName"]) == (7, "usual")
 
 
-async def test_services_get_addresses_and_give_them_back(at: Desk) -> None:
+async def test_services_get_addresses_and_give_them_back(at: RegistryHarness) -> None:
     port: list[JSON] = [{"port": 80}]
     first = await at.create("services", {"metadata": {"name": "a"}, "spec": {"ports": port}})
     address = first["spec"]["clusterIP"]
@@ -222,13 +222,13 @@ async def test_services_get_addresses_and_give_them_back(at: Desk) -> None:
     wish = {"metadata": {"name": "b"}, "spec": {"ports": port, "clusterIP": address}}
     refused = await refusal(at.create("services", msgspec.to_builtins(wish)))
     assert "provided IP is already allocated" in refused.message
-    await at.registry.delete(CLIENT, at.entry("services"), Key("ns", "a"), DeleteOptions())
+    await at.registry.delete(TEST_CALL, at.entry("services"), Key("ns", "a"), DeletionOptions())
     second = {"metadata": {"name": "b"}, "spec": {"ports": [{"port": 80}], "clusterIP": address}}
     assert (await at.create("services", second))["spec"]["clusterIP"] == address
 
 
-async def test_dry_run_of_a_service_takes_no_address(at: Desk) -> None:
-    dry = Call(manager="tester", dry_run=True)
+async def test_dry_run_of_a_service_takes_no_address(at: RegistryHarness) -> None:
+    dry = WriteContext(field_manager="tester", dry_run=True)
     spec: JSON = {"ports": [{"port": 80}], "type": "NodePort"}
     tried = await at.create("services", {"metadata": {"name": "a"}, "spec": spec}, call=dry)
     wish = {"metadata": {"name": "b"}, "spec": tried["spec"]}
@@ -237,7 +237,7 @@ async def test_dry_run_of_a_service_takes_no_address(at: Desk) -> None:
     assert made["spec"]["ports"][0]["nodePort"] == tried["spec"]["ports"][0]["nodePort"]
 
 
-async def test_node_port_of_another_service_is_refused(at: Desk) -> None:
+async def test_node_port_of_another_service_is_refused(at: RegistryHarness) -> None:
     def service(name: str) -> JSON:
         return {
             "metadata": {"name": name},
@@ -251,13 +251,13 @@ async def test_node_port_of_another_service_is_refused(at: Desk) -> None:
     )
 
 
-async def test_last_finalizer_takes_the_object_with_it(at: Desk) -> None:
+async def test_last_finalizer_takes_the_object_with_it(at: RegistryHarness) -> None:
     body = {"metadata": {"name": "a", "finalizers": ["example.com/hold"]}}
     await at.create("configmaps", body)
-    await at.registry.delete(CLIENT, at.entry("configmaps"), Key("ns", "a"), DeleteOptions())
+    await at.registry.delete(TEST_CALL, at.entry("configmaps"), Key("ns", "a"), DeletionOptions())
     again = await refusal(at.create("configmaps", config()))
     assert again.message == 'object is being deleted: configmaps "a" already exists'
     freed = await at.put("configmaps", config())
     assert "finalizers" not in freed["metadata"]
-    with pytest.raises(Refused, match="not found"):
+    with pytest.raises(StatusError, match="not found"):
         at.get("configmaps", "a")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.apiserver.store.index import SortedKeys, successor, under_sorted
+from gangline.apiserver.store.index import SortedKeys, prefix_range_end, sorted_keys_under
 
 texts = st.text(alphabet="ab/\U0010ffff", max_size=4)
 
@@ -25,15 +25,15 @@ def test_agrees_with_a_sorted_list(
     under = sorted(key for key in model if key.startswith(prefix))
     expected = [key for key in under if not after or key > after]
     page = expected[:limit] if limit else expected
-    assert keys.under(prefix, after, limit) == (page, len(expected) - len(page))
+    assert keys.keys_under(prefix, after, limit) == (page, len(expected) - len(page))
     assert keys.count(prefix) == len(under)
-    assert under_sorted(sorted(model), prefix, after) == expected
+    assert sorted_keys_under(sorted(model), prefix, after) == expected
 
 
 def test_successor_of_a_prefix_follows_everything_under_it() -> None:
-    assert successor("/pods/") == "/pods0"
-    assert successor("a\U0010ffff") == "b"
-    assert successor("") is None
+    assert prefix_range_end("/pods/") == "/pods0"
+    assert prefix_range_end("a\U0010ffff") == "b"
+    assert prefix_range_end("") is None
 
 
 def test_many_keys_in_any_order_stay_sorted() -> None:
@@ -41,7 +41,7 @@ def test_many_keys_in_any_order_stay_sorted() -> None:
     names = [f"{number * 7919 % 10_007:05d}" for number in range(10_007)]
     for name in names:
         keys.add(name)
-    assert keys.under("")[0] == sorted(names)
+    assert keys.keys_under("")[0] == sorted(names)
     for name in names[::2]:
         keys.remove(name)
-    assert keys.under("")[0] == sorted(names[1::2])
+    assert keys.keys_under("")[0] == sorted(names[1::2])

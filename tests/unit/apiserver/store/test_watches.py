@@ -4,24 +4,25 @@ import asyncio
 
 import pytest
 
-from gangline.apiserver.store.errors import Compacted, TooSlow
-from gangline.apiserver.store.records import Write
+from gangline.apiserver.store.errors import RevisionCompacted, WatcherTooSlow
+from gangline.apiserver.store.records import StoreWrite
 from gangline.apiserver.store.store import Store
-from gangline.apiserver.store.watches import Watch
+from gangline.apiserver.store.watches import StoreWatch
 from gangline.testing.clock import settle
-from support.property.stores import body, number, put, remove, take
+from support.property.stores import next_events, put_thing, remove_thing, thing_body, thing_number
 
 
 async def test_watch_tells_history_and_then_what_happens() -> None:
     async with Store() as store:
-        await put(store, "/pods/a", 1)
+        await put_thing(store, "/pods/a", 1)
         with store.watch("/pods/", after=0) as watch:
-            await put(store, "/pods/a", 2)
-            await put(store, "/nodes/x")
-            gone = await remove(store, "/pods/a")
-            events = await take(watch, 3)
+            await put_thing(store, "/pods/a", 2)
+            await put_thing(store, "/nodes/x")
+            gone = await remove_thing(store, "/pods/a")
+            events = await next_events(watch, 3)
     told = [
-        (event.before and number(event.before.data), number(event.data), event.deleted) for event in events
+        (event.previous and thing_number(event.previous.data), thing_number(event.data), event.deleted)
+        for event in events
     ]
     assert told == [(None, 1, False), (1, 2, False), (2, 2, True)]
     assert events[-1].revision == gone.revision
@@ -31,50 +32,50 @@ async def test_watch_tells_history_and_then_what_happens() -> None:
 async def test_waiting_watch_is_woken() -> None:
     async with Store() as store, asyncio.TaskGroup() as group:
         with store.watch("/", after=store.revision) as watch:
-            reading = group.create_task(take(watch, 1))
+            reading = group.create_task(next_events(watch, 1))
             await settle()
-            await put(store, "/a", 5)
-            assert [number(event.data) for event in await reading] == [5]
+            await put_thing(store, "/a", 5)
+            assert [thing_number(event.data) for event in await reading] == [5]
 
 
 async def test_waiting_for_so_long_ends_with_nothing_and_loses_nothing() -> None:
     async with Store() as store, asyncio.TaskGroup() as group:
         with store.watch("/", after=store.revision) as watch:
-            assert await watch.within(0.01) is None
+            assert await watch.next_batch(0.01) is None
             # The first, far alarm must not hide the second, near one.
-            reading = group.create_task(watch.within(600))
+            reading = group.create_task(watch.next_batch(600))
             await settle()
-            await put(store, "/a", 5)
+            await put_thing(store, "/a", 5)
             events = await reading
             assert events is not None
-            assert [number(event.data) for event in events] == [5]
-            assert await watch.within(0.01) is None
-            await put(store, "/a", 6)
-            assert await watch.within(0.01) is not None
+            assert [thing_number(event.data) for event in events] == [5]
+            assert await watch.next_batch(0.01) is None
+            await put_thing(store, "/a", 6)
+            assert await watch.next_batch(0.01) is not None
 
 
 async def test_alarm_of_an_earlier_wait_does_not_shorten_a_later_one() -> None:
     async with Store() as store, asyncio.TaskGroup() as group:
         with store.watch("/", after=store.revision) as watch:
-            await put(store, "/a", 1)
-            assert await watch.within(600) is not None
-            reading = group.create_task(watch.within(0.01))
+            await put_thing(store, "/a", 1)
+            assert await watch.next_batch(600) is not None
+            reading = group.create_task(watch.next_batch(0.01))
             await settle()
-            await put(store, "/a", 2)
+            await put_thing(store, "/a", 2)
             assert await reading is not None
             rings = asyncio.get_running_loop().create_future()
             asyncio.get_running_loop().call_later(0.05, rings.set_result, None)
-            waiting = group.create_task(watch.within(600))
+            waiting = group.create_task(watch.next_batch(600))
             await rings
             assert not waiting.done()
-            await put(store, "/a", 3)
+            await put_thing(store, "/a", 3)
             assert await waiting is not None
 
 
 async def test_what_was_committed_together_arrives_together() -> None:
     async with Store() as store:
         with store.watch("/", after=store.revision) as watch:
-            await store.commit(*(Write(f"/{name}", body(1), 0) for name in "abc"))
+            await store.commit(*(StoreWrite(f"/{name}", thing_body(1), 0) for name in "abc"))
             events = await anext(watch)
             assert [event.path for event in events] == ["/a", "/b", "/c"]
             assert [event.revision for event in events] == [2, 3, 4]
@@ -83,7 +84,7 @@ async def test_what_was_committed_together_arrives_together() -> None:
 async def test_watchers_share_the_events() -> None:
     async with Store() as store:
         with store.watch("/", after=1) as one, store.watch("/a", after=1) as other:
-            await put(store, "/a")
+            await put_thing(store, "/a")
             (mine,), (yours,) = await anext(one), await anext(other)
             assert mine is yours
 
@@ -91,68 +92,68 @@ async def test_watchers_share_the_events() -> None:
 async def test_watch_resumes_after_the_revision_it_names() -> None:
     async with Store() as store:
         for value in range(5):
-            await put(store, "/a", value)
+            await put_thing(store, "/a", value)
         with store.watch("/", after=4) as watch:
-            assert [event.revision for event in await take(watch, 2)] == [5, 6]
+            assert [event.revision for event in await next_events(watch, 2)] == [5, 6]
 
 
 async def test_watch_from_before_the_history_is_refused() -> None:
     async with Store() as store:
         for value in range(5):
-            await put(store, "/a", value)
+            await put_thing(store, "/a", value)
         await store.compact(4)
-        with pytest.raises(Compacted) as caught:
+        with pytest.raises(RevisionCompacted) as caught:
             store.watch("/", after=3)
         assert caught.value.oldest == 4
         with store.watch("/", after=4) as watch:
-            assert len(await take(watch, 2)) == 2
+            assert len(await next_events(watch, 2)) == 2
 
 
 async def test_running_watch_outlives_compaction() -> None:
     async with Store() as store:
         with store.watch("/", after=1) as watch:
             for value in range(5):
-                await put(store, "/a", value)
+                await put_thing(store, "/a", value)
             await store.compact(store.revision)
-            assert [number(event.data) for event in await take(watch, 5)] == [0, 1, 2, 3, 4]
+            assert [thing_number(event.data) for event in await next_events(watch, 5)] == [0, 1, 2, 3, 4]
 
 
 async def test_watch_from_the_future_waits_for_it() -> None:
     async with Store() as store:
         with store.watch("/", after=3) as watch:
-            await store.commit(Write("/a", body(1), 0))
+            await store.commit(StoreWrite("/a", thing_body(1), 0))
             assert watch.revision == 3
-            await store.commit(*(Write(f"/{name}", body(1), 0) for name in "bc"))
+            await store.commit(*(StoreWrite(f"/{name}", thing_body(1), 0) for name in "bc"))
             assert [event.revision for event in await anext(watch)] == [4]
 
 
 async def test_progress_counts_changes_elsewhere_but_not_what_still_waits() -> None:
     async with Store() as store:
         with store.watch("/pods/", after=1) as watch:
-            await put(store, "/nodes/x")
+            await put_thing(store, "/nodes/x")
             assert watch.revision == store.revision == 2
-            await put(store, "/pods/a")
-            await put(store, "/nodes/y")
+            await put_thing(store, "/pods/a")
+            await put_thing(store, "/nodes/y")
             assert watch.revision == 2
             await anext(watch)
             assert watch.revision == store.revision == 4
-        await put(store, "/pods/b")
+        await put_thing(store, "/pods/b")
         assert watch.revision == 3, "once closed it can speak for what it gave out only"
 
 
 async def test_slow_watcher_is_given_up_and_can_resume() -> None:
     async with Store() as store:
         with store.watch("/", after=1, backlog=3) as slow, store.watch("/", after=1) as other:
-            await put(store, "/a", 0)
+            await put_thing(store, "/a", 0)
             (first,) = await anext(slow)
             for value in range(1, 5):
-                await put(store, "/a", value)
-            with pytest.raises(TooSlow, match="more than 3 changes"):
+                await put_thing(store, "/a", value)
+            with pytest.raises(WatcherTooSlow, match="more than 3 changes"):
                 await anext(slow)
             assert slow.revision == first.revision
-            assert len(await take(other, 5)) == 5
+            assert len(await next_events(other, 5)) == 5
         with store.watch("/", after=first.revision, backlog=3) as again:
-            assert [number(event.data) for event in await take(again, 4)] == [1, 2, 3, 4]
+            assert [thing_number(event.data) for event in await next_events(again, 4)] == [1, 2, 3, 4]
 
 
 async def test_cancelled_wait_loses_nothing() -> None:
@@ -160,11 +161,11 @@ async def test_cancelled_wait_loses_nothing() -> None:
         with store.watch("/", after=1) as watch:
             reading = group.create_task(anext(watch))
             await settle()
-            await put(store, "/a", 1)  # wakes the reader, which is cancelled before it runs
+            await put_thing(store, "/a", 1)  # wakes the reader, which is cancelled before it runs
             reading.cancel()
             await settle()
             assert reading.cancelled()
-            assert [number(event.data) for event in await take(watch, 1)] == [1]
+            assert [thing_number(event.data) for event in await next_events(watch, 1)] == [1]
 
 
 async def test_closing_the_store_ends_watches_after_what_waits() -> None:
@@ -172,7 +173,7 @@ async def test_closing_the_store_ends_watches_after_what_waits() -> None:
         async with Store() as store:
             behind, idle = store.watch("/", after=1), store.watch("/b", after=1)
             waiting = group.create_task(all_of(idle))
-            await put(store, "/a")
+            await put_thing(store, "/a")
             await settle()
         assert await waiting == 0
         assert await all_of(behind) == 1
@@ -182,10 +183,10 @@ async def test_closed_watch_gets_nothing_more() -> None:
     async with Store() as store:
         with store.watch("/", after=1) as watch:
             pass
-        await put(store, "/a")
+        await put_thing(store, "/a")
         assert await all_of(watch) == 0
         watch.close()
 
 
-async def all_of(watch: Watch) -> int:
+async def all_of(watch: StoreWatch) -> int:
     return len([event async for events in watch for event in events])

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.apiserver.refusals import Refused
-from gangline.apiserver.streaming.log_options import container_of, flag, log_options, run_of
+from gangline.apiserver.refusals import StatusError
+from gangline.apiserver.streaming.log_options import container_name, container_run_id, log_options, query_flag
 from gangline.kube.podstreams import LogOptions
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -43,7 +43,7 @@ def pod(state: JSON | None, last: JSON | None = None, run: str = "now") -> JSON:
     ],
 )
 def test_run_is_the_one_the_kubelet_would_take(found: JSON, previous: bool, run: str) -> None:
-    assert run_of(found, "c", previous=previous) == run
+    assert container_run_id(found, "c", previous=previous) == run
 
 
 @pytest.mark.parametrize(
@@ -58,19 +58,19 @@ def test_run_is_the_one_the_kubelet_would_take(found: JSON, previous: bool, run:
     ],
 )
 def test_there_is_no_log_yet(found: JSON, previous: bool, message: str) -> None:
-    with pytest.raises(Refused) as refused:
-        run_of(found, "c", previous=previous)
+    with pytest.raises(StatusError) as refused:
+        container_run_id(found, "c", previous=previous)
     assert (refused.value.code, refused.value.status["message"]) == (400, message)
 
 
 def test_every_kind_of_container_can_be_named() -> None:
     found = pod(RUNNING)
     found["spec"]["initContainers"] = [{"name": "i"}]
-    assert container_of(found, "") == "c"
-    assert container_of(found, "i") == "i"
+    assert container_name(found, "") == "c"
+    assert container_name(found, "i") == "i"
     found["spec"]["containers"].append({"name": "d"})
-    with pytest.raises(Refused, match=r"choose one of: \[i c d\]"):
-        container_of(found, "")
+    with pytest.raises(StatusError, match=r"choose one of: \[i c d\]"):
+        container_name(found, "")
 
 
 def test_options_are_read_as_the_api_spells_them() -> None:
@@ -90,7 +90,7 @@ def test_options_are_read_as_the_api_spells_them() -> None:
 
 
 def test_several_bad_options_are_told_together() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StatusError) as refused:
         log_options({"tailLines": "-1", "limitBytes": "0"}, "p", NOW)
     assert [cause["field"] for cause in refused.value.status["details"]["causes"]] == [
         "tailLines",
@@ -102,5 +102,5 @@ def test_several_bad_options_are_told_together() -> None:
     ("text", "value"), [("true", True), ("", True), ("maybe", True), ("False", False), ("0", False)]
 )
 def test_flag_is_set_by_anything_but_a_no(text: str, value: bool) -> None:
-    assert flag({"x": text}, "x") is value
-    assert not flag({}, "x")
+    assert query_flag({"x": text}, "x") is value
+    assert not query_flag({}, "x")

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from gangline.api.jsonpath import JSONPathError
-from gangline.apiserver.tables.columns import COLUMNS
-from gangline.apiserver.tables.rows import printer
-from gangline.apiserver.tables.table import GENERIC, custom
+from gangline.apiserver.tables.columns import BUILTIN_COLUMNS
+from gangline.apiserver.tables.rows import builtin_printer
+from gangline.apiserver.tables.table import GENERIC_PRINTER, custom_printer
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CREATED = "2026-01-02T03:00:05Z"
 
 
 def cells(kind: str, obj: dict[str, Any]) -> list[Any]:
-    found: list[Any] = printer(kind).row(obj, NOW)["cells"]
+    found: list[Any] = builtin_printer(kind).row(obj, NOW)["cells"]
     return found
 
 
@@ -31,11 +31,11 @@ def pod(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", sorted(COLUMNS))
+@pytest.mark.parametrize("kind", sorted(BUILTIN_COLUMNS))
 def test_every_printer_fills_every_column_of_an_empty_object(kind: str) -> None:
-    assert len(cells(kind, {})) == len(COLUMNS[kind])
+    assert len(cells(kind, {})) == len(BUILTIN_COLUMNS[kind])
     hollow = {"metadata": {}, "spec": {"containers": None}, "status": {}}
-    assert len(cells(kind, hollow)) == len(COLUMNS[kind])
+    assert len(cells(kind, hollow)) == len(BUILTIN_COLUMNS[kind])
 
 
 CRASH = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-02T02:59:05Z"}}
@@ -103,11 +103,11 @@ def test_pod_that_is_being_deleted_is_terminating_unless_it_has_ended() -> None:
 
 
 def test_pod_that_has_ended_says_so_in_a_condition() -> None:
-    row = printer("Pod").row(pod({"phase": "Failed"}), NOW)
+    row = builtin_printer("Pod").row(pod({"phase": "Failed"}), NOW)
     assert row["conditions"] == [
         {"type": "Completed", "status": "True", "reason": "Failed", "message": "The pod failed."}
     ]
-    assert "conditions" not in printer("Pod").row(pod({"phase": "Running"}), NOW)
+    assert "conditions" not in builtin_printer("Pod").row(pod({"phase": "Running"}), NOW)
 
 
 def test_job_duration_ends_with_the_job() -> None:
@@ -127,19 +127,19 @@ def test_autoscaler_of_the_first_version_shows_its_processor_target() -> None:
 
 
 def test_unknown_kind_shows_when_it_was_created() -> None:
-    assert printer("Role") is GENERIC
+    assert builtin_printer("Role") is GENERIC_PRINTER
     assert cells("Role", {"metadata": {"name": "r", "creationTimestamp": CREATED}}) == ["r", CREATED]
 
 
 def test_custom_resource_without_columns_shows_its_age() -> None:
-    shown = custom([])
+    shown = custom_printer([])
     assert [(column.name, column.type) for column in shown.columns] == [("Name", "string"), ("Age", "date")]
     assert shown.row({"metadata": {"name": "a", "creationTimestamp": CREATED}}, NOW) == {"cells": ["a", "4m"]}
 
 
 def test_custom_columns_are_typed() -> None:
     kinds = ["string", "integer", "number", "boolean", "date"]
-    shown = custom([{"name": kind, "type": kind, "jsonPath": ".v"} for kind in kinds])
+    shown = custom_printer([{"name": kind, "type": kind, "jsonPath": ".v"} for kind in kinds])
     values: list[Any] = ["x", 3, 2.5, True, CREATED, [1], None]
     rows = [shown.row({"metadata": {"name": ""}, "v": value}, NOW)["cells"][1:] for value in values]
     assert rows == [
@@ -155,17 +155,17 @@ def test_custom_columns_are_typed() -> None:
 
 
 def test_custom_column_keeps_what_its_definition_says() -> None:
-    shown = custom(
+    shown = custom_printer(
         [
             {"name": "A", "type": "integer", "format": "int32", "priority": 2, "jsonPath": ".a", "description": "d"},
             {"name": "B", "type": "string", "jsonPath": ".b"},
         ]
     )  # fmt: skip
-    header = json.loads(bytes(shown.header))
+    header = json.loads(bytes(shown.column_definitions))
     assert header[1] == {"name": "A", "type": "integer", "format": "int32", "priority": 2, "description": "d"}
     assert header[2]["description"] == "Custom resource definition column (in JSONPath format): .b"
 
 
 def test_custom_column_with_a_bad_path_is_refused() -> None:
     with pytest.raises(JSONPathError):
-        custom([{"name": "A", "type": "string", "jsonPath": ".a[x]"}])
+        custom_printer([{"name": "A", "type": "string", "jsonPath": ".a[x]"}])

@@ -45,7 +45,7 @@ def only(text: str) -> str:
 
 def test_a_good_job_has_no_mistakes() -> None:
     found = check_text(GOOD, "job.yaml")
-    assert (found.findings, found.jobs, found.others) == ((), 1, 0)
+    assert (found.findings, found.jobs, found.other_objects) == ((), 1, 0)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
@@ -104,7 +104,7 @@ def test_what_is_no_yaml_is_one_finding_with_its_line() -> None:
 
 def test_other_kinds_are_not_looked_at() -> None:
     found = check_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\n" + GOOD, "f")
-    assert (found.findings, found.jobs, found.others) == ((), 1, 1)
+    assert (found.findings, found.jobs, found.other_objects) == ((), 1, 1)
 
 
 def test_the_second_document_has_lines_of_its_own() -> None:

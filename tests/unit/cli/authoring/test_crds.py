@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.cli.main import run
 from gangline.schema.crds.gang_crds import gang_crds
 from gangline.schema.crds.job_crds import crds
@@ -46,4 +46,4 @@ def test_groups_and_queues_are_printed_alone(capsys: pytest.CaptureFixture[str])
 def test_unknown_kind_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["crds", "--kind", "Job"]) == 1
     told = capsys.readouterr().err
-    assert all(kind.kind.lower() in told for kind in KINDS)
+    assert all(kind.kind.lower() in told for kind in TRAINING_KINDS)

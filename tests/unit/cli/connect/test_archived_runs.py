@@ -5,79 +5,90 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
-from gangline.cli.connect.archived_runs import REFUSAL, remembered
+from gangline.cli.connect.archived_runs import READ_ONLY_ERROR, open_archive
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
-from gangline.kube.pods import Pods
-from gangline.local.archive.runs import keep
-from gangline.local.archive.snapshot import ended_job
-from gangline.local.home import Home
-from support.builders.runs import NOW, job, job_path, logged, objects, pod
+from gangline.kube.pods import PodSubresources
+from gangline.local.archive.runs import archive_run
+from gangline.local.archive.snapshot import job_with_run_end
+from gangline.local.home import PlaneHome
+from support.builders.runs import (
+    RECORDED_AT,
+    job_path,
+    recorded_job,
+    recorded_pod,
+    stored_objects,
+    write_container_log,
+)
 
 PODS: Resource[JSON] = Resource("", "v1", "Pod", "pods", dict[str, Any])
 JOBS: Resource[JSON] = Resource("kubeflow.org", "v1", "TFJob", "tfjobs", dict[str, Any])
 KEY = Key("default", "small")
 
 
-def left(home: Home, *bodies: JSON) -> None:
+def left(home: PlaneHome, *bodies: JSON) -> None:
     """A run that was interrupted, and what its pod said."""
-    logged(home.folder / "node", "hello\nworld")
-    over = objects(ended_job(job("small", "Running"), NOW, "the run was interrupted"), *bodies)
-    keep(home.runs, job_path(), over, home.folder / "node", NOW)
+    write_container_log(home.folder / "node", "hello\nworld")
+    over = stored_objects(
+        job_with_run_end(recorded_job("small", "Running"), RECORDED_AT, "the run was interrupted"), *bodies
+    )
+    archive_run(home.runs, job_path(), over, home.folder / "node", RECORDED_AT)
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home")
+def home(tmp_path: Path) -> PlaneHome:
+    return PlaneHome(tmp_path / "home")
 
 
-async def test_jobs_pods_and_logs_are_read_through_the_client(home: Home) -> None:
-    left(home, pod())
-    async with remembered(home.folder) as transport:
+async def test_jobs_pods_and_logs_are_read_through_the_client(home: PlaneHome) -> None:
+    left(home, recorded_pod())
+    async with open_archive(home.folder) as transport:
         client = Client(transport)
         found = await client.get(JOBS, KEY)
         assert found["status"]["conditions"][-1]["type"] == "Failed"
         (replica,) = (await client.list(PODS, Selector("default"))).items
         assert replica["status"]["phase"] == "Failed"
-        said = [line async for line in Pods(client).logs(Key("default", "small-worker-0"))]
+        said = [line async for line in PodSubresources(client).logs(Key("default", "small-worker-0"))]
         assert said == [b"hello", b"world"]
 
 
-async def test_the_last_moment_can_be_seen_as_it_was(home: Home) -> None:
-    left(home, pod())
-    async with remembered(home.folder, as_it_was=True) as transport:
+async def test_the_last_moment_can_be_seen_as_it_was(home: PlaneHome) -> None:
+    left(home, recorded_pod())
+    async with open_archive(home.folder, as_it_was=True) as transport:
         client = Client(transport)
         assert (await client.get(JOBS, KEY))["status"]["conditions"][-1]["type"] == "Running"
         assert (await client.get(PODS, Key("default", "small-worker-0")))["status"]["phase"] == "Running"
-        said = [line async for line in Pods(client).logs(Key("default", "small-worker-0"), follow=True)]
+        said = [
+            line async for line in PodSubresources(client).logs(Key("default", "small-worker-0"), follow=True)
+        ]
         assert said == [b"hello", b"world"]
 
 
-async def test_whoever_writes_is_told_what_this_is(home: Home) -> None:
+async def test_whoever_writes_is_told_what_this_is(home: PlaneHome) -> None:
     left(home)
-    async with remembered(home.folder) as transport:
+    async with open_archive(home.folder) as transport:
         client = Client(transport)
         with pytest.raises(InputError, match="can only be read"):
             await client.delete(JOBS, KEY)
         with pytest.raises(InputError) as told:
-            await client.create(JOBS, job("another"), namespace="default")
-        assert str(told.value) == REFUSAL
+            await client.create(JOBS, recorded_job("another"), namespace="default")
+        assert str(told.value) == READ_ONLY_ERROR
         assert (await client.get(JOBS, KEY))["metadata"]["name"] == "small"
 
 
-async def test_every_kind_is_known_though_none_was_run(home: Home) -> None:
+async def test_every_kind_is_known_though_none_was_run(home: PlaneHome) -> None:
     left(home)
-    async with remembered(home.folder) as transport:
-        for kind in KINDS:
+    async with open_archive(home.folder) as transport:
+        for kind in TRAINING_KINDS:
             page = await Client(transport).list(kind.resource)
             assert len(page.items) == (1 if kind.kind == "TFJob" else 0)
 
 
-async def test_without_anything_there_is_an_empty_server(home: Home) -> None:
-    async with remembered(home.folder) as transport:
+async def test_without_anything_there_is_an_empty_server(home: PlaneHome) -> None:
+    async with open_archive(home.folder) as transport:
         with pytest.raises(NotFound):
             await Client(transport).get(JOBS, KEY)

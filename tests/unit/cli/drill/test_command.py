@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from gangline.api.drill import Fault
+from gangline.api.drill import FaultKind
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
 from gangline.cli.connect import live_runs
 from gangline.cli.connect.server import ServerOptions
-from gangline.cli.drill.command import chosen_pods, nearest
-from gangline.cli.drill.timeline import Story, Trial, end, mark
+from gangline.cli.drill.command import server_for_job, victim_pods
+from gangline.cli.drill.timeline import DrillTimeline, InjectedFault, container_attempt, end_text
 from gangline.cli.exit_codes import CANCELLED, FAILED, SUCCEEDED, UNFINISHED
-from gangline.cli.output.job_rows import PROGRESS
-from gangline.cli.resources.lookup import JOB_KINDS, FoundJob
+from gangline.cli.output.job_rows import PROGRESS_ANNOTATION
+from gangline.cli.resources.lookup import JOB_KINDS, ServerJob
 from gangline.cli.resources.replicas import REPLICA_INDEX, REPLICA_TYPE
 from gangline.cli.verbs import run
 from gangline.kube.config.connection import Connection
@@ -34,7 +34,7 @@ def body(state: str = "Running", **status: Any) -> JSON:
     }
 
 
-JOB = FoundJob(JOB_KINDS[0], body())
+JOB = ServerJob(JOB_KINDS[0], body())
 GOING: JSON = {"running": {}}
 
 
@@ -55,7 +55,7 @@ def pod(
     node: str = "local",
 ) -> JSON:
     kind, _, index = seat.rpartition("-")
-    notes = {PROGRESS: f'{{"progress": {{"step": {step}}}}}'} if step is not None else {}
+    notes = {PROGRESS_ANNOTATION: f'{{"progress": {{"step": {step}}}}}'} if step is not None else {}
     container = {"name": "tensorflow", "restartCount": restarts, "state": state, "lastState": last or {}}
     return {
         "metadata": {
@@ -73,8 +73,12 @@ def pod(
 TEAM = [pod("ps-0"), pod("worker-0"), pod("worker-1")]
 
 
-def story(fault: str = "kill", *victims: str, lasts: float = 0.0, team: list[JSON] | None = None) -> Story:
-    return Story(JOB, team or TEAM, Trial(fault, victims or ("worker-1",), 100.0, lasts, HOLD))
+def story(
+    fault: str = "kill", *victims: str, lasts: float = 0.0, team: list[JSON] | None = None
+) -> DrillTimeline:
+    return DrillTimeline(
+        JOB, team or TEAM, InjectedFault(fault, victims or ("worker-1",), 100.0, lasts, HOLD)
+    )
 
 
 # Whom
@@ -85,15 +89,15 @@ def names(pods: list[JSON]) -> list[str]:
 
 
 def test_without_a_name_it_is_the_last_worker() -> None:
-    assert names(chosen_pods(JOB, TEAM, Fault.KILL, "")) == ["worker-1"]
-    assert names(chosen_pods(JOB, TEAM[:1], Fault.KILL, "")) == ["ps-0"]
+    assert names(victim_pods(JOB, TEAM, FaultKind.KILL, "")) == ["worker-1"]
+    assert names(victim_pods(JOB, TEAM[:1], FaultKind.KILL, "")) == ["ps-0"]
 
 
 def test_a_lost_node_takes_all_that_are_on_it_and_a_name_only_that_one() -> None:
     team = [*TEAM, pod("worker-2", node="other"), pod("worker-3", phase="Pending")]
-    assert names(chosen_pods(JOB, team, Fault.NODE_LOST, "")) == ["worker-2"]
-    assert names(chosen_pods(JOB, TEAM, Fault.NODE_LOST, "")) == ["ps-0", "worker-0", "worker-1"]
-    assert names(chosen_pods(JOB, TEAM, Fault.NODE_LOST, "ps/0")) == ["ps-0"]
+    assert names(victim_pods(JOB, team, FaultKind.NODE_LOST, "")) == ["worker-2"]
+    assert names(victim_pods(JOB, TEAM, FaultKind.NODE_LOST, "")) == ["ps-0", "worker-0", "worker-1"]
+    assert names(victim_pods(JOB, TEAM, FaultKind.NODE_LOST, "ps/0")) == ["ps-0"]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,7 @@ def test_a_lost_node_takes_all_that_are_on_it_and_a_name_only_that_one() -> None
 )
 def test_whom_nothing_can_be_done_to_is_told(pods: list[JSON], whom: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
-        chosen_pods(JOB, pods, Fault.KILL, whom)
+        victim_pods(JOB, pods, FaultKind.KILL, whom)
 
 
 @pytest.mark.parametrize("words", [(), ("--kill", "worker-1", "--oom"), ("--slow", "1s", "--disk")])
@@ -132,62 +136,62 @@ def test_a_pause_of_nothing_slows_nobody(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_who_runs_again_for_long_enough_has_survived() -> None:
     told = story()
-    told.saw_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.1)
-    assert told.verdict(102.1) is None
-    assert told.verdict(102.0 + HOLD) is None
-    assert told.verdict(102.2 + HOLD) == SUCCEEDED
-    assert told.news() == ["  2.1 s  worker-1 ended: exit 137", "  2.1 s  worker-1 runs again"]
-    assert told.sentence(SUCCEEDED, 107.2) == (
+    told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.1)
+    assert told.exit_code(102.1) is None
+    assert told.exit_code(102.0 + HOLD) is None
+    assert told.exit_code(102.2 + HOLD) == SUCCEEDED
+    assert told.drain_lines() == ["  2.1 s  worker-1 ended: exit 137", "  2.1 s  worker-1 runs again"]
+    assert told.summary(SUCCEEDED, 107.2) == (
         "worker-1 killed (exit 137) · restarted after 2.1 s · job Running · training survived"
     )
 
 
 def test_who_falls_again_begins_to_count_anew() -> None:
     told = story()
-    told.saw_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 101.0)
-    assert told.verdict(101.0) is None
-    told.saw_pod(pod("worker-0", ended(1), phase="Failed"), 103.0)
-    assert told.verdict(101.0 + HOLD) is None
-    told.saw_pod(pod("worker-0", GOING, uid="new"), 107.0)
-    assert told.verdict(107.0) is None
-    assert told.verdict(107.0 + HOLD) == SUCCEEDED
-    assert "worker-0 restarted too" in told.sentence(SUCCEEDED, 112.0)
+    told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 101.0)
+    assert told.exit_code(101.0) is None
+    told.update_pod(pod("worker-0", ended(1), phase="Failed"), 103.0)
+    assert told.exit_code(101.0 + HOLD) is None
+    told.update_pod(pod("worker-0", GOING, uid="new"), 107.0)
+    assert told.exit_code(107.0) is None
+    assert told.exit_code(107.0 + HOLD) == SUCCEEDED
+    assert "worker-0 restarted too" in told.summary(SUCCEEDED, 112.0)
 
 
 def test_one_that_is_held_back_before_its_next_start_has_ended_and_is_not_back() -> None:
     told = story()
     waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
-    told.saw_pod(pod("worker-1", waiting, last=ended(137, "OOMKilled")), 101.0)
-    assert told.news() == ["  1.0 s  worker-1 ended: OOMKilled, exit 137"]
-    assert told.verdict(200.0) is None
-    assert told.sentence(UNFINISHED, 160.0).endswith("not restarted · job Running · not clear after 60 s")
+    told.update_pod(pod("worker-1", waiting, last=ended(137, "OOMKilled")), 101.0)
+    assert told.drain_lines() == ["  1.0 s  worker-1 ended: OOMKilled, exit 137"]
+    assert told.exit_code(200.0) is None
+    assert told.summary(UNFINISHED, 160.0).endswith("not restarted · job Running · not clear after 60 s")
 
 
 def test_a_pod_that_is_replaced_is_back_once_the_new_one_runs() -> None:
     told = story("disk")
-    told.saw_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.0)
-    told.saw_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.5, deleted=True)
-    assert told.verdict(150.0) is None
-    told.saw_pod(pod("worker-1", {}, uid="new", phase="Pending"), 151.0)
-    told.saw_pod(pod("worker-1", GOING, uid="new"), 152.0)
-    assert told.verdict(152.0) is None
-    assert told.verdict(152.0 + HOLD) == SUCCEEDED
-    assert "worker-1 out of disk (Evicted, exit 143) · restarted after 52.0 s" in told.sentence(0, 157.0)
+    told.update_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.0)
+    told.update_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.5, deleted=True)
+    assert told.exit_code(150.0) is None
+    told.update_pod(pod("worker-1", {}, uid="new", phase="Pending"), 151.0)
+    told.update_pod(pod("worker-1", GOING, uid="new"), 152.0)
+    assert told.exit_code(152.0) is None
+    assert told.exit_code(152.0 + HOLD) == SUCCEEDED
+    assert "worker-1 out of disk (Evicted, exit 143) · restarted after 52.0 s" in told.summary(0, 157.0)
 
 
 def test_the_end_of_the_job_is_the_verdict() -> None:
     told = story()
-    told.saw_job(body("Failed", firstFailure={"replica": "worker-1", "exitCode": 137, "signal": 9}), 101.0)
-    assert told.verdict(101.0) == FAILED
-    assert told.sentence(FAILED, 101.0) == (
+    told.update_job(body("Failed", firstFailure={"replica": "worker-1", "exitCode": 137, "signal": 9}), 101.0)
+    assert told.exit_code(101.0) == FAILED
+    assert told.summary(FAILED, 101.0) == (
         "worker-1 killed (killed by signal 9) · not restarted · job Failed · training did not survive"
     )
     told = story()
-    told.saw_job(body("Succeeded"), 101.0)
-    assert told.verdict(101.0) == SUCCEEDED
+    told.update_job(body("Succeeded"), 101.0)
+    assert told.exit_code(101.0) == SUCCEEDED
     told = story()
-    told.saw_job(body(), 101.0, deleted=True)
-    assert told.verdict(101.0) == CANCELLED
+    told.update_job(body(), 101.0, deleted=True)
+    assert told.exit_code(101.0) == CANCELLED
 
 
 @pytest.mark.parametrize(("step", "words"), [(3, "began again at step 3"), (130, "went on at step 130")])
@@ -195,36 +199,36 @@ def test_where_a_training_goes_on_is_told(step: int, words: str) -> None:
     team = [*TEAM[:2], pod("worker-1", step=100)]
     told = story(team=team)
     # Its last words come with its end.
-    told.saw_pod(pod("worker-1", ended(137), step=120), 101.0)
-    told.saw_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=120), 102.0)
-    assert told.verdict(102.0) is None
-    assert told.verdict(102.0 + HOLD) is None, "it reported before, so its next report is waited for"
-    told.saw_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=step), 103.0 + HOLD)
-    assert told.verdict(103.0 + HOLD) == SUCCEEDED
-    assert f"{words} (it was at 120)" in told.sentence(SUCCEEDED, 110.0)
+    told.update_pod(pod("worker-1", ended(137), step=120), 101.0)
+    told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=120), 102.0)
+    assert told.exit_code(102.0) is None
+    assert told.exit_code(102.0 + HOLD) is None, "it reported before, so its next report is waited for"
+    told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=step), 103.0 + HOLD)
+    assert told.exit_code(103.0 + HOLD) == SUCCEEDED
+    assert f"{words} (it was at 120)" in told.summary(SUCCEEDED, 110.0)
 
 
 def test_a_report_that_never_comes_is_not_waited_for_for_ever() -> None:
     told = story(team=[*TEAM[:2], pod("worker-1", step=100)])
-    told.saw_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=100), 102.0)
-    assert told.verdict(102.0) is None
-    assert told.verdict(102.0 + 2 * HOLD) == SUCCEEDED
+    told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137), step=100), 102.0)
+    assert told.exit_code(102.0) is None
+    assert told.exit_code(102.0 + 2 * HOLD) == SUCCEEDED
 
 
 def test_a_slow_replica_need_not_be_another_one() -> None:
     told = story("slow", lasts=10.0)
-    assert told.verdict(105.0) is None
-    assert told.verdict(110.0) is None
-    assert told.verdict(110.0 + HOLD) == SUCCEEDED
-    assert told.sentence(SUCCEEDED, 115.0) == (
+    assert told.exit_code(105.0) is None
+    assert told.exit_code(110.0) is None
+    assert told.exit_code(110.0 + HOLD) == SUCCEEDED
+    assert told.summary(SUCCEEDED, 115.0) == (
         "worker-1 slowed down (for 10 s) · job Running · training survived"
     )
 
 
 def test_programs_get_the_same() -> None:
     told = story()
-    told.saw_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.0)
-    found: Mapping[str, object] = told.facts(SUCCEEDED, 107.0)
+    told.update_pod(pod("worker-1", GOING, restarts=1, last=ended(137)), 102.0)
+    found: Mapping[str, object] = told.json_report(SUCCEEDED, 107.0)
     assert found == {
         "job": "toy",
         "fault": "kill",
@@ -234,14 +238,14 @@ def test_programs_get_the_same() -> None:
         "ends": {"worker-1": ["exit 137"]},
         "restartedAfter": {"worker-1": 2.0},
         "seconds": 7.0,
-        "message": told.sentence(SUCCEEDED, 107.0),
+        "message": told.summary(SUCCEEDED, 107.0),
     }
 
 
 def test_the_end_of_another_process_is_not_that_of_this_one() -> None:
-    old = mark(pod("worker-1"))
-    assert end(pod("worker-1", ended(1), uid="new"), old) == ""
-    assert end(pod("worker-1"), old) == ""
+    old = container_attempt(pod("worker-1"))
+    assert end_text(pod("worker-1", ended(1), uid="new"), old) == ""
+    assert end_text(pod("worker-1"), old) == ""
 
 
 # Where
@@ -257,19 +261,19 @@ async def published(folder: Path, name: str, *jobs: str) -> Path:
     state = folder / f"gangline-{name}"
     state.mkdir()
     plane = Connection(server="http://127.0.0.1:1", credentials=StaticToken("secret", "here"))
-    await live_runs.publish(state, plane, [Key("default", job) for job in jobs])
-    return state / live_runs.NAME
+    await live_runs.publish_kubeconfig(state, plane, [Key("default", job) for job in jobs])
+    return state / live_runs.KUBECONFIG_NAME
 
 
 async def test_a_run_is_found_by_the_names_of_its_jobs(there: Path) -> None:
     await published(there, "one", "linear")
     file = await published(there, "two", "toy", "other")
     assert file.stat().st_mode & 0o077 == 0
-    assert live_runs.run_of("default", "toy") == file
-    assert live_runs.run_of("elsewhere", "toy") is None
-    assert nearest(ServerOptions(), "pytorchjob/toy").kubeconfig == str(file)
-    assert nearest(ServerOptions(context="prod"), "toy") == ServerOptions(context="prod")
-    assert nearest(ServerOptions(), "nobody") == ServerOptions()
+    assert live_runs.find_run_kubeconfig("default", "toy") == file
+    assert live_runs.find_run_kubeconfig("elsewhere", "toy") is None
+    assert server_for_job(ServerOptions(), "pytorchjob/toy").kubeconfig == str(file)
+    assert server_for_job(ServerOptions(context="prod"), "toy") == ServerOptions(context="prod")
+    assert server_for_job(ServerOptions(), "nobody") == ServerOptions()
 
 
 async def test_what_is_no_run_or_somebody_elses_is_passed_over(
@@ -277,7 +281,7 @@ async def test_what_is_no_run_or_somebody_elses_is_passed_over(
 ) -> None:
     file = await published(there, "one", "toy")
     (there / "gangline-two").mkdir()
-    (there / "gangline-two" / live_runs.NAME).write_text("{}")
-    assert [run.kubeconfig for run in live_runs.runs()] == [file]
+    (there / "gangline-two" / live_runs.KUBECONFIG_NAME).write_text("{}")
+    assert [run.kubeconfig for run in live_runs.live_runs()] == [file]
     monkeypatch.setattr(os, "getuid", lambda: -1)
-    assert list(live_runs.runs()) == []
+    assert list(live_runs.live_runs()) == []

@@ -7,23 +7,23 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from gangline.cli.flags.verb import Verb
+from gangline.cli.flags.verb import CliCommand
 from gangline.cli.main import COMMANDS, cli, run
-from gangline.cli.verbs import ALIASES, VERBS, verbs
+from gangline.cli.verbs import COMMAND_ALIASES, SERVER_COMMANDS, verbs
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", SERVER_COMMANDS)
 def test_every_verb_is_where_the_table_says_and_has_examples(name: str) -> None:
-    module, _, attribute = VERBS[name][0].partition(":")
+    module, _, attribute = SERVER_COMMANDS[name][0].partition(":")
     command = getattr(importlib.import_module(module), attribute)
-    assert isinstance(command, Verb)
+    assert isinstance(command, CliCommand)
     assert "\b\n" in (command.help or "")
     assert f"gangline {name}" in (command.help or "") or name == "resume"
 
 
 def test_aliases_lead_to_commands_and_are_not_listed() -> None:
     context = click.Context(verbs)
-    for alias, name in ALIASES.items():
+    for alias, name in COMMAND_ALIASES.items():
         found = verbs.get_command(context, alias)
         assert found is not None
         assert found is verbs.get_command(context, name)
@@ -32,7 +32,7 @@ def test_aliases_lead_to_commands_and_are_not_listed() -> None:
 
 def test_help_lists_every_verb_with_a_few_words() -> None:
     told = CliRunner().invoke(verbs, ["--help"]).output
-    assert all(name in told and VERBS[name][1][:20] in told for name in VERBS)
+    assert all(name in told and SERVER_COMMANDS[name][1][:20] in told for name in SERVER_COMMANDS)
 
 
 def test_help_of_a_verb_keeps_examples_on_their_own_lines_and_common_options_apart() -> None:

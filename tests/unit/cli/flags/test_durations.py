@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.flags.durations import duration
+from gangline.cli.flags.durations import parse_duration
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,10 @@ from gangline.cli.flags.durations import duration
     ],
 )
 def test_durations_have_units(text: str, seconds: float) -> None:
-    assert duration(text) == timedelta(seconds=seconds)
+    assert parse_duration(text) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize("text", ["", "s", "1x", "1h 30m", "one", "99999999999d", "9" * 400])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="30s"):
-        duration(text)
+        parse_duration(text)

@@ -16,20 +16,20 @@ from click.testing import CliRunner
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
-from gangline.cli.connect.archived_runs import REFUSAL
-from gangline.cli.connect.live_runs import NAME, publish
-from gangline.cli.connect.server import one_error, way_to_left
-from gangline.cli.errors import blamed
+from gangline.cli.connect.archived_runs import READ_ONLY_ERROR
+from gangline.cli.connect.live_runs import KUBECONFIG_NAME, publish_kubeconfig
+from gangline.cli.connect.server import archive_flags, single_error
+from gangline.cli.errors import error_with_server
 from gangline.cli.flags.server_options import (
-    Place,
     ServerOptions,
-    ask,
-    converse,
-    find,
-    sentence,
+    ServerTarget,
+    error_line,
+    find_server,
+    run_async,
+    run_blocking,
     server_options_all,
 )
-from gangline.cli.flags.verb import verb
+from gangline.cli.flags.verb import cli_command
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.credentials import StaticToken
@@ -42,8 +42,8 @@ from gangline.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from gangline.local.archive.runs import keep
-from support.builders.runs import NOW, job, job_path, objects
+from gangline.local.archive.runs import archive_run
+from support.builders.runs import RECORDED_AT, job_path, recorded_job, stored_objects
 
 JOBS: Resource[JSON] = Resource("kubeflow.org", "v1", "TFJob", "tfjobs", dict[str, Any])
 
@@ -84,60 +84,70 @@ def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder = tmp_path / "tmp" / f"gangline-{name}"
         folder.mkdir()
         plane = Connection(server=f"http://{name}:1", credentials=StaticToken("secret", "here"))
-        asyncio.run(publish(folder, plane, [Key("default", name)]))
-        os.utime(folder / NAME, (age, age))
+        asyncio.run(publish_kubeconfig(folder, plane, [Key("default", name)]))
+        os.utime(folder / KUBECONFIG_NAME, (age, age))
     return tmp_path / "home"
 
 
 def test_where_there_is_no_server_a_run_that_goes_on_is_asked(going: Path, tmp_path: Path) -> None:
     environ = {"GANGLINE_HOME": str(going)}
-    assert find(ServerOptions(), environ, tmp_path).connection.server == "http://new:1"
-    assert find(ServerOptions(context="gangline"), environ, tmp_path).connection.server == "http://new:1"
-    old = find(ServerOptions(about="tfjob/old"), environ, tmp_path)
-    assert (old.connection.server, old.run) == ("http://old:1", tmp_path / "tmp" / "gangline-old")
+    assert find_server(ServerOptions(), environ, tmp_path).connection.server == "http://new:1"
+    assert (
+        find_server(ServerOptions(context="gangline"), environ, tmp_path).connection.server == "http://new:1"
+    )
+    old = find_server(ServerOptions(job_hint="tfjob/old"), environ, tmp_path)
+    assert (old.connection.server, old.run_folder) == ("http://old:1", tmp_path / "tmp" / "gangline-old")
 
 
 def test_a_run_hides_neither_a_cluster_nor_a_plane_nor_what_is_left_of_another_job(
     going: Path, plane: Path, left: Path, tmp_path: Path
 ) -> None:
-    assert find(ServerOptions(), {"GANGLINE_HOME": str(plane)}, tmp_path).local == plane
+    assert find_server(ServerOptions(), {"GANGLINE_HOME": str(plane)}, tmp_path).plane_folder == plane
     variable = {"KUBECONFIG": str(kubeconfig(tmp_path / "variable", "http://variable:1"))}
-    assert find(ServerOptions(), variable, tmp_path).connection.server == "http://variable:1"
+    assert find_server(ServerOptions(), variable, tmp_path).connection.server == "http://variable:1"
     # Those of another state folder are not ours.
-    assert find(ServerOptions(), {"GANGLINE_HOME": str(left)}, tmp_path).left == left
+    assert find_server(ServerOptions(), {"GANGLINE_HOME": str(left)}, tmp_path).archive == left
     shutil.copytree(left, going)
-    assert find(ServerOptions(about="small"), {"GANGLINE_HOME": str(going)}, tmp_path).left == going
-    assert find(ServerOptions(about="old"), {"GANGLINE_HOME": str(going)}, tmp_path).run is not None
+    assert (
+        find_server(ServerOptions(job_hint="small"), {"GANGLINE_HOME": str(going)}, tmp_path).archive == going
+    )
+    assert (
+        find_server(ServerOptions(job_hint="old"), {"GANGLINE_HOME": str(going)}, tmp_path).run_folder
+        is not None
+    )
 
 
 def test_a_server_that_goes_away_is_told_once_however_many_asked_it() -> None:
     errors = [Unreachable("first"), ExceptionGroup("", [Unreachable("second"), Unreachable("third")])]
-    with pytest.raises(Unreachable, match="first"), one_error():
+    with pytest.raises(Unreachable, match="first"), single_error():
         raise ExceptionGroup("", errors)
-    with pytest.raises(ExceptionGroup), one_error():
+    with pytest.raises(ExceptionGroup), single_error():
         raise ExceptionGroup("", [*errors, RuntimeError("a mistake of ours")])
 
 
 def test_flags_go_before_the_environment_and_that_before_a_plane(tmp_path: Path, plane: Path) -> None:
     flag, variable = (kubeconfig(tmp_path / name, f"http://{name}:1") for name in ("flag", "variable"))
     environ = {"KUBECONFIG": str(variable), "GANGLINE_HOME": str(plane)}
-    assert find(ServerOptions(kubeconfig=str(flag)), environ, tmp_path).connection.server == "http://flag:1"
-    assert find(ServerOptions(), environ, tmp_path).connection.server == "http://variable:1"
+    assert (
+        find_server(ServerOptions(kubeconfig=str(flag)), environ, tmp_path).connection.server
+        == "http://flag:1"
+    )
+    assert find_server(ServerOptions(), environ, tmp_path).connection.server == "http://variable:1"
 
 
 def test_a_running_plane_goes_before_the_default_kubeconfig_and_that_is_said(
     tmp_path: Path, plane: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    found = find(ServerOptions(), {"GANGLINE_HOME": str(plane)}, tmp_path)
-    assert (found.connection.server, found.local) == ("http://plane:1", plane)
+    found = find_server(ServerOptions(), {"GANGLINE_HOME": str(plane)}, tmp_path)
+    assert (found.connection.server, found.plane_folder) == ("http://plane:1", plane)
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", "server: the plane of this machine (http://plane:1)\n")
 
 
 def test_a_context_is_looked_for_in_the_kubeconfig_even_if_a_plane_runs(tmp_path: Path, plane: Path) -> None:
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    found = find(ServerOptions(context="there"), {"GANGLINE_HOME": str(plane)}, tmp_path)
+    found = find_server(ServerOptions(context="there"), {"GANGLINE_HOME": str(plane)}, tmp_path)
     assert (found.connection.server, found.connection.context) == ("http://default:1", "there")
 
 
@@ -148,51 +158,60 @@ def test_a_plane_that_died_is_not_used(tmp_path: Path) -> None:
     (folder / "lock").write_text("1")
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
     assert (
-        find(ServerOptions(), {"GANGLINE_HOME": str(folder)}, tmp_path).connection.server
+        find_server(ServerOptions(), {"GANGLINE_HOME": str(folder)}, tmp_path).connection.server
         == "http://default:1"
     )
 
 
 def test_a_plane_found_by_its_own_kubeconfig_is_known_as_one(tmp_path: Path, plane: Path) -> None:
-    assert find(ServerOptions(), {"KUBECONFIG": str(plane / "kubeconfig")}, tmp_path).local == plane
+    assert (
+        find_server(ServerOptions(), {"KUBECONFIG": str(plane / "kubeconfig")}, tmp_path).plane_folder
+        == plane
+    )
 
 
 def test_without_any_server_the_way_to_one_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="gangline up"):
-        find(ServerOptions(), {"GANGLINE_HOME": str(tmp_path / "none")}, tmp_path)
+        find_server(ServerOptions(), {"GANGLINE_HOME": str(tmp_path / "none")}, tmp_path)
 
 
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
     """A folder in which runs left something."""
     folder = tmp_path / "left"
-    keep(folder / "runs", job_path(), objects(job("small", "Succeeded")), tmp_path / "none", NOW)
+    archive_run(
+        folder / "runs",
+        job_path(),
+        stored_objects(recorded_job("small", "Succeeded")),
+        tmp_path / "none",
+        RECORDED_AT,
+    )
     return folder
 
 
 def test_what_runs_left_is_read_where_there_is_no_server_at_all(tmp_path: Path, left: Path) -> None:
     environ = {"GANGLINE_HOME": str(left)}
-    found = find(ServerOptions(), environ, tmp_path)
-    assert (found.left, found.local, found.namespace) == (left, None, "default")
-    assert find(ServerOptions(namespace="mine"), environ, tmp_path).home == "mine"
-    everywhere = find(ServerOptions(all_namespaces=True), environ, tmp_path)
-    assert (everywhere.namespace, everywhere.home) == ("", "default")
+    found = find_server(ServerOptions(), environ, tmp_path)
+    assert (found.archive, found.plane_folder, found.namespace) == (left, None, "default")
+    assert find_server(ServerOptions(namespace="mine"), environ, tmp_path).object_namespace == "mine"
+    everywhere = find_server(ServerOptions(all_namespaces=True), environ, tmp_path)
+    assert (everywhere.namespace, everywhere.object_namespace) == ("", "default")
 
 
 def test_the_store_of_a_stopped_plane_is_something_to_read(tmp_path: Path) -> None:
     (tmp_path / "plane" / "state").mkdir(parents=True)
     (tmp_path / "plane" / "state" / "state.db").write_text("")
-    found = find(ServerOptions(), {"GANGLINE_HOME": str(tmp_path / "plane")}, tmp_path)
-    assert found.left == tmp_path / "plane"
+    found = find_server(ServerOptions(), {"GANGLINE_HOME": str(tmp_path / "plane")}, tmp_path)
+    assert found.archive == tmp_path / "plane"
 
 
 def test_every_server_goes_before_what_runs_left(tmp_path: Path, left: Path) -> None:
     environ = {"GANGLINE_HOME": str(left)}
     variable = kubeconfig(tmp_path / "variable", "http://variable:1")
-    assert find(ServerOptions(), {**environ, "KUBECONFIG": str(variable)}, tmp_path).left is None
+    assert find_server(ServerOptions(), {**environ, "KUBECONFIG": str(variable)}, tmp_path).archive is None
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    found = find(ServerOptions(), environ, tmp_path)
-    assert (found.left, found.connection.server) == (None, "http://default:1")
+    found = find_server(ServerOptions(), environ, tmp_path)
+    assert (found.archive, found.connection.server) == (None, "http://default:1")
 
 
 def test_a_server_that_was_asked_for_and_is_not_there_is_an_error(tmp_path: Path, left: Path) -> None:
@@ -203,17 +222,17 @@ def test_a_server_that_was_asked_for_and_is_not_there_is_an_error(tmp_path: Path
         ServerOptions(user="me"),
     ):
         with pytest.raises(ConfigError):
-            find(options, environ, tmp_path)
+            find_server(options, environ, tmp_path)
     with pytest.raises(ConfigError, match="KUBECONFIG"):
-        find(ServerOptions(), {**environ, "KUBECONFIG": str(tmp_path / "none")}, tmp_path)
+        find_server(ServerOptions(), {**environ, "KUBECONFIG": str(tmp_path / "none")}, tmp_path)
 
 
 def test_this_machine_has_a_context_of_its_own(tmp_path: Path, left: Path) -> None:
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    found = find(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(left)}, tmp_path)
-    assert found.left == left
+    found = find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(left)}, tmp_path)
+    assert found.archive == left
     with pytest.raises(ConfigError, match="gangline"):
-        find(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(tmp_path / "none")}, tmp_path)
+        find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(tmp_path / "none")}, tmp_path)
 
 
 def test_the_context_of_this_machine_is_its_plane_while_that_runs(tmp_path: Path, plane: Path) -> None:
@@ -221,18 +240,18 @@ def test_the_context_of_this_machine_is_its_plane_while_that_runs(tmp_path: Path
     body = yaml.safe_load((plane / "kubeconfig").read_text())
     body["contexts"][0]["name"] = "gangline"
     (plane / "kubeconfig").write_text(yaml.safe_dump(body))
-    found = find(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(plane)}, tmp_path)
-    assert (found.connection.server, found.local) == ("http://plane:1", plane)
+    found = find_server(ServerOptions(context="gangline"), {"GANGLINE_HOME": str(plane)}, tmp_path)
+    assert (found.connection.server, found.plane_folder) == ("http://plane:1", plane)
 
 
 def test_how_to_read_what_a_run_left_is_known(tmp_path: Path, left: Path, plane: Path) -> None:
     environ = {"GANGLINE_HOME": str(left)}
-    assert way_to_left(environ, tmp_path) == ""
-    assert way_to_left({**environ, "KUBECONFIG": "x"}, tmp_path) == " --context gangline"
-    assert way_to_left({**environ, "KUBERNETES_SERVICE_HOST": "x"}, tmp_path) == " --context gangline"
-    assert way_to_left({"GANGLINE_HOME": str(plane)}, tmp_path) is None
+    assert archive_flags(environ, tmp_path) == ""
+    assert archive_flags({**environ, "KUBECONFIG": "x"}, tmp_path) == " --context gangline"
+    assert archive_flags({**environ, "KUBERNETES_SERVICE_HOST": "x"}, tmp_path) == " --context gangline"
+    assert archive_flags({"GANGLINE_HOME": str(plane)}, tmp_path) is None
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
-    assert way_to_left(environ, tmp_path) == " --context gangline"
+    assert archive_flags(environ, tmp_path) == " --context gangline"
 
 
 @pytest.fixture
@@ -245,10 +264,10 @@ def nowhere(tmp_path: Path, left: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("nowhere")
-@pytest.mark.parametrize("way", [ask, converse])
+@pytest.mark.parametrize("way", [run_blocking, run_async])
 def test_a_verb_reads_it_and_one_line_says_so(way: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    async def work(client: Client, place: Place) -> int:
-        found = await client.get(JOBS, Key(place.home, "small"))
+    async def work(client: Client, place: ServerTarget) -> int:
+        found = await client.get(JOBS, Key(place.object_namespace, "small"))
         return 7 if found["metadata"]["name"] == "small" else 1
 
     assert way(ServerOptions(), work) == 7
@@ -256,42 +275,44 @@ def test_a_verb_reads_it_and_one_line_says_so(way: Any, capsys: pytest.CaptureFi
 
 
 @pytest.mark.usefixtures("nowhere")
-@pytest.mark.parametrize("way", [ask, converse])
+@pytest.mark.parametrize("way", [run_blocking, run_async])
 def test_errors_are_told_as_those_of_a_server(way: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    async def missing(client: Client, place: Place) -> None:
-        await client.get(JOBS, Key(place.home, "none"))
+    async def missing(client: Client, place: ServerTarget) -> None:
+        await client.get(JOBS, Key(place.object_namespace, "none"))
 
-    async def writing(client: Client, place: Place) -> None:
-        await client.delete(JOBS, Key(place.home, "small"))
+    async def writing(client: Client, place: ServerTarget) -> None:
+        await client.delete(JOBS, Key(place.object_namespace, "small"))
 
     assert way(ServerOptions(), missing, missing=102) == 102
     assert way(ServerOptions(), writing) == 1
     told = capsys.readouterr().err.splitlines()
     assert told[1].startswith("Error from server (NotFound): ")
-    assert told[3] == f"error: {REFUSAL}"
+    assert told[3] == f"error: {READ_ONLY_ERROR}"
 
 
 @pytest.mark.usefixtures("nowhere")
 def test_what_needs_a_server_that_runs_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    async def work(client: Client, place: Place) -> None:
+    async def work(client: Client, place: ServerTarget) -> None:
         raise AssertionError
 
-    assert ask(ServerOptions(), work, alive=True) == 1
+    assert run_blocking(ServerOptions(), work, alive=True) == 1
     assert "gangline up --detach" in capsys.readouterr().err
 
 
 def test_namespaces_come_from_the_flag_then_from_the_context(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "http://x:1", "team")
     environ = {"KUBECONFIG": str(file)}
-    assert find(ServerOptions(), environ, tmp_path).namespace == "team"
-    assert find(ServerOptions(namespace="mine"), environ, tmp_path).namespace == "mine"
-    everywhere = find(ServerOptions(all_namespaces=True), environ, tmp_path)
-    assert (everywhere.namespace, everywhere.home) == ("", "team")
+    assert find_server(ServerOptions(), environ, tmp_path).namespace == "team"
+    assert find_server(ServerOptions(namespace="mine"), environ, tmp_path).namespace == "mine"
+    everywhere = find_server(ServerOptions(all_namespaces=True), environ, tmp_path)
+    assert (everywhere.namespace, everywhere.object_namespace) == ("", "team")
 
 
 def test_somebody_else_may_be_acted_as(tmp_path: Path) -> None:
     environ = {"KUBECONFIG": str(kubeconfig(tmp_path / "k", "http://x:1"))}
-    found = find(ServerOptions(as_user="ann", as_groups=("a", "b")), environ, tmp_path).connection.impersonate
+    found = find_server(
+        ServerOptions(as_user="ann", as_groups=("a", "b")), environ, tmp_path
+    ).connection.impersonate
     assert found is not None
     assert found.headers() == (
         ("Impersonate-User", "ann"),
@@ -299,7 +320,7 @@ def test_somebody_else_may_be_acted_as(tmp_path: Path) -> None:
         ("Impersonate-Group", "b"),
     )
     with pytest.raises(ConfigError, match="--as"):
-        find(ServerOptions(as_groups=("a",)), environ, tmp_path)
+        find_server(ServerOptions(as_groups=("a",)), environ, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -323,21 +344,21 @@ def test_somebody_else_may_be_acted_as(tmp_path: Path) -> None:
     ],
 )
 def test_errors_are_one_line_in_kubectls_words(error: Any, told: str) -> None:
-    assert sentence(error) == told
+    assert error_line(error) == told
 
 
 def test_an_error_becomes_a_line_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")))
 
-    async def missing(client: Client, place: Place) -> int:
+    async def missing(client: Client, place: ServerTarget) -> int:
         raise NotFound(Status(reason="NotFound", message="gone", code=404))
 
-    async def unreachable(client: Client, place: Place) -> int:
-        await client.list(client.plain(next(iter(client.scheme))))
+    async def unreachable(client: Client, place: ServerTarget) -> int:
+        await client.list(client.unstructured(next(iter(client.scheme))))
         return 0
 
-    assert ask(options, missing, missing=102) == 102
-    assert ask(options, unreachable) == 1
+    assert run_blocking(options, missing, missing=102) == 102
+    assert run_blocking(options, unreachable) == 1
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.splitlines()[0] == "Error from server (NotFound): gone"
@@ -348,9 +369,11 @@ def test_an_error_becomes_a_line_and_an_exit_code(tmp_path: Path, capsys: pytest
 
 
 def test_whoever_the_server_does_not_know_is_told_whose_credentials_those_were(tmp_path: Path) -> None:
-    found = find(ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")))).connection
+    found = find_server(
+        ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")))
+    ).connection
     error = Unauthorized(Status(reason="Unauthorized", message="Unauthorized", code=401))
-    assert blamed(error, found) == (
+    assert error_with_server(error, found) == (
         f"Error from server (Unauthorized): Unauthorized; the credentials of context here in {tmp_path / 'k'} "
         "are wrong or have expired: log in again"
     )
@@ -359,13 +382,13 @@ def test_whoever_the_server_does_not_know_is_told_whose_credentials_those_were(t
 def test_both_ways_to_ask_say_the_same_of_a_server_that_is_not_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def work(client: Client, place: Place) -> int:
-        await client.list(client.plain(next(iter(client.scheme))))
+    async def work(client: Client, place: ServerTarget) -> int:
+        await client.list(client.unstructured(next(iter(client.scheme))))
         return 0
 
     for server, reason in (("https://127.0.0.1:1", "Connection refused"), ("http://nobody.invalid", "")):
         options = ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", server)))
-        assert ask(options, work) == converse(options, work) == 1
+        assert run_blocking(options, work) == run_async(options, work) == 1
         first, second = capsys.readouterr().err.splitlines()
         assert first == second
         assert first.startswith(f"error: {server}: {reason}")
@@ -374,7 +397,7 @@ def test_both_ways_to_ask_say_the_same_of_a_server_that_is_not_there(
 def test_options_of_the_server_arrive_as_one_value() -> None:
     got: list[ServerOptions] = []
 
-    @verb()
+    @cli_command()
     @server_options_all
     def look(server: ServerOptions) -> None:
         """Look."""

@@ -5,11 +5,11 @@ import msgspec
 from gangline.api.kubeflow.tfjob import TFJOB
 from gangline.api.kubeflow.training import Failure, TrainingJob
 from gangline.api.meta import Condition
-from gangline.cli.follow.outcome import Outcome, live_ending, plain_ending
-from gangline.cli.follow.view import Line, text
+from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
+from gangline.cli.follow.view import StyledLine, plain_text
 from gangline.cli.output.curve import Point
 from gangline.testing.builders import make_job
-from gangline.why.model.wording import meaning
+from gangline.why.model.wording import exit_code_meaning
 
 
 def job(end: str, *, failure: Failure | None = None, restarts: int = 0) -> TrainingJob:
@@ -21,50 +21,50 @@ def job(end: str, *, failure: Failure | None = None, restarts: int = 0) -> Train
     return msgspec.structs.replace(made, status=status)
 
 
-def said(lines: list[Line]) -> list[str]:
-    return [text(line) for line in lines]
+def said(lines: list[StyledLine]) -> list[str]:
+    return [plain_text(line) for line in lines]
 
 
 def test_success_says_how_long_how_many_restarts_and_what_was_learned() -> None:
     curves = {"worker-0": [Point(1, 1.92), Point(9, 0.004)]}
-    outcome = Outcome(job("Succeeded", restarts=1), 14.2, curves=curves, metric="loss")
-    assert said(live_ending(outcome)) == ["✔ Succeeded in 14 s · 1 restart · loss 1.92 → 0.004"]
-    assert said(plain_ending(outcome)) == ["Succeeded in 14.2 s: as it was."]
+    outcome = RunOutcome(job("Succeeded", restarts=1), 14.2, curves=curves, metric="loss")
+    assert said(live_summary(outcome)) == ["✔ Succeeded in 14 s · 1 restart · loss 1.92 → 0.004"]
+    assert said(plain_summary(outcome)) == ["Succeeded in 14.2 s: as it was."]
 
 
 def test_a_failure_names_the_first_who_failed_what_that_means_and_its_last_words() -> None:
     failure = Failure(replica="worker-1", exit_code=137, reason="Error")
     report = '{"progress": {"step": 1}}'
-    outcome = Outcome(job("Failed", failure=failure), 2.0, {"worker-1": ["one", report, "", "two"]})
+    outcome = RunOutcome(job("Failed", failure=failure), 2.0, {"worker-1": ["one", report, "", "two"]})
     expected = [
-        f"first to fail: worker-1 with exit code 137 (Error): {meaning(137)}",
+        f"first to fail: worker-1 with exit code 137 (Error): {exit_code_meaning(137)}",
         "  worker-1| one",
         "  worker-1| two",
     ]
-    assert said(live_ending(outcome)) == ["✖ Failed in 2.0 s · as it was.", *expected]
-    assert said(plain_ending(outcome)) == ["Failed in 2.0 s: as it was.", *expected]
+    assert said(live_summary(outcome)) == ["✖ Failed in 2.0 s · as it was.", *expected]
+    assert said(plain_summary(outcome)) == ["Failed in 2.0 s: as it was.", *expected]
 
 
 def test_last_words_are_few_and_those_of_the_status_if_it_has_them() -> None:
     failure = Failure(replica="worker-1", log=tuple(str(at) for at in range(20)))
-    lines = said(plain_ending(Outcome(job("Failed", failure=failure), 2.0, {"worker-1": ["other"]})))
+    lines = said(plain_summary(RunOutcome(job("Failed", failure=failure), 2.0, {"worker-1": ["other"]})))
     assert lines[1:] == ["first to fail: worker-1", *(f"  worker-1| {at}" for at in range(15, 20))]
 
 
 def test_a_job_that_nobody_failed_first_is_told_by_its_message() -> None:
-    assert said(plain_ending(Outcome(job("Failed"), 2.0))) == ["Failed in 2.0 s: as it was."]
+    assert said(plain_summary(RunOutcome(job("Failed"), 2.0))) == ["Failed in 2.0 s: as it was."]
 
 
 def test_a_success_with_members_that_failed_says_so() -> None:
-    outcome = Outcome(job("Succeeded"), 1.0, failed={"worker-0": 1, "worker-1": None})
+    outcome = RunOutcome(job("Succeeded"), 1.0, failed_replicas={"worker-0": 1, "worker-1": None})
     note = "note: the job succeeded although these failed: worker-0 (exit 1), worker-1"
-    assert said(plain_ending(outcome))[1:] == [note]
-    assert said(live_ending(outcome))[1:] == [note]
+    assert said(plain_summary(outcome))[1:] == [note]
+    assert said(live_summary(outcome))[1:] == [note]
 
 
 def test_who_was_killed_for_its_memory_is_told_so() -> None:
     failure = Failure(replica="worker-1", exit_code=137, reason="OOMKilled")
-    lines = said(plain_ending(Outcome(job("Failed", failure=failure), 2.0)))
+    lines = said(plain_summary(RunOutcome(job("Failed", failure=failure), 2.0)))
     assert (
         lines[1] == "first to fail: worker-1 with exit code 137 (OOMKilled): it used more memory than it may"
     )

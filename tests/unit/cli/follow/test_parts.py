@@ -2,14 +2,14 @@
 
 import io
 
-from gangline.cli.follow.parts import Board
-from gangline.cli.follow.screen import Plain
-from gangline.cli.follow.view import Facts
+from gangline.cli.follow.parts import SplitScreen
+from gangline.cli.follow.screen import PlainScreen
+from gangline.cli.follow.view import JobFrame
 from gangline.progress.line import Progress
 from gangline.testing.clock import FakeClock
 
 
-class Seen(Plain):
+class Seen(PlainScreen):
     """Plain lines, and what would have been drawn."""
 
     def __init__(self) -> None:
@@ -17,23 +17,23 @@ class Seen(Plain):
         super().__init__(self.stream, FakeClock())
         self.drawn: list[list[str]] = []
 
-    def draw(self, *jobs: Facts) -> None:
+    def draw(self, *jobs: JobFrame) -> None:
         self.drawn.append([f"{facts.name} {facts.state}" for facts in jobs])
 
 
 def test_one_job_has_the_screen_to_itself() -> None:
     screen = Seen()
-    assert Board(screen, 1).part("a") is screen
+    assert SplitScreen(screen, 1).pane("a") is screen
 
 
 def test_members_bear_the_name_of_their_job() -> None:
     screen = Seen()
-    board = Board(screen, 2)
+    board = SplitScreen(screen, 2)
     for name in ("a", "b"):
-        with board.part(name) as part:
-            part.pod("worker-0", "Running")
-            part.log("worker-0", "hello")
-            part.progress("worker-0", Progress(1, 4))
+        with board.pane(name) as part:
+            part.show_phase("worker-0", "Running")
+            part.show_log("worker-0", "hello")
+            part.show_progress("worker-0", Progress(1, 4))
     assert screen.stream.getvalue().splitlines() == [
         "  a/worker-0 running",
         "a/worker-0| hello",
@@ -46,9 +46,9 @@ def test_members_bear_the_name_of_their_job() -> None:
 
 def test_all_jobs_are_drawn_whenever_one_changes() -> None:
     screen = Seen()
-    board = Board(screen, 2)
-    first, second = board.part("a"), board.part("b")
-    first.draw(Facts("TFJob", "a", "Running"))
-    second.draw(Facts("TFJob", "b", "Running"))
-    first.draw(Facts("TFJob", "a", "Failed"))
+    board = SplitScreen(screen, 2)
+    first, second = board.pane("a"), board.pane("b")
+    first.draw(JobFrame("TFJob", "a", "Running"))
+    second.draw(JobFrame("TFJob", "b", "Running"))
+    first.draw(JobFrame("TFJob", "a", "Failed"))
     assert screen.drawn == [["a Running"], ["a Running", "b Running"], ["a Failed", "b Running"]]

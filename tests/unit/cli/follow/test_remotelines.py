@@ -8,16 +8,16 @@ from aiohttp import web
 
 from gangline.api.core import Pod
 from gangline.base.clock import SystemClock
-from gangline.cli.follow.remotelines import Mark, RemoteLines, Unread
-from gangline.cli.output.log_lines import Line
+from gangline.cli.follow.remotelines import LogPosition, ResumeFilter, ServerLogSource
+from gangline.cli.output.log_lines import TimedLine
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.transport.http import HttpTransport
-from support.servers.http import serving
+from support.servers.http import http_server
 
 
-def line(moment: str, text: str) -> Line:
-    return Line(f"2026-01-02T03:04:{moment}.000000000Z" if moment else "", "worker-0", text)
+def line(moment: str, text: str) -> TimedLine:
+    return TimedLine(f"2026-01-02T03:04:{moment}.000000000Z" if moment else "", "worker-0", text)
 
 
 LOG = [
@@ -25,31 +25,33 @@ LOG = [
 ]
 
 
-def read(mark: Mark, found: list[Line]) -> tuple[Mark, list[str]]:
-    unread, seen = Unread(mark), []
+def read(mark: LogPosition, found: list[TimedLine]) -> tuple[LogPosition, list[str]]:
+    unread, seen = ResumeFilter(mark), []
     for each in found:
-        if unread.has(each):
-            mark = mark.after(each)
+        if unread.is_new(each):
+            mark = mark.advanced_by(each)
             seen.append(each.text)
     return mark, seen
 
 
 @pytest.mark.parametrize("cut", range(len(LOG) + 1))
 def test_a_log_that_broke_off_goes_on_where_it_was(cut: int) -> None:
-    mark, first = read(Mark(), LOG[:cut])
+    mark, first = read(LogPosition(), LOG[:cut])
     # The server begins again at the second of the last line, or before.
-    again = [each for each in LOG if not mark.moment or not each.moment or each.moment >= mark.moment]
+    again = [
+        each for each in LOG if not mark.timestamp or not each.timestamp or each.timestamp >= mark.timestamp
+    ]
     _, rest = read(mark, again)
     assert [text for text in first + rest if text != "broken"] == ["a", "b", "c", "d", "e"]
 
 
 def test_lines_of_one_moment_are_all_told() -> None:
-    assert read(Mark(), LOG)[1] == ["a", "b", "c", "d", "broken", "e"]
+    assert read(LogPosition(), LOG)[1] == ["a", "b", "c", "d", "broken", "e"]
 
 
 def test_a_mark_says_from_when_on_to_read() -> None:
-    assert Mark().since is None
-    since = Mark().after(line("05", "x")).since
+    assert LogPosition().since is None
+    since = LogPosition().advanced_by(line("05", "x")).since
     assert since is not None
     assert since.isoformat() == "2026-01-02T03:04:05+00:00"
 
@@ -70,11 +72,11 @@ async def test_the_container_that_trains_is_read_whatever_it_is_called() -> None
         asked.append(request.query["container"])
         return web.Response(body=b"2026-01-02T03:04:05.000000000Z trained\n")
 
-    async with serving(log) as url, HttpTransport(Connection(server=url)) as transport:
-        found = RemoteLines(Client(transport), "mpi", SystemClock())
-        found.seen(pod)
-        reading = asyncio.ensure_future(found.read())
-        await found.rest()
+    async with http_server(log) as url, HttpTransport(Connection(server=url)) as transport:
+        found = ServerLogSource(Client(transport), "mpi", SystemClock())
+        found.update_pod(pod)
+        reading = asyncio.ensure_future(found.run())
+        await found.drain()
         reading.cancel()
-        assert [said.text for said in found.lines()] == ["trained"]
+        assert [said.text for said in found.new_lines()] == ["trained"]
     assert asked == ["mine"]

@@ -9,9 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from gangline.api.meta import Key
-from gangline.cli.cleanup.processes import kill, pods
-from gangline.cli.follow.usage import Usage
-from gangline.node.checkpoint import Record, Running, StateFolder
+from gangline.cli.cleanup.processes import kill_pod, pod_pids
+from gangline.cli.follow.usage import UsageSampler
+from gangline.node.checkpoint import RunRecord, StartRecord, StateFolder
 from gangline.testing.clock import FakeClock
 
 BUSY = """
@@ -25,9 +25,9 @@ time.sleep(999)
 @contextmanager
 def process(state: Path, code: str) -> Iterator["subprocess.Popen[str]"]:
     """A process that is written down as a node would, held by a lock as a shim would."""
-    files = StateFolder(state).pod(Key("default", "job-worker-0"), "u1").of("main", 0)
-    files.begin(Record(id="1", attempt=0))
-    descriptor = files.lock()
+    files = StateFolder(state).pod(Key("default", "job-worker-0"), "u1").run_files("main", 0)
+    files.begin(RunRecord(id="1", attempt=0))
+    descriptor = files.acquire_lock()
     running = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
@@ -35,7 +35,7 @@ def process(state: Path, code: str) -> Iterator["subprocess.Popen[str]"]:
         start_new_session=True,
         pass_fds=[descriptor],
     )
-    files._write("run", Running(shim=running.pid, pid=running.pid, at=0.0))
+    files._write("run", StartRecord(shim=running.pid, pid=running.pid, at=0.0))
     try:
         yield running
     finally:
@@ -47,7 +47,7 @@ def process(state: Path, code: str) -> Iterator["subprocess.Popen[str]"]:
 async def test_cpu_is_the_share_of_a_core_between_two_looks(tmp_path: Path) -> None:
     clock = FakeClock()
     with process(tmp_path, BUSY) as running:
-        usage = Usage(tmp_path, clock)
+        usage = UsageSampler(tmp_path, clock)
         assert running.stdout is not None
         running.stdout.readline()
         first = usage.sample()["job-worker-0"]
@@ -59,8 +59,8 @@ async def test_cpu_is_the_share_of_a_core_between_two_looks(tmp_path: Path) -> N
 
 def test_the_process_of_a_pod_is_found_and_killed(tmp_path: Path) -> None:
     with process(tmp_path, "import time; time.sleep(999)") as running:
-        assert list(pods(tmp_path)) == [("job-worker-0", running.pid)]
-        assert kill(tmp_path, Key("default", "other")) is None
-        assert kill(tmp_path, Key("default", "job-worker-0")) == running.pid
+        assert list(pod_pids(tmp_path)) == [("job-worker-0", running.pid)]
+        assert kill_pod(tmp_path, Key("default", "other")) is None
+        assert kill_pod(tmp_path, Key("default", "job-worker-0")) == running.pid
         assert running.wait(30) == -9
-    assert list(pods(tmp_path)) == []
+    assert list(pod_pids(tmp_path)) == []

@@ -8,19 +8,19 @@ import pytest
 
 from gangline.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, Pod
 from gangline.cli.follow.view import (
-    Facts,
-    History,
-    Seat,
-    Use,
-    block,
-    condition,
-    elapsed,
-    lasted,
-    noted,
-    number,
-    plain,
-    row,
-    text,
+    JobFrame,
+    ReplicaState,
+    ReplicaUsage,
+    RestartHistory,
+    duration_text,
+    elapsed_text,
+    job_lines,
+    number_text,
+    plain_progress,
+    plain_text,
+    replica_condition,
+    replica_line,
+    updated_history,
 )
 from gangline.progress.line import Progress
 from gangline.testing.builders import make_member
@@ -42,22 +42,22 @@ def waiting(reason: str, **more: Any) -> Pod:
 
 
 def test_the_block_reads_like_the_first_minute() -> None:
-    killed = noted(History(), worker(2, phase="Failed", exit_code=137, uid="a"))
-    facts = Facts(
+    killed = updated_history(RestartHistory(), worker(2, phase="Failed", exit_code=137, uid="a"))
+    facts = JobFrame(
         "TFJob",
         "linear",
         "Running",
         (
-            Seat("ps-0", make_member("PS")),
-            Seat("worker-0", worker(0), History(), Progress(240, 400, {"loss": 0.113})),
-            Seat("worker-1", worker(1), History(), Progress(3)),
-            Seat("worker-2", None, killed),
-            Seat("worker-3"),
+            ReplicaState("ps-0", make_member("PS")),
+            ReplicaState("worker-0", worker(0), RestartHistory(), Progress(240, 400, {"loss": 0.113})),
+            ReplicaState("worker-1", worker(1), RestartHistory(), Progress(3)),
+            ReplicaState("worker-2", None, killed),
+            ReplicaState("worker-3"),
         ),
         {"PS": 1, "Worker": 4},
         7.9,
     )
-    assert [text(line) for line in block(facts, 70, 10)] == [
+    assert [plain_text(line) for line in job_lines(facts, 70, 10)] == [
         "tfjob/linear  ps 1 · worker 4                           Running  00:07",
         "  ps-0      ● running      0 restarts  ",
         "  worker-0  ● running      0 restarts  step 240/400  60 %  loss 0.113",
@@ -70,88 +70,111 @@ def test_the_block_reads_like_the_first_minute() -> None:
 @pytest.mark.parametrize(
     ("seat", "light", "word"),
     [
-        (Seat("worker-1"), "○", "waiting"),
-        (Seat("worker-1", worker(phase="Pending")), "◐", "starting"),
-        (Seat("worker-1", waiting("ContainerCreating", phase="Pending")), "◐", "starting"),
-        (Seat("worker-1", waiting("ErrImagePull", phase="Pending")), "◐", "stuck"),
-        (Seat("worker-1", worker()), "●", "running"),
-        (Seat("worker-1", waiting("CrashLoopBackOff"), History({"a": 1}, 1)), "◐", "restarting"),
-        (Seat("worker-1", worker(phase="Pending"), History({"a": 0, "b": 0}, 137)), "◐", "restarting"),
-        (Seat("worker-1", worker(phase="Succeeded")), "✔", "succeeded"),
-        (Seat("worker-1", worker(phase="Failed", exit_code=1)), "✖", "failed"),
-        (Seat("worker-1", worker(leaving=NOW)), "◐", "stopping"),
-        (Seat("worker-1", None, History({"a": 0})), "◐", "restarting"),
+        (ReplicaState("worker-1"), "○", "waiting"),
+        (ReplicaState("worker-1", worker(phase="Pending")), "◐", "starting"),
+        (ReplicaState("worker-1", waiting("ContainerCreating", phase="Pending")), "◐", "starting"),
+        (ReplicaState("worker-1", waiting("ErrImagePull", phase="Pending")), "◐", "stuck"),
+        (ReplicaState("worker-1", worker()), "●", "running"),
+        (
+            ReplicaState("worker-1", waiting("CrashLoopBackOff"), RestartHistory({"a": 1}, 1)),
+            "◐",
+            "restarting",
+        ),
+        (
+            ReplicaState("worker-1", worker(phase="Pending"), RestartHistory({"a": 0, "b": 0}, 137)),
+            "◐",
+            "restarting",
+        ),
+        (ReplicaState("worker-1", worker(phase="Succeeded")), "✔", "succeeded"),
+        (ReplicaState("worker-1", worker(phase="Failed", exit_code=1)), "✖", "failed"),
+        (ReplicaState("worker-1", worker(leaving=NOW)), "◐", "stopping"),
+        (ReplicaState("worker-1", None, RestartHistory({"a": 0})), "◐", "restarting"),
     ],
 )
-def test_a_light_says_how_a_member_is(seat: Seat, light: str, word: str) -> None:
-    assert condition(seat)[:2] == (light, word)
+def test_a_light_says_how_a_member_is(seat: ReplicaState, light: str, word: str) -> None:
+    assert replica_condition(seat)[:2] == (light, word)
 
 
 def test_once_the_job_is_over_nobody_is_still_running() -> None:
     seats = (
-        Seat("ps-0", make_member("PS")),
-        Seat("worker-0", worker(0, phase="Succeeded")),
-        Seat("worker-1"),
+        ReplicaState("ps-0", make_member("PS")),
+        ReplicaState("worker-0", worker(0, phase="Succeeded")),
+        ReplicaState("worker-1"),
     )
-    lines = [text(line).split()[1:3] for line in block(Facts("TFJob", "x", "Succeeded", seats), 80)[1:]]
+    lines = [
+        plain_text(line).split()[1:3]
+        for line in job_lines(JobFrame("TFJob", "x", "Succeeded", seats), 80)[1:]
+    ]
     assert lines == [["○", "stopped"], ["✔", "succeeded"], ["○", "stopped"]]
 
 
 def test_what_holds_a_container_back_is_named() -> None:
-    assert "ErrImagePull" in text(row(Seat("worker-1", waiting("ErrImagePull", phase="Pending"))))
+    assert "ErrImagePull" in plain_text(
+        replica_line(ReplicaState("worker-1", waiting("ErrImagePull", phase="Pending")))
+    )
 
 
 def test_restarts_count_pods_that_took_a_seat_again_and_containers_that_were_started_again() -> None:
-    history = noted(History(), worker(phase="Failed", exit_code=137, uid="a"))
+    history = updated_history(RestartHistory(), worker(phase="Failed", exit_code=137, uid="a"))
     assert (history.restarts, history.exit_code) == (0, 137)
-    history = noted(history, worker(uid="b"))
+    history = updated_history(history, worker(uid="b"))
     assert (history.restarts, history.exit_code) == (1, 137)
-    history = noted(history, worker(uid="b", restarts=2))
-    assert noted(history, worker(uid="b", restarts=2)).restarts == 3
-    assert "1 restart " in text(row(Seat("worker-1", worker(), History({"a": 0, "b": 0}))))
+    history = updated_history(history, worker(uid="b", restarts=2))
+    assert updated_history(history, worker(uid="b", restarts=2)).restarts == 3
+    assert "1 restart " in plain_text(
+        replica_line(ReplicaState("worker-1", worker(), RestartHistory({"a": 0, "b": 0})))
+    )
 
 
 def test_a_member_that_is_well_again_shows_its_progress_and_no_old_exit_code() -> None:
-    seat = Seat("worker-1", worker(), History({"a": 0, "b": 0}, 137), Progress(1, 2))
-    assert "137" not in text(row(seat))
-    assert "50 %" in text(row(seat))
+    seat = ReplicaState("worker-1", worker(), RestartHistory({"a": 0, "b": 0}, 137), Progress(1, 2))
+    assert "137" not in plain_text(replica_line(seat))
+    assert "50 %" in plain_text(replica_line(seat))
 
 
 def test_a_big_team_shows_those_that_need_attention() -> None:
-    seats = [Seat(f"worker-{index}", worker(index)) for index in range(100)]
-    seats[70] = Seat("worker-70", worker(70, phase="Failed", exit_code=1))
-    lines = [text(line) for line in block(Facts("TFJob", "big", "Running", tuple(seats)), 80, 4)]
+    seats = [ReplicaState(f"worker-{index}", worker(index)) for index in range(100)]
+    seats[70] = ReplicaState("worker-70", worker(70, phase="Failed", exit_code=1))
+    lines = [plain_text(line) for line in job_lines(JobFrame("TFJob", "big", "Running", tuple(seats)), 80, 4)]
     assert [line.split()[0] for line in lines[1:5]] == ["worker-0", "worker-1", "worker-2", "worker-70"]
     assert lines[5] == "  … and 96 more"
 
 
 @pytest.mark.parametrize("width", [10, 40, 100])
 def test_no_line_of_a_member_is_wider_than_the_screen(width: int) -> None:
-    seat = Seat("worker-1", worker(), History(), Progress(1, 10**9, {"loss": 1.0, "accuracy": 0.123456}))
-    lines = block(Facts("TFJob", "x", "Running", (seat,)), width, 4)
-    assert all(len(text(line)) <= width for line in lines[1:])
+    seat = ReplicaState(
+        "worker-1", worker(), RestartHistory(), Progress(1, 10**9, {"loss": 1.0, "accuracy": 0.123456})
+    )
+    lines = job_lines(JobFrame("TFJob", "x", "Running", (seat,)), width, 4)
+    assert all(len(plain_text(line)) <= width for line in lines[1:])
 
 
 @pytest.mark.parametrize(
     ("share", "full"), [(0.0, 0), (0.049, 0), (0.05, 1), (0.5, 10), (0.999, 19), (1.0, 20), (2.0, 20)]
 )
 def test_the_bar_is_full_only_at_the_end(share: float, full: int) -> None:
-    line = text(row(Seat("worker-1", worker(), History(), Progress(share * 1000, 1000))))
+    line = plain_text(
+        replica_line(ReplicaState("worker-1", worker(), RestartHistory(), Progress(share * 1000, 1000)))
+    )
     bar = line[line.index("/1000") + 6 :].split()[0]
     assert len(bar) == 20
     assert bar == "━" * full + ("╺" + "━" * (19 - full) if full < 20 else "")
 
 
 def test_what_a_member_takes_is_shown_where_there_is_room() -> None:
-    seat = Seat("worker-1", worker(), History(), Progress(200, 400), use=Use(0.31, 44_200_000))
-    assert "  31 % cpu     44 MB   step 200/400 ━━" in text(row(seat, 8, 110))
-    assert "cpu" not in text(row(seat, 8, 80))
-    assert "cpu" not in text(row(msgspec.structs.replace(seat, pod=worker(phase="Failed")), 8, 110))
+    seat = ReplicaState(
+        "worker-1", worker(), RestartHistory(), Progress(200, 400), usage=ReplicaUsage(0.31, 44_200_000)
+    )
+    assert "  31 % cpu     44 MB   step 200/400 ━━" in plain_text(replica_line(seat, 8, 110))
+    assert "cpu" not in plain_text(replica_line(seat, 8, 80))
+    assert "cpu" not in plain_text(
+        replica_line(msgspec.structs.replace(seat, pod=worker(phase="Failed")), 8, 110)
+    )
 
 
 def test_a_bar_gives_way_to_numbers() -> None:
-    seat = Seat("worker-1", worker(), History(), Progress(200, 400, {"loss": 0.113}))
-    shown = [text(row(seat, 8, width)).split("/400")[1] for width in (120, 80, 70)]
+    seat = ReplicaState("worker-1", worker(), RestartHistory(), Progress(200, 400, {"loss": 0.113}))
+    shown = [plain_text(replica_line(seat, 8, width)).split("/400")[1] for width in (120, 80, 70)]
     assert shown == [
         " ━━━━━━━━━━╺━━━━━━━━━  50 %  loss 0.113",
         " ━━━╺━━━  50 %  loss 0.113",
@@ -173,14 +196,14 @@ def test_a_bar_gives_way_to_numbers() -> None:
     ],
 )
 def test_numbers_have_three_digits_that_matter(value: float, said: str) -> None:
-    assert number(value) == said
+    assert number_text(value) == said
 
 
 def test_times_are_short() -> None:
-    assert [elapsed(0), elapsed(61.9), elapsed(3723)] == ["00:00", "01:01", "1:02:03"]
-    assert [lasted(0.64), lasted(14.2), lasted(125)] == ["0.6 s", "14 s", "2 min 5 s"]
+    assert [elapsed_text(0), elapsed_text(61.9), elapsed_text(3723)] == ["00:00", "01:01", "1:02:03"]
+    assert [duration_text(0.64), duration_text(14.2), duration_text(125)] == ["0.6 s", "14 s", "2 min 5 s"]
 
 
 def test_progress_in_plain_words() -> None:
-    assert plain(Progress(240, 400, {"loss": 0.113})) == "step 240/400  60 %  loss 0.113"
-    assert plain(Progress(7, None, {"reward": 3})) == "step 7  reward 3"
+    assert plain_progress(Progress(240, 400, {"loss": 0.113})) == "step 240/400  60 %  loss 0.113"
+    assert plain_progress(Progress(7, None, {"reward": 3})) == "step 7  reward 3"

@@ -4,22 +4,22 @@ from datetime import timedelta
 
 import pytest
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
-from gangline.cli.connect.server import Place
-from gangline.cli.jobs.delete import Options, chosen
+from gangline.cli.connect.server import ServerTarget
+from gangline.cli.jobs.delete import DeleteFlags, delete_targets
 from gangline.cli.resources.lookup import JOB_KINDS
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import NotFound
-from gangline.kube.options import Propagation
-from gangline.operator.definitions import define
+from gangline.kube.options import DeletionPropagation
+from gangline.operator.definitions import create_crds
 from gangline.testing.cluster import local_cluster
 
 TFJOB = next(kind for kind in JOB_KINDS if kind.kind == "TFJob")
 CONTAINER = {"name": "tensorflow", "image": "x"}
-OPTIONS = Options(
-    propagation=Propagation.BACKGROUND,
+OPTIONS = DeleteFlags(
+    propagation=DeletionPropagation.BACKGROUND,
     grace=None,
     wait=False,
     timeout=timedelta(),
@@ -33,15 +33,17 @@ SPEC = {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [CONTA
 
 
 async def test_a_kind_that_only_the_server_knows_may_stand_before_names() -> None:
-    place = Place(Connection(server=""), "default")
+    place = ServerTarget(Connection(server=""), "default")
 
     async with local_cluster() as plane:
 
         async def meant(*words: str) -> list[tuple[str, Key]]:
-            found = [one async for one in chosen(plane.client, place, words, OPTIONS)]
+            found = [one async for one in delete_targets(plane.client, place, words, OPTIONS)]
             return [(one.resource.kind, one.key) for one in found]
 
-        await define(plane.client, SystemClock(), [kind for kind in KINDS if kind.kind == "TFJob"])
+        await create_crds(
+            plane.client, SystemClock(), [kind for kind in TRAINING_KINDS if kind.kind == "TFJob"]
+        )
         assert await meant("queue", "a", "b") == [("Queue", Key("", "a")), ("Queue", Key("", "b"))]
         assert await meant("gang", "bert") == [("PodGroup", Key("default", "bert"))]
         with pytest.raises(NotFound, match='no training job "zork"'):

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from gangline.cli.jobs.describe import page_of
-from gangline.cli.jobs.events import concerns, ordered, row
-from gangline.cli.output.job_rows import PROGRESS
-from gangline.cli.resources.lookup import JOB_KINDS, FoundJob
+from gangline.cli.jobs.describe import describe_page
+from gangline.cli.jobs.events import event_row, is_about, sorted_events
+from gangline.cli.output.job_rows import PROGRESS_ANNOTATION
+from gangline.cli.resources.lookup import JOB_KINDS, ServerJob
 from gangline.cli.resources.replicas import REPLICA_INDEX, REPLICA_TYPE
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -46,7 +46,7 @@ BODY: dict[str, Any] = {
         },
     },
 }
-JOB = FoundJob(JOB_KINDS[0], BODY)
+JOB = ServerJob(JOB_KINDS[0], BODY)
 
 
 def pod(index: int, state: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +78,9 @@ def event(kind: str, name: str, at: str = "2026-01-01T11:30:00Z", **more: Any) -
 
 def page() -> str:
     ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": "too much"}}
-    return page_of(JOB, [pod(0, {"running": {}}), pod(1, ended)], [event("Pod", "linear-worker-1")], NOW)
+    return describe_page(
+        JOB, [pod(0, {"running": {}}), pod(1, ended)], [event("Pod", "linear-worker-1")], NOW
+    )
 
 
 def lines() -> list[str]:
@@ -106,29 +108,29 @@ def test_a_page_ends_with_events() -> None:
 
 
 def test_a_job_that_nobody_has_seen_says_so() -> None:
-    fresh = FoundJob(JOB_KINDS[0], {**BODY, "status": {}})
-    assert "no operator has seen the job" in page_of(fresh, [], [], NOW)
+    fresh = ServerJob(JOB_KINDS[0], {**BODY, "status": {}})
+    assert "no operator has seen the job" in describe_page(fresh, [], [], NOW)
 
 
 def test_events_concern_a_job_by_its_name_and_that_of_its_pods() -> None:
-    assert concerns(event("TFJob", "linear"), JOB)
-    assert concerns(event("Pod", "linear-worker-0"), JOB)
-    assert not concerns(event("Pod", "linears-worker-0"), JOB)
-    assert not concerns(event("TFJob", "linear-worker-0"), JOB)
-    assert not concerns(event("Pod", "linear-worker-0"), JOB, ["Warning"])
+    assert is_about(event("TFJob", "linear"), JOB)
+    assert is_about(event("Pod", "linear-worker-0"), JOB)
+    assert not is_about(event("Pod", "linears-worker-0"), JOB)
+    assert not is_about(event("TFJob", "linear-worker-0"), JOB)
+    assert not is_about(event("Pod", "linear-worker-0"), JOB, ["Warning"])
 
 
 def test_events_of_an_earlier_job_of_the_same_name_do_not_concern_it() -> None:
-    assert not concerns(event("Pod", "linear-worker-0", "2026-01-01T10:00:00Z"), JOB)
+    assert not is_about(event("Pod", "linear-worker-0", "2026-01-01T10:00:00Z"), JOB)
     other = {"kind": "TFJob", "name": "linear", "uid": "other"}
-    assert not concerns(event("TFJob", "linear", involvedObject=other), JOB)
+    assert not is_about(event("TFJob", "linear", involvedObject=other), JOB)
 
 
 def test_events_come_oldest_first_and_repeats_are_counted() -> None:
     old, new = event("Pod", "a", "2026-01-01T11:00:00Z"), event("Pod", "b", "2026-01-01T11:50:00Z")
-    assert ordered([new, old]) == [old, new]
+    assert sorted_events([new, old]) == [old, new]
     often = {**new, "count": 5, "firstTimestamp": "2026-01-01T11:00:00Z"}
-    assert row(often, NOW)[0] == "10m (x5 over 60m)"
+    assert event_row(often, NOW)[0] == "10m (x5 over 60m)"
 
 
 def test_a_page_says_how_far_the_training_is_where_it_reports() -> None:
@@ -139,12 +141,12 @@ def test_a_page_says_how_far_the_training_is_where_it_reports() -> None:
         "replica": "worker-0",
         "updated": "2026-01-01T11:59:56Z",
     }
-    found = FoundJob(JOB_KINDS[0], {**BODY, "status": {**BODY["status"], "progress": reported}})
+    found = ServerJob(JOB_KINDS[0], {**BODY, "status": {**BODY["status"], "progress": reported}})
     going = pod(0, {"running": {}})
-    going["metadata"]["annotations"] = {PROGRESS: '{"progress": {"step": 121, "total": 500}}'}
+    going["metadata"]["annotations"] = {PROGRESS_ANNOTATION: '{"progress": {"step": 121, "total": 500}}'}
     told = [
         " ".join(line.split())
-        for line in page_of(found, [going, pod(1, {"running": {}})], [], NOW).splitlines()
+        for line in describe_page(found, [going, pod(1, {"running": {}})], [], NOW).splitlines()
     ]
     assert "Progress: step 120/500 loss=0.12 (24 %), worker-0, 4s ago" in told
     assert "REPLICA STATE NODE RESTARTS EXIT AGE PROGRESS WHY" in told

@@ -4,7 +4,7 @@ import pytest
 
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
-from gangline.cli.jobs.scale import type_of
+from gangline.cli.jobs.scale import replica_type
 from gangline.cli.main import run
 
 
@@ -41,7 +41,7 @@ def test_a_number_written_otherwise_is_answered_with_what_to_write(
 
 def test_a_type_is_found_however_it_is_spelled() -> None:
     specs: dict[str, JSON] = {"PS": {}, "Worker": {}}
-    assert type_of(specs, "", "mnist") == "Worker"
-    assert type_of(specs, "ps", "mnist") == "PS"
+    assert replica_type(specs, "", "mnist") == "Worker"
+    assert replica_type(specs, "ps", "mnist") == "PS"
     with pytest.raises(InputError, match="mnist has PS, Worker; write one of them"):
-        type_of(specs, "chief", "mnist")
+        replica_type(specs, "chief", "mnist")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gangline.cli.jobs.top import Use, rows_of, sparkline
+from gangline.cli.jobs.top import ResourceUsage, sparkline, usage_rows
 from gangline.cli.resources.replicas import JOB_NAME
 
 
@@ -16,15 +16,15 @@ def pod(name: str, memory: str = "") -> dict[str, Any]:
 
 
 def test_a_row_says_what_is_used_and_how_much_of_the_limit() -> None:
-    uses = {"a": Use(0.25, 512 * 2**20), "b": Use(1.0, 2**20)}
-    assert rows_of([pod("a", "1Gi"), pod("b"), pod("gone")], uses) == [
+    uses = {"a": ResourceUsage(0.25, 512 * 2**20), "b": ResourceUsage(1.0, 2**20)}
+    assert usage_rows([pod("a", "1Gi"), pod("b"), pod("gone")], uses) == [
         ["j", "a", "n", "250m", "512Mi", "50%"],
         ["j", "b", "n", "1000m", "1Mi", "-"],
     ]
 
 
 def test_all_namespaces_have_a_column_of_their_own() -> None:
-    assert rows_of([pod("a")], {"a": Use()}, namespaces=True)[0][:2] == ["ns", "j"]
+    assert usage_rows([pod("a")], {"a": ResourceUsage()}, namespaces=True)[0][:2] == ["ns", "j"]
 
 
 def test_a_sparkline_is_as_high_as_its_highest_value() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.jobs.wait import goal_of
+from gangline.cli.jobs.wait import parse_goal
 
 
 def job(*conditions: str, **status: Any) -> dict[str, Any]:
@@ -42,10 +42,10 @@ def pod(ready: str) -> dict[str, Any]:
     ],
 )
 def test_a_goal_is_met_or_never_will_be_or_is_waited_for(goal: str, body: Any, code: int | None) -> None:
-    assert goal_of(goal)(body) == code
+    assert parse_goal(goal)(body) == code
 
 
 @pytest.mark.parametrize("text", ["", "condition", "condition=", "done", "jsonpath"])
 def test_what_cannot_be_waited_for_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--for"):
-        goal_of(text)
+        parse_goal(text)

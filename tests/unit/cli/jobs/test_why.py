@@ -4,17 +4,17 @@ from pathlib import Path
 
 import msgspec
 
-from gangline.cli.connect.server import Place, ServerOptions
-from gangline.cli.jobs.why import reachable
+from gangline.cli.connect.server import ServerOptions, ServerTarget
+from gangline.cli.jobs.why import with_server_flags
 from gangline.kube.config.connection import Connection
-from gangline.why.model.report import Cause, Report
+from gangline.why.model.report import Cause, Diagnosis
 
 NEXT = (
     "look: kubectl describe queues.scheduling.gangline.dev",
     "gangline restart bert --replica worker/3     after the change",
     "gangline crds | kubectl apply -f -",
 )
-REPORT = Report(
+REPORT = Diagnosis(
     "PyTorchJob",
     "default",
     "bert",
@@ -27,13 +27,15 @@ REPORT = Report(
 )
 
 
-def place(source: str = "", local: Path | None = None, left: Path | None = None) -> Place:
-    return Place(Connection(server="https://127.0.0.1:1", source=source), "default", local=local, left=left)
+def place(source: str = "", local: Path | None = None, left: Path | None = None) -> ServerTarget:
+    return ServerTarget(
+        Connection(server="https://127.0.0.1:1", source=source), "default", plane_folder=local, archive=left
+    )
 
 
 def test_on_this_machine_kubectl_is_told_where_the_plane_is() -> None:
     here = place("/state of/kubeconfig", local=Path("/state of"))
-    found = reachable(REPORT, ServerOptions(), here)
+    found = with_server_flags(REPORT, ServerOptions(), here)
     assert found.next == (
         "look: kubectl --kubeconfig '/state of/kubeconfig' describe queues.scheduling.gangline.dev",
         "gangline restart bert --replica worker/3     after the change",
@@ -43,7 +45,7 @@ def test_on_this_machine_kubectl_is_told_where_the_plane_is() -> None:
 
 
 def test_a_context_on_the_command_line_is_on_those_to_type_too() -> None:
-    found = reachable(REPORT, ServerOptions(context="prod"), place("/home/me/.kube/config"))
+    found = with_server_flags(REPORT, ServerOptions(context="prod"), place("/home/me/.kube/config"))
     assert found.next == (
         "look: kubectl --context prod describe queues.scheduling.gangline.dev",
         "gangline restart --context prod bert --replica worker/3     after the change",
@@ -53,18 +55,18 @@ def test_a_context_on_the_command_line_is_on_those_to_type_too() -> None:
 
 
 def test_where_both_find_the_server_by_themselves_nothing_is_added() -> None:
-    assert reachable(REPORT, ServerOptions(), place("/home/me/.kube/config")) == REPORT
+    assert with_server_flags(REPORT, ServerOptions(), place("/home/me/.kube/config")) == REPORT
 
 
 def test_of_what_a_run_left_kubectl_can_read_nothing() -> None:
     steps = ("ask for fewer replicas", "kubectl describe podgroups.scheduling.gangline.dev bert")
     report = msgspec.structs.replace(REPORT, next=steps, causes=(), notes=())
-    found = reachable(report, ServerOptions(context="gangline"), place(left=Path("/state")))
+    found = with_server_flags(report, ServerOptions(context="gangline"), place(left=Path("/state")))
     assert found.next == ("ask for fewer replicas",)
 
 
 def test_all_else_of_a_report_stays() -> None:
-    found = reachable(REPORT, ServerOptions(context="prod"), place())
+    found = with_server_flags(REPORT, ServerOptions(context="prod"), place())
     assert msgspec.structs.replace(found, next=(), causes=(), notes=()) == msgspec.structs.replace(
         REPORT, next=(), causes=(), notes=()
     )

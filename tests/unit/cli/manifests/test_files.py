@@ -8,17 +8,17 @@ import pytest
 
 from gangline.api.codec.documents import documents
 from gangline.base.errors import InputError
-from gangline.cli.connect.server import Place
-from gangline.cli.manifests.files import Catalogue, nearest, placed, read_files, steps
-from gangline.cli.manifests.server_errors import located
+from gangline.cli.connect.server import ServerTarget
+from gangline.cli.manifests.files import ResourceFinder, field_line, path_steps, read_files, resolve_manifest
+from gangline.cli.manifests.server_errors import located_error
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import Invalid, Status, StatusCause, StatusDetails
 
 MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {}\n"
 
 
-def here(namespace: str = "ns", asked: str = "") -> Place:
-    return Place(Connection(server="https://x", namespace=namespace), namespace, asked=asked)
+def here(namespace: str = "ns", asked: str = "") -> ServerTarget:
+    return ServerTarget(Connection(server="https://x", namespace=namespace), namespace, flag_namespace=asked)
 
 
 def names(found: list[Any]) -> list[str]:
@@ -49,25 +49,25 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 def test_paths_of_a_server_lead_to_lines() -> None:
-    assert steps("spec.containers[0].name") == ("spec", "containers", 0, "name")
-    assert steps("metadata.labels[a.b/c]") == ("metadata", "labels", "a.b/c")
+    assert path_steps("spec.containers[0].name") == ("spec", "containers", 0, "name")
+    assert path_steps("metadata.labels[a.b/c]") == ("metadata", "labels", "a.b/c")
     (found,) = documents(MAP.format("x"))
-    assert nearest(found, "metadata.name") == 4
-    assert nearest(found, "metadata.labels[x]") == 3
-    assert nearest(found, "<nil>") == 1
+    assert field_line(found, "metadata.name") == 4
+    assert field_line(found, "metadata.labels[x]") == 3
+    assert field_line(found, "<nil>") == 1
 
 
 async def test_an_object_belongs_where_it_says_or_where_we_are() -> None:
-    catalogue = Catalogue(None)  # type: ignore[arg-type] # not asked: the kinds are known by heart
+    catalogue = ResourceFinder(None)  # type: ignore[arg-type] # not asked: the kinds are known by heart
     (plain,) = documents(MAP.format("x"))
-    _, key, body = await placed(catalogue, plain, here())
+    _, key, body = await resolve_manifest(catalogue, plain, here())
     assert (str(key), body["metadata"]["namespace"]) == ("ns/x", "ns")
     (written,) = documents(MAP.format("x") + "  namespace: other\n")
-    assert str((await placed(catalogue, written, here()))[1]) == "other/x"
+    assert str((await resolve_manifest(catalogue, written, here()))[1]) == "other/x"
     with pytest.raises(InputError, match="--namespace"):
-        await placed(catalogue, written, here(asked="ns"))
+        await resolve_manifest(catalogue, written, here(asked="ns"))
     (cluster,) = documents("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n")
-    assert str((await placed(catalogue, cluster, here()))[1]) == "x"
+    assert str((await resolve_manifest(catalogue, cluster, here()))[1]) == "x"
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ async def test_an_object_belongs_where_it_says_or_where_we_are() -> None:
 async def test_an_object_without_a_kind_or_name_is_told_with_its_line(text: str) -> None:
     (found,) = documents(text, file="f.yaml")
     with pytest.raises(InputError, match=r"f\.yaml:\d: .*required field is missing"):
-        await placed(Catalogue(None), found, here())  # type: ignore[arg-type]
+        await resolve_manifest(ResourceFinder(None), found, here())  # type: ignore[arg-type]
 
 
 def test_every_cause_of_a_refusal_gets_its_line() -> None:
     (found,) = documents(MAP.format("X"), file="f.yaml")
     causes = (StatusCause(field="metadata.name", message="bad"), StatusCause(field="data", message="worse"))
     error = Invalid(Status(code=422, details=StatusDetails(kind="ConfigMap", causes=causes)))
-    assert located(found, error) == "error: f.yaml:4: metadata.name: bad\nerror: f.yaml:1: data: worse"
+    assert located_error(found, error) == "error: f.yaml:4: metadata.name: bad\nerror: f.yaml:1: data: worse"

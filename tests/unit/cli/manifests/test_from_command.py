@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.manifests.from_command import SCRIPTED, named, scripted
+from gangline.cli.manifests.from_command import SCRIPT_KINDS, job_from_command, job_name
 
 
 @pytest.mark.parametrize(
@@ -18,15 +18,15 @@ from gangline.cli.manifests.from_command import SCRIPTED, named, scripted
     ],
 )
 def test_every_kind_has_as_many_members_as_asked_for(kind: str, counts: dict[str, int]) -> None:
-    facts, body = scripted(kind, ["python", "train.py"], 4)
+    facts, body = job_from_command(kind, ["python", "train.py"], 4)
     replicas = body["spec"][facts.replicas]
     assert {name: spec["replicas"] for name, spec in replicas.items()} == counts
     msgspec.convert(body, facts.model)
 
 
 def test_all_members_run_the_command_in_the_container_that_trains() -> None:
-    for kind in SCRIPTED:
-        facts, body = scripted(kind.kind, ["python", "train.py", "--lr", "0.1"], 2)
+    for kind in SCRIPT_KINDS:
+        facts, body = job_from_command(kind.kind, ["python", "train.py", "--lr", "0.1"], 2)
         for spec in body["spec"][facts.replicas].values():
             (container,) = spec["template"]["spec"]["containers"]
             assert container["name"] == facts.container
@@ -34,12 +34,12 @@ def test_all_members_run_the_command_in_the_container_that_trains() -> None:
 
 
 def test_one_process_needs_no_workers() -> None:
-    facts, body = scripted("PyTorchJob", ["python", "train.py"], 1)
+    facts, body = job_from_command("PyTorchJob", ["python", "train.py"], 1)
     assert list(body["spec"][facts.replicas]) == ["Master"]
 
 
 def test_dollars_reach_the_program() -> None:
-    facts, body = scripted("TFJob", ["sh", "-c", "echo $(HOME) $$"], 1)
+    facts, body = job_from_command("TFJob", ["sh", "-c", "echo $(HOME) $$"], 1)
     command = body["spec"][facts.replicas]["Worker"]["template"]["spec"]["containers"][0]["command"]
     assert command[2] == "echo $$(HOME) $$$$"
 
@@ -58,7 +58,7 @@ def test_dollars_reach_the_program() -> None:
     ],
 )
 def test_a_job_is_named_after_what_it_runs(command: list[str], name: str) -> None:
-    assert named(command) == name
+    assert job_name(command) == name
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,5 @@ def test_a_job_is_named_after_what_it_runs(command: list[str], name: str) -> Non
 )
 def test_what_cannot_be_says_what_to_write(kind: str, command: list[str], nproc: int, message: str) -> None:
     with pytest.raises(InputError) as raised:
-        scripted(kind, command, nproc)
+        job_from_command(kind, command, nproc)
     assert message in str(raised.value)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.manifests.jobs import read_documents, read_with_others
+from gangline.cli.manifests.jobs import read_documents, read_jobs_and_others
 
 JOB = """\
 apiVersion: kubeflow.org/v1
@@ -166,7 +166,7 @@ CLAIM = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n--
 def test_other_objects_of_a_file_go_along_with_its_jobs_and_settings_are_not_for_them(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(CLAIM + JOB)
-    ((_, job),), others = read_with_others(file, ["metadata.name=other"])
+    ((_, job),), others = read_jobs_and_others(file, ["metadata.name=other"])
     assert job.body["metadata"]["name"] == "other"
     assert [each.body["metadata"]["name"] for each in others] == ["data"]
 
@@ -185,4 +185,4 @@ def test_a_job_is_needed_and_what_nearly_is_one_is_not_taken_for_something_else(
     file = tmp_path / "job.yaml"
     file.write_text(text)
     with pytest.raises(InputError, match=told):
-        read_with_others(file)
+        read_jobs_and_others(file)

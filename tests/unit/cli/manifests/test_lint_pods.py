@@ -11,11 +11,11 @@ from gangline.api.codec.documents import Document
 from gangline.api.meta import JSON
 from gangline.base.clock import SystemClock
 from gangline.cli.manifests.lint import Finding, check_text, framework_of
-from gangline.cli.manifests.lint_pods import refused
+from gangline.cli.manifests.lint_pods import pod_problems
 from gangline.jobs.framework import PodEdits
-from gangline.jobs.plan.observed import Observed
+from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.pods.replicas import Member
-from support.cases.pods import BAD, FINE, GOOD, Bad
+from support.cases.pods import POD_MISTAKES, VALID_POD_SPEC, VALID_VARIANTS, PodMistake
 
 TEMPLATE = "spec.tfReplicaSpecs.Worker.template.spec"
 KINDS = {
@@ -40,15 +40,17 @@ def found(spec: JSON, *, metadata: JSON | None = None, policy: JSON | None = Non
     return check_text(yaml.safe_dump(job), "job.yaml").findings
 
 
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_what_a_server_refuses_of_a_pod_is_told_once_with_path_and_what_to_write(bad: Bad) -> None:
+@pytest.mark.parametrize("bad", POD_MISTAKES.values(), ids=POD_MISTAKES)
+def test_what_a_server_refuses_of_a_pod_is_told_once_with_path_and_what_to_write(bad: PodMistake) -> None:
     (finding,) = found(bad.spec)
-    assert finding.path == f"{TEMPLATE}.{bad.path}"
-    assert bad.says in finding.message
-    assert finding.write == bad.write
+    assert finding.path == f"{TEMPLATE}.{bad.reported_path}"
+    assert bad.expected_message in finding.message
+    assert finding.write == bad.suggestion
 
 
-@pytest.mark.parametrize("spec", [GOOD, *(fine.spec for fine in FINE.values())], ids=["good", *FINE])
+@pytest.mark.parametrize(
+    "spec", [VALID_POD_SPEC, *(fine.spec for fine in VALID_VARIANTS.values())], ids=["good", *VALID_VARIANTS]
+)
 def test_of_a_pod_that_a_server_takes_nothing_is_told(spec: JSON) -> None:
     assert found(spec) == ()
 
@@ -63,11 +65,11 @@ def test_of_a_pod_that_a_server_takes_nothing_is_told(spec: JSON) -> None:
     ],
 )
 def test_what_depends_on_the_version_is_left_to_the_server(field: str, value: Any) -> None:
-    assert found(Bad(f"containers.0.{field}", value, "", "").spec) == ()
+    assert found(PodMistake(f"containers.0.{field}", value, "", "").spec) == ()
 
 
 def test_what_is_no_restart_policy_of_a_container_is_wrong_in_all_versions() -> None:
-    (finding,) = found(Bad("containers.0.restartPolicy", "never", "", "").spec)
+    (finding,) = found(PodMistake("containers.0.restartPolicy", "never", "", "").spec)
     assert (finding.path, finding.write) == (
         f"{TEMPLATE}.containers[0].restartPolicy",
         "restartPolicy: Never",
@@ -75,16 +77,16 @@ def test_what_is_no_restart_policy_of_a_container_is_wrong_in_all_versions() -> 
 
 
 def test_the_restart_policy_of_a_template_never_counts() -> None:
-    assert found({**GOOD, "restartPolicy": "ExitCode"}) == ()
+    assert found({**VALID_POD_SPEC, "restartPolicy": "ExitCode"}) == ()
 
 
 def test_labels_of_a_template_are_looked_at() -> None:
-    (finding,) = found(GOOD, metadata={"labels": {"team": "a b"}})
+    (finding,) = found(VALID_POD_SPEC, metadata={"labels": {"team": "a b"}})
     assert finding.path == "spec.tfReplicaSpecs.Worker.template.metadata.labels"
 
 
 def test_a_job_that_is_created_suspended_is_looked_at_too() -> None:
-    assert len(found(BAD["protocol"].spec, policy={"suspend": True})) == 1
+    assert len(found(POD_MISTAKES["protocol"].spec, policy={"suspend": True})) == 1
 
 
 def test_a_volume_of_the_operators_own_may_be_mounted_by_a_sidecar() -> None:
@@ -169,7 +171,7 @@ def test_a_key_with_points_is_one_step_of_a_path() -> None:
     [("16 GiB", "memory: 16Gi"), ("16GB", "memory: 16G"), ("1.5KB", "memory: 1.5k"), ("much", "")],
 )
 def test_an_amount_that_cannot_be_read_is_told_without_a_pattern(text: str, write: str) -> None:
-    (finding,) = found(Bad("containers.0.resources.limits.memory", text, "", "").spec)
+    (finding,) = found(PodMistake("containers.0.resources.limits.memory", text, "", "").spec)
     assert finding.path == f"{TEMPLATE}.containers[0].resources.limits.memory"
     assert (
         finding.message == f'"{text}" is no quantity; write a number, with a unit or without: 500m, 2, 16Gi'
@@ -178,7 +180,7 @@ def test_an_amount_that_cannot_be_read_is_told_without_a_pattern(text: str, writ
 
 
 def test_a_port_without_a_number_hides_no_other_mistake() -> None:
-    spec = Bad("containers.0.ports.0", {"hostPort": 80}, "", "").spec
+    spec = PodMistake("containers.0.ports.0", {"hostPort": 80}, "", "").spec
     spec["volumes"][0]["emptyDir"] = {"sizeLimit": "-1"}
     assert [one.path.removeprefix(f"{TEMPLATE}.") for one in found(spec)] == [
         "containers[0].ports[0].containerPort",
@@ -211,7 +213,7 @@ def edits(kind: str) -> dict[str, PodEdits]:
     """What each type's first pod is given."""
     framework = framework_of(kind)
     job = decode_document(Document(job_of(kind), {}), framework.facts.model)
-    seen = Observed.of(framework, job, SystemClock().now())
+    seen = ObservedJob.of(framework, job, SystemClock().now())
     kinds = framework.replicas(seen.job)
     return {each: framework.wiring(seen.job, Member(each, 0), seen.addresses) for each in kinds}
 
@@ -223,5 +225,5 @@ EDITS = {kind: deepcopy(edits(kind)) for kind in KINDS}
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_framework_writes_into_all_pods_is_left_as_it_is(kind: str) -> None:
     """The rules fill in defaults: into copies only."""
-    assert tuple(refused(framework_of(kind), job_of(kind), sound=True)) == ()
+    assert tuple(pod_problems(framework_of(kind), job_of(kind), sound=True)) == ()
     assert edits(kind) == EDITS[kind]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.manifests.overrides import overridden
+from gangline.cli.manifests.overrides import with_overrides
 
 
 def job() -> dict[str, Any]:
@@ -33,25 +33,25 @@ CONTAINER = f"{WORKER}.template.spec.containers.0"
     ],
 )
 def test_values_are_what_yaml_makes_of_them(text: str, value: object) -> None:
-    changed = overridden(job(), [f"{WORKER}.replicas={text}"])
+    changed = with_overrides(job(), [f"{WORKER}.replicas={text}"])
     assert changed["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] == value
 
 
 def test_items_of_lists_are_reached_by_number_and_what_is_missing_is_made() -> None:
-    changed = overridden(job(), [f"{CONTAINER}.args.1=c", "spec.runPolicy.backoffLimit=2"])
+    changed = with_overrides(job(), [f"{CONTAINER}.args.1=c", "spec.runPolicy.backoffLimit=2"])
     containers = changed["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     assert containers == [{"name": "tensorflow", "args": ["a", "c"]}]
     assert changed["spec"]["runPolicy"] == {"backoffLimit": 2}
 
 
 def test_a_dot_in_a_name_is_written_with_a_backslash() -> None:
-    changed = overridden(job(), [r"metadata.labels.example\.dev/team=a"])
+    changed = with_overrides(job(), [r"metadata.labels.example\.dev/team=a"])
     assert changed["metadata"]["labels"] == {"example.dev/team": "a"}
 
 
 def test_later_settings_win_and_the_job_as_given_is_left_alone() -> None:
     given = job()
-    changed = overridden(given, ["metadata.name=a", "metadata.name=b"])
+    changed = with_overrides(given, ["metadata.name=a", "metadata.name=b"])
     assert (changed["metadata"]["name"], given) == ("b", job())
 
 
@@ -72,5 +72,5 @@ def test_later_settings_win_and_the_job_as_given_is_left_alone() -> None:
 )
 def test_a_setting_that_cannot_be_says_why(setting: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
-        overridden(job(), [setting])
+        with_overrides(job(), [setting])
     assert message in str(raised.value)

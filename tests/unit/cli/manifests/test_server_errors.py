@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.api.codec.codec import documents
-from gangline.cli.manifests.server_errors import explained, mistaken
+from gangline.cli.manifests.server_errors import explained_error, rejection_text
 from gangline.kube.errors import ApiError, BadRequest, Forbidden, Invalid, Status
 
 JOB = """\
@@ -28,18 +28,18 @@ def refusal(kind: type[ApiError], code: int) -> ApiError:
 @pytest.mark.parametrize("error", [refusal(BadRequest, 400), refusal(Invalid, 422)], ids=["400", "422"])
 def test_mistakes_that_we_find_ourselves_are_told_instead_of_the_servers_words(error: ApiError) -> None:
     (document,) = documents(JOB, file="job.yaml")
-    assert explained(document, error) == TOLD
-    assert f"error: {mistaken([document, document], error)}" == f"{TOLD}\n{TOLD}"
+    assert rejection_text(document, error) == TOLD
+    assert f"error: {explained_error([document, document], error)}" == f"{TOLD}\n{TOLD}"
 
 
 def test_a_job_without_mistakes_was_refused_for_another_reason() -> None:
     (document,) = documents(JOB.replace("Police", "Policy"), file="job.yaml")
     error = refusal(BadRequest, 400)
-    assert mistaken([document], error) is error
-    assert explained(document, error) == "Error from server (BadRequest): the server says no"
+    assert explained_error([document], error) is error
+    assert rejection_text(document, error) == "Error from server (BadRequest): the server says no"
 
 
 def test_who_may_not_is_not_told_of_mistakes() -> None:
     (document,) = documents(JOB, file="job.yaml")
     error = refusal(Forbidden, 403)
-    assert mistaken([document], error) is error
+    assert explained_error([document], error) is error

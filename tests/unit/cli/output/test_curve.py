@@ -7,14 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.cli.output.curve import COLOURS, GREY, Point, Stroke, comparison, curve, drawn, fell, picture
+from gangline.cli.output.curve import (
+    LINE_COLOURS,
+    MUTED_COLOUR,
+    Point,
+    Stroke,
+    change_text,
+    chart_svg,
+    comparison_svg,
+    curve_lines,
+    curve_svg,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_a_falling_curve_falls() -> None:
     points = [Point(step, 2.0 * math.exp(-step / 8)) for step in range(40)]
-    assert curve(points, width=20, height=4) == [
+    assert curve_lines(points, width=20, height=4) == [
         " 1.77 ┤─╮",
         " 1.18 ┤ ╰─╮",
         "0.591 ┤   ╰───╮",
@@ -23,16 +33,16 @@ def test_a_falling_curve_falls() -> None:
 
 
 def test_a_level_curve_is_one_line() -> None:
-    assert curve([Point(1, 5.0), Point(2, 5.0)], width=4, height=3) == ["  5 ┤────", "2.5 ┤", "  0 ┤"]
+    assert curve_lines([Point(1, 5.0), Point(2, 5.0)], width=4, height=3) == ["  5 ┤────", "2.5 ┤", "  0 ┤"]
 
 
 def test_one_point_is_a_curve_and_none_is_not() -> None:
-    assert curve([Point(1, 0.0)], width=3, height=2) == ["1 ┤", "0 ┤───"]
-    assert curve([]) == []
+    assert curve_lines([Point(1, 0.0)], width=3, height=2) == ["1 ┤", "0 ┤───"]
+    assert curve_lines([]) == []
 
 
 def test_a_curve_below_zero_has_its_own_scale() -> None:
-    drawn = curve([Point(0, -4.0), Point(1, -2.0)], width=2, height=2)
+    drawn = curve_lines([Point(0, -4.0), Point(1, -2.0)], width=2, height=2)
     assert drawn == ["-2 ┤ ╭", "-4 ┤─╯"]
 
 
@@ -41,7 +51,7 @@ NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 
 @given(st.lists(st.tuples(st.integers(0, 1000), NUMBERS), min_size=1, max_size=50))
 def test_any_points_fit_the_frame(found: list[tuple[int, float]]) -> None:
-    drawn = curve(sorted(Point(step, value) for step, value in found), width=30, height=6)
+    drawn = curve_lines(sorted(Point(step, value) for step, value in found), width=30, height=6)
     assert len(drawn) == 6
     places = {line.index("┤") for line in drawn}
     assert len(places) == 1
@@ -51,7 +61,7 @@ def test_any_points_fit_the_frame(found: list[tuple[int, float]]) -> None:
 
 
 def test_a_picture_has_a_line_and_a_name_for_every_member() -> None:
-    drawn = picture(
+    drawn = curve_svg(
         {"worker-0": [Point(1, 2.0), Point(2, 1.0)], "worker-<1>": [Point(1, 3.0)]}, "loss & more"
     )
     root = ET.fromstring(drawn)
@@ -63,39 +73,39 @@ def test_a_picture_has_a_line_and_a_name_for_every_member() -> None:
 
 @pytest.mark.parametrize("lines", [{}, {"worker-0": []}, {"worker-0": [Point(1, 1.0)]}])
 def test_a_picture_of_little_is_a_picture(lines: dict[str, list[Point]]) -> None:
-    assert ET.fromstring(picture(lines, "t")).tag == f"{SVG}svg"
+    assert ET.fromstring(curve_svg(lines, "t")).tag == f"{SVG}svg"
 
 
 def test_what_a_curve_did_in_few_words() -> None:
-    assert fell([Point(1, 1.92), Point(2, 1.0), Point(3, 0.004)]) == "1.92 → 0.004"
-    assert fell([Point(1, 1.92)]) == ""
+    assert change_text([Point(1, 1.92), Point(2, 1.0), Point(3, 0.004)]) == "1.92 → 0.004"
+    assert change_text([Point(1, 1.92)]) == ""
 
 
 def test_the_best_have_colours_and_names_and_the_others_are_grey() -> None:
     best = {"lr=0.1": [Point(0, 4), Point(1, 1)]}
-    svg = comparison(best, [[Point(0, 4), Point(1, 3)]], "loss of 2 trials")
+    svg = comparison_svg(best, [[Point(0, 4), Point(1, 3)]], "loss of 2 trials")
     assert svg.count("<path d=") == 5 + 2
-    assert svg.index(GREY + '" stroke-width') < svg.index(COLOURS[0])
+    assert svg.index(MUTED_COLOUR + '" stroke-width') < svg.index(LINE_COLOURS[0])
     assert svg.count("lr=0.1") == 1
 
 
 def test_one_that_runs_away_does_not_flatten_the_others() -> None:
     away = [Point(0, 4), Point(1, 1e30)]
-    assert "1.00e+30" not in comparison({}, [away], "")
-    assert ">8<" in comparison({}, [away], "")
-    assert "1.00e+30" in comparison({}, [away], "", rises=True)
+    assert "1.00e+30" not in comparison_svg({}, [away], "")
+    assert ">8<" in comparison_svg({}, [away], "")
+    assert "1.00e+30" in comparison_svg({}, [away], "", rises=True)
 
 
 def test_where_lines_rise_the_legend_is_below_them() -> None:
     best = {"a": [Point(0, 0.1), Point(1, 0.9)]}
-    falling, rising = (comparison(best, [], "", rises=up).splitlines()[-2] for up in (False, True))
+    falling, rising = (comparison_svg(best, [], "", rises=up).splitlines()[-2] for up in (False, True))
     assert 'y="40"' in falling
     assert 'y="276"' in rising
 
 
 def test_ends_of_the_axis_are_told_as_exactly_as_can_be_seen() -> None:
-    stroke = Stroke([Point(0.0042, 1.0), Point(11.9074, 2.0)], COLOURS[0], "use")
-    made = drawn([stroke], "", unit="hours")
+    stroke = Stroke([Point(0.0042, 1.0), Point(11.9074, 2.0)], LINE_COLOURS[0], "use")
+    made = chart_svg([stroke], "", unit="hours")
     assert ">0<" in made
     assert ">hours 11.9<" in made
     assert 'paint-order="stroke">use<' in made

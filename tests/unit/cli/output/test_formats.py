@@ -8,7 +8,14 @@ import pytest
 import yaml
 
 from gangline.base.errors import InputError
-from gangline.cli.output.formats import Form, as_yaml, form, named, shown, sorter
+from gangline.cli.output.formats import (
+    OutputFormat,
+    as_yaml,
+    format_objects,
+    object_name,
+    parse_format,
+    sort_key,
+)
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -20,21 +27,21 @@ JOB: dict[str, Any] = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metada
 
 
 def test_one_named_object_is_printed_by_itself_and_several_as_a_list() -> None:
-    one = json.loads(shown([POD], Form("json"), single=True))
+    one = json.loads(format_objects([POD], OutputFormat("json"), single=True))
     assert one["kind"] == "Pod"
-    several = json.loads(shown([POD, JOB], Form("json"), single=False))
+    several = json.loads(format_objects([POD, JOB], OutputFormat("json"), single=False))
     assert several["kind"] == "List"
     assert [item["kind"] for item in several["items"]] == ["Pod", "TFJob"]
 
 
 def test_managed_fields_are_shown_only_when_asked_for() -> None:
-    assert "managedFields" not in shown([POD], Form("yaml"), single=True)
-    assert "managedFields" in shown([POD], Form("yaml"), single=True, managed=True)
+    assert "managedFields" not in format_objects([POD], OutputFormat("yaml"), single=True)
+    assert "managedFields" in format_objects([POD], OutputFormat("yaml"), single=True, managed=True)
     assert "managedFields" in POD["metadata"]
 
 
 def test_json_is_indented_sorted_and_escaped_as_go_does() -> None:
-    text = shown([{"b": 1, "a": "<&>", "metadata": {}}], Form("json"), single=True)
+    text = format_objects([{"b": 1, "a": "<&>", "metadata": {}}], OutputFormat("json"), single=True)
     assert text == '{\n    "a": "\\u003c\\u0026\\u003e",\n    "b": 1,\n    "metadata": {}\n}\n'
 
 
@@ -50,34 +57,38 @@ def test_several_lines_become_a_block_in_yaml() -> None:
 
 
 def test_names_carry_their_group() -> None:
-    assert named(POD) == "pod/p"
-    assert shown([POD, JOB], Form("name"), single=False) == "pod/p\ntfjob.kubeflow.org/j\n"
+    assert object_name(POD) == "pod/p"
+    assert format_objects([POD, JOB], OutputFormat("name"), single=False) == "pod/p\ntfjob.kubeflow.org/j\n"
 
 
 def test_jsonpath_sees_the_list_or_the_one_object() -> None:
-    assert shown([POD], form("jsonpath={.metadata.name}"), single=True) == "p"
-    assert shown([POD, JOB], form("jsonpath={.items[*].metadata.name}"), single=False) == "p j"
-    assert shown([POD], form("jsonpath=.metadata.name"), single=True) == "p"
+    assert format_objects([POD], parse_format("jsonpath={.metadata.name}"), single=True) == "p"
+    assert (
+        format_objects([POD, JOB], parse_format("jsonpath={.items[*].metadata.name}"), single=False) == "p j"
+    )
+    assert format_objects([POD], parse_format("jsonpath=.metadata.name"), single=True) == "p"
 
 
 def test_custom_columns_show_what_paths_find() -> None:
-    text = shown(
-        [POD, JOB], form("custom-columns=NAME:.metadata.name,C:.spec.containers[*].name"), single=False
+    text = format_objects(
+        [POD, JOB],
+        parse_format("custom-columns=NAME:.metadata.name,C:.spec.containers[*].name"),
+        single=False,
     )
     assert text == "NAME   C\np      c,d\nj      <none>\n"
 
 
 def test_templates_may_be_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("{.metadata.name}\n")
-    assert form(f"jsonpath-file={tmp_path / 't'}") == Form("jsonpath", "{.metadata.name}")
+    assert parse_format(f"jsonpath-file={tmp_path / 't'}") == OutputFormat("jsonpath", "{.metadata.name}")
 
 
 @pytest.mark.parametrize("text", ["xml", "jsonpath", "jsonpath=", "wide=1", "custom-columns"])
 def test_an_unknown_form_is_refused_with_those_that_are_known(text: str) -> None:
     with pytest.raises(InputError, match="write"):
-        form(text)
+        parse_format(text)
 
 
 def test_sorting_goes_by_number_then_by_natural_text() -> None:
     names: list[dict[str, Any]] = [{"n": "w-10"}, {"n": "w-9"}, {}, {"n": 3}]
-    assert sorted(names, key=sorter(".n")) == [{}, {"n": 3}, {"n": "w-9"}, {"n": "w-10"}]
+    assert sorted(names, key=sort_key(".n")) == [{}, {"n": 3}, {"n": "w-9"}, {"n": "w-10"}]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gangline.cli.output.job_rows import lasted, ready, reason, row, state
+from gangline.cli.output.job_rows import job_cells, job_duration, job_reason, job_state, ready_text
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -32,7 +32,7 @@ def test_a_job_that_goes_well_has_no_reason() -> None:
     found = job(
         "Created", "Running", status={"replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 3}}}
     )
-    assert row(found, NOW) == ["linear", "Running", "4/4", "0", "-", "3m", "-"]
+    assert job_cells(found, NOW) == ["linear", "Running", "4/4", "0", "-", "3m", "-"]
 
 
 def test_what_has_succeeded_counts_as_ready() -> None:
@@ -41,19 +41,19 @@ def test_what_has_succeeded_counts_as_ready() -> None:
         "Succeeded",
         status={"replicaStatuses": {"PS": {"succeeded": 1}, "Worker": {"succeeded": 3}}},
     )
-    assert (state(found), ready(found)) == ("Succeeded", "4/4")
+    assert (job_state(found), ready_text(found)) == ("Succeeded", "4/4")
 
 
 def test_the_end_of_a_job_is_its_state_whatever_came_after() -> None:
-    assert state(job("Created", "Failed", "Blocked")) == "Failed"
+    assert job_state(job("Created", "Failed", "Blocked")) == "Failed"
 
 
 def test_a_job_without_conditions_is_pending_and_soon_nobody_has_seen_it() -> None:
     found = job()
-    assert state(found) == "Pending"
-    assert reason(found, NOW) == "no operator has seen it"
+    assert job_state(found) == "Pending"
+    assert job_reason(found, NOW) == "no operator has seen it"
     young = job(creationTimestamp="2026-01-01T11:59:58Z")
-    assert reason(young, NOW) == "-"
+    assert job_reason(young, NOW) == "-"
 
 
 @pytest.mark.parametrize(
@@ -66,45 +66,54 @@ def test_a_job_without_conditions_is_pending_and_soon_nobody_has_seen_it() -> No
     ],
 )
 def test_a_failed_job_says_who_failed_first_and_how(failure: dict[str, Any], told: str) -> None:
-    assert reason(job("Created", "Failed", status={"firstFailure": failure}), NOW) == told
+    assert job_reason(job("Created", "Failed", status={"firstFailure": failure}), NOW) == told
 
 
 def test_a_job_that_runs_short_says_who_is_being_restarted() -> None:
     short = {"firstFailure": FAILURE, "restarts": 2, "replicaStatuses": {"Worker": {"active": 2}}}
-    found = row(job("Created", "Running", status=short), NOW)
+    found = job_cells(job("Created", "Running", status=short), NOW)
     assert found[2:4] == ["2/4", "2"]
     assert found[-1] == "worker-3 OOMKilled, restarting"
 
 
 def test_a_job_that_healed_has_no_reason_any_more() -> None:
     well = {"firstFailure": FAILURE, "replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 3}}}
-    assert reason(job("Created", "Running", status=well), NOW) == "-"
+    assert job_reason(job("Created", "Running", status=well), NOW) == "-"
 
 
 def test_what_blocks_a_job_is_told_in_the_words_of_the_condition() -> None:
-    assert reason(job("Created", "Blocked"), NOW) == "Blocked it is"
+    assert job_reason(job("Created", "Blocked"), NOW) == "Blocked it is"
 
 
 def test_a_job_whose_plane_was_stopped_says_so_and_does_not_last_longer() -> None:
     found = job("Created", "Stopped", status={"startTime": "2026-01-01T11:58:00Z"})
     found["status"]["conditions"][-1]["lastTransitionTime"] = "2026-01-01T11:59:00Z"
-    assert (state(found), reason(found, NOW), lasted(found, NOW)) == ("Stopped", "Stopped it is", "60s")
+    assert (job_state(found), job_reason(found, NOW), job_duration(found, NOW)) == (
+        "Stopped",
+        "Stopped it is",
+        "60s",
+    )
 
 
 def test_the_queue_is_of_kueue_or_of_the_scheduling_policy() -> None:
     found = job("Created")
     found["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": "gpu"}}
-    assert row(found, NOW)[4] == "gpu"
-    assert row(job("Created", labels={"kueue.x-k8s.io/queue-name": "q"}), NOW)[4] == "q"
+    assert job_cells(found, NOW)[4] == "gpu"
+    assert job_cells(job("Created", labels={"kueue.x-k8s.io/queue-name": "q"}), NOW)[4] == "q"
 
 
 def test_wide_adds_replicas_duration_phase_and_progress() -> None:
     times = {"startTime": "2026-01-01T11:58:00Z", "completionTime": "2026-01-01T11:58:42Z", "phase": "Done"}
-    assert row(job("Succeeded", status=times), NOW, wide=True)[-4:] == ["ps 1, worker 3", "42s", "Done", "-"]
+    assert job_cells(job("Succeeded", status=times), NOW, wide=True)[-4:] == [
+        "ps 1, worker 3",
+        "42s",
+        "Done",
+        "-",
+    ]
 
 
 def test_a_job_on_its_way_out_is_terminating() -> None:
-    assert state(job("Running", deletionTimestamp="2026-01-01T11:59:00Z")) == "Terminating"
+    assert job_state(job("Running", deletionTimestamp="2026-01-01T11:59:00Z")) == "Terminating"
 
 
 @pytest.mark.parametrize(
@@ -121,4 +130,4 @@ def test_a_job_on_its_way_out_is_terminating() -> None:
     ],
 )
 def test_progress_is_told_in_few_words(progress: Any, told: str) -> None:
-    assert row(job("Running", status={"progress": progress}), NOW, wide=True)[-1] == told
+    assert job_cells(job("Running", status={"progress": progress}), NOW, wide=True)[-1] == told

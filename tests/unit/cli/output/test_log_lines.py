@@ -4,27 +4,34 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gangline.cli.output.log_lines import HOLD, Line, Merger, merged, normal, parsed
+from gangline.cli.output.log_lines import (
+    MERGE_DELAY,
+    LineMerger,
+    TimedLine,
+    merge_lines,
+    normalized_time,
+    parse_line,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def line(second: int, member: str, text: str = "") -> Line:
-    return Line(f"2026-01-01T00:00:{second:02}.000000000Z", member, text)
+def line(second: int, member: str, text: str = "") -> TimedLine:
+    return TimedLine(f"2026-01-01T00:00:{second:02}.000000000Z", member, text)
 
 
-def texts(lines: list[Line]) -> list[str]:
-    return [f"{each.member}{each.text}" for each in lines]
+def texts(lines: list[TimedLine]) -> list[str]:
+    return [f"{each.replica}{each.text}" for each in lines]
 
 
 def test_lines_of_several_replicas_come_in_order_of_time() -> None:
     first, second = [line(1, "a"), line(4, "a")], [line(2, "b"), line(3, "b")]
-    assert [each.member for each in merged([first, second])] == ["a", "b", "b", "a"]
+    assert [each.replica for each in merge_lines([first, second])] == ["a", "b", "b", "a"]
 
 
 def test_lines_of_one_replica_keep_their_order_even_when_a_time_goes_back() -> None:
     jumping = [line(5, "a", "1"), line(1, "a", "2"), line(6, "a", "3")]
-    assert texts(list(merged([jumping, [line(2, "b")]]))) == ["b", "a1", "a2", "a3"]
+    assert texts(list(merge_lines([jumping, [line(2, "b")]]))) == ["b", "a1", "a2", "a3"]
 
 
 @pytest.mark.parametrize(
@@ -38,31 +45,31 @@ def test_lines_of_one_replica_keep_their_order_even_when_a_time_goes_back() -> N
     ],
 )
 def test_times_compare_as_texts_do(stamp: str, same: str) -> None:
-    assert normal(stamp) == same
+    assert normalized_time(stamp) == same
 
 
 def test_a_line_is_what_follows_its_time() -> None:
-    found = parsed("worker-0", b"2026-01-01T00:00:01.5Z step 3  loss 0.1")
-    assert found == Line("2026-01-01T00:00:01.500000000Z", "worker-0", "step 3  loss 0.1")
-    assert found.shown() == "worker-0| step 3  loss 0.1"
-    assert found.shown(prefix=False, timestamps=True) == "2026-01-01T00:00:01.500000000Z step 3  loss 0.1"
+    found = parse_line("worker-0", b"2026-01-01T00:00:01.5Z step 3  loss 0.1")
+    assert found == TimedLine("2026-01-01T00:00:01.500000000Z", "worker-0", "step 3  loss 0.1")
+    assert found.as_text() == "worker-0| step 3  loss 0.1"
+    assert found.as_text(prefix=False, timestamps=True) == "2026-01-01T00:00:01.500000000Z step 3  loss 0.1"
 
 
 def test_a_line_without_a_time_is_kept_whole() -> None:
-    assert parsed("w", b"no time here").text == "no time here"
+    assert parse_line("w", b"no time here").text == "no time here"
 
 
 def test_a_live_line_waits_for_an_earlier_one_of_another_replica() -> None:
-    merger = Merger()
+    merger = LineMerger()
     merger.add(line(2, "a"), NOW)
-    merger.add(line(1, "b"), NOW + HOLD / 2)
-    assert list(merger.due(NOW + HOLD / 2)) == []
-    assert texts(list(merger.due(NOW + HOLD))) == ["b", "a"]
+    merger.add(line(1, "b"), NOW + MERGE_DELAY / 2)
+    assert list(merger.due_lines(NOW + MERGE_DELAY / 2)) == []
+    assert texts(list(merger.due_lines(NOW + MERGE_DELAY))) == ["b", "a"]
 
 
 def test_what_is_left_at_the_end_comes_in_order() -> None:
-    merger = Merger()
+    merger = LineMerger()
     for each in (line(3, "a"), line(1, "b"), line(2, "c")):
         merger.add(each, NOW)
-    assert texts(list(merger.rest())) == ["b", "c", "a"]
-    assert list(merger.due(NOW + timedelta(hours=1))) == []
+    assert texts(list(merger.drain())) == ["b", "c", "a"]
+    assert list(merger.due_lines(NOW + timedelta(hours=1))) == []

@@ -4,7 +4,7 @@ from typing import Any
 
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
-from gangline.cli.output.pending_reasons import GROUPS, of_groups, of_pods, reasons
+from gangline.cli.output.pending_reasons import PODGROUPS, pending_reasons, pod_reasons, podgroup_reasons
 from gangline.kube.errors import KubeError
 
 
@@ -27,7 +27,7 @@ UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes ar
 
 
 def test_a_gang_says_what_its_scheduler_says_unless_it_runs() -> None:
-    found = of_groups(
+    found = podgroup_reasons(
         [
             group("a", "Pending", "0/4 members running; gang needs 4 gpu, 2 free"),
             group("b", "Running", "4/4 members running"),
@@ -40,7 +40,7 @@ def test_a_gang_says_what_its_scheduler_says_unless_it_runs() -> None:
 def test_of_pods_the_first_that_cannot_go_on_says_why() -> None:
     waiting = [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]
     young = [{"state": {"waiting": {"reason": "ContainerCreating"}}}]
-    found = of_pods(
+    found = pod_reasons(
         [
             pod("a-worker-1", "a", conditions=UNPLACED),
             pod("a-worker-0", "a", containerStatuses=waiting),
@@ -63,16 +63,17 @@ class Served:
 
     async def list(self, kind: Resource[JSON], where: Selector) -> Any:
         self.asked.append(f"{kind.plural} {where.labels}".strip())
-        if kind is GROUPS and self._groups is None:
+        if kind is PODGROUPS and self._groups is None:
             raise KubeError("the server could not find the requested resource")
-        found = self._groups if kind is GROUPS else self._pods
+        found = self._groups if kind is PODGROUPS else self._pods
         return type("Page", (), {"items": found})
 
 
 async def test_only_where_a_job_waits_somebody_is_asked() -> None:
     server: Any = Served([], [])
     assert (
-        await reasons(server, [job("a", "Created", "Running"), job("b", "Succeeded"), job("new")], "") == {}
+        await pending_reasons(server, [job("a", "Created", "Running"), job("b", "Succeeded"), job("new")], "")
+        == {}
     )
     assert server.asked == []
 
@@ -90,19 +91,19 @@ async def test_a_job_that_had_to_give_way_says_what_it_waits_for() -> None:
         group("fewer", "Running", "3/2 members running"),
     ]
     server: Any = Served(groups, [])
-    assert await reasons(server, [gone, fewer, whole], "") == {Key("team", "gone"): "no room"}
-    assert await reasons(server, [whole], "") == {}
+    assert await pending_reasons(server, [gone, fewer, whole], "") == {Key("team", "gone"): "no room"}
+    assert await pending_reasons(server, [whole], "") == {}
 
 
 async def test_pods_are_asked_for_where_no_gang_says_anything_and_a_server_need_not_know_gangs() -> None:
     unplaced = [pod("b-worker-0", "b", conditions=UNPLACED)]
     server: Any = Served([group("a", "Pending", "no room")], unplaced)
-    found = await reasons(server, [job("a", "Created"), job("b", "Created")], "team")
+    found = await pending_reasons(server, [job("a", "Created"), job("b", "Created")], "team")
     assert {key.name: why for key, why in found.items()} == {
         "a": "no room",
         "b": "worker-0: 0/1 nodes are available: no nodes",
     }
     assert server.asked == ["podgroups", "pods training.kubeflow.org/job-name in (b)"]
-    assert await reasons(Served([group("a", "Pending", "x")], []), [job("a", "Created")], "") != {}  # type: ignore[arg-type]
+    assert await pending_reasons(Served([group("a", "Pending", "x")], []), [job("a", "Created")], "") != {}  # type: ignore[arg-type]
     unknown: Any = Served(None, unplaced)
-    assert list(await reasons(unknown, [job("b", "Created")], "team")) == [Key("team", "b")]
+    assert list(await pending_reasons(unknown, [job("b", "Created")], "team")) == [Key("team", "b")]

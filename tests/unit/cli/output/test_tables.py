@@ -5,7 +5,15 @@ import sys
 
 import pytest
 
-from gangline.cli.output.tables import Columns, cell, colours, fitted, labels, obeys, render
+from gangline.cli.output.tables import (
+    Columns,
+    cell_text,
+    clipped_text,
+    is_ansi_terminal,
+    labels_text,
+    render,
+    use_colour,
+)
 
 
 def test_columns_line_up_and_the_last_one_is_not_padded() -> None:
@@ -42,28 +50,28 @@ class Terminal(io.StringIO):
 def test_only_a_terminal_has_colours_and_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert colours(Terminal())
-    assert not colours(io.StringIO())
+    assert use_colour(Terminal())
+    assert not use_colour(io.StringIO())
     for dumb in ("dumb", ""):
         monkeypatch.setenv("TERM", dumb)
-        assert not obeys(Terminal())
-        assert not colours(Terminal())
+        assert not is_ansi_terminal(Terminal())
+        assert not use_colour(Terminal())
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "")
-    assert colours(Terminal())
+    assert use_colour(Terminal())
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not colours(Terminal())
-    assert obeys(Terminal())
+    assert not use_colour(Terminal())
+    assert is_ansi_terminal(Terminal())
 
 
 def test_cells_of_a_server_become_text() -> None:
-    assert [cell(value) for value in (None, True, 3, "x")] == ["<none>", "true", "3", "x"]
-    assert labels({"b": "2", "a": "1"}) == "a=1,b=2"
-    assert labels(None) == "<none>"
+    assert [cell_text(value) for value in (None, True, 3, "x")] == ["<none>", "true", "3", "x"]
+    assert labels_text({"b": "2", "a": "1"}) == "a=1,b=2"
+    assert labels_text(None) == "<none>"
 
 
 def test_text_is_cut_for_people_at_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fitted("abcdef", 4) == "abcdef"
+    assert clipped_text("abcdef", 4) == "abcdef"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    assert fitted("abcdef", 4) == "abc…"
-    assert fitted("abcd", 4) == "abcd"
+    assert clipped_text("abcdef", 4) == "abc…"
+    assert clipped_text("abcd", 4) == "abcd"

@@ -12,50 +12,57 @@ from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
 from gangline.cli.manifests.lint import kind_of
-from gangline.cli.plan.fit import Fit, answers, defaulted, fits, looked, told
+from gangline.cli.plan.fit import (
+    FitResult,
+    check_fit,
+    fit_results,
+    fit_text,
+    read_cluster,
+    with_default_requests,
+)
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, Status
 from gangline.runtime.informer import Delta
-from gangline.scheduler.cache.cache import World
-from gangline.scheduler.pods.shape import Shape
+from gangline.scheduler.cache.cache import SchedulerCache
+from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.settings import SchedulerSettings
-from gangline.scheduler.types.cycle import Ask, Need, QueueRule
+from gangline.scheduler.types.cycle import GangRequest, PodSet, QueueQuota
 from gangline.testing.cluster import local_cluster
-from support.builders.scheduler_inputs import make_node
+from support.builders.scheduler_inputs import make_scheduler_node
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
-ONE = Shape(requests=(("cpu", 1000), ("nvidia.com/gpu", 1), ("pods", 1)))
+ONE = PodShape(requests=(("cpu", 1000), ("nvidia.com/gpu", 1), ("pods", 1)))
 
 
-def world(*gpus: int) -> World:
-    found = World(SchedulerSettings(), changed=lambda: None)
+def world(*gpus: int) -> SchedulerCache:
+    found = SchedulerCache(SchedulerSettings(), changed=lambda: None)
     for number, count in enumerate(gpus):
-        found.node(Delta(None, make_node(f"n{number}", cpu=16, gpu=count)))
+        found.on_node(Delta(None, make_scheduler_node(f"n{number}", cpu=16, gpu=count)))
     return found
 
 
-def asking(name: str = "job", **others: Any) -> Ask:
+def asking(name: str = "job", **others: Any) -> GangRequest:
     fields: dict[str, Any] = {
         "queue": "default",
         "priority": 0,
         "created": NOW,
-        "since": NOW,
-        "broken": False,
-        "needs": (Need("master", ONE, 1), Need("worker", ONE, 3)),
-        "least": 4,
+        "waiting_since": NOW,
+        "recovering": False,
+        "pod_sets": (PodSet("master", ONE, 1), PodSet("worker", ONE, 3)),
+        "min_members": 4,
     }
-    return Ask(key=Key("team", name), uid=name, **{**fields, **others})
+    return GangRequest(key=Key("team", name), uid=name, **{**fields, **others})
 
 
-def fit(there: World, ask: Ask, placed: int = 0) -> Fit:
-    return answers(there, [(ask, placed)], NOW)[0]
+def fit(there: SchedulerCache, ask: GangRequest, placed: int = 0) -> FitResult:
+    return fit_results(there, [(ask, placed)], NOW)[0]
 
 
 def test_a_job_that_fits_is_told_where_its_members_would_go() -> None:
     found = fit(world(3, 1), asking())
     assert found.fits
     assert sum(sum(roles.values()) for roles in found.nodes.values()) == 4
-    assert told(found).splitlines()[:2] == [
+    assert fit_text(found).splitlines()[:2] == [
         "team/job fits: 4 of 4 members have room, on 2 nodes",
         "NODE   MASTER   WORKER",
     ]
@@ -66,38 +73,38 @@ def test_a_job_that_does_not_fit_is_told_what_is_missing() -> None:
     assert not found.fits
     assert found.missing == {"nvidia.com/gpu": {"needed": "4", "free": "3", "missing": "1"}}
     assert found.reasons == {"lack nvidia.com/gpu": 2}
-    assert told(found).splitlines()[1:] == [
+    assert fit_text(found).splitlines()[1:] == [
         "RESOURCE         NEEDED   FREE   MISSING",
         "nvidia.com/gpu   4        3      1",
     ]
 
 
 def test_enough_in_all_but_not_in_one_place_is_told_so() -> None:
-    both = Shape(requests=(("cpu", 1000), ("nvidia.com/gpu", 2), ("pods", 1)))
-    found = fit(world(1, 1, 1, 1), asking(needs=(Need("worker", both, 2),), least=2))
+    both = PodShape(requests=(("cpu", 1000), ("nvidia.com/gpu", 2), ("pods", 1)))
+    found = fit(world(1, 1, 1, 1), asking(pod_sets=(PodSet("worker", both, 2),), min_members=2))
     assert (found.fits, found.missing, found.cause) == (False, {}, "Resources")
-    assert "there is enough in all, but not on nodes where its members can go" in told(found)
+    assert "there is enough in all, but not on nodes where its members can go" in fit_text(found)
 
 
 def test_a_full_queue_is_told_and_is_no_shortage() -> None:
     there = world(8)
-    there.queues["small"] = QueueRule("small", cap={"nvidia.com/gpu": 2})
+    there.queues["small"] = QueueQuota("small", cap={"nvidia.com/gpu": 2})
     found = fit(there, asking(queue="small"))
     assert (found.fits, found.cause) == (False, "Queue")
     assert found.message == "queue 'small' may have 2 nvidia.com/gpu and holds 0; 4 more are needed"
 
 
 def test_jobs_asked_about_together_do_not_count_on_the_same_room() -> None:
-    found = answers(world(6), [(asking("a"), 0), (asking("b"), 0)], NOW)
+    found = fit_results(world(6), [(asking("a"), 0), (asking("b"), 0)], NOW)
     assert [each.fits for each in found] == [True, False]
     assert found[1].missing == {"nvidia.com/gpu": {"needed": "4", "free": "2", "missing": "2"}}
 
 
 def test_members_that_have_a_node_are_not_asked_for_again() -> None:
-    found = fit(world(3), asking(needs=(), least=0), placed=4)
+    found = fit(world(3), asking(pod_sets=(), min_members=0), placed=4)
     assert (found.fits, found.message) == (True, "all its members have a node")
-    some = fit(world(3), asking(needs=(Need("worker", ONE, 2),), least=2), placed=2)
-    assert "2 of its 4 members have a node already" in told(some)
+    some = fit(world(3), asking(pod_sets=(PodSet("worker", ONE, 2),), min_members=2), placed=2)
+    assert "2 of its 4 members have a node already" in fit_text(some)
 
 
 def test_what_is_only_limited_is_requested_as_a_server_would() -> None:
@@ -113,7 +120,7 @@ def test_what_is_only_limited_is_requested_as_a_server_would() -> None:
             ]
         },
     }
-    first, second = defaulted(pod)["spec"]["containers"]
+    first, second = with_default_requests(pod)["spec"]["containers"]
     assert first["resources"]["requests"] == {"cpu": "1", "nvidia.com/gpu": 1}
     assert second == {"name": "b"}
 
@@ -149,7 +156,7 @@ def known(text: str) -> tuple[Document, JobKind]:
 async def test_a_job_of_a_file_is_held_against_the_nodes_of_a_server() -> None:
     """One that knows neither queues nor groups, and has no gpus."""
     async with local_cluster() as plane:
-        easy, hard = await fits(plane.client, [job("memory", "easy"), job("nvidia.com/gpu", "hard")])
+        easy, hard = await check_fit(plane.client, [job("memory", "easy"), job("nvidia.com/gpu", "hard")])
     assert (easy.fits, easy.members, easy.least) == (True, 5, 3)
     assert sum(sum(roles.values()) for roles in easy.nodes.values()) == 5
     assert hard.fits is False
@@ -187,8 +194,8 @@ async def test_on_this_machine_a_launcher_needs_no_more_than_it_says() -> None:
     """In a cluster it has a container that brings kubectl, which needs memory and disk."""
     async with local_cluster() as plane:
         await node_with(plane.client, 3)
-        (cluster,) = await fits(plane.client, [known(MPI)])
-        (here,) = await fits(plane.client, [known(MPI)], here=True)
+        (cluster,) = await check_fit(plane.client, [known(MPI)])
+        (here,) = await check_fit(plane.client, [known(MPI)], here=True)
     assert (cluster.fits, cluster.reasons) == (
         False,
         {"lack ephemeral-storage": 1, "lack example.com/slot": 1},
@@ -205,9 +212,9 @@ async def test_the_class_of_the_pods_counts_where_the_gang_names_none() -> None:
         await node_with(plane.client, 3)
         await plane.client.create(Pod, {"metadata": {"name": "other"}, "spec": holder}, namespace="default")
         with pytest.raises(InputError, match="priorityClassName urgent: there is no such PriorityClass"):
-            await fits(plane.client, [urgent])
+            await check_fit(plane.client, [urgent])
         await plane.client.create(PriorityClass, {"metadata": {"name": "urgent"}, "value": 9})
-        (found,) = await fits(plane.client, [urgent])
+        (found,) = await check_fit(plane.client, [urgent])
     assert (found.fits, found.cause) == (False, "Victims")
     assert found.message == (
         "not now; 1 pod of default/other would have to leave, less important or beyond its share"
@@ -226,5 +233,5 @@ async def test_who_may_not_read_nodes_is_told_that_and_nothing_else(
 ) -> None:
     client: Any = Locked()
     with pytest.raises(Forbidden, match="not nodes"):
-        await looked(client)
+        await read_cluster(client)
     assert capsys.readouterr().err == ""

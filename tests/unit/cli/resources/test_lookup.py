@@ -2,14 +2,28 @@
 
 import pytest
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.base.errors import InputError
-from gangline.cli.resources.lookup import JOB_KINDS, Target, job_kinds, known, shown_name, targets
-from gangline.cli.resources.replicas import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE, TRAINING, Replica, replica
+from gangline.cli.resources.lookup import (
+    JOB_KINDS,
+    ResourceArg,
+    builtin_resource,
+    parse_job_arg,
+    resource_args,
+    resource_name,
+)
+from gangline.cli.resources.replicas import (
+    JOB_NAME,
+    REPLICA_INDEX,
+    REPLICA_TYPE,
+    TRAINING_CONTAINERS,
+    ReplicaSelector,
+    replica_selector,
+)
 
 
 def test_the_kinds_known_by_heart_are_those_of_the_api() -> None:
-    ours = [(kind.resource.api_version, kind.kind, kind.plural) for kind in KINDS]
+    ours = [(kind.resource.api_version, kind.kind, kind.plural) for kind in TRAINING_KINDS]
     assert [(kind.api_version, kind.kind, kind.plural) for kind in JOB_KINDS] == ours
 
 
@@ -21,60 +35,64 @@ def test_the_labels_and_containers_known_by_heart_are_those_of_the_api() -> None
         training.REPLICA_TYPE,
         training.REPLICA_INDEX,
     )
-    assert {kind.container for kind in KINDS} == set(TRAINING)
+    assert {kind.container for kind in TRAINING_KINDS} == set(TRAINING_CONTAINERS)
 
 
 @pytest.mark.parametrize("text", ["tfjob", "tfjobs", "TFJob", "tfjobs.kubeflow.org", "tfjob.kubeflow.org"])
 def test_a_kind_has_many_names(text: str) -> None:
-    assert known(text) is JOB_KINDS[0]
+    assert builtin_resource(text) is JOB_KINDS[0]
 
 
 def test_short_names_work_and_batch_jobs_are_not_ours() -> None:
-    assert shown_name(known("po") or JOB_KINDS[0], "x") == "pod/x"
-    assert known("jobs.batch") is None
+    assert resource_name(builtin_resource("po") or JOB_KINDS[0], "x") == "pod/x"
+    assert builtin_resource("jobs.batch") is None
 
 
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (("jobs",), [Target("jobs")]),
-        (("pods", "a", "b"), [Target("pods", "a"), Target("pods", "b")]),
-        (("pods,svc",), [Target("pods"), Target("svc")]),
-        (("tfjob/a", "pod/b"), [Target("tfjob", "a"), Target("pod", "b")]),
+        (("jobs",), [ResourceArg("jobs")]),
+        (("pods", "a", "b"), [ResourceArg("pods", "a"), ResourceArg("pods", "b")]),
+        (("pods,svc",), [ResourceArg("pods"), ResourceArg("svc")]),
+        (("tfjob/a", "pod/b"), [ResourceArg("tfjob", "a"), ResourceArg("pod", "b")]),
     ],
 )
-def test_words_name_kinds_and_objects(words: tuple[str, ...], found: list[Target]) -> None:
-    assert targets(words) == found
+def test_words_name_kinds_and_objects(words: tuple[str, ...], found: list[ResourceArg]) -> None:
+    assert resource_args(words) == found
 
 
 @pytest.mark.parametrize("words", [("tfjob/a", "b"), ("tfjob/",), ("/a",), ("a/b/c",), (",",)])
 def test_mixed_or_broken_words_are_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(InputError):
-        targets(words)
+        resource_args(words)
 
 
 def test_a_bare_word_is_a_job_of_any_kind() -> None:
-    assert job_kinds("linear") == (JOB_KINDS, "linear")
-    assert job_kinds("job/linear") == (JOB_KINDS, "linear")
-    assert job_kinds("mpijob/x") == ((JOB_KINDS[3],), "x")
+    assert parse_job_arg("linear") == (JOB_KINDS, "linear")
+    assert parse_job_arg("job/linear") == (JOB_KINDS, "linear")
+    assert parse_job_arg("mpijob/x") == ((JOB_KINDS[3],), "x")
     with pytest.raises(InputError, match="no kind of training job"):
-        job_kinds("pod/x")
+        parse_job_arg("pod/x")
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("worker", Replica("worker")), ("Worker/3", Replica("worker", 3)), ("ps-0", Replica("ps", 0))],
+    [
+        ("worker", ReplicaSelector("worker")),
+        ("Worker/3", ReplicaSelector("worker", 3)),
+        ("ps-0", ReplicaSelector("ps", 0)),
+    ],
 )
-def test_a_replica_is_named_by_type_and_number(text: str, found: Replica) -> None:
-    assert replica(text) == found
+def test_a_replica_is_named_by_type_and_number(text: str, found: ReplicaSelector) -> None:
+    assert replica_selector(text) == found
 
 
 def test_what_is_no_replica_is_refused() -> None:
     with pytest.raises(InputError, match="worker/0"):
-        replica("3")
+        replica_selector("3")
 
 
 def test_a_launcher_has_no_number() -> None:
     pod = {"metadata": {"name": "j-launcher", "labels": {REPLICA_TYPE: "launcher"}}}
-    assert Replica("launcher", 0).has(pod)
-    assert not Replica("launcher", 1).has(pod)
+    assert ReplicaSelector("launcher", 0).matches(pod)
+    assert not ReplicaSelector("launcher", 1).matches(pod)

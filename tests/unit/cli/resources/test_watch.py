@@ -7,10 +7,10 @@ from typing import Any
 
 from gangline.api.meta import JSON, ListMeta, Selector
 from gangline.cli.resources.lookup import PODS
-from gangline.cli.resources.watch import TRIES, Seen, changes
+from gangline.cli.resources.watch import MAX_RECONNECTS, WatchedObject, watch_objects
 from gangline.kube.errors import Gone, Status, StreamBroken, Unreachable
 from gangline.kube.pages import Page
-from gangline.kube.watch import Change, ChangeType
+from gangline.kube.watch import ChangeType, ObjectChange
 
 WHERE = Selector("ns")
 
@@ -32,7 +32,7 @@ class Script:
             raise found
         return Page(items=tuple(found), metadata=ListMeta(resource_version="10"))
 
-    async def watch(self, kind: Any, where: Selector, *, since: str) -> AsyncIterator[Change[JSON]]:
+    async def watch(self, kind: Any, where: Selector, *, since: str) -> AsyncIterator[ObjectChange[JSON]]:
         self.since.append(since)
         for step in self._watches.pop(0) if self._watches else [Finished()]:
             if isinstance(step, Exception):
@@ -54,10 +54,10 @@ class NoWait:
         self.slept += 1
 
 
-async def seen(script: Script, clock: NoWait | None = None) -> list[Seen]:
-    found: list[Seen] = []
+async def seen(script: Script, clock: NoWait | None = None) -> list[WatchedObject]:
+    found: list[WatchedObject] = []
     try:
-        async with aclosing(changes(script, PODS, WHERE, clock or NoWait())) as stream:  # type: ignore[arg-type]
+        async with aclosing(watch_objects(script, PODS, WHERE, clock or NoWait())) as stream:  # type: ignore[arg-type]
             async for each in stream:
                 found.append(each)  # noqa: PERF401 - kept although it raises
     except (Finished, Unreachable):
@@ -65,17 +65,19 @@ async def seen(script: Script, clock: NoWait | None = None) -> list[Seen]:
     return found
 
 
-def modified(body: JSON) -> Change[JSON]:
-    return Change(ChangeType.MODIFIED, body)
+def modified(body: JSON) -> ObjectChange[JSON]:
+    return ObjectChange(ChangeType.MODIFIED, body)
 
 
 async def test_what_is_there_comes_first_then_a_mark_then_changes() -> None:
-    script = Script([[pod("a", 1)]], [[modified(pod("a", 11)), Change(ChangeType.DELETED, pod("a", 12))]])
+    script = Script(
+        [[pod("a", 1)]], [[modified(pod("a", 11)), ObjectChange(ChangeType.DELETED, pod("a", 12))]]
+    )
     assert await seen(script) == [
-        Seen(pod("a", 1)),
-        Seen(None),
-        Seen(pod("a", 11)),
-        Seen(pod("a", 12), deleted=True),
+        WatchedObject(pod("a", 1)),
+        WatchedObject(None),
+        WatchedObject(pod("a", 11)),
+        WatchedObject(pod("a", 12), deleted=True),
     ]
 
 
@@ -89,21 +91,25 @@ async def test_after_forgetting_only_what_differs_is_told_again() -> None:
     forgot = Gone(Status(code=410, reason="Expired"))
     script = Script([[pod("a", 1), pod("b", 2), pod("c", 3)], [pod("a", 1), pod("b", 20)]], [[forgot]])
     told = await seen(script)
-    assert told[3:] == [Seen(None), Seen(pod("c", 3), deleted=True), Seen(pod("b", 20))]
+    assert told[3:] == [
+        WatchedObject(None),
+        WatchedObject(pod("c", 3), deleted=True),
+        WatchedObject(pod("b", 20)),
+    ]
 
 
 async def test_a_broken_stream_is_made_again_after_a_pause() -> None:
     clock = NoWait()
     script = Script([[], [pod("a", 1)]], [[StreamBroken("cut")]])
-    assert await seen(script, clock) == [Seen(None), Seen(pod("a", 1))]
+    assert await seen(script, clock) == [WatchedObject(None), WatchedObject(pod("a", 1))]
     assert clock.slept == 1
 
 
 async def test_a_server_that_stays_away_is_given_up() -> None:
     clock = NoWait()
-    script = Script([[], *[Unreachable("away")] * (TRIES + 1)], [[StreamBroken("cut")]])
-    assert await seen(script, clock) == [Seen(None)]
-    assert clock.slept == TRIES
+    script = Script([[], *[Unreachable("away")] * (MAX_RECONNECTS + 1)], [[StreamBroken("cut")]])
+    assert await seen(script, clock) == [WatchedObject(None)]
+    assert clock.slept == MAX_RECONNECTS
 
 
 async def test_a_server_that_was_never_there_is_told_at_once() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from gangline.base.errors import InputError
 from gangline.cli.output.curve import Point
-from gangline.cli.run.keeping import Keeping
-from gangline.cli.sweep.leaderboard import Aim, fresh
+from gangline.cli.run.keeping import RunFolder
+from gangline.cli.sweep.leaderboard import Objective, new_leaderboard
 from gangline.cli.sweep.results import SweepFolder
 
 FULL = Path("/dev/full")
@@ -16,26 +16,26 @@ needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no dev
 
 
 def test_logs_the_job_and_its_curve_are_kept(tmp_path: Path) -> None:
-    kept = Keeping(tmp_path, "linear")
+    kept = RunFolder(tmp_path, "linear")
     kept.prepare()
-    kept.line("worker-0", "hello")
-    kept.line("worker-0", "world")
-    kept.job({"kind": "TFJob"})
-    assert kept.curve(CURVES, "loss") == tmp_path / "linear" / "loss.svg"
+    kept.add_line("worker-0", "hello")
+    kept.add_line("worker-0", "world")
+    kept.write_job({"kind": "TFJob"})
+    assert kept.write_curve(CURVES, "loss") == tmp_path / "linear" / "loss.svg"
     assert (tmp_path / "linear" / "worker-0.log").read_text() == "hello\nworld\n"
-    assert kept.trouble == ""
+    assert kept.write_error == ""
 
 
 @needs_full
 def test_on_a_full_disk_the_run_goes_on_and_the_first_trouble_is_told(tmp_path: Path) -> None:
-    kept = Keeping(tmp_path, "linear")
+    kept = RunFolder(tmp_path, "linear")
     kept.prepare()
     for name in ("worker-0.log", "job.json", "loss.svg"):
         (kept.folder / name).symlink_to(FULL)
-    kept.line("worker-0", "hello")
-    kept.job({"kind": "TFJob"})
-    assert kept.curve(CURVES, "loss") is None
-    assert kept.trouble == f"not all was kept in {kept.folder}/: No space left on device"
+    kept.add_line("worker-0", "hello")
+    kept.write_job({"kind": "TFJob"})
+    assert kept.write_curve(CURVES, "loss") is None
+    assert kept.write_error == f"not all was kept in {kept.folder}/: No space left on device"
 
 
 @needs_full
@@ -43,16 +43,16 @@ def test_on_a_full_disk_a_sweep_goes_on_and_tells_it(tmp_path: Path) -> None:
     kept = SweepFolder(tmp_path, "linear")
     kept.prepare()
     kept.csv.with_suffix(".csv.new").symlink_to(FULL)
-    board = fresh(Aim("loss", most=False), [{"lr": "1"}])
-    trial = kept.trial(1)
-    kept.table(board)
-    assert kept.trouble == f"not all was kept in {kept.folder}/: No space left on device"
+    board = new_leaderboard(Objective("loss", maximize=False), [{"lr": "1"}])
+    trial = kept.open_trial(1)
+    kept.write_table(board)
+    assert kept.write_error == f"not all was kept in {kept.folder}/: No space left on device"
     (trial.folder / "worker-0.log").symlink_to(FULL)
-    trial.line("worker-0", "hello")
-    assert trial.trouble
+    trial.add_line("worker-0", "hello")
+    assert trial.write_error
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="give another folder with --runs"):
-        Keeping(tmp_path / "file", "linear").prepare()
+        RunFolder(tmp_path / "file", "linear").prepare()

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from gangline.api.codec.codec import decode
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobStatus
-from gangline.cli.follow.outcome import Outcome
+from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.view import Span
-from gangline.cli.run.nextsteps import after_failure, verbs
+from gangline.cli.run.nextsteps import failure_hints, next_commands
 
 SUCCEEDED = msgspec.convert({"conditions": [{"type": "Succeeded", "status": "True"}]}, JobStatus)
 
@@ -23,14 +23,14 @@ def no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GANGLINE_HOME", str(tmp_path))
 
 
-def outcome(name: str, namespace: str = "default", status: JobStatus | None = None) -> Outcome:
+def outcome(name: str, namespace: str = "default", status: JobStatus | None = None) -> RunOutcome:
     body = {"metadata": {"name": name, "namespace": namespace}, "spec": {"tfReplicaSpecs": {}}}
-    job = decode(msgspec.json.encode(body), KINDS[0].model)
-    return Outcome(msgspec.structs.replace(job, status=status or JobStatus()), 1.0)
+    job = decode(msgspec.json.encode(body), TRAINING_KINDS[0].model)
+    return RunOutcome(msgspec.structs.replace(job, status=status or JobStatus()), 1.0)
 
 
 def test_only_jobs_that_failed_need_to_be_looked_at() -> None:
-    found = after_failure([outcome("bad"), outcome("good", status=SUCCEEDED), outcome("far", "team")])
+    found = failure_hints([outcome("bad"), outcome("good", status=SUCCEEDED), outcome("far", "team")])
     assert found == [
         (Span("next: ", "bold"), Span("gangline why bad · gangline logs bad")),
         (Span("next: ", "bold"), Span("gangline why far -n team · gangline logs far -n team")),
@@ -41,7 +41,7 @@ def test_where_there_is_a_cluster_the_way_back_to_this_machine_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "x")
-    assert verbs("get", "why bad") == [
+    assert next_commands("get", "why bad") == [
         "gangline get --context gangline",
         "gangline why bad --context gangline",
     ]

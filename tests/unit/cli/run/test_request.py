@@ -9,48 +9,50 @@ from gangline.api.kubeflow.tfjob import TFJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
-from gangline.cli.follow.log_sources import FileLines
-from gangline.cli.manifests.from_command import scripted
-from gangline.cli.run.request import Job, check_names, gathered
-from gangline.sdk.build.pod_templates import trainers
+from gangline.cli.follow.log_sources import FileLogSource
+from gangline.cli.manifests.from_command import job_from_command
+from gangline.cli.run.request import RunJob, check_unique_names, with_common_folder
+from gangline.sdk.build.pod_templates import training_containers
 
 
-def job(name: str, folder: str = "/here", facts: JobKind = TFJOB, **metadata: str) -> Job:
-    body: JSON = scripted(facts.kind, ["true"], 2)[1]
+def job(name: str, folder: str = "/here", facts: JobKind = TFJOB, **metadata: str) -> RunJob:
+    body: JSON = job_from_command(facts.kind, ["true"], 2)[1]
     body["metadata"] = {"name": name, **metadata}
-    return Job(facts, body, Path(folder))
+    return RunJob(facts, body, Path(folder))
 
 
 def test_two_jobs_of_one_name_are_refused_even_of_different_kinds() -> None:
     with pytest.raises(InputError, match="pytorchjob/a: another job of this run is called a"):
-        check_names([job("a"), job("b"), job("a", facts=PYTORCHJOB)])
+        check_unique_names([job("a"), job("b"), job("a", facts=PYTORCHJOB)])
     with pytest.raises(InputError):
-        check_names([job("a"), job("a", namespace="default")])
-    check_names([job("a"), job("a", namespace="other"), job("b")])
+        check_unique_names([job("a"), job("a", namespace="default")])
+    check_unique_names([job("a"), job("a", namespace="other"), job("b")])
 
 
 def test_jobs_of_one_folder_are_left_as_they_are() -> None:
     jobs = [job("a"), job("b")]
-    assert gathered(jobs) == (Path("/here"), jobs)
+    assert with_common_folder(jobs) == (Path("/here"), jobs)
 
 
 def test_a_job_of_another_folder_starts_in_its_own() -> None:
     away = job("c", "/cash/$(HOME)")
     own = job("d", "/other")
-    for container in trainers(own.body, own.facts):
+    for container in training_containers(own.body, own.kind):
         container["workingDir"] = "sub"
-    folder, (first, second, third) = gathered([job("a"), away, own])
+    folder, (first, second, third) = with_common_folder([job("a"), away, own])
     assert folder == Path("/here")
-    assert not any("workingDir" in each for each in trainers(first.body, first.facts))
+    assert not any("workingDir" in each for each in training_containers(first.body, first.kind))
     # A dollar in a path is a dollar.
-    assert [each["workingDir"] for each in trainers(second.body, second.facts)] == ["/cash/$$(HOME)"]
-    assert [each["workingDir"] for each in trainers(third.body, third.facts)] == ["sub"]
-    assert not any("workingDir" in each for each in trainers(away.body, away.facts))
+    assert [each["workingDir"] for each in training_containers(second.body, second.kind)] == [
+        "/cash/$$(HOME)"
+    ]
+    assert [each["workingDir"] for each in training_containers(third.body, third.kind)] == ["sub"]
+    assert not any("workingDir" in each for each in training_containers(away.body, away.kind))
 
 
 def test_pods_of_a_job_whose_name_begins_alike_are_told_apart(tmp_path: Path) -> None:
-    short = FileLines(tmp_path, Key("default", "a"), ["a", "a-b", "ab"])
-    long = FileLines(tmp_path, Key("default", "a-b"), ["a", "a-b", "ab"])
+    short = FileLogSource(tmp_path, Key("default", "a"), ["a", "a-b", "ab"])
+    long = FileLogSource(tmp_path, Key("default", "a-b"), ["a", "a-b", "ab"])
     pods = ["a-worker-0", "a-b-worker-0", "ab-worker-0"]
-    assert [pod for pod in pods if short._is_ours(pod)] == ["a-worker-0"]
-    assert [pod for pod in pods if long._is_ours(pod)] == ["a-b-worker-0"]
+    assert [pod for pod in pods if short._is_member(pod)] == ["a-worker-0"]
+    assert [pod for pod in pods if long._is_member(pod)] == ["a-b-worker-0"]

@@ -10,20 +10,20 @@ import pytest
 import yaml
 
 from gangline.base.errors import InputError
-from gangline.cli.services.scheduler import scheduler, settings_of
-from gangline.scheduler.settings import ProcessSettings
+from gangline.cli.services.scheduler import process_settings, scheduler
+from gangline.scheduler.settings import SchedulerProcessSettings
 
 MANIFEST = Path(__file__).parents[4] / "manifests" / "scheduler.yaml"
 
 
-def settings(*words: str) -> ProcessSettings:
+def settings(*words: str) -> SchedulerProcessSettings:
     with scheduler.make_context("scheduler", list(words)) as context:
-        found: ProcessSettings = settings_of(context.params)
+        found: SchedulerProcessSettings = process_settings(context.params)
         return found
 
 
 def test_without_flags_it_binds_pins_undoes_and_competes_for_its_lease() -> None:
-    assert settings() == ProcessSettings()
+    assert settings() == SchedulerProcessSettings()
 
 
 def test_every_flag_means_something() -> None:
@@ -38,12 +38,16 @@ def test_every_flag_means_something() -> None:
         "--install-crds",
     )
     rules = found.scheduler
-    assert (rules.name, rules.binds, rules.pins, rules.at_once) == ("mine", False, True, 8)
-    assert (rules.policy.preemption, rules.policy.reclaim, rules.policy.patience) == (False, False, None)
-    assert (rules.timeout, rules.undoes) == (timedelta(seconds=5), True)
+    assert (rules.name, rules.bind_pods, rules.pin_pods, rules.concurrency) == ("mine", False, True, 8)
+    assert (rules.policy.preemption, rules.policy.reclaim, rules.policy.starvation_timeout) == (
+        False,
+        False,
+        None,
+    )
+    assert (rules.start_timeout, rules.roll_back) == (timedelta(seconds=5), True)
     assert not found.leader_elect
     assert found.install_crds
-    assert not settings("--undo-after=0").scheduler.undoes
+    assert not settings("--undo-after=0").scheduler.roll_back
 
 
 def test_a_flag_that_does_not_exist_is_told_in_one_line() -> None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from gangline.base.errors import InputError
 from gangline.cli.simulate.command import simulate
-from support.terminal import Terminal
+from support.terminal import PtyTerminal
 
 SMALL = ("--nodes", "4", "--jobs", "40", "--mix", "1:4,4:2,16:1", "--load", "1.5", "--duration", "10m")
 TRACE = """\
@@ -139,8 +139,8 @@ def test_jobs_that_never_started_waited_for_no_time_that_could_be_told() -> None
 
 def test_on_a_narrow_terminal_curves_are_narrow(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gangline", "simulate", "--nodes", "1", "--jobs", "1"]
-    with Terminal(command, cwd=tmp_path, env={"COLUMNS": ""}, size=(24, 40)) as terminal:
-        assert terminal.finish() == 0
+    with PtyTerminal(command, cwd=tmp_path, env={"COLUMNS": ""}, size=(24, 40)) as terminal:
+        assert terminal.wait_for_exit() == 0
     curves = [line for line in terminal.screen.lines if "┤─" in line]
     assert [line.count("─") for line in curves] == [32, 32]
     assert simulated("--nodes", "1", "--jobs", "1").stdout.count("┤" + "─" * 60) == 2

@@ -7,78 +7,85 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from gangline.cli.follow.view import text
+from gangline.cli.follow.view import plain_text
 from gangline.cli.output.curve import Point
 from gangline.cli.sweep.leaderboard import (
-    Aim,
-    Board,
-    Row,
-    State,
-    as_csv,
-    as_json,
-    cells,
-    fresh,
-    header,
-    labels,
-    merged,
+    Leaderboard,
+    Objective,
+    TrialRow,
+    TrialState,
+    leaderboard_csv,
+    leaderboard_header,
+    leaderboard_json,
+    leaderboard_rows,
+    mean_curve,
+    new_leaderboard,
+    parameter_labels,
     remarks,
 )
-from gangline.cli.sweep.screen import Plain, line, lines
+from gangline.cli.sweep.screen import PlainSweepScreen, leaderboard_lines, trial_line
 
 TRIALS = [{"lr": lr, "batch": batch} for lr in ("0.1", "0.01") for batch in ("32", "64")]
 
 
-def board(*ends: tuple[State, float | None], most: bool = False) -> Board:
+def board(*ends: tuple[TrialState, float | None], most: bool = False) -> Leaderboard:
     """Four trials, of which some have ended so."""
-    made = fresh(Aim("loss", most), TRIALS)
+    made = new_leaderboard(Objective("loss", most), TRIALS)
     for at, (state, value) in enumerate(ends):
-        made = made.changed(
+        made = made.with_row(
             msgspec.structs.replace(made.rows[at], state=state, value=value, step=9, share=0.5, seconds=2.25)
         )
     return made
 
 
-FULL = board((State.SUCCEEDED, 0.5), (State.FAILED, 0.01), (State.SUCCEEDED, 0.25), (State.RUNNING, 0.3))
+FULL = board(
+    (TrialState.SUCCEEDED, 0.5),
+    (TrialState.FAILED, 0.01),
+    (TrialState.SUCCEEDED, 0.25),
+    (TrialState.RUNNING, 0.3),
+)
 
 
-def numbers(rows: Sequence[Row]) -> list[int]:
+def numbers(rows: Sequence[TrialRow]) -> list[int]:
     return [row.number for row in rows]
 
 
 def test_only_what_succeeded_with_a_value_is_ranked_and_the_lowest_first() -> None:
-    assert numbers(FULL.ranked()) == [3, 1]
-    best = FULL.best()
+    assert numbers(FULL.ranked_rows()) == [3, 1]
+    best = FULL.best_row()
     assert best is not None
     assert best.number == 3
 
 
 def test_where_more_is_better_the_highest_is_first() -> None:
-    made = board((State.SUCCEEDED, 0.5), (State.SUCCEEDED, 0.9), (State.SUCCEEDED, None), most=True)
-    assert numbers(made.ranked()) == [2, 1]
+    made = board(
+        (TrialState.SUCCEEDED, 0.5), (TrialState.SUCCEEDED, 0.9), (TrialState.SUCCEEDED, None), most=True
+    )
+    assert numbers(made.ranked_rows()) == [2, 1]
 
 
 def test_the_board_goes_from_the_best_to_what_runs_waits_and_failed() -> None:
-    made = board((State.FAILED, None), (State.SUCCEEDED, 1.0), (State.SUCCEEDED, None))
-    assert numbers(made.ordered()) == [2, 3, 4, 1]
-    assert numbers(FULL.ordered()) == [3, 1, 4, 2]
+    made = board((TrialState.FAILED, None), (TrialState.SUCCEEDED, 1.0), (TrialState.SUCCEEDED, None))
+    assert numbers(made.sorted_rows()) == [2, 3, 4, 1]
+    assert numbers(FULL.sorted_rows()) == [3, 1, 4, 2]
 
 
 def test_nothing_has_begun_and_nobody_is_best() -> None:
-    made = fresh(Aim(), TRIALS)
-    assert made.best() is None
-    assert made.count(State.QUEUED) == 4
+    made = new_leaderboard(Objective(), TRIALS)
+    assert made.best_row() is None
+    assert made.count(TrialState.QUEUED) == 4
 
 
 def test_the_table_has_ranks_values_and_how_far_one_is() -> None:
-    assert header(FULL) == ["RANK", "TRIAL", "lr", "batch", "LOSS", "STATE", "TIME", "CAUSE"]
-    assert cells(FULL)[0] == ["1", "3", "0.01", "32", "0.25", "Succeeded", "2.2 s", "-"]
-    assert cells(FULL)[2][:6] == ["-", "4", "0.01", "64", "0.3", "Running 50%"]
+    assert leaderboard_header(FULL) == ["RANK", "TRIAL", "lr", "batch", "LOSS", "STATE", "TIME", "CAUSE"]
+    assert leaderboard_rows(FULL)[0] == ["1", "3", "0.01", "32", "0.25", "Succeeded", "2.2 s", "-"]
+    assert leaderboard_rows(FULL)[2][:6] == ["-", "4", "0.01", "64", "0.3", "Running 50%"]
 
 
 def test_a_parameter_with_one_value_is_in_the_csv_only() -> None:
-    made = fresh(Aim(), [{"lr": "1", "n": "8"}, {"lr": "2", "n": "8"}])
-    assert labels(made.rows) == {"lr": "lr"}
-    assert as_csv(made).splitlines()[0] == "trial,state,lr,n,loss,step,seconds,cause"
+    made = new_leaderboard(Objective(), [{"lr": "1", "n": "8"}, {"lr": "2", "n": "8"}])
+    assert parameter_labels(made.rows) == {"lr": "lr"}
+    assert leaderboard_csv(made).splitlines()[0] == "trial,state,lr,n,loss,step,seconds,cause"
 
 
 @pytest.mark.parametrize(
@@ -92,20 +99,20 @@ def test_a_parameter_with_one_value_is_in_the_csv_only() -> None:
 def test_a_path_is_called_by_its_end_where_that_is_enough(
     names: tuple[str, ...], short: tuple[str, ...]
 ) -> None:
-    made = fresh(Aim(), [dict.fromkeys(names, "1"), dict.fromkeys(names, "2")])
-    assert tuple(labels(made.rows).values()) == short
+    made = new_leaderboard(Objective(), [dict.fromkeys(names, "1"), dict.fromkeys(names, "2")])
+    assert tuple(parameter_labels(made.rows).values()) == short
 
 
 def test_the_csv_has_every_trial_in_order_and_text_with_commas() -> None:
     row = msgspec.structs.replace(FULL.rows[1], cause='it said "no", twice')
-    found = list(csv.reader(io.StringIO(as_csv(FULL.changed(row)))))
+    found = list(csv.reader(io.StringIO(leaderboard_csv(FULL.with_row(row)))))
     assert found[1] == ["1", "Succeeded", "0.1", "32", "0.5", "9", "2.25", ""]
     assert found[2] == ["2", "Failed", "0.1", "64", "0.01", "9", "2.25", 'it said "no", twice']
     assert [each[0] for each in found] == ["trial", "1", "2", "3", "4"]
 
 
 def test_for_programs_there_is_the_best_and_all_trials() -> None:
-    told = as_json(FULL)
+    told = leaderboard_json(FULL)
     assert (told["metric"], told["goal"], told["best"]["trial"]) == ("loss", "min", 3)
     assert told["trials"][0] == {
         "trial": 3,
@@ -116,22 +123,22 @@ def test_for_programs_there_is_the_best_and_all_trials() -> None:
         "seconds": 2.25,
         "cause": "",
     }
-    assert as_json(fresh(Aim(), TRIALS))["best"] is None
+    assert leaderboard_json(new_leaderboard(Objective(), TRIALS))["best"] is None
 
 
 def test_members_make_one_curve() -> None:
     curves = {"a": [Point(1, 4.0), Point(2, 2.0)], "b": [Point(2, 4.0), Point(3, 1.0)]}
-    assert merged(curves) == [Point(1, 4.0), Point(2, 3.0), Point(3, 1.0)]
+    assert mean_curve(curves) == [Point(1, 4.0), Point(2, 3.0), Point(3, 1.0)]
 
 
 def test_values_that_change_nothing_are_remarked_on() -> None:
-    made = board((State.SUCCEEDED, 1.0), (State.SUCCEEDED, 1.0))
+    made = board((TrialState.SUCCEEDED, 1.0), (TrialState.SUCCEEDED, 1.0))
     assert remarks(made) == ["all trials ended with the same loss; does the program read $lr and $batch?"]
     assert remarks(FULL) == []
 
 
 def test_a_metric_that_nobody_reports_is_remarked_on_with_what_they_do_report() -> None:
-    made = board((State.SUCCEEDED, None))
+    made = board((TrialState.SUCCEEDED, None))
     assert remarks(made, {"error", "accuracy"}) == [
         "no trial reported loss; it reports accuracy, error: give --metric accuracy"
     ]
@@ -139,27 +146,27 @@ def test_a_metric_that_nobody_reports_is_remarked_on_with_what_they_do_report() 
 
 
 def test_a_change_is_one_line() -> None:
-    assert line(FULL, FULL.rows[2]) == (
+    assert trial_line(FULL, FULL.rows[2]) == (
         "trial 3 of 4  lr=0.01 batch=32  Succeeded in 2.2 s  loss 0.25  best so far"
     )
     failed = msgspec.structs.replace(FULL.rows[1], cause="out of memory")
-    assert line(FULL, failed).endswith("Failed in 2.2 s  loss 0.01  out of memory")
-    assert line(FULL, FULL.rows[3]) == "trial 4 of 4  lr=0.01 batch=64  Running"
+    assert trial_line(FULL, failed).endswith("Failed in 2.2 s  loss 0.01  out of memory")
+    assert trial_line(FULL, FULL.rows[3]) == "trial 4 of 4  lr=0.01 batch=64  Running"
 
 
 def test_a_terminal_shows_the_best_and_says_how_many_are_left_out() -> None:
-    whole = [text(each) for each in lines(FULL)]
+    whole = [plain_text(each) for each in leaderboard_lines(FULL)]
     assert whole[0] == "sweep  3 of 4 trials done · 1 running · lowest loss"
     assert whole[2].split() == ["1", "3", "0.01", "32", "0.25", "Succeeded", "2.2", "s", "-"]
     assert len(whole) == 6
-    small = [text(each) for each in lines(FULL, width=30, rows=5)]
+    small = [plain_text(each) for each in leaderboard_lines(FULL, width=30, rows=5)]
     assert [len(each) <= 30 for each in small] == [True] * len(small)
     assert small[-1] == "… and 2 more"
 
 
 def test_files_and_pipes_get_lines_and_no_drawing() -> None:
     stream = io.StringIO()
-    with Plain(stream) as shown:
+    with PlainSweepScreen(stream) as shown:
         shown.draw(FULL)
-        shown.changed(FULL, FULL.rows[3])
+        shown.show_trial(FULL, FULL.rows[3])
     assert stream.getvalue() == "trial 4 of 4  lr=0.01 batch=64  Running\n"

@@ -3,7 +3,14 @@
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.sweep.space import Parameter, Range, parameter, parameters, split, trials
+from gangline.cli.sweep.space import (
+    Parameter,
+    ValueRange,
+    parse_parameter,
+    parse_parameters,
+    split_values,
+    trial_values,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,16 +22,16 @@ from gangline.cli.sweep.space import Parameter, Range, parameter, parameters, sp
         ("spec.x.command=[a, b],[c]", Parameter("spec.x.command", ("[a, b]", "[c]"))),
         ('spec.x="5",6', Parameter("spec.x", ('"5"', "6"))),
         ("data=../a,../b", Parameter("data", ("../a", "../b"))),
-        ("batch=16..256", Parameter("batch", range=Range(16, 256, whole=True))),
-        ("lr=0.1..1", Parameter("lr", range=Range(0.1, 1))),
-        ("lr=1..1.5", Parameter("lr", range=Range(1, 1.5))),
-        ("t=-1..1", Parameter("t", range=Range(-1, 1, whole=True))),
-        ("lr=log(1e-4..1e-1)", Parameter("lr", range=Range(1e-4, 1e-1, log=True))),
-        ("batch=log(16..1024)", Parameter("batch", range=Range(16, 1024, whole=True, log=True))),
+        ("batch=16..256", Parameter("batch", range=ValueRange(16, 256, is_integer=True))),
+        ("lr=0.1..1", Parameter("lr", range=ValueRange(0.1, 1))),
+        ("lr=1..1.5", Parameter("lr", range=ValueRange(1, 1.5))),
+        ("t=-1..1", Parameter("t", range=ValueRange(-1, 1, is_integer=True))),
+        ("lr=log(1e-4..1e-1)", Parameter("lr", range=ValueRange(1e-4, 1e-1, is_log=True))),
+        ("batch=log(16..1024)", Parameter("batch", range=ValueRange(16, 1024, is_integer=True, is_log=True))),
     ],
 )
 def test_a_setting_is_values_or_a_range(setting: str, meant: Parameter) -> None:
-    assert parameter(setting) == meant
+    assert parse_parameter(setting) == meant
 
 
 @pytest.mark.parametrize(
@@ -44,23 +51,23 @@ def test_a_setting_is_values_or_a_range(setting: str, meant: Parameter) -> None:
 )
 def test_a_mistake_is_told_with_what_to_write(setting: str, told: str) -> None:
     with pytest.raises(InputError) as caught:
-        parameter(setting)
+        parse_parameter(setting)
     assert str(caught.value).startswith(f"--set {setting}: ")
     assert told in str(caught.value)
 
 
 def test_a_name_is_given_once() -> None:
     with pytest.raises(InputError, match="--set lr: is given twice"):
-        parameters(["lr=1", "batch=2", "lr=3"])
+        parse_parameters(["lr=1", "batch=2", "lr=3"])
 
 
 def test_commas_in_brackets_and_quotes_divide_nothing() -> None:
-    assert split("a,{b: [1, 2]},'c,d',(e,f)") == ["a", "{b: [1, 2]}", "'c,d'", "(e,f)"]
-    assert split('"[",b') == ['"["', "b"]
+    assert split_values("a,{b: [1, 2]},'c,d',(e,f)") == ["a", "{b: [1, 2]}", "'c,d'", "(e,f)"]
+    assert split_values('"[",b') == ['"["', "b"]
 
 
 def test_a_grid_has_every_combination_and_the_last_changes_fastest() -> None:
-    found = trials(parameters(["lr=0.1,0.01", "batch=32,64"]))
+    found = trial_values(parse_parameters(["lr=0.1,0.01", "batch=32,64"]))
     assert [tuple(each.values()) for each in found] == [
         ("0.1", "32"),
         ("0.1", "64"),
@@ -73,24 +80,24 @@ def test_a_range_needs_draws_and_says_so() -> None:
     with pytest.raises(
         InputError, match="--set lr: values are drawn from a range; say how many: --random 20"
     ):
-        trials(parameters(["lr=0..1"]))
+        trial_values(parse_parameters(["lr=0..1"]))
 
 
 def test_a_grid_that_is_too_large_is_refused() -> None:
     many = ",".join(map(str, range(40)))
     with pytest.raises(InputError, match="1600 trials are too many"):
-        trials(parameters([f"a={many}", f"b={many}"]))
+        trial_values(parse_parameters([f"a={many}", f"b={many}"]))
 
 
 @pytest.mark.parametrize("draws", [0, -1, 1001])
 def test_so_many_draws_make_no_sense(draws: int) -> None:
     with pytest.raises(InputError, match=f"--random {draws}: expected 1 to 1000"):
-        trials(parameters(["a=1,2"]), draws)
+        trial_values(parse_parameters(["a=1,2"]), draws)
 
 
 def test_draws_are_in_their_ranges_and_of_their_kind() -> None:
     asked = ["lr=log(1e-4..1e-1)", "batch=16..256", "width=log(8..4096)", "drop=0.1..0.5", "opt=sgd,adam"]
-    found = trials(parameters(asked), 200)
+    found = trial_values(parse_parameters(asked), 200)
     assert len(found) == 200
     for each in found:
         assert 1e-4 <= float(each["lr"]) <= 1e-1
@@ -105,12 +112,12 @@ def test_draws_are_in_their_ranges_and_of_their_kind() -> None:
 
 
 def test_the_same_seed_draws_the_same_and_another_something_else() -> None:
-    asked = parameters(["lr=log(1e-4..1e-1)", "batch=16..256"])
-    assert trials(asked, 5, 3) == trials(asked, 5, 3)
-    assert trials(asked, 5, 3) != trials(asked, 5, 4)
+    asked = parse_parameters(["lr=log(1e-4..1e-1)", "batch=16..256"])
+    assert trial_values(asked, 5, 3) == trial_values(asked, 5, 3)
+    assert trial_values(asked, 5, 3) != trial_values(asked, 5, 4)
 
 
 def test_no_two_draws_are_alike_and_a_small_space_ends() -> None:
-    found = trials(parameters(["a=1,2", "b=1..3"]), 50)
+    found = trial_values(parse_parameters(["a=1,2", "b=1..3"]), 50)
     assert len(found) == 6
     assert len({tuple(each.items()) for each in found}) == 6

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.sweep.trial_jobs import Source, job, jobs
+from gangline.cli.sweep.trial_jobs import SweepSource, trial_job, trial_jobs
 
 FILE = """\
 apiVersion: kubeflow.org/v1
@@ -44,7 +44,7 @@ def environment(container: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_a_name_becomes_a_variable_of_every_container_before_those_made_of_it(file: Path) -> None:
-    _, body = job(Source(file), {"lr": "0.1"}, 3)
+    _, body = trial_job(SweepSource(file), {"lr": "0.1"}, 3)
     for replica in body["spec"]["tfReplicaSpecs"].values():
         spec = replica["template"]["spec"]
         (container,) = spec["containers"]
@@ -53,20 +53,20 @@ def test_a_name_becomes_a_variable_of_every_container_before_those_made_of_it(fi
 
 
 def test_a_value_reaches_the_program_as_it_is(file: Path) -> None:
-    _, body = job(Source(file), {"lr": "$(HOME)$"}, 1)
+    _, body = trial_job(SweepSource(file), {"lr": "$(HOME)$"}, 1)
     container = body["spec"]["tfReplicaSpecs"]["PS"]["template"]["spec"]["containers"][0]
     assert environment(container)[0] == ("lr", "$$(HOME)$$")
 
 
 def test_a_path_changes_the_job_and_is_no_variable(file: Path) -> None:
-    _, body = job(Source(file), {"spec.tfReplicaSpecs.Worker.replicas": "5"}, 1)
+    _, body = trial_job(SweepSource(file), {"spec.tfReplicaSpecs.Worker.replicas": "5"}, 1)
     assert body["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] == 5
     container = body["spec"]["tfReplicaSpecs"]["PS"]["template"]["spec"]["containers"][0]
     assert [name for name, _ in environment(container)] == ["GANGLINE_TRIAL", "MORE", "lr"]
 
 
 def test_trials_have_one_name_and_namespaces_of_their_own(file: Path) -> None:
-    facts, made = jobs(Source(file), [{"lr": "1"}, {"lr": "2"}])
+    facts, made = trial_jobs(SweepSource(file), [{"lr": "1"}, {"lr": "2"}])
     assert facts.kind == "TFJob"
     assert [(body["metadata"]["namespace"], body["metadata"]["name"]) for body in made] == [
         ("trial-1", "small"),
@@ -75,10 +75,10 @@ def test_trials_have_one_name_and_namespaces_of_their_own(file: Path) -> None:
 
 
 def test_in_a_command_braces_are_filled_and_others_left() -> None:
-    source = Source(
+    source = SweepSource(
         command=("python", "train.py", "--lr={lr}", "{other}", "$HOME"), nproc=2, kind="PyTorchJob"
     )
-    _, body = job(source, {"lr": "0.1"}, 1)
+    _, body = trial_job(source, {"lr": "0.1"}, 1)
     replicas = body["spec"]["pytorchReplicaSpecs"]
     assert {name: each["replicas"] for name, each in replicas.items()} == {"Master": 1, "Worker": 1}
     container = replicas["Worker"]["template"]["spec"]["containers"][0]
@@ -87,17 +87,19 @@ def test_in_a_command_braces_are_filled_and_others_left() -> None:
 
 
 def test_a_job_is_not_named_after_a_value() -> None:
-    source = Source(command=("{script}",), nproc=1, kind="PyTorchJob")
-    _, made = jobs(source, [{"script": "a.py"}, {"script": "b.py"}])
+    source = SweepSource(command=("{script}",), nproc=1, kind="PyTorchJob")
+    _, made = trial_jobs(source, [{"script": "a.py"}, {"script": "b.py"}])
     assert {body["metadata"]["name"] for body in made} == {"script"}
 
 
 def test_a_value_of_the_wrong_type_is_found_with_its_place(file: Path) -> None:
     with pytest.raises(InputError, match=r'Worker\.replicas: expected int, got "many"'):
-        jobs(Source(file), [{"spec.tfReplicaSpecs.Worker.replicas": each} for each in ("1", "many")])
+        trial_jobs(
+            SweepSource(file), [{"spec.tfReplicaSpecs.Worker.replicas": each} for each in ("1", "many")]
+        )
 
 
 @pytest.mark.parametrize("path", ["metadata.name", "kind.x"])
 def test_name_and_kind_are_not_for_trying(file: Path, path: str) -> None:
     with pytest.raises(InputError, match="--set"):
-        jobs(Source(file), [{path: "a"}, {path: "b"}])
+        trial_jobs(SweepSource(file), [{path: "a"}, {path: "b"}])

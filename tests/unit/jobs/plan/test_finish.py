@@ -15,12 +15,12 @@ from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.plan.actions import DeleteJob
 from gangline.testing.builders import make_job
 from gangline.testing.faults import Fault
-from gangline.testing.happenings import EDITS, WRONG
-from gangline.testing.world.invariants import Rules
+from gangline.testing.happenings import EDITS, STORY_FAULTS
+from gangline.testing.world.invariants import Invariants
 from gangline.testing.world.kubelet import Kubelet
 from gangline.testing.world.world import World
-from support.builders.observed_jobs import NOW, actions, having, planned
-from support.property.job_histories import manifest
+from support.builders.observed_jobs import OBSERVED_AT, job_plan, plan_actions, with_status
+from support.property.job_histories import job_manifest
 
 BOTH, ONE = "#!/bin/sh\necho job-worker-0:1\necho job-worker-1:1", "#!/bin/sh\necho job-worker-0:1"
 
@@ -31,7 +31,7 @@ async def running(policy: JSON, restart: str = "Never") -> World:
         "Launcher": {"replicas": 1, "restartPolicy": restart},
         "Worker": {"replicas": 2, "restartPolicy": restart},
     }
-    world = World(Mpi(), manifest(Mpi(), replicas, policy), judge=Rules().judge)
+    world = World(Mpi(), job_manifest(Mpi(), replicas, policy), judge=Invariants().judge)
     await world.settle()
     for pod in world.pods():
         Kubelet(world).start(pod)
@@ -60,7 +60,7 @@ async def lose_a_worker(world: World) -> None:
 
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])
 @pytest.mark.parametrize("call", range(6))
-@pytest.mark.parametrize("wrong", sorted(set(WRONG), key=str))
+@pytest.mark.parametrize("wrong", sorted(set(STORY_FAULTS), key=str))
 async def test_the_host_list_shows_what_the_verdict_was_based_on_whatever_goes_wrong(
     wrong: int | str, call: int, policy: str
 ) -> None:
@@ -124,28 +124,28 @@ def test_a_failure_whose_time_v1_forgot_lives_as_long_as_others_after_its_verdic
         type="Failed",
         status="True",
         reason="PyTorchJobFailed",
-        last_transition_time=NOW,
-        last_update_time=NOW,
+        last_transition_time=OBSERVED_AT,
+        last_update_time=OBSERVED_AT,
     )
-    left = having(job, JobStatus(conditions=(failed,)))
-    early = planned(framework, left, after=timedelta(seconds=59))
-    assert (early.status.completion_time, early.wake_after) == (NOW, timedelta(seconds=1))
-    assert DeleteJob() not in actions(early)
-    assert DeleteJob() in actions(planned(framework, left, after=timedelta(seconds=60)))
+    left = with_status(job, JobStatus(conditions=(failed,)))
+    early = job_plan(framework, left, after=timedelta(seconds=59))
+    assert (early.status.completion_time, early.requeue_after) == (OBSERVED_AT, timedelta(seconds=1))
+    assert DeleteJob() not in plan_actions(early)
+    assert DeleteJob() in plan_actions(job_plan(framework, left, after=timedelta(seconds=60)))
 
 
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])
 @pytest.mark.parametrize("call", range(6))
-@pytest.mark.parametrize("wrong", sorted(set(WRONG), key=str))
+@pytest.mark.parametrize("wrong", sorted(set(STORY_FAULTS), key=str))
 async def test_a_worker_that_an_edit_made_superfluous_goes_although_the_edit_ended_the_job(
     wrong: int | str, call: int, policy: str
 ) -> None:
     """The two that are left have succeeded. Without clean-up the third would hold its place for ever."""
     framework = TensorFlow()
-    body = manifest(
+    body = job_manifest(
         framework, {"Worker": {"replicas": 3}}, {"cleanPodPolicy": policy}, {"successPolicy": "AllWorkers"}
     )
-    world = World(framework, body, judge=Rules().judge)
+    world = World(framework, body, judge=Invariants().judge)
     await world.settle()
     for pod in world.pods():
         Kubelet(world).start(pod)
@@ -189,7 +189,7 @@ async def test_an_xgboost_job_that_ended_at_once_is_said_to_have_run(
         "Master": {"replicas": 1, "restartPolicy": restart},
         "Worker": {"replicas": 1, "restartPolicy": restart},
     }
-    world = World(framework, manifest(framework, replicas, {}), judge=Rules().judge)
+    world = World(framework, job_manifest(framework, replicas, {}), judge=Invariants().judge)
     await world.settle()
     kubelet = Kubelet(world)
     kubelet.start(_master(world))

@@ -10,7 +10,7 @@ from gangline.api.core import ContainerState, ContainerStateTerminated, Containe
 from gangline.api.kubeflow.mpijob import MPIJOB
 from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.api.kubeflow.tfjob import TFJOB
-from gangline.api.kubeflow.training import ConditionType, JobStatus, Ledger, RestartScope
+from gangline.api.kubeflow.training import ConditionType, JobStatus, RestartLedger, RestartScope
 from gangline.api.kubeflow.xgboostjob import XGBOOSTJOB
 from gangline.frameworks.mpi import Mpi
 from gangline.frameworks.pytorch import PyTorch
@@ -18,17 +18,24 @@ from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.framework import Framework
 from gangline.jobs.plan.restarts import (
-    LONGEST_DELAY,
+    MAX_RESTART_DELAY,
     blames_peer,
-    delayed,
-    exhausted,
-    failure,
-    first,
-    retryable,
+    exceeds_backoff_limit,
+    failure_record,
+    first_failed,
+    is_retryable,
+    with_backoff,
 )
 from gangline.jobs.pods.replicas import Member
 from gangline.testing.builders import make_job, make_member
-from support.builders.observed_jobs import NOW, conditions, created, deleted, having, planned
+from support.builders.observed_jobs import (
+    OBSERVED_AT,
+    condition_pairs,
+    created_names,
+    deleted_names,
+    job_plan,
+    with_status,
+)
 
 TORCH, TF = PyTorch(), TensorFlow()
 SECOND = timedelta(seconds=1)
@@ -42,7 +49,7 @@ def job(**more: Any) -> Any:
 def member(kind: str, index: int = 0, code: int | None = None, at: float = 0, **more: Any) -> Any:
     if code is None:
         return make_member(kind, index, of=PYTORCHJOB, **more)
-    end = NOW + timedelta(seconds=at)
+    end = OBSERVED_AT + timedelta(seconds=at)
     return make_member(kind, index, of=PYTORCHJOB, phase="Failed", exit_code=code, finished_at=end, **more)
 
 
@@ -55,12 +62,12 @@ def team(*changed: Any, number: int = 0) -> list[Any]:
 
 @pytest.mark.parametrize("code", [1, 2, 126, 127])
 def test_a_programs_own_errors_are_permanent(code: int) -> None:
-    assert not retryable(code)
+    assert not is_retryable(code)
 
 
 @pytest.mark.parametrize("code", [128, 130, 134, 137, 138, 139, 143, 255, None])
 def test_signals_and_unknown_ends_are_retryable(code: int | None) -> None:
-    assert retryable(code)
+    assert is_retryable(code)
 
 
 # One by one
@@ -70,12 +77,12 @@ def test_signals_and_unknown_ends_are_retryable(code: int | None) -> None:
     ("policy", "code"), [("OnFailure", 1), ("Always", 1), ("ExitCode", 137), ("ExitCode", 143)]
 )
 def test_a_failed_replica_is_sent_away_and_counted_before_it_goes(policy: str, code: int) -> None:
-    intent = planned(TORCH, job(restart=policy), *team(member("Worker", 1, code)))
-    assert deleted(intent) == ["job-worker-1"]
-    assert created(intent) == []
+    intent = job_plan(TORCH, job(restart=policy), *team(member("Worker", 1, code)))
+    assert deleted_names(intent) == ["job-worker-1"]
+    assert created_names(intent) == []
     assert intent.status.restarts == 1
     assert intent.status.ledger.replaced == ("uid-job-worker-1",)
-    assert conditions(intent.status) == [("Created", "True"), ("Restarting", "True")]
+    assert condition_pairs(intent.status) == [("Created", "True"), ("Restarting", "True")]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +100,7 @@ def test_a_restart_is_told_in_the_words_of_its_kind(framework: Framework[Any], t
     of = framework.facts
     replicas: dict[str, Any] = {"launcher" if of is MPIJOB else "master": 1, "worker": 2}
     gone = [make_member("Worker", n, of=of, phase="Failed", exit_code=143) for n in range(2)]
-    status = planned(framework, make_job(of, restart="ExitCode", **replicas), *gone).status
+    status = job_plan(framework, make_job(of, restart="ExitCode", **replicas), *gone).status
     assert status.conditions[-1].message == told
 
 
@@ -101,46 +108,46 @@ def test_a_lost_pod_is_no_replica_that_failed() -> None:
     # A team that restarts together because one of it is gone: there is nothing to count.
     wanted = make_job(XGBOOSTJOB, master=1, worker=1, policy=TOGETHER, restart="OnFailure")
     pods = [make_member("Master", of=XGBOOSTJOB), make_member("Worker", of=XGBOOSTJOB)]
-    full = planned(XGBoost(), wanted, *pods).status
-    lost = planned(XGBoost(), having(wanted, full), pods[0]).status
+    full = job_plan(XGBoost(), wanted, *pods).status
+    lost = job_plan(XGBoost(), with_status(wanted, full), pods[0]).status
     assert lost.conditions[-1].message == "job job is restarting because Worker replica(s) failed."
 
 
 def test_a_restart_is_counted_once_however_often_it_is_seen() -> None:
     wanted, pods = job(restart="OnFailure"), team(member("Worker", 1, 1))
-    once = planned(TORCH, wanted, *pods).status
-    twice = planned(TORCH, having(wanted, once), *pods, after=SECOND).status
+    once = job_plan(TORCH, wanted, *pods).status
+    twice = job_plan(TORCH, with_status(wanted, once), *pods, after=SECOND).status
     assert twice == once
 
 
 def test_the_second_failure_of_a_seat_is_another_restart() -> None:
     wanted = job(restart="OnFailure")
-    once = planned(TORCH, wanted, *team(member("Worker", 1, 1))).status
-    again = planned(TORCH, having(wanted, once), *team(member("Worker", 1, 1, uid="second"))).status
+    once = job_plan(TORCH, wanted, *team(member("Worker", 1, 1))).status
+    again = job_plan(TORCH, with_status(wanted, once), *team(member("Worker", 1, 1, uid="second"))).status
     assert again.restarts == 2
     assert again.ledger.replaced == ("second",)
 
 
 def test_a_seat_is_filled_when_its_failed_pod_is_gone_and_the_job_runs_again() -> None:
     wanted = job(restart="OnFailure")
-    once = planned(TORCH, wanted, *team(member("Worker", 1, 1))).status
-    then = planned(TORCH, having(wanted, once), member("Master"), member("Worker", 0))
-    assert created(then) == ["job-worker-1"]
-    assert conditions(then.status) == [("Created", "True"), ("Running", "True")]
+    once = job_plan(TORCH, wanted, *team(member("Worker", 1, 1))).status
+    then = job_plan(TORCH, with_status(wanted, once), member("Master"), member("Worker", 0))
+    assert created_names(then) == ["job-worker-1"]
+    assert condition_pairs(then.status) == [("Created", "True"), ("Running", "True")]
     assert then.status.restarts == 1
 
 
 def test_never_and_a_permanent_exit_code_fail_the_job() -> None:
     for policy, code in (("Never", 137), ("ExitCode", 1)):
-        status = planned(TORCH, job(restart=policy), *team(member("Worker", 1, code))).status
+        status = job_plan(TORCH, job(restart=policy), *team(member("Worker", 1, code))).status
         assert status.holds(ConditionType.FAILED), (policy, code)
-        assert status.completion_time == NOW
+        assert status.completion_time == OBSERVED_AT
 
 
 def test_an_evicted_pod_without_an_exit_code_is_retried() -> None:
     gone = make_member("Worker", 1, of=PYTORCHJOB, phase="Failed", reason="Evicted")
-    intent = planned(TORCH, job(restart="ExitCode"), *team(gone))
-    assert deleted(intent) == ["job-worker-1"]
+    intent = job_plan(TORCH, job(restart="ExitCode"), *team(gone))
+    assert deleted_names(intent) == ["job-worker-1"]
     assert intent.status.first_failure is not None
     assert intent.status.first_failure.reason == "Evicted"
     assert intent.status.first_failure.exit_code is None
@@ -148,8 +155,8 @@ def test_an_evicted_pod_without_an_exit_code_is_retried() -> None:
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
 def test_a_pod_that_dies_of_being_sent_away_is_nobodys_failure(policy: str) -> None:
-    drained = member("Worker", 1, 143, leaving=NOW)
-    status = planned(TORCH, job(restart=policy), *team(drained)).status
+    drained = member("Worker", 1, 143, leaving=OBSERVED_AT)
+    status = job_plan(TORCH, job(restart=policy), *team(drained)).status
     assert not status.finished
     assert status.restarts == 0
 
@@ -161,9 +168,9 @@ def test_dynamic_workers_that_failed_for_good_are_left() -> None:
         make_member("Worker", 0),
         make_member("Worker", 1, phase="Failed", exit_code=1),
     ]
-    intent = planned(TF, wanted, *pods)
+    intent = job_plan(TF, wanted, *pods)
     assert not intent.status.finished
-    assert deleted(intent) == []
+    assert deleted_names(intent) == []
 
 
 # The budget
@@ -188,96 +195,102 @@ def test_dynamic_workers_that_failed_for_good_are_left() -> None:
 def test_the_budget_is_one_for_all_policies(
     limit: int | None, restarts: int, in_place: int, wanted: int, over: bool
 ) -> None:
-    assert exhausted(limit, restarts, Ledger(in_place=in_place), wanted) is over
+    assert exceeds_backoff_limit(limit, restarts, RestartLedger(in_place=in_place), wanted) is over
 
 
 def test_restarts_inside_a_pod_are_counted_once_and_stay_counted_when_it_goes() -> None:
     wanted = job(restart="OnFailure")
-    one = planned(TORCH, wanted, *team(member("Worker", 1, restarts=2))).status
+    one = job_plan(TORCH, wanted, *team(member("Worker", 1, restarts=2))).status
     assert (one.restarts, one.ledger.in_place) == (2, 2)
-    two = planned(TORCH, having(wanted, one), *team(member("Worker", 1, restarts=3))).status
+    two = job_plan(TORCH, with_status(wanted, one), *team(member("Worker", 1, restarts=3))).status
     assert (two.restarts, two.ledger.counted) == (3, {"uid-job-worker-1": 3})
-    away = planned(TORCH, having(wanted, two), member("Master"), member("Worker", 0)).status
-    back = planned(TORCH, having(wanted, away), *team(member("Worker", 1, restarts=3))).status
+    away = job_plan(TORCH, with_status(wanted, two), member("Master"), member("Worker", 0)).status
+    back = job_plan(TORCH, with_status(wanted, away), *team(member("Worker", 1, restarts=3))).status
     assert (back.restarts, back.ledger.in_place) == (3, 3)
-    gone = planned(TORCH, having(wanted, away), *team(member("Worker", 1, uid="another"))).status
+    gone = job_plan(TORCH, with_status(wanted, away), *team(member("Worker", 1, uid="another"))).status
     assert (gone.restarts, gone.ledger.counted) == (3, {})
 
 
 def test_of_a_job_that_v1_began_only_the_restarts_that_v1_counts_are_counted() -> None:
-    begun = having(job(restart="OnFailure", policy={"backoffLimit": 2}), JobStatus(start_time=NOW))
+    begun = with_status(
+        job(restart="OnFailure", policy={"backoffLimit": 2}), JobStatus(start_time=OBSERVED_AT)
+    )
     pods = team(member("Worker", 0, phase="Succeeded", restarts=5), member("Worker", 1, restarts=1))
-    first_look = planned(TORCH, begun, *pods).status
-    second_look = planned(TORCH, having(begun, first_look), *pods).status
+    first_look = job_plan(TORCH, begun, *pods).status
+    second_look = job_plan(TORCH, with_status(begun, first_look), *pods).status
     assert first_look.restarts == second_look.restarts == 1
     assert not second_look.finished
     more = team(member("Worker", 0, phase="Succeeded", restarts=5), member("Worker", 1, restarts=2))
-    assert planned(TORCH, having(begun, second_look), *more).status.holds(ConditionType.FAILED)
+    assert job_plan(TORCH, with_status(begun, second_look), *more).status.holds(ConditionType.FAILED)
 
 
 def test_a_job_over_its_budget_fails_and_every_pod_goes() -> None:
     wanted = job(restart="OnFailure", policy={"backoffLimit": 1})
     spent = JobStatus(restarts=1)
-    intent = planned(TORCH, having(wanted, spent), *team(member("Worker", 1, 1)))
+    intent = job_plan(TORCH, with_status(wanted, spent), *team(member("Worker", 1, 1)))
     failed = intent.status.condition(ConditionType.FAILED)
     assert failed is not None
     assert failed.message == "Job job has failed because it has reached the specified backoff limit"
-    assert len(deleted(intent)) == 3
+    assert len(deleted_names(intent)) == 3
     assert intent.status.replica_statuses["Worker"].active == 0
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
 def test_with_no_restart_allowed_any_failure_is_one_too_many(policy: str) -> None:
     wanted = job(restart=policy, policy={"backoffLimit": 0})
-    intent = planned(TORCH, wanted, *team(member("Worker", 1, 1)))
+    intent = job_plan(TORCH, wanted, *team(member("Worker", 1, 1)))
     told = intent.status.condition(ConditionType.FAILED)
     assert told is not None
     assert told.message.endswith("reached the specified backoff limit")
-    assert len(deleted(intent)) == 3
+    assert len(deleted_names(intent)) == 3
 
 
 def test_suspending_a_restarting_job_does_not_hide_that() -> None:
-    restarting = planned(TORCH, job(restart="OnFailure"), member("Master", 0, 1)).status
-    suspended = planned(TORCH, having(job(restart="OnFailure", policy={"suspend": True}), restarting)).status
-    assert conditions(suspended) == [("Created", "True"), ("Restarting", "True"), ("Suspended", "True")]
+    restarting = job_plan(TORCH, job(restart="OnFailure"), member("Master", 0, 1)).status
+    suspended = job_plan(
+        TORCH, with_status(job(restart="OnFailure", policy={"suspend": True}), restarting)
+    ).status
+    assert condition_pairs(suspended) == [("Created", "True"), ("Restarting", "True"), ("Suspended", "True")]
 
 
 def test_a_crash_between_verdict_and_clean_up_of_a_limit_changes_nothing() -> None:
     wanted = job(restart="OnFailure", policy={"backoffLimit": 0})
-    failed = planned(TORCH, wanted, *team(member("Worker", 1, 1))).status
-    assert len(deleted(planned(TORCH, having(wanted, failed), *team(member("Worker", 1, 1))))) == 3
+    failed = job_plan(TORCH, wanted, *team(member("Worker", 1, 1))).status
+    assert (
+        len(deleted_names(job_plan(TORCH, with_status(wanted, failed), *team(member("Worker", 1, 1))))) == 3
+    )
 
 
 # Delays
 
 
 def test_one_replica_is_replaced_at_once_for_a_while_and_then_ever_later() -> None:
-    ledger, waits = Ledger(), []
+    ledger, waits = RestartLedger(), []
     for _ in range(12):
-        ledger = delayed(ledger, RestartScope.REPLICA, NOW)
+        ledger = with_backoff(ledger, RestartScope.REPLICA, OBSERVED_AT)
         assert ledger.not_before is not None
-        waits.append((ledger.not_before - NOW).total_seconds())
+        waits.append((ledger.not_before - OBSERVED_AT).total_seconds())
     assert waits[:5] == [0] * 5
     assert waits[5:8] == [10, 20, 40]
-    assert waits[-1] == LONGEST_DELAY.total_seconds()
+    assert waits[-1] == MAX_RESTART_DELAY.total_seconds()
 
 
 def test_a_restart_that_held_ends_the_row() -> None:
-    ledger = Ledger()
+    ledger = RestartLedger()
     for _ in range(9):
-        ledger = delayed(ledger, RestartScope.JOB, NOW)
-    later = delayed(ledger, RestartScope.JOB, NOW + timedelta(hours=1))
+        ledger = with_backoff(ledger, RestartScope.JOB, OBSERVED_AT)
+    later = with_backoff(ledger, RestartScope.JOB, OBSERVED_AT + timedelta(hours=1))
     assert later.streak == 1
-    assert later.not_before == NOW + timedelta(hours=1)
+    assert later.not_before == OBSERVED_AT + timedelta(hours=1)
 
 
 def test_seats_stay_empty_until_the_delay_is_over() -> None:
-    waiting = JobStatus(restarts=9, ledger=Ledger(streak=9, not_before=NOW + 30 * SECOND))
-    wanted = having(job(restart="OnFailure"), waiting)
-    early = planned(TORCH, wanted, member("Master"))
-    assert created(early) == []
-    assert early.wake_after == 30 * SECOND
-    assert created(planned(TORCH, wanted, member("Master"), after=30 * SECOND)) == [
+    waiting = JobStatus(restarts=9, ledger=RestartLedger(streak=9, not_before=OBSERVED_AT + 30 * SECOND))
+    wanted = with_status(job(restart="OnFailure"), waiting)
+    early = job_plan(TORCH, wanted, member("Master"))
+    assert created_names(early) == []
+    assert early.requeue_after == 30 * SECOND
+    assert created_names(job_plan(TORCH, wanted, member("Master"), after=30 * SECOND)) == [
         "job-worker-0",
         "job-worker-1",
     ]
@@ -288,35 +301,37 @@ def test_seats_stay_empty_until_the_delay_is_over() -> None:
 
 def test_the_whole_team_is_started_anew() -> None:
     wanted = job(restart="OnFailure", policy=TOGETHER)
-    intent = planned(TORCH, wanted, *team(member("Worker", 1, 1)))
-    assert sorted(deleted(intent)) == ["job-master-0", "job-worker-0", "job-worker-1"]
-    assert created(intent) == []
+    intent = job_plan(TORCH, wanted, *team(member("Worker", 1, 1)))
+    assert sorted(deleted_names(intent)) == ["job-master-0", "job-worker-0", "job-worker-1"]
+    assert created_names(intent) == []
     assert (intent.status.restarts, intent.status.ledger.round) == (1, 1)
     assert intent.status.phase == "Creating"
-    stale = planned(TORCH, having(wanted, intent.status), member("Master"))
-    assert deleted(stale) == ["job-master-0"]
-    assert created(stale) == ["job-worker-0", "job-worker-1"]
+    stale = job_plan(TORCH, with_status(wanted, intent.status), member("Master"))
+    assert deleted_names(stale) == ["job-master-0"]
+    assert created_names(stale) == ["job-worker-0", "job-worker-1"]
     assert stale.status.restarts == 1
 
 
 def test_the_annotation_asks_for_it_as_well() -> None:
     wanted = job(restart="OnFailure", annotations={"training.gangline.dev/restart-scope": "Job"})
-    assert len(deleted(planned(TORCH, wanted, *team(member("Worker", 1, 1))))) == 3
+    assert len(deleted_names(job_plan(TORCH, wanted, *team(member("Worker", 1, 1))))) == 3
 
 
 def test_pods_of_a_team_leave_no_restart_to_the_kubelet_and_know_their_round() -> None:
-    wanted = having(job(restart="OnFailure", policy=TOGETHER), JobStatus(ledger=Ledger(round=2)))
-    intent = planned(TORCH, wanted)
-    from support.builders.observed_jobs import body
+    wanted = with_status(job(restart="OnFailure", policy=TOGETHER), JobStatus(ledger=RestartLedger(round=2)))
+    intent = job_plan(TORCH, wanted)
+    from support.builders.observed_jobs import created_body
 
-    made = body(intent, "job-worker-0")
+    made = created_body(intent, "job-worker-0")
     assert made["spec"]["restartPolicy"] == "Never"
     assert made["metadata"]["annotations"] == {"training.gangline.dev/round": "2"}
 
 
 def test_what_an_earlier_round_left_is_not_counted_again() -> None:
-    wanted = having(job(restart="OnFailure", policy=TOGETHER), JobStatus(restarts=1, ledger=Ledger(round=1)))
-    intent = planned(TORCH, wanted, *team(member("Worker", 1, 1)))
+    wanted = with_status(
+        job(restart="OnFailure", policy=TOGETHER), JobStatus(restarts=1, ledger=RestartLedger(round=1))
+    )
+    intent = job_plan(TORCH, wanted, *team(member("Worker", 1, 1)))
     assert intent.status.restarts == 1
     assert intent.status.ledger.round == 1
 
@@ -324,7 +339,7 @@ def test_what_an_earlier_round_left_is_not_counted_again() -> None:
 def test_whoever_failed_first_decides_for_the_team() -> None:
     wanted = job(restart="ExitCode", policy=TOGETHER)
     killed, echo = member("Worker", 1, 137, at=0), member("Worker", 0, 1, at=1)
-    intent = planned(TORCH, wanted, *team(killed, echo), after=10 * SECOND)
+    intent = job_plan(TORCH, wanted, *team(killed, echo), after=10 * SECOND)
     assert not intent.status.finished
     assert intent.status.ledger.round == 1
     assert intent.status.first_failure is not None
@@ -333,7 +348,7 @@ def test_whoever_failed_first_decides_for_the_team() -> None:
 
 def test_within_one_second_the_one_killed_from_outside_was_first() -> None:
     pods = {Member("Worker", 0): member("Worker", 0, 1), Member("Worker", 1): member("Worker", 1, 137)}
-    found = first(pods, "pytorch", {})
+    found = first_failed(pods, "pytorch", {})
     assert found is not None
     assert found[0] == Member("Worker", 1)
 
@@ -346,7 +361,7 @@ def test_within_one_second_and_class_the_one_whose_log_blames_no_peer_was_first(
         ),
         "uid-job-worker-1": ("ValueError: shapes (3,) and (4,) not aligned",),
     }
-    found = first(pods, "pytorch", logs)
+    found = first_failed(pods, "pytorch", logs)
     assert found is not None
     assert found[0] == Member("Worker", 1)
 
@@ -369,67 +384,72 @@ def test_frameworks_words_for_a_lost_peer_are_known(line: str) -> None:
 def test_a_lone_permanent_failure_of_a_team_waits_a_moment_for_an_earlier_one() -> None:
     wanted = job(restart="ExitCode", policy=TOGETHER)
     pods = team(member("Worker", 0, 1))
-    early = planned(TORCH, wanted, *pods, after=SECOND)
+    early = job_plan(TORCH, wanted, *pods, after=SECOND)
     assert not early.status.finished
-    assert early.wake_after == 2 * SECOND
-    assert planned(TORCH, wanted, *pods, after=4 * SECOND).status.holds(ConditionType.FAILED)
+    assert early.requeue_after == 2 * SECOND
+    assert job_plan(TORCH, wanted, *pods, after=4 * SECOND).status.holds(ConditionType.FAILED)
 
 
 def test_a_failure_that_blames_a_peer_nobody_hears_of_restarts_the_team() -> None:
     wanted = job(restart="ExitCode", policy=TOGETHER)
     pods = team(member("Worker", 0, 1))
     logs = {"uid-job-worker-0": ("Connection closed by peer",)}
-    assert not planned(TORCH, wanted, *pods, after=30 * SECOND, logs=logs).status.ledger.round
-    late = planned(TORCH, wanted, *pods, after=61 * SECOND, logs=logs)
+    assert not job_plan(TORCH, wanted, *pods, after=30 * SECOND, log_tails=logs).status.ledger.round
+    late = job_plan(TORCH, wanted, *pods, after=61 * SECOND, log_tails=logs)
     assert late.status.ledger.round == 1
     assert not late.status.finished
 
 
 def test_a_member_that_is_drained_takes_the_team_with_it() -> None:
     wanted = job(restart="ExitCode", policy=TOGETHER)
-    complete = planned(TORCH, wanted, *team()).status
-    intent = planned(TORCH, having(wanted, complete), *team(member("Worker", 1, leaving=NOW)))
+    complete = job_plan(TORCH, wanted, *team()).status
+    intent = job_plan(TORCH, with_status(wanted, complete), *team(member("Worker", 1, leaving=OBSERVED_AT)))
     assert intent.status.ledger.round == 1
-    assert sorted(deleted(intent)) == ["job-master-0", "job-worker-0"]
+    assert sorted(deleted_names(intent)) == ["job-master-0", "job-worker-0"]
 
 
 def test_resuming_a_team_whose_old_pods_are_still_leaving_is_no_restart() -> None:
     wanted = job(restart="ExitCode", policy=TOGETHER)
-    complete = planned(TORCH, wanted, *team()).status
-    suspended = planned(TORCH, having(job(policy={**TOGETHER, "suspend": True}), complete), *team()).status
-    leaving = [member("Master", leaving=NOW), *(member("Worker", n, leaving=NOW) for n in range(2))]
-    resumed = planned(TORCH, having(wanted, suspended), *leaving).status
+    complete = job_plan(TORCH, wanted, *team()).status
+    suspended = job_plan(
+        TORCH, with_status(job(policy={**TOGETHER, "suspend": True}), complete), *team()
+    ).status
+    leaving = [
+        member("Master", leaving=OBSERVED_AT),
+        *(member("Worker", n, leaving=OBSERVED_AT) for n in range(2)),
+    ]
+    resumed = job_plan(TORCH, with_status(wanted, suspended), *leaving).status
     assert (resumed.restarts, resumed.ledger.round, resumed.ledger.complete) == (0, 0, False)
 
 
 def test_a_member_that_vanished_takes_the_team_with_it_once_all_were_there() -> None:
     wanted = job(restart="ExitCode", policy=TOGETHER)
-    complete = planned(TORCH, wanted, *team()).status
+    complete = job_plan(TORCH, wanted, *team()).status
     assert complete.ledger.complete
-    intent = planned(TORCH, having(wanted, complete), member("Master"), member("Worker", 0))
+    intent = job_plan(TORCH, with_status(wanted, complete), member("Master"), member("Worker", 0))
     assert intent.status.ledger.round == 1
-    fresh = planned(TORCH, wanted, member("Master"), member("Worker", 0))
-    assert created(fresh) == ["job-worker-1"]
+    fresh = job_plan(TORCH, wanted, member("Master"), member("Worker", 0))
+    assert created_names(fresh) == ["job-worker-1"]
 
 
 def test_a_scaled_up_team_is_not_taken_for_one_that_lost_members() -> None:
     wanted = job(restart="ExitCode", policy=TOGETHER)
-    complete = planned(TORCH, wanted, *team()).status
+    complete = job_plan(TORCH, wanted, *team()).status
     larger = make_job(PYTORCHJOB, master=1, worker=3, restart="ExitCode", policy=TOGETHER, generation=2)
-    intent = planned(TORCH, having(larger, complete), *team())
+    intent = job_plan(TORCH, with_status(larger, complete), *team())
     assert intent.status.ledger.round == 0
-    assert created(intent) == ["job-worker-2"]
+    assert created_names(intent) == ["job-worker-2"]
 
 
 def test_a_port_clash_restarts_the_team_with_new_addresses_whatever_the_policy() -> None:
     clash = make_member("Worker", 1, of=PYTORCHJOB, phase="Failed", exit_code=128, reason="PortClash")
     wanted = job(restart="Never")
-    intent = planned(TORCH, wanted, *team(clash))
-    assert len(deleted(intent)) == 3
+    intent = job_plan(TORCH, wanted, *team(clash))
+    assert len(deleted_names(intent)) == 3
     assert (intent.status.ledger.round, intent.status.ledger.addresses) == (1, 1)
     assert intent.status.restarts == 0
-    after = planned(TORCH, having(wanted, intent.status))
-    assert len(deleted(after, "services")) == 3
+    after = job_plan(TORCH, with_status(wanted, intent.status))
+    assert len(deleted_names(after, "services")) == 3
 
 
 # What is written down
@@ -437,36 +457,38 @@ def test_a_port_clash_restarts_the_team_with_new_addresses_whatever_the_policy()
 
 def test_a_failure_is_written_down_with_its_last_words() -> None:
     pod = member("Worker", 1, 137, at=3)
-    found = failure(Member("Worker", 1), pod, "pytorch", {pod.metadata.uid: ("a", "b")})
+    found = failure_record(Member("Worker", 1), pod, "pytorch", {pod.metadata.uid: ("a", "b")})
     assert (found.replica, found.pod, found.exit_code, found.signal) == ("worker-1", "job-worker-1", 137, 9)
-    assert found.time == NOW + 3 * SECOND
+    assert found.time == OBSERVED_AT + 3 * SECOND
     assert found.log == ("a", "b")
 
 
 def test_a_budget_worn_out_in_place_says_by_whom() -> None:
-    ended = ContainerState(terminated=ContainerStateTerminated(exit_code=3, reason="Error", finished_at=NOW))
+    ended = ContainerState(
+        terminated=ContainerStateTerminated(exit_code=3, reason="Error", finished_at=OBSERVED_AT)
+    )
     status = ContainerStatus(name="pytorch", restart_count=2, last_state=ended)
     tired = member("Worker", 1)
     tired = msgspec.structs.replace(
         tired, status=msgspec.structs.replace(tired.status, container_statuses=(status,))
     )
-    told = planned(TORCH, job(restart="OnFailure", policy={"backoffLimit": 2}), *team(tired)).status
+    told = job_plan(TORCH, job(restart="OnFailure", policy={"backoffLimit": 2}), *team(tired)).status
     assert told.first_failure is not None
     assert (told.first_failure.replica, told.first_failure.exit_code) == ("worker-1", 3)
 
 
 def test_the_status_keeps_the_failure_that_ended_the_job() -> None:
-    status = planned(TORCH, job(restart="Never"), *team(member("Worker", 1, 3))).status
+    status = job_plan(TORCH, job(restart="Never"), *team(member("Worker", 1, 3))).status
     assert status.first_failure is not None
     assert (status.first_failure.replica, status.first_failure.exit_code) == ("worker-1", 3)
 
 
 def test_a_restarted_job_that_succeeds_says_how_often_it_was_restarted() -> None:
     wanted = job(restart="OnFailure")
-    once = planned(TORCH, wanted, *team(member("Worker", 1, 1))).status
-    done = planned(
+    once = job_plan(TORCH, wanted, *team(member("Worker", 1, 1))).status
+    done = job_plan(
         TORCH,
-        having(wanted, once),
+        with_status(wanted, once),
         member("Master", phase="Succeeded"),
         member("Worker", 0),
         member("Worker", 1, uid="b"),

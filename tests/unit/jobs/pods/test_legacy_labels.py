@@ -13,16 +13,16 @@ from gangline.jobs.framework import Framework
 from gangline.jobs.plan.actions import Create
 from gangline.jobs.pods.addressing import Site
 from gangline.testing.builders import make_job
-from support.builders.observed_jobs import body, planned
+from support.builders.observed_jobs import created_body, job_plan
 
 OLD = Site(legacy_labels=True)
 
 
 def labels(framework: Framework[Any], site: Site, pod: str, **replicas: Any) -> dict[str, str]:
     """Those of a pod of a new job."""
-    found: dict[str, str] = body(planned(framework, make_job(framework.facts, **replicas), site=site), pod)[
-        "metadata"
-    ]["labels"]
+    found: dict[str, str] = created_body(
+        job_plan(framework, make_job(framework.facts, **replicas), site=site), pod
+    )["metadata"]["labels"]
     return found
 
 
@@ -72,7 +72,7 @@ def test_a_launcher_has_no_index() -> None:
 
 @pytest.mark.parametrize("site", [Site(), OLD])
 def test_services_select_by_todays_labels_alone(site: Site) -> None:
-    intent = planned(TensorFlow(), make_job(TensorFlow().facts, worker=1), services=(), site=site)
+    intent = job_plan(TensorFlow(), make_job(TensorFlow().facts, worker=1), services=(), site=site)
     made: list[JSON] = [
         action.body
         for stage in intent.stages
@@ -89,5 +89,5 @@ def test_a_label_of_the_template_wins() -> None:
     framework = TensorFlow()
     job = make_job(framework.facts, worker=1)
     framework.replicas(job)["Worker"].template["metadata"] = {"labels": {"job-name": "mine"}}
-    found = body(planned(framework, job, site=OLD), "job-worker-0")["metadata"]["labels"]
+    found = created_body(job_plan(framework, job, site=OLD), "job-worker-0")["metadata"]["labels"]
     assert (found["job-name"], found["tf-job-name"]) == ("mine", "job")

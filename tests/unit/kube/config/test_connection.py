@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from gangline.kube.config.connection import Impersonation, in_cluster, load
+from gangline.kube.config.connection import Impersonation, in_cluster_connection, load_connection
 from gangline.kube.config.credentials import Anonymous, TokenFile
 from gangline.kube.errors import ConfigError
 from gangline.testing.clock import FakeClock
-from support.builders.kubeconfigs import SERVER, connect, document, write
+from support.builders.kubeconfigs import SERVER_URL, connection_from, kubeconfig_document, write_kubeconfig
 
 
 def test_current_context_of_the_default_file_is_used(tmp_path: Path) -> None:
-    connection = connect(tmp_path)
-    assert (connection.server, connection.namespace) == (SERVER, "default")
+    connection = connection_from(tmp_path)
+    assert (connection.server, connection.namespace) == (SERVER_URL, "default")
     assert (connection.context, connection.source) == ("dev", "~/.kube/config")
     assert connection.tls is not None
     assert connection.tls.ca is None
@@ -24,41 +24,44 @@ def test_current_context_of_the_default_file_is_used(tmp_path: Path) -> None:
 
 def test_flag_goes_before_the_variable_and_the_variable_before_the_default(tmp_path: Path) -> None:
     for name in ("flag", "variable", ".kube/config"):
-        write(tmp_path, document({"server": f"https://{Path(name).name}"}), name)
+        write_kubeconfig(tmp_path, kubeconfig_document({"server": f"https://{Path(name).name}"}), name)
     environ = {"KUBECONFIG": str(tmp_path / "variable")}
-    assert load(environ={}, home=tmp_path).server == "https://config"
-    assert load(environ=environ, home=tmp_path).server == "https://variable"
-    flagged = load(kubeconfig=str(tmp_path / "flag"), environ=environ, home=tmp_path)
+    assert load_connection(environ={}, home=tmp_path).server == "https://config"
+    assert load_connection(environ=environ, home=tmp_path).server == "https://variable"
+    flagged = load_connection(kubeconfig=str(tmp_path / "flag"), environ=environ, home=tmp_path)
     assert flagged.server == "https://flag"
 
 
 def test_first_file_of_a_list_defines_a_name_whole(tmp_path: Path) -> None:
-    first = document(
+    first = kubeconfig_document(
         contexts=None,
         users=[{"name": "me", "user": {"token": "first"}}],
         **{"current-context": ""},
     )
-    second = document(
+    second = kubeconfig_document(
         {"server": "https://second"},
         users=[{"name": "me", "user": {"as": "somebody"}}],
         contexts=[{"name": "dev", "context": {"cluster": "kind", "user": "me", "namespace": "two"}}],
     )
-    third = document({"server": "https://third"}, **{"current-context": "gone"})
-    paths = [write(tmp_path, content, name) for content, name in ((first, "a"), (second, "b"), (third, "c"))]
+    third = kubeconfig_document({"server": "https://third"}, **{"current-context": "gone"})
+    paths = [
+        write_kubeconfig(tmp_path, content, name)
+        for content, name in ((first, "a"), (second, "b"), (third, "c"))
+    ]
     listed = os.pathsep.join(["", str(tmp_path / "missing"), *map(str, paths)])
-    connection = load(environ={"KUBECONFIG": listed}, home=tmp_path / "home")
-    assert (connection.server, connection.namespace) == (SERVER, "two")
+    connection = load_connection(environ={"KUBECONFIG": listed}, home=tmp_path / "home")
+    assert (connection.server, connection.namespace) == (SERVER_URL, "two")
     assert connection.impersonate is None  # users of the second file add nothing to those of the first
     assert connection.source == str(tmp_path / "b")
 
 
 def test_flags_replace_context_cluster_user_and_namespace(tmp_path: Path) -> None:
-    content = document()
+    content = kubeconfig_document()
     content["clusters"].append({"name": "prod", "cluster": {"server": "http://prod/base/"}})
     content["users"].append({"name": "root", "user": {"as": "admin"}})
     content["contexts"].append({"name": "other", "context": {"cluster": "kind", "namespace": "ns"}})
-    write(tmp_path, content)
-    connection = load(context="other", cluster="prod", user="root", environ={}, home=tmp_path)
+    write_kubeconfig(tmp_path, content)
+    connection = load_connection(context="other", cluster="prod", user="root", environ={}, home=tmp_path)
     assert (connection.context, connection.server, connection.namespace) == (
         "other",
         "http://prod/base",
@@ -66,37 +69,39 @@ def test_flags_replace_context_cluster_user_and_namespace(tmp_path: Path) -> Non
     )
     assert connection.tls is None
     assert connection.impersonate == Impersonation("admin")
-    assert load(namespace="mine", environ={}, home=tmp_path).namespace == "mine"
+    assert load_connection(namespace="mine", environ={}, home=tmp_path).namespace == "mine"
 
 
 def test_cluster_flag_needs_no_context(tmp_path: Path) -> None:
-    write(tmp_path, document(contexts=[], **{"current-context": ""}))
-    connection = load(cluster="kind", user="me", environ={}, home=tmp_path)
-    assert (connection.server, connection.context) == (SERVER, "")
+    write_kubeconfig(tmp_path, kubeconfig_document(contexts=[], **{"current-context": ""}))
+    connection = load_connection(cluster="kind", user="me", environ={}, home=tmp_path)
+    assert (connection.server, connection.context) == (SERVER_URL, "")
 
 
 def test_nulls_are_absent_fields_as_kubectl_writes_them(tmp_path: Path) -> None:
-    write(
+    write_kubeconfig(
         tmp_path,
-        document({"certificate-authority-data": None}, {"token": None, "exec": None}, preferences=None),
+        kubeconfig_document(
+            {"certificate-authority-data": None}, {"token": None, "exec": None}, preferences=None
+        ),
     )
-    assert isinstance(load(environ={}, home=tmp_path).credentials, Anonymous)
+    assert isinstance(load_connection(environ={}, home=tmp_path).credentials, Anonymous)
 
 
 async def test_token_file_goes_before_token_and_resolves_beside_its_kubeconfig(tmp_path: Path) -> None:
-    write(tmp_path, "from-file\n", ".kube/secrets/token")
-    connection = connect(tmp_path, user={"token": "inline", "tokenFile": "secrets/token"})
+    write_kubeconfig(tmp_path, "from-file\n", ".kube/secrets/token")
+    connection = connection_from(tmp_path, user={"token": "inline", "tokenFile": "secrets/token"})
     assert await connection.credentials.headers() == {"Authorization": "Bearer from-file"}
 
 
 async def test_username_and_password_are_sent_as_basic(tmp_path: Path) -> None:
-    connection = connect(tmp_path, user={"username": "me", "password": "pa:ss"})
+    connection = connection_from(tmp_path, user={"username": "me", "password": "pa:ss"})
     assert await connection.credentials.headers() == {"Authorization": "Basic bWU6cGE6c3M="}
-    assert not connection.credentials.rejected()
+    assert not connection.credentials.invalidate()
 
 
 def test_server_name_and_insecure_reach_tls(tmp_path: Path) -> None:
-    tls = connect(tmp_path, {"tls-server-name": "api", "insecure-skip-tls-verify": True}).tls
+    tls = connection_from(tmp_path, {"tls-server-name": "api", "insecure-skip-tls-verify": True}).tls
     assert tls is not None
     assert (tls.server_name, tls.insecure) == ("api", True)
 
@@ -108,7 +113,7 @@ def test_impersonation_becomes_headers_one_per_value(tmp_path: Path) -> None:
         "as-groups": ["dev", "ops"],
         "as-user-extra": {"example.com/Scopes": ["a", "b"]},
     }
-    impersonate = connect(tmp_path, user=user).impersonate
+    impersonate = connection_from(tmp_path, user=user).impersonate
     assert impersonate is not None
     assert impersonate.headers() == (
         ("Impersonate-User", "jane"),
@@ -122,16 +127,16 @@ def test_impersonation_becomes_headers_one_per_value(tmp_path: Path) -> None:
 
 def test_proxy_url_goes_before_the_environment(tmp_path: Path) -> None:
     environ = {"HTTPS_PROXY": "http://env:1", "NO_PROXY": "*"}
-    given = connect(tmp_path, {"proxy-url": "http://file:2"}, environ=environ)
+    given = connection_from(tmp_path, {"proxy-url": "http://file:2"}, environ=environ)
     assert given.proxy == "http://file:2"
-    assert connect(tmp_path, environ={"HTTPS_PROXY": "http://env:1"}).proxy == "http://env:1"
-    assert connect(tmp_path, environ=environ).proxy is None
+    assert connection_from(tmp_path, environ={"HTTPS_PROXY": "http://env:1"}).proxy == "http://env:1"
+    assert connection_from(tmp_path, environ=environ).proxy is None
 
 
 @pytest.fixture
 def service_account(tmp_path: Path) -> Path:
     for name, text in (("token", "pod-token"), ("ca.crt", "pem"), ("namespace", "training\n")):
-        write(tmp_path, text, f"account/{name}")
+        write_kubeconfig(tmp_path, text, f"account/{name}")
     return tmp_path / "account"
 
 
@@ -141,7 +146,9 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 async def test_pod_uses_its_service_account_when_there_is_no_file(
     tmp_path: Path, service_account: Path
 ) -> None:
-    connection = load(environ=POD, home=tmp_path, service_account=service_account, clock=FakeClock())
+    connection = load_connection(
+        environ=POD, home=tmp_path, service_account=service_account, clock=FakeClock()
+    )
     assert (connection.server, connection.namespace) == ("https://10.96.0.1:443", "training")
     assert (connection.context, connection.source) == ("in-cluster", str(service_account))
     assert connection.tls is not None
@@ -152,18 +159,20 @@ async def test_pod_uses_its_service_account_when_there_is_no_file(
 
 
 def test_pod_on_ipv6_has_brackets(service_account: Path) -> None:
-    connection = in_cluster(environ={**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}, root=service_account)
+    connection = in_cluster_connection(
+        environ={**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}, root=service_account
+    )
     assert connection.server == "https://[fd00::1]:443"
 
 
 def test_default_file_goes_before_the_service_account(tmp_path: Path, service_account: Path) -> None:
-    assert connect(tmp_path, environ=POD, service_account=service_account).server == SERVER
+    assert connection_from(tmp_path, environ=POD, service_account=service_account).server == SERVER_URL
 
 
 @pytest.mark.parametrize("lacking", [{}, {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}])
 def test_outside_a_pod_there_is_no_service_account(lacking: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="this is not a pod"):
-        in_cluster(environ=lacking)
+        in_cluster_connection(environ=lacking)
 
 
 def test_importing_it_is_cheap() -> None:

@@ -55,7 +55,7 @@ async def test_token_file_is_read_again_after_a_minute_even_if_it_looks_the_same
 async def test_rejected_token_is_read_again(file: Rotating) -> None:
     sent = await file.credentials.headers()
     file.put("two", at=1)
-    assert file.credentials.rejected(sent)
+    assert file.credentials.invalidate(sent)
     assert await file.sent() == "two"
 
 
@@ -64,7 +64,7 @@ async def test_late_rejection_of_an_old_token_keeps_the_new_one(file: Rotating) 
     file.put("two", at=2)
     await file.sent()
     file.put("six", at=2)
-    assert file.credentials.rejected(old)
+    assert file.credentials.invalidate(old)
     assert await file.sent() == "two"
 
 
@@ -75,7 +75,7 @@ async def test_last_token_is_kept_while_the_file_is_away_until_it_is_rejected(
     file.path.unlink()
     assert await file.sent() == "one"
     assert [record.message for record in caplog.records] == ["token file unusable, keeping the last token"]
-    file.credentials.rejected()
+    file.credentials.invalidate()
     with pytest.raises(ConfigError, match="no such file"):
         await file.sent()
 

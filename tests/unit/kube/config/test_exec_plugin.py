@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gangline.kube.config.connection import load
+from gangline.kube.config.connection import load_connection
 from gangline.kube.config.credentials import Credentials
 from gangline.kube.errors import ConfigError
 from gangline.testing.clock import FakeClock, settle
-from support.builders.kubeconfigs import SERVER, document, encoded, write
+from support.builders.kubeconfigs import SERVER_URL, base64_text, kubeconfig_document, write_kubeconfig
 
 V1 = "client.authentication.k8s.io/v1"
 WHERE = "~/.kube/config: users[0].user.exec"
@@ -32,7 +32,9 @@ class Plugin:
         self.folder = home / ".kube"
 
     def script(self, body: str) -> None:
-        path = write(self.home, f'#!/bin/sh\necho run >> "{self.folder}/runs"\n{body}\n', ".kube/login")
+        path = write_kubeconfig(
+            self.home, f'#!/bin/sh\necho run >> "{self.folder}/runs"\n{body}\n', ".kube/login"
+        )
         path.chmod(0o755)
 
     def prints(self, text: str) -> None:
@@ -48,9 +50,11 @@ class Plugin:
         **spec: Any,
     ) -> Credentials:
         entry = {"apiVersion": V1, "command": "./login", "interactiveMode": "IfAvailable", **spec}
-        write(self.home, document(cluster, {"exec": entry}))
+        write_kubeconfig(self.home, kubeconfig_document(cluster, {"exec": entry}))
         environ = {"PATH": os.environ["PATH"], **environ}
-        return load(environ=environ, home=self.home, interactive=interactive, clock=self.clock).credentials
+        return load_connection(
+            environ=environ, home=self.home, interactive=interactive, clock=self.clock
+        ).credentials
 
     @property
     def runs(self) -> int:
@@ -150,9 +154,9 @@ async def test_rejected_answer_is_fetched_again_but_a_late_rejection_is_not(plug
     credentials = plugin.credentials()
     old = await credentials.headers()
     plugin.prints(answer(token="two"))
-    assert credentials.rejected(old)
+    assert credentials.invalidate(old)
     assert await credentials.headers() == {"Authorization": "Bearer two"}
-    assert credentials.rejected(old)
+    assert credentials.invalidate(old)
     await credentials.headers()
     assert plugin.runs == 2
 
@@ -223,7 +227,7 @@ async def test_plugin_gets_arguments_environment_and_cluster(plugin: Plugin) -> 
     plugin.script(script.format(plugin.folder) + f'; cat "{plugin.folder}/answer"')
     credentials = plugin.credentials(
         cluster={
-            "certificate-authority-data": encoded(b"pem"),
+            "certificate-authority-data": base64_text(b"pem"),
             "tls-server-name": "api",
             "proxy-url": "http://proxy:1",
             "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}],
@@ -241,9 +245,9 @@ async def test_plugin_gets_arguments_environment_and_cluster(plugin: Plugin) -> 
         "kind": "ExecCredential",
         "spec": {
             "cluster": {
-                "server": SERVER,
+                "server": SERVER_URL,
                 "tls-server-name": "api",
-                "certificate-authority-data": encoded(b"pem"),
+                "certificate-authority-data": base64_text(b"pem"),
                 "proxy-url": "http://proxy:1",
                 "config": {"audience": "x"},
             },

@@ -1,6 +1,6 @@
 import pytest
 
-from gangline.kube.config.proxy import proxy_for, without_password
+from gangline.kube.config.proxy import proxy_from_environment, redacted_url
 
 PROXY = "http://proxy:3128"
 
@@ -21,7 +21,7 @@ PROXY = "http://proxy:3128"
     ],
 )
 def test_environment_names_the_proxy(server: str, environ: dict[str, str], expected: str | None) -> None:
-    assert proxy_for(server, environ) == expected
+    assert proxy_from_environment(server, environ) == expected
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_environment_names_the_proxy(server: str, environ: dict[str, str], expec
     ],
 )
 def test_no_proxy_lists_who_is_reached_directly(server: str, rules: str, direct: bool) -> None:
-    found = proxy_for(server, {"HTTPS_PROXY": PROXY, "NO_PROXY": rules})
+    found = proxy_from_environment(server, {"HTTPS_PROXY": PROXY, "NO_PROXY": rules})
     assert found == (None if direct else PROXY)
 
 
 def test_password_of_a_proxy_is_not_shown() -> None:
-    assert without_password("http://me:p@ss@proxy:1") == "http://***@proxy:1"
-    assert without_password(PROXY) == PROXY
+    assert redacted_url("http://me:p@ss@proxy:1") == "http://***@proxy:1"
+    assert redacted_url(PROXY) == PROXY

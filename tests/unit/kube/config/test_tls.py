@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from gangline.kube.config.tls import TLS, ClientCertificate, Pem, ssl_context
 from gangline.kube.errors import ConfigError
-from support.builders.kubeconfigs import connect, encoded
+from support.builders.kubeconfigs import base64_text, connection_from
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,12 @@ async def test_server_is_trusted_by_the_ca_and_sees_the_inline_client_certificat
     tmp_path: Path, ca: trustme.CA
 ) -> None:
     certificate, key = pair(ca)
-    cluster = {"certificate-authority-data": encoded(ca.cert_pem.bytes()), "tls-server-name": "api.example"}
-    user = {"client-certificate-data": encoded(certificate), "client-key-data": encoded(key)}
-    tls = connect(tmp_path, cluster, user).tls
+    cluster = {
+        "certificate-authority-data": base64_text(ca.cert_pem.bytes()),
+        "tls-server-name": "api.example",
+    }
+    user = {"client-certificate-data": base64_text(certificate), "client-key-data": base64_text(key)}
+    tls = connection_from(tmp_path, cluster, user).tls
     assert tls is not None
     seen = await handshake(ca, ssl_context(tls), tls.server_name)
     assert ("DNS", "me") in seen["subjectAltName"]
@@ -76,7 +79,7 @@ async def test_files_are_read_when_the_context_is_built_so_rotation_is_seen(
             path.write_bytes(pem)
 
     rotate("before")
-    tls = connect(
+    tls = connection_from(
         tmp_path,
         {"certificate-authority": "ca.crt"},
         {"client-certificate": "me.crt", "client-key": "me.key"},
@@ -162,8 +165,8 @@ def test_bad_certificates_and_keys_name_their_field(tmp_path: Path, ca: trustme.
         (certificate, other, f"{where}key-data: {mismatch}"),
         (certificate, locked(key), f"{where}key-data: is encrypted; store it without a passphrase"),
     ):
-        user = {"client-certificate-data": encoded(shown), "client-key-data": encoded(secret)}
-        tls = connect(tmp_path, user=user).tls
+        user = {"client-certificate-data": base64_text(shown), "client-key-data": base64_text(secret)}
+        tls = connection_from(tmp_path, user=user).tls
         assert tls is not None
         with pytest.raises(ConfigError) as caught:
             ssl_context(tls)
@@ -171,7 +174,7 @@ def test_bad_certificates_and_keys_name_their_field(tmp_path: Path, ca: trustme.
 
 
 def test_bad_authority_names_its_field(tmp_path: Path) -> None:
-    tls = connect(tmp_path, {"certificate-authority-data": encoded(b"words")}).tls
+    tls = connection_from(tmp_path, {"certificate-authority-data": base64_text(b"words")}).tls
     assert tls is not None
     with pytest.raises(ConfigError) as caught:
         ssl_context(tls)

@@ -16,7 +16,7 @@ from gangline.kube.config.credentials import StaticToken
 from gangline.kube.config.tls import TLS, Pem
 from gangline.kube.errors import StreamBroken, Unreachable
 from gangline.kube.transport.api import Request, Response
-from gangline.kube.transport.blocking import BlockingTransport, answered, carries
+from gangline.kube.transport.blocking import BlockingTransport, run_without_loop, supports
 
 Talk = Callable[[socket.socket], None]
 
@@ -76,7 +76,7 @@ def got(server: str, *paths: str, told: list[str] | None = None, patience: float
         async def all_of_them() -> list[Response]:
             return [await transport.send(Request("GET", path, (("a", "b;c"),))) for path in paths]
 
-        return answered(all_of_them())
+        return run_without_loop(all_of_them())
 
 
 def test_one_connection_carries_several_requests() -> None:
@@ -135,9 +135,9 @@ def test_several_asked_ahead_are_sent_at_once_and_answered_in_order() -> None:
         wire.sendall(b"".join(ok(str(number).encode()) for number in (1, 2, 3)))
 
     with speaking(talk) as url, BlockingTransport(Connection(server=url)) as transport:
-        answered(transport.ahead(names(1, 2, 3)))
+        run_without_loop(transport.pipeline(names(1, 2, 3)))
         # In whatever order they are wanted.
-        assert [answered(transport.send(one)).body for one in names(3, 1, 2)] == [b"3", b"1", b"2"]
+        assert [run_without_loop(transport.send(one)).body for one in names(3, 1, 2)] == [b"3", b"1", b"2"]
     assert asked == [b"GET /1 HTTP/1.1", b"GET /2 HTTP/1.1", b"GET /3 HTTP/1.1"]
 
 
@@ -147,8 +147,8 @@ def test_an_answer_that_was_asked_for_ahead_is_given_once() -> None:
         BlockingTransport(Connection(server=url)) as transport,
     ):
         (one,) = names(1)
-        answered(transport.ahead([one]))
-        assert [answered(transport.send(one)).body for _ in range(2)] == [b"old", b"new"]
+        run_without_loop(transport.pipeline([one]))
+        assert [run_without_loop(transport.send(one)).body for _ in range(2)] == [b"old", b"new"]
 
 
 @pytest.mark.parametrize("rest", [b"", b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n", b"garbage\r\n\r\n"])
@@ -162,8 +162,8 @@ def test_what_was_not_answered_well_ahead_is_asked_again(rest: bytes) -> None:
 
     again = () if rest.startswith(b"HTTP") else (says(ok(b"2")),)
     with speaking(talk, *again) as url, BlockingTransport(Connection(server=url)) as transport:
-        answered(transport.ahead(names(1, 2)))
-        assert [answered(transport.send(one)).body for one in names(1, 2)] == [b"1", b"2"]
+        run_without_loop(transport.pipeline(names(1, 2)))
+        assert [run_without_loop(transport.send(one)).body for one in names(1, 2)] == [b"1", b"2"]
 
 
 def test_a_server_that_closes_after_each_answer_is_asked_one_by_one() -> None:
@@ -172,8 +172,8 @@ def test_a_server_that_closes_after_each_answer_is_asked_one_by_one() -> None:
         speaking(says(closing + b"1"), says(closing + b"2")) as url,
         BlockingTransport(Connection(server=url)) as transport,
     ):
-        answered(transport.ahead(names(1, 2)))
-        assert [answered(transport.send(one)).body for one in names(1, 2)] == [b"1", b"2"]
+        run_without_loop(transport.pipeline(names(1, 2)))
+        assert [run_without_loop(transport.send(one)).body for one in names(1, 2)] == [b"1", b"2"]
 
 
 def test_warnings_are_handed_on() -> None:
@@ -223,7 +223,7 @@ def test_a_certificate_that_is_not_vouched_for_is_told_with_the_remedy() -> None
             BlockingTransport(connection) as transport,
             pytest.raises(Unreachable, match="does not vouch for"),
         ):
-            answered(transport.send(Request("GET", "/")))
+            run_without_loop(transport.send(Request("GET", "/")))
 
 
 def test_a_server_is_trusted_by_the_authority_of_the_kubeconfig() -> None:
@@ -235,12 +235,12 @@ def test_a_server_is_trusted_by_the_authority_of_the_kubeconfig() -> None:
         speaking(says(ok(b"hello")), tls=context) as server,
         BlockingTransport(Connection(server=server, tls=trusted)) as transport,
     ):
-        assert answered(transport.send(Request("GET", "/"))).body == b"hello"
+        assert run_without_loop(transport.send(Request("GET", "/"))).body == b"hello"
 
 
 def test_proxies_need_the_other_transport() -> None:
-    assert carries(Connection(server="https://x"))
-    assert not carries(Connection(server="https://x", proxy="http://p:1"))
+    assert supports(Connection(server="https://x"))
+    assert not supports(Connection(server="https://x", proxy="http://p:1"))
 
 
 def test_a_coroutine_that_waits_for_something_else_is_refused() -> None:
@@ -248,4 +248,4 @@ def test_a_coroutine_that_waits_for_something_else_is_refused() -> None:
         await asyncio.sleep(0)
 
     with pytest.raises(RuntimeError, match="waits for something else"):
-        answered(waits())
+        run_without_loop(waits())

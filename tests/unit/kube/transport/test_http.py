@@ -17,18 +17,18 @@ from gangline.kube.config.connection import Connection, Impersonation
 from gangline.kube.config.credentials import Anonymous, TokenFile
 from gangline.kube.config.tls import TLS, ClientCertificate, Pem
 from gangline.kube.errors import ConfigError, Forbidden, StreamBroken, Unauthorized, Unreachable
-from gangline.kube.transport.api import Request, Response, lines
+from gangline.kube.transport.api import LineReader, Request, Response
 from gangline.kube.transport.http import HttpTransport
-from gangline.kube.transport.warnings import Once, warnings
+from gangline.kube.transport.warnings import DeduplicatedWarnings, warning_texts
 from gangline.testing.clock import FakeClock
-from support.servers.http import Handler, serving, speaking
+from support.servers.http import Handler, byte_server, http_server
 
 GET = Request("GET", "/here")
 
 
 @asynccontextmanager
 async def asking(handler: Handler, **connection: object) -> AsyncIterator[HttpTransport]:
-    async with serving(handler) as url, HttpTransport(Connection(server=url, **connection)) as transport:  # type: ignore[arg-type]
+    async with http_server(handler) as url, HttpTransport(Connection(server=url, **connection)) as transport:  # type: ignore[arg-type]
         yield transport
 
 
@@ -55,7 +55,10 @@ async def test_path_and_query_arrive_as_they_were_meant() -> None:
 
 
 async def test_server_below_a_base_path_is_asked_there() -> None:
-    async with serving(echo) as url, HttpTransport(Connection(server=f"{url}/k8s/clusters/one")) as transport:
+    async with (
+        http_server(echo) as url,
+        HttpTransport(Connection(server=f"{url}/k8s/clusters/one")) as transport,
+    ):
         assert body_of(await transport.send(GET))["path"] == "/k8s/clusters/one/here"
 
 
@@ -130,7 +133,7 @@ async def test_answer_cut_off_in_the_middle_is_unreachable() -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
 
-    async with speaking(half) as url, HttpTransport(Connection(server=url)) as transport:
+    async with byte_server(half) as url, HttpTransport(Connection(server=url)) as transport:
         with pytest.raises(Unreachable):
             await transport.send(GET)
 
@@ -152,7 +155,7 @@ async def test_request_on_a_connection_closed_meanwhile_is_sent_again_only_if_ha
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
             line = await reader.readuntil(b"\r\n\r\n")
 
-    async with speaking(once) as url, HttpTransport(Connection(server=url)) as transport:
+    async with byte_server(once) as url, HttpTransport(Connection(server=url)) as transport:
         await transport.send(Request("GET", "/first"))
         with contextlib.suppress(Unreachable):
             await transport.send(Request(method, "/here"))
@@ -178,7 +181,7 @@ async def test_stream_gives_pieces_as_they_come_and_tells_when_it_is_cut_off() -
         await go_on.wait()
 
     async with (
-        speaking(cut) as url,
+        byte_server(cut) as url,
         HttpTransport(Connection(server=url)) as transport,
         transport.stream(GET) as stream,
     ):
@@ -229,12 +232,12 @@ async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
     ],
 )
 async def test_lines_are_whole_however_they_arrive(chunks: tuple[bytes, ...], found: list[bytes]) -> None:
-    assert [line async for line in lines(pieces(*chunks))] == found
+    assert [line async for line in LineReader(pieces(*chunks))] == found
 
 
 async def test_lines_keep_blanks_and_cut_what_never_ends_when_asked() -> None:
-    assert [line async for line in lines(pieces(b"a\n\nb\n"), blank=True)] == [b"a", b"", b"b"]
-    found = [line async for line in lines(pieces(b"1234", b"56\n7"), longest=3)]
+    assert [line async for line in LineReader(pieces(b"a\n\nb\n"), blank=True)] == [b"a", b"", b"b"]
+    found = [line async for line in LineReader(pieces(b"1234", b"56\n7"), longest=3)]
     assert found == [b"1234", b"56", b"7"]
 
 
@@ -286,7 +289,7 @@ class Renewable(Anonymous):
     async def client_certificate(self) -> ClientCertificate:  # type: ignore[override]
         return self._certificates[self.at]
 
-    def rejected(self, sent: Mapping[str, str] | None = None) -> bool:
+    def invalidate(self, sent: Mapping[str, str] | None = None) -> bool:
         self.at = min(self.at + 1, len(self._certificates) - 1)
         return True
 
@@ -333,7 +336,7 @@ async def test_client_certificate_is_shown_and_a_renewed_one_too(authority: Auth
         await answer.write(b"ended")
         return answer
 
-    async with serving(slow_or_quick, authority.server) as url:
+    async with http_server(slow_or_quick, authority.server) as url:
         connection = Connection(server=url, tls=TLS(ca=authority.pem), credentials=renewable)
         async with HttpTransport(connection) as transport:
             assert (await transport.send(GET)).body == b"first"
@@ -354,7 +357,7 @@ async def test_rejected_certificate_is_renewed_for_the_second_try(authority: Aut
         name = (await who(request)).text
         return web.Response(status=200 if name == "new" else 401)
 
-    async with serving(only_new, authority.server) as url:
+    async with http_server(only_new, authority.server) as url:
         connection = Connection(server=url, tls=TLS(ca=authority.pem), credentials=renewable)
         async with HttpTransport(connection) as transport:
             assert (await transport.send(GET)).status == 200
@@ -362,7 +365,7 @@ async def test_rejected_certificate_is_renewed_for_the_second_try(authority: Aut
 
 async def test_server_that_is_not_trusted_is_named_with_the_remedy(authority: Authority) -> None:
     stranger = Pem("ca", data=trustme.CA().cert_pem.bytes())
-    async with serving(who, authority.server) as url:
+    async with http_server(who, authority.server) as url:
         tls = TLS(ca=stranger, client=authority.client("me"))
         async with HttpTransport(Connection(server=url, tls=tls)) as transport:
             with pytest.raises(Unreachable, match=r"does not vouch for.*give the CA"):
@@ -370,7 +373,7 @@ async def test_server_that_is_not_trusted_is_named_with_the_remedy(authority: Au
 
 
 async def test_server_name_is_checked_instead_of_the_host(authority: Authority) -> None:
-    async with serving(who, authority.server) as url:
+    async with http_server(who, authority.server) as url:
         named = url.replace("127.0.0.1", "localhost")  # which the certificate does not hold
         for name, fine in (("api.example.com", True), ("other.example.com", False)):
             tls = TLS(ca=authority.pem, client=authority.client("me"), server_name=name)
@@ -415,14 +418,14 @@ async def proxying(*, refuse: bool = False) -> AsyncIterator[tuple[str, list[byt
             group.create_task(copy(reader, back))
             group.create_task(copy(there, writer))
 
-    async with speaking(tunnel) as url:
+    async with byte_server(tunnel) as url:
         yield url, heads
 
 
 async def test_https_goes_through_the_proxy_with_its_password_and_the_servers_name(
     authority: Authority,
 ) -> None:
-    async with serving(who, authority.server) as url, proxying() as (proxy, heads):
+    async with http_server(who, authority.server) as url, proxying() as (proxy, heads):
         tls = TLS(ca=authority.pem, client=authority.client("me"), server_name="api.example.com")
         through = proxy.replace("http://", "http://user:secret@")
         async with HttpTransport(Connection(server=url, tls=tls, proxy=through)) as transport:
@@ -456,7 +459,10 @@ async def test_each_warning_is_told_once() -> None:
         return answer
 
     told: list[str] = []
-    async with serving(warning) as url, HttpTransport(Connection(server=url), warn=told.append) as transport:
+    async with (
+        http_server(warning) as url,
+        HttpTransport(Connection(server=url), warn=told.append) as transport,
+    ):
         await transport.send(GET)
         await transport.send(GET)
     assert told == ['first, with "quotes" and \\', "second", "third"]
@@ -464,12 +470,12 @@ async def test_each_warning_is_told_once() -> None:
 
 @pytest.mark.parametrize("header", ["", "nonsense", '199 - "other code"', '299 - "no end', "299 -"])
 def test_what_is_no_warning_is_left_out(header: str) -> None:
-    assert list(warnings([header])) == []
+    assert list(warning_texts([header])) == []
 
 
 def test_memory_of_warnings_is_bounded() -> None:
     told: list[str] = []
-    once = Once(told.append, memory=2)
+    once = DeduplicatedWarnings(told.append, memory=2)
     for text in "abaca":
         once(text)
     assert told == ["a", "b", "c", "a"]
@@ -518,7 +524,7 @@ async def test_handshake_is_neither_redirected_nor_repeated() -> None:
         await reader.readuntil(b"\r\n\r\n")
         arrived += 1
 
-    async with speaking(hang_up) as url, HttpTransport(Connection(server=url)) as transport:
+    async with byte_server(hang_up) as url, HttpTransport(Connection(server=url)) as transport:
         with pytest.raises(Unreachable, match="GET /here"):
             async with transport.frames(GET, ("v4.channel.k8s.io",)):
                 pass

@@ -9,43 +9,64 @@ from pathlib import Path
 import pytest
 
 from gangline.local.archive import runs as subject
-from gangline.local.archive.runs import bygone, keep, tail
-from gangline.node.checkpoint import Exit
-from support.builders.runs import NOW, job, job_path, logged, objects, pod
+from gangline.local.archive.runs import archive_run, archived_runs, log_tail
+from gangline.node.checkpoint import ExitRecord
+from support.builders.runs import (
+    RECORDED_AT,
+    job_path,
+    recorded_job,
+    recorded_pod,
+    stored_objects,
+    write_container_log,
+)
 
 SECOND = timedelta(seconds=1)
 
 
 def kept(runs: Path, name: str = "small", second: int = 0, most: int = 20, state: Path | None = None) -> Path:
     where = state or runs.parent / "nothing"
-    return keep(runs, job_path(name), objects(job(name)), where, NOW + second * SECOND, most)
+    return archive_run(
+        runs, job_path(name), stored_objects(recorded_job(name)), where, RECORDED_AT + second * SECOND, most
+    )
 
 
 def names(runs: Path) -> list[str]:
-    return [run.folder.name.rpartition("_")[2] for run in bygone(runs)]
+    return [run.folder.name.rpartition("_")[2] for run in archived_runs(runs)]
 
 
 def test_a_run_comes_back_with_its_objects_its_log_and_how_it_ended(tmp_path: Path) -> None:
-    logged(tmp_path / "state", "hello")
-    written = objects(job(), pod())
-    keep(tmp_path / "runs", job_path(), written, tmp_path / "state", NOW)
-    (run,) = bygone(tmp_path / "runs")
+    write_container_log(tmp_path / "state", "hello")
+    written = stored_objects(recorded_job(), recorded_pod())
+    archive_run(tmp_path / "runs", job_path(), written, tmp_path / "state", RECORDED_AT)
+    (run,) = archived_runs(tmp_path / "runs")
     assert run.objects == written
-    assert run.exits() == {"run": Exit(NOW.timestamp() - 1, -15)}
+    assert run.exit_records() == {"run": ExitRecord(RECORDED_AT.timestamp() - 1, -15)}
     (log,) = run.folder.rglob("*.log")
     assert log.read_text() == "2026-01-01T00:00:00.000000000Z stdout F hello\n"
 
 
 def test_logs_of_pods_that_are_not_the_jobs_are_left_out(tmp_path: Path) -> None:
-    logged(tmp_path / "state", "hello", uid="another")
-    keep(tmp_path / "runs", job_path(), objects(job(), pod()), tmp_path / "state", NOW)
+    write_container_log(tmp_path / "state", "hello", uid="another")
+    archive_run(
+        tmp_path / "runs",
+        job_path(),
+        stored_objects(recorded_job(), recorded_pod()),
+        tmp_path / "state",
+        RECORDED_AT,
+    )
     assert not list((tmp_path / "runs").rglob("*.log"))
 
 
 def test_of_each_container_the_last_two_runs_are_kept(tmp_path: Path) -> None:
     for attempt in range(4):
-        logged(tmp_path / "state", f"attempt {attempt}", attempt=attempt)
-    keep(tmp_path / "runs", job_path(), objects(job(), pod()), tmp_path / "state", NOW)
+        write_container_log(tmp_path / "state", f"attempt {attempt}", attempt=attempt)
+    archive_run(
+        tmp_path / "runs",
+        job_path(),
+        stored_objects(recorded_job(), recorded_pod()),
+        tmp_path / "state",
+        RECORDED_AT,
+    )
     assert sorted(file.name for file in (tmp_path / "runs").rglob("*.log")) == ["2.log", "3.log"]
 
 
@@ -54,7 +75,7 @@ def test_a_new_run_of_a_job_replaces_the_one_before(tmp_path: Path) -> None:
     kept(tmp_path, "b", 1)
     newest = kept(tmp_path, "a", 2)
     assert names(tmp_path) == ["b", "a"]
-    assert bygone(tmp_path)[-1].folder == newest
+    assert archived_runs(tmp_path)[-1].folder == newest
 
 
 def test_only_the_newest_few_stay(tmp_path: Path) -> None:
@@ -95,9 +116,9 @@ def test_a_place_that_cannot_be_written_is_told_and_left_as_it_was(tmp_path: Pat
 def test_runs_that_end_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[3]);"
-        "from support.builders.runs import *; from gangline.local.archive.runs import keep;"
+        "from support.builders.runs import *; from gangline.local.archive.runs import archive_run;"
         "runs = Path(sys.argv[1]);"
-        "[keep(runs, job_path(f'{sys.argv[2]}-{n}'), objects(job(f'{sys.argv[2]}-{n}')), runs, NOW) for n in range(5)]"
+        "[archive_run(runs, job_path(f'{sys.argv[2]}-{n}'), stored_objects(recorded_job(f'{sys.argv[2]}-{n}')), runs, RECORDED_AT) for n in range(5)]"
     )
     here = str(Path(__file__).parents[3])
     writers = [
@@ -113,20 +134,22 @@ def test_the_end_of_a_log_is_whole_lines_across_its_files(tmp_path: Path) -> Non
     (tmp_path / "0.log.2").write_text("one\ntwo\n")
     (tmp_path / "0.log.1").write_text("three\n")
     log.write_text("four\n")
-    assert tail(log, 1000) == b"one\ntwo\nthree\nfour\n"
-    assert tail(log, 16) == b"two\nthree\nfour\n"
-    assert tail(log, 14) == b"three\nfour\n"
-    assert tail(log, 10) == b"four\n"
-    assert tail(log, 3) == b""
-    assert tail(tmp_path / "none", 3) == b""
+    assert log_tail(log, 1000) == b"one\ntwo\nthree\nfour\n"
+    assert log_tail(log, 16) == b"two\nthree\nfour\n"
+    assert log_tail(log, 14) == b"three\nfour\n"
+    assert log_tail(log, 10) == b"four\n"
+    assert log_tail(log, 3) == b""
+    assert log_tail(tmp_path / "none", 3) == b""
 
 
 def test_a_large_team_gets_less_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "ALL_LOG_BYTES", 1000)
-    pods = [pod(f"small-worker-{index}", uid=f"u{index}") for index in range(4)]
+    monkeypatch.setattr(subject, "MAX_TOTAL_LOG_BYTES", 1000)
+    pods = [recorded_pod(f"small-worker-{index}", uid=f"u{index}") for index in range(4)]
     for index in range(4):
-        logged(tmp_path / "state", "word\n" * 100, name=f"small-worker-{index}", uid=f"u{index}")
-    keep(tmp_path / "runs", job_path(), objects(job(), *pods), tmp_path / "state", NOW)
+        write_container_log(tmp_path / "state", "word\n" * 100, name=f"small-worker-{index}", uid=f"u{index}")
+    archive_run(
+        tmp_path / "runs", job_path(), stored_objects(recorded_job(), *pods), tmp_path / "state", RECORDED_AT
+    )
     logs = list((tmp_path / "runs").rglob("*.log"))
     assert len(logs) == 4
     assert all(0 < log.stat().st_size <= 250 for log in logs)

@@ -7,16 +7,22 @@ import pytest
 
 from gangline.api.core import Pod
 from gangline.api.meta import Key, ObjectMeta
-from gangline.api.scheme import CORE
+from gangline.api.scheme import CORE_SCHEME
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 from gangline.local.cluster import LocalSettings, local_cluster
-from gangline.local.controllers.claims import CLAIMS, PROTECTION, Claim, uses, waiting_for
+from gangline.local.controllers.claims import (
+    CLAIMS,
+    PROTECTION_FINALIZER,
+    ProtectedClaim,
+    terminating_claims,
+    uses_claim,
+)
 from gangline.runtime.cache import Cache
 from gangline.testing.builders import make_pod
 from gangline.testing.clock import FakeClock
-from support.cluster.node import until, written
+from support.cluster.node import file_text, wait_until
 
 KEY = Key("default", "data")
 CLAIM = {
@@ -47,18 +53,18 @@ async def gone(client: Client) -> None:
 async def test_a_claim_goes_with_its_last_pod_and_takes_its_folder_along(tmp_path: Path) -> None:
     settings = LocalSettings(folder=tmp_path, logs=tmp_path / "state")
     folder = tmp_path / "state" / "claims" / "default_data"
-    async with local_cluster(settings, CORE, SystemClock()) as plane:
+    async with local_cluster(settings, CORE_SCHEME, SystemClock()) as plane:
         client = plane.client
         await client.create(CLAIMS, CLAIM)
         await client.create(Pod, pod())
-        await until(lambda: written(folder / "x") == "kept")
+        await wait_until(lambda: file_text(folder / "x") == "kept")
         await client.delete(CLAIMS, KEY)
         # The pod still has it.
-        assert (await client.get(CLAIMS, KEY)).leaving
-        assert written(folder / "x") == "kept"
+        assert (await client.get(CLAIMS, KEY)).is_terminating
+        assert file_text(folder / "x") == "kept"
         await client.delete(Pod, Key("default", "p"))
         await gone(client)
-        await until(lambda: not folder.exists())
+        await wait_until(lambda: not folder.exists())
         # One that nobody ever used goes at once.
         await client.create(CLAIMS, CLAIM)
         await client.delete(CLAIMS, KEY)
@@ -77,19 +83,19 @@ async def test_a_claim_goes_with_its_last_pod_and_takes_its_folder_along(tmp_pat
     ],
 )
 def test_a_pod_that_has_ended_uses_nothing(status: dict[str, str], volumes: Any, used: bool) -> None:
-    assert uses({"status": status, "spec": {"volumes": volumes}}, "data") is used
+    assert uses_claim({"status": status, "spec": {"volumes": volumes}}, "data") is used
 
 
 def test_a_change_of_a_pod_concerns_claims_of_its_namespace_that_wait_to_go() -> None:
     now = FakeClock().now()
-    claims: Cache[Claim] = Cache()
+    claims: Cache[ProtectedClaim] = Cache()
     for namespace, name, leaving in (("a", "x", True), ("a", "y", False), ("b", "z", True)):
         metadata = ObjectMeta(
             name=name,
             namespace=namespace,
             uid=name,
-            finalizers=(PROTECTION,),
+            finalizers=(PROTECTION_FINALIZER,),
             deletion_timestamp=now if leaving else None,
         )
-        claims.put(Claim(metadata=metadata))
-    assert list(waiting_for(claims)(make_pod(namespace="a"))) == [Key("a", "x")]
+        claims.put(ProtectedClaim(metadata=metadata))
+    assert list(terminating_claims(claims)(make_pod(namespace="a"))) == [Key("a", "x")]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.servers.plane import Plane, crd, running_plane
+from support.servers.plane import PlaneClient, running_plane, widget_crd
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CRD = f"{CRDS}/widgets.example.com"
@@ -14,22 +14,22 @@ MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture
-async def plane() -> AsyncIterator[Plane]:
+async def plane() -> AsyncIterator[PlaneClient]:
     async with running_plane() as running:
         yield running
 
 
-async def define(plane: Plane, **version: Any) -> None:
-    answer = await plane.call("POST", CRDS, crd(**version))
+async def define(plane: PlaneClient, **version: Any) -> None:
+    answer = await plane.call("POST", CRDS, widget_crd(**version))
     assert answer.status == 201, answer.body
-    await plane.until(WIDGETS, 200)
+    await plane.poll_status(WIDGETS, 200)
 
 
 def widget(name: str = "w", **more: Any) -> dict[str, Any]:
     return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, **more}
 
 
-async def test_definition_is_accepted_and_served(plane: Plane) -> None:
+async def test_definition_is_accepted_and_served(plane: PlaneClient) -> None:
     await define(plane)
     status = (await plane.call("GET", CRD)).body["status"]
     assert {found["type"]: found["status"] for found in status["conditions"]} == {
@@ -41,7 +41,7 @@ async def test_definition_is_accepted_and_served(plane: Plane) -> None:
     assert [item["name"] for item in listed] == ["widgets"]
 
 
-async def test_objects_are_pruned_and_validated(plane: Plane) -> None:
+async def test_objects_are_pruned_and_validated(plane: PlaneClient) -> None:
     await define(plane)
     made = await plane.call("POST", WIDGETS, widget(spec={"size": 3, "colour": "red"}))
     assert (made.status, made.body["spec"]) == (201, {"size": 3})
@@ -50,7 +50,7 @@ async def test_objects_are_pruned_and_validated(plane: Plane) -> None:
     assert (wrong.status, wrong.body["details"]["causes"][0]["field"]) == (422, "spec.size")
 
 
-async def test_kind_must_be_said_and_right(plane: Plane) -> None:
+async def test_kind_must_be_said_and_right(plane: PlaneClient) -> None:
     await define(plane)
     assert (await plane.call("POST", WIDGETS, {"metadata": {"name": "w"}})).status == 400
     other = await plane.call("POST", WIDGETS, {**widget(), "kind": "Gadget"})
@@ -60,7 +60,7 @@ async def test_kind_must_be_said_and_right(plane: Plane) -> None:
     )
 
 
-async def test_status_is_apart_when_it_is_a_subresource(plane: Plane) -> None:
+async def test_status_is_apart_when_it_is_a_subresource(plane: PlaneClient) -> None:
     await define(plane, subresources={"status": {}})
     made = await plane.call("POST", WIDGETS, widget(spec={"size": 1}, status={"ready": 1}))
     assert "status" not in made.body
@@ -71,7 +71,7 @@ async def test_status_is_apart_when_it_is_a_subresource(plane: Plane) -> None:
     assert changed["metadata"]["generation"] == 1
 
 
-async def test_scale_is_where_the_definition_says(plane: Plane) -> None:
+async def test_scale_is_where_the_definition_says(plane: PlaneClient) -> None:
     scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.ready"}
     await define(plane, subresources={"status": {}, "scale": scale})
     await plane.call("POST", WIDGETS, widget(spec={"size": 2}))
@@ -83,22 +83,22 @@ async def test_scale_is_where_the_definition_says(plane: Plane) -> None:
     assert (below.status, below.body["details"]["kind"]) == (422, "Scale")
 
 
-async def test_strategic_patch_is_not_for_custom_resources(plane: Plane) -> None:
+async def test_strategic_patch_is_not_for_custom_resources(plane: PlaneClient) -> None:
     await define(plane)
     await plane.call("POST", WIDGETS, widget())
     media = "application/strategic-merge-patch+json"
     assert (await plane.call("PATCH", f"{WIDGETS}/w", {}, media=media)).status == 415
 
 
-async def test_deleted_definition_takes_its_objects_with_it(plane: Plane) -> None:
+async def test_deleted_definition_takes_its_objects_with_it(plane: PlaneClient) -> None:
     await define(plane)
     await plane.call("POST", WIDGETS, widget())
     await plane.call("DELETE", CRD)
-    await plane.until(CRD, 404)
+    await plane.poll_status(CRD, 404)
     assert (await plane.call("GET", WIDGETS)).status == 404
 
 
-async def test_definition_waits_for_finalizers_and_takes_nothing_new(plane: Plane) -> None:
+async def test_definition_waits_for_finalizers_and_takes_nothing_new(plane: PlaneClient) -> None:
     await define(plane)
     held = widget()
     held["metadata"]["finalizers"] = ["example.com/hold"]
@@ -108,17 +108,17 @@ async def test_definition_waits_for_finalizers_and_takes_nothing_new(plane: Plan
     assert refused.status == 403
     assert "create not allowed while custom resource definition is terminating" in refused.body["message"]
     await plane.call("PATCH", f"{WIDGETS}/w", {"metadata": {"finalizers": None}}, media=MERGE)
-    await plane.until(CRD, 404)
+    await plane.poll_status(CRD, 404)
 
 
-async def test_second_definition_of_a_kind_is_not_served(plane: Plane) -> None:
+async def test_second_definition_of_a_kind_is_not_served(plane: PlaneClient) -> None:
     await define(plane)
-    other = crd()
+    other = widget_crd()
     other["metadata"]["name"] = "gadgets.example.com"
     other["spec"]["names"] = {"plural": "gadgets", "kind": "Widget"}
     await plane.call("POST", CRDS, other)
     path = f"{CRDS}/gadgets.example.com"
-    looked_at = await plane.eventually(path, lambda now: bool(now.body["status"]["conditions"]))
+    looked_at = await plane.poll_until(path, lambda now: bool(now.body["status"]["conditions"]))
     conditions = looked_at.body["status"]["conditions"]
     assert {found["type"]: found["status"] for found in conditions} == {
         "NamesAccepted": "False",

@@ -24,22 +24,22 @@ from gangline.api.meta import Key, ObjectMeta
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
-from gangline.kube.options import PatchForm
+from gangline.kube.options import PatchType
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.controllers.default_scheduler import (
-    Binder,
-    Freed,
-    choose,
-    request,
+    DefaultScheduler,
+    FreedCapacity,
+    needs_binding,
+    node_usage,
+    pod_requests,
+    select_node,
     tolerates,
-    usage,
-    waiting,
-    waits,
+    unbound_pods,
 )
-from gangline.local.plane import PlaneSettings, api_plane
+from gangline.local.plane import PlaneSettings, control_plane
 from gangline.runtime.informer import Delta, Informer
 from gangline.runtime.manager import ControllerOptions, Manager
-from gangline.runtime.sources import Changes, itself
+from gangline.runtime.sources import InformerSource, own_key
 from gangline.testing.builders import make_pod
 from gangline.testing.clock import FakeClock
 from support.servers.flaky_reader import ModelServer
@@ -60,7 +60,7 @@ def pod(cpu: str = "1", *, name: str = "p", node: str = "", phase: str = "Pendin
 
 
 def test_a_pod_gets_the_first_node_that_fits() -> None:
-    assert choose(pod("3"), [machine("two", cpu="4"), machine("one", cpu="2")], []) == ("two", "")
+    assert select_node(pod("3"), [machine("two", cpu="4"), machine("one", cpu="2")], []) == ("two", "")
 
 
 def test_what_runs_counts_and_what_has_ended_does_not() -> None:
@@ -68,29 +68,32 @@ def test_what_runs_counts_and_what_has_ended_does_not() -> None:
         pod("3", name="a", node="one", phase="Running"),
         pod("3", name="b", node="one", phase="Succeeded"),
     ]
-    assert choose(pod("1"), [machine()], there) == ("one", "")
-    assert choose(pod("2"), [machine()], there) == ("", "0/1 nodes are available: 1 Insufficient cpu.")
-    assert str(usage(there)["one"]["cpu"]) == "3"
+    assert select_node(pod("1"), [machine()], there) == ("one", "")
+    assert select_node(pod("2"), [machine()], there) == ("", "0/1 nodes are available: 1 Insufficient cpu.")
+    assert str(node_usage(there)["one"]["cpu"]) == "3"
 
 
 def test_every_reason_is_counted() -> None:
     nodes = [machine("one", unschedulable=True), machine("two", cpu="1"), machine("three", cpu="1")]
-    assert choose(pod("2"), nodes, []) == (
+    assert select_node(pod("2"), nodes, []) == (
         "",
         "0/3 nodes are available: 2 Insufficient cpu, 1 node(s) were unschedulable.",
     )
 
 
 def test_no_nodes_is_a_reason() -> None:
-    assert choose(pod(), [], []) == ("", "0/0 nodes are available: no nodes.")
+    assert select_node(pod(), [], []) == ("", "0/0 nodes are available: no nodes.")
 
 
 def test_selector_and_taints_are_honoured() -> None:
     tainted = machine("two", taints=(Taint(key="gpu", value="yes", effect="NoSchedule"),))
-    assert choose(pod(node_selector={"disk": "ssd"}), [machine("two"), machine("one")], []) == ("one", "")
-    assert choose(pod(), [tainted], [])[0] == ""
+    assert select_node(pod(node_selector={"disk": "ssd"}), [machine("two"), machine("one")], []) == (
+        "one",
+        "",
+    )
+    assert select_node(pod(), [tainted], [])[0] == ""
     tolerant = pod(tolerations=(Toleration(key="gpu", operator="Exists"),))
-    assert choose(tolerant, [tainted], []) == ("two", "")
+    assert select_node(tolerant, [tainted], []) == ("two", "")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +118,7 @@ def test_a_pod_asks_for_what_it_needs_at_its_hungriest() -> None:
         spec = PodSpec(
             containers=(container("1"), container("500m")), init_containers=init, overhead={"cpu": "100m"}
         )
-        return str(request(Pod(spec=spec))["cpu"])
+        return str(pod_requests(Pod(spec=spec))["cpu"])
 
     assert cpu() == "1600m"
     assert cpu(container("2"), container("1", "Always")) == "2600m"
@@ -133,7 +136,7 @@ def test_a_pod_asks_for_what_it_needs_at_its_hungriest() -> None:
     ],
 )
 def test_only_unbound_pods_of_the_default_scheduler_wait(found: Pod, expected: bool) -> None:
-    assert waits(found) is expected
+    assert needs_binding(found) is expected
 
 
 # When a pod is looked at again
@@ -146,7 +149,7 @@ def test_room_that_is_given_back_brings_back_all_who_wait() -> None:
     for each in (waiter, holder):
         informer.cache.put(each)
     added: list[Key] = []
-    with Freed(informer).attached(added.append):
+    with FreedCapacity(informer).attach(added.append):
         assert added == []
         for before, after in (
             (None, holder),
@@ -155,10 +158,10 @@ def test_room_that_is_given_back_brings_back_all_who_wait() -> None:
             (ended, None),
             (waiter, None),
         ):
-            informer._tell(Delta(before, after))
+            informer._notify(Delta(before, after))
         assert added == []
-        informer._tell(Delta(holder, ended))
-        informer._tell(Delta(holder, None))
+        informer._notify(Delta(holder, ended))
+        informer._notify(Delta(holder, None))
     assert added == [waiter.metadata.key] * 2
 
 
@@ -171,7 +174,7 @@ def test_whoever_waited_longest_comes_first() -> None:
         )
 
     there = [waiter("b", 2), waiter("c", 1), waiter("a", 2), pod(name="bound", node="one")]
-    assert [key.name for key in waiting(there)] == ["c", "a", "b"]
+    assert [key.name for key in unbound_pods(there)] == ["c", "a", "b"]
 
 
 class Town(NamedTuple):
@@ -188,7 +191,7 @@ class Town(NamedTuple):
 
     async def until(self, name: str, told: Any) -> None:
         async with asyncio.timeout(60):
-            await self.pods.until(
+            await self.pods.wait_until(
                 lambda cache: any(told(each) for each in cache if each.metadata.name == name)
             )
 
@@ -197,7 +200,7 @@ class Town(NamedTuple):
             Pod,
             Key("default", name),
             {"status": {"phase": "Succeeded"}},
-            form=PatchForm.MERGE,
+            form=PatchType.MERGE,
             subresource="status",
         )
 
@@ -209,7 +212,7 @@ class Town(NamedTuple):
 async def town() -> AsyncIterator[Town]:
     async with (
         Store() as store,
-        api_plane(store, PlaneSettings(), SystemClock(), {}) as plane,
+        control_plane(store, PlaneSettings(), SystemClock(), {}) as plane,
         HttpTransport(plane.connection) as transport,
         asyncio.TaskGroup() as group,
     ):
@@ -217,17 +220,20 @@ async def town() -> AsyncIterator[Town]:
         status = {"allocatable": {"cpu": "1", "pods": "110"}}
         await client.create(Node, {"metadata": {"name": "one"}, "status": status})
         one = Key("", "one")
-        await client.patch(Node, one, {"status": status}, form=PatchForm.MERGE, subresource="status")
+        await client.patch(Node, one, {"status": status}, form=PatchType.MERGE, subresource="status")
         # A new node has a taint until its kubelet says that it is ready.
-        await client.patch(Node, one, {"spec": {"taints": None}}, form=PatchForm.MERGE)
+        await client.patch(Node, one, {"spec": {"taints": None}}, form=PatchType.MERGE)
         manager = Manager(client, FakeClock())
         pods, nodes = manager.informer(Pod), manager.informer(Node)
-        binder = Binder(pods.cache, nodes.cache, client, FakeClock())
-        manager.controller(
-            "binder", binder, [Changes(pods, itself), Freed(pods)], ControllerOptions(workers=1)
+        binder = DefaultScheduler(pods.cache, nodes.cache, client, FakeClock())
+        manager.new_controller(
+            "binder",
+            binder,
+            [InformerSource(pods, own_key), FreedCapacity(pods)],
+            ControllerOptions(workers=1),
         )
         running = group.create_task(manager.run(signals=False))
-        await nodes.until(lambda cache: len(list(cache)) == 1)
+        await nodes.wait_until(lambda cache: len(list(cache)) == 1)
         yield Town(client, pods)
         running.cancel()
 
@@ -256,7 +262,7 @@ async def test_pods_that_come_together_do_not_share_the_room_of_one(town: Town) 
         for name in names:
             group.create_task(town.create(name))
     async with asyncio.timeout(60):
-        await town.pods.until(
+        await town.pods.wait_until(
             lambda cache: sum(bool(each.spec.node_name or refused(each)) for each in cache) == len(names)
         )
     assert len(town.bound()) == 1

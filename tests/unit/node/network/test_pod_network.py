@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gangline.api.meta import Key
 from gangline.node.network.bridge import GATEWAY
-from gangline.node.network.pod_network import Numbers, hosts_text, rewrite
+from gangline.node.network.pod_network import PodAddressPool, hosts_text, rewrite_in_place
 
 
 def key(name: str) -> Key:
@@ -12,25 +12,25 @@ def key(name: str) -> Key:
 
 
 def test_a_name_keeps_its_address_and_no_two_have_the_same(tmp_path: Path) -> None:
-    numbers = Numbers(tmp_path / "n")
-    found = {name: numbers.of(key(name)) for name in "abc"}
+    numbers = PodAddressPool(tmp_path / "n")
+    found = {name: numbers.address_of(key(name)) for name in "abc"}
     assert len({*found.values(), GATEWAY}) == 4
-    assert Numbers(tmp_path / "n").of(key("b")) == found["b"]
+    assert PodAddressPool(tmp_path / "n").address_of(key("b")) == found["b"]
 
 
 def test_an_address_that_was_given_back_is_not_given_out_at_once(tmp_path: Path) -> None:
-    numbers = Numbers(tmp_path / "n")
-    first = numbers.of(key("a"))
-    numbers.forget(key("a"))
-    assert numbers.of(key("b")) != first
-    assert numbers.of(key("a")) != first
+    numbers = PodAddressPool(tmp_path / "n")
+    first = numbers.address_of(key("a"))
+    numbers.release(key("a"))
+    assert numbers.address_of(key("b")) != first
+    assert numbers.address_of(key("a")) != first
 
 
 def test_after_the_last_address_the_free_ones_come_again(tmp_path: Path) -> None:
     (tmp_path / "n").write_text(f'{{"default/last":{(10 << 24) + (244 << 16) + 65534}}}')
-    numbers = Numbers(tmp_path / "n")
-    assert numbers.of(key("last")) == "10.244.255.254"
-    assert numbers.of(key("next")) == "10.244.0.2"
+    numbers = PodAddressPool(tmp_path / "n")
+    assert numbers.address_of(key("last")) == "10.244.255.254"
+    assert numbers.address_of(key("next")) == "10.244.0.2"
 
 
 def test_names_are_those_of_a_cluster() -> None:
@@ -48,10 +48,10 @@ def test_names_are_those_of_a_cluster() -> None:
 
 def test_a_mounted_file_is_changed_in_place(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "hosts"
-    rewrite(file, "long long text\n")
+    rewrite_in_place(file, "long long text\n")
     before = file.stat()
-    rewrite(file, "short\n")
+    rewrite_in_place(file, "short\n")
     assert (file.read_text(), file.stat().st_ino) == ("short\n", before.st_ino)
     changed = file.stat().st_mtime_ns
-    rewrite(file, "short\n")
+    rewrite_in_place(file, "short\n")
     assert file.stat().st_mtime_ns == changed

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from gangline.api.core import Service
-from gangline.api.kubeflow.training import ADDRESSES
+from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION
 from gangline.api.meta import JSON, Key
-from gangline.node.network.service_ports import AddressBook, PortTaken, addresses
-from gangline.node.ports import bound, free
+from gangline.node.network.service_ports import PortTaken, ServicePortAllocator, service_ports
+from gangline.node.ports import bind_port, reserve_port
 from gangline.node.types import RunPod
 from gangline.runtime.cache import Cache
 from support.servers.node_api import NodeApi
@@ -32,7 +32,7 @@ class World:
     def __init__(self) -> None:
         self.api = NodeApi()
         self.cache: Cache[Service] = Cache()
-        self.book = AddressBook(self.cache, self.api.client())
+        self.book = ServicePortAllocator(self.cache, self.api.client())
 
     async def look(self) -> Service:
         """Reconcile, and see what came of it."""
@@ -52,21 +52,26 @@ def world() -> Iterator[World]:
 
 async def test_every_port_gets_its_own_once(world: World) -> None:
     await world.api.client().create(Service, BODY)
-    first = addresses(await world.look())
+    first = service_ports(await world.look())
     assert set(first) == {"a", "b"}
     assert first["a"] != first["b"]
-    assert addresses(await world.look()) == first
-    assert world.book.of(POD) == {"a": first["a"], "b": first["b"], "2222": first["a"], "80": first["b"]}
+    assert service_ports(await world.look()) == first
+    assert world.book.pod_ports(POD) == {
+        "a": first["a"],
+        "b": first["b"],
+        "2222": first["a"],
+        "80": first["b"],
+    }
 
 
 async def test_a_service_without_pods_gets_none(world: World) -> None:
     await world.api.client().create(Service, {**BODY, "spec": {"ports": [{"port": 443}]}})
-    assert ADDRESSES not in (await world.look()).metadata.annotations
+    assert ADDRESSES_ANNOTATION not in (await world.look()).metadata.annotations
 
 
 async def test_ports_are_held_until_the_process_starts(world: World) -> None:
     await world.api.client().create(Service, BODY)
-    port = addresses(await world.look())["a"]
+    port = service_ports(await world.look())["a"]
     stranger = socket.socket()
     with stranger, pytest.raises(OSError, match="in use"):
         stranger.bind(("127.0.0.1", port))
@@ -77,7 +82,7 @@ async def test_ports_are_held_until_the_process_starts(world: World) -> None:
 
 async def test_ports_are_held_again_after_the_process(world: World) -> None:
     await world.api.client().create(Service, BODY)
-    port = addresses(await world.look())["a"]
+    port = service_ports(await world.look())["a"]
     world.book.hand_over(POD)
     world.book.take_back(POD)
     with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
@@ -86,32 +91,32 @@ async def test_ports_are_held_again_after_the_process(world: World) -> None:
 
 async def test_a_port_that_no_process_listens_on_is_not_given_to_others(world: World) -> None:
     await world.api.client().create(Service, BODY)
-    port = addresses(await world.look())["a"]
+    port = service_ports(await world.look())["a"]
     for change in (lambda: None, lambda: world.book.hand_over(POD), lambda: world.book.take_back(POD)):
         change()
-        with free(range(port, port + 1)) as another:
+        with reserve_port(range(port, port + 1)) as another:
             assert another.getsockname()[1] != port
     world.book.close()
-    with free(range(port, port + 1)) as another:
+    with reserve_port(range(port, port + 1)) as another:
         assert another.getsockname()[1] == port
 
 
 async def test_ports_given_by_an_earlier_life_are_not_given_to_others(world: World) -> None:
     await world.api.client().create(Service, BODY)
-    port = addresses(await world.look())["a"]
+    port = service_ports(await world.look())["a"]
     world.book.close()
-    world.book = AddressBook(world.cache, world.api.client())
+    world.book = ServicePortAllocator(world.cache, world.api.client())
     await world.look()
-    with free(range(port, port + 1)) as another:
+    with reserve_port(range(port, port + 1)) as another:
         assert another.getsockname()[1] != port
     world.book.hand_over(POD)
 
 
 async def test_a_port_that_somebody_took_is_told(world: World) -> None:
     await world.api.client().create(Service, BODY)
-    port = addresses(await world.look())["a"]
+    port = service_ports(await world.look())["a"]
     world.book.close()
-    with bound(port) as stranger:
+    with bind_port(port) as stranger:
         stranger.listen()
         with pytest.raises(PortTaken, match=f'port {port}, given to service "s" as "a", is taken'):
             world.book.hand_over(POD)
@@ -119,9 +124,9 @@ async def test_a_port_that_somebody_took_is_told(world: World) -> None:
 
 async def test_a_second_container_does_not_clash_with_the_first(world: World) -> None:
     await world.api.client().create(Service, BODY)
-    port = addresses(await world.look())["a"]
+    port = service_ports(await world.look())["a"]
     world.book.hand_over(POD)
-    with bound(port) as first:
+    with bind_port(port) as first:
         first.listen()
         world.book.hand_over(POD)
 
@@ -129,10 +134,10 @@ async def test_a_second_container_does_not_clash_with_the_first(world: World) ->
 async def test_a_team_that_starts_anew_gets_new_ports(world: World) -> None:
     await world.api.client().create(Service, BODY)
     first = await world.look()
-    old = addresses(first)
+    old = service_ports(first)
     world.book.hand_over(POD)
     # A stranger has one of them, so it cannot be held again; the other is, until the service is made anew.
-    with bound(old["a"]) as stranger:
+    with bind_port(old["a"]) as stranger:
         stranger.listen()
         assert world.book.take_back(POD) == (
             f'port {old["a"]}, given to service "s" as "a", is taken by another process'
@@ -141,13 +146,13 @@ async def test_a_team_that_starts_anew_gets_new_ports(world: World) -> None:
         await world.api.client().create(Service, BODY)
         second = await world.look()
         assert second.metadata.uid != first.metadata.uid
-        assert old["a"] not in addresses(second).values()
+        assert old["a"] not in service_ports(second).values()
         world.book.hand_over(POD)
 
 
 async def test_a_service_that_goes_lets_its_ports_go(world: World) -> None:
     await world.api.client().create(Service, BODY)
-    port = addresses(await world.look())["a"]
+    port = service_ports(await world.look())["a"]
     world.cache.drop(KEY)
     await world.book.reconcile(KEY)
     with socket.socket() as anybody:

@@ -11,15 +11,15 @@ from aiohttp import web
 
 from gangline.api.meta import JSON
 from gangline.base.clock import SystemClock
-from gangline.node.pods.probes import Counter, Target, attempt, probing
-from gangline.node.ports import bound
+from gangline.node.pods.probes import ContainerTarget, ThresholdCounter, run_action, run_probe
+from gangline.node.ports import bind_port
 from gangline.node.types import Action, Probe
 from gangline.testing.clock import FakeClock, settle
 
 
 async def tried(tmp_path: Path, ports: dict[str, int] | None = None, **action: JSON) -> str:
-    target = Target(dict(os.environ), tmp_path, ports or {})
-    return await attempt(msgspec.convert(action, Action), target, timedelta(seconds=10), SystemClock())
+    target = ContainerTarget(dict(os.environ), tmp_path, ports or {})
+    return await run_action(msgspec.convert(action, Action), target, timedelta(seconds=10), SystemClock())
 
 
 async def test_a_command_passes_by_its_exit_code(tmp_path: Path) -> None:
@@ -30,8 +30,8 @@ async def test_a_command_passes_by_its_exit_code(tmp_path: Path) -> None:
 
 async def test_a_command_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     action = msgspec.convert({"exec": {"command": ["sleep", "99"]}}, Action)
-    target = Target(dict(os.environ), tmp_path)
-    assert await attempt(action, target, timedelta(seconds=0.1), SystemClock()) == "timed out after 0.1s"
+    target = ContainerTarget(dict(os.environ), tmp_path)
+    assert await run_action(action, target, timedelta(seconds=0.1), SystemClock()) == "timed out after 0.1s"
 
 
 async def test_http_passes_from_200_to_399(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ async def test_http_passes_from_200_to_399(tmp_path: Path) -> None:
 
 
 async def test_tcp_passes_when_somebody_listens(tmp_path: Path) -> None:
-    listening = bound(0)
+    listening = bind_port(0)
     listening.listen()
     port = listening.getsockname()[1]
     assert await tried(tmp_path, tcpSocket={"port": port}) == ""
@@ -77,8 +77,8 @@ async def test_an_unknown_port_name_fails(tmp_path: Path) -> None:
     ],
 )
 def test_thresholds(results: str, states: list[bool | None]) -> None:
-    counter = Counter(success=1, failure=3)
-    assert [counter.take(passed=each == "+") for each in results] == states
+    counter = ThresholdCounter(success=1, failure=3)
+    assert [counter.add(passed=each == "+") for each in results] == states
 
 
 async def test_probes_wait_and_repeat_by_the_clock(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ async def test_probes_wait_and_repeat_by_the_clock(tmp_path: Path) -> None:
     told: list[bool] = []
     probe = msgspec.convert({"sleep": {"seconds": 0}, "initialDelaySeconds": 5, "periodSeconds": 10}, Probe)
     async with asyncio.TaskGroup() as group:
-        target = Target({}, tmp_path)
-        task = group.create_task(probing(probe, target, clock, lambda well, _: told.append(well)))
+        target = ContainerTarget({}, tmp_path)
+        task = group.create_task(run_probe(probe, target, clock, lambda well, _: told.append(well)))
         await settle()
         assert told == []
         await clock.advance(timedelta(seconds=5))

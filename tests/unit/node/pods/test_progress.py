@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gangline.node.checkpoint import RunFiles
-from gangline.node.pods.progress import EACH, Pace, Reports
+from gangline.node.pods.progress import MIN_REPORT_INTERVAL, ProgressReporter, ReportLimiter
 from gangline.testing.clock import FakeClock
 
 PERIOD = timedelta(seconds=5)
@@ -18,20 +18,20 @@ class Desk:
     def __init__(self, folder: Path, told: str = "") -> None:
         self.clock, self.told = FakeClock(), list[str]()
         self.files = RunFiles(folder, 0)
-        self.reports = Reports("u", told, self.told.append, Pace(PERIOD), self.clock)
+        self.reports = ProgressReporter("u", told, self.told.append, ReportLimiter(PERIOD), self.clock)
 
     def says(self, text: str) -> None:
         """As the shim writes it: a new file each time."""
-        new = self.files.progress.with_suffix(".new")
+        new = self.files.progress_file.with_suffix(".new")
         new.write_text(text)
-        new.replace(self.files.progress)
+        new.replace(self.files.progress_file)
 
     def step(self, number: int) -> str:
         self.says(f'{{"progress": {{"step": {number}}}}}')
         return f'{{"progress":{{"step":{number}}}}}'
 
     def look(self, *, final: bool = False) -> None:
-        self.reports.look([self.files], final=final)
+        self.reports.poll([self.files], final=final)
 
 
 @pytest.fixture
@@ -85,11 +85,11 @@ def test_what_the_api_has_already_is_not_told_again(tmp_path: Path) -> None:
 
 
 def test_many_pods_together_are_told_of_less_often() -> None:
-    pace = Pace(PERIOD)
-    assert {pace.of(str(number)) for number in range(50)} == {PERIOD}
+    pace = ReportLimiter(PERIOD)
+    assert {pace.interval(str(number)) for number in range(50)} == {PERIOD}
     for number in range(100):
-        pace.of(str(number))
-    assert pace.of("0") == EACH * 100
+        pace.interval(str(number))
+    assert pace.interval("0") == MIN_REPORT_INTERVAL * 100
     for number in range(1, 100):
-        pace.leave(str(number))
-    assert pace.of("0") == PERIOD
+        pace.forget(str(number))
+    assert pace.interval("0") == PERIOD

@@ -6,30 +6,43 @@ import msgspec
 import pytest
 
 from gangline.api.meta import JSON, Condition
-from gangline.node.pods.plan import Activity, Doom, Ended, Observed, Role, Run, Seen, Waiting
-from gangline.node.pods.status import Named, pod_phase, pod_status
+from gangline.node.pods.plan import (
+    Activity,
+    ContainerExit,
+    ContainerObservation,
+    ContainerRun,
+    ContainerWaiting,
+    PodObservation,
+    Role,
+    Termination,
+)
+from gangline.node.pods.status import PodStatusContext, pod_phase, pod_status
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-NAMED = Named("default", "p", "u1")
+NAMED = PodStatusContext("default", "p", "u1")
 
 
-def alive(name: str = "main", role: Role = Role.MAIN, *, ready: bool = True) -> Seen:
-    run = Run(0, "abc", started=NOW - timedelta(seconds=5))
-    return Seen(name, role, runs=(run,), started=True, ready=ready, passed=True)
+def alive(name: str = "main", role: Role = Role.MAIN, *, ready: bool = True) -> ContainerObservation:
+    run = ContainerRun(0, "abc", started_at=NOW - timedelta(seconds=5))
+    return ContainerObservation(name, role, runs=(run,), started=True, ready=ready, init_done=True)
 
 
-def ended(name: str = "main", code: int = 0, role: Role = Role.MAIN, streak: int = 0) -> Seen:
-    run = Run(
-        streak, "abc", streak, NOW - timedelta(seconds=5), Ended(code, NOW, reason="Error" if code else "")
+def ended(name: str = "main", code: int = 0, role: Role = Role.MAIN, streak: int = 0) -> ContainerObservation:
+    run = ContainerRun(
+        streak,
+        "abc",
+        streak,
+        NOW - timedelta(seconds=5),
+        ContainerExit(code, NOW, reason="Error" if code else ""),
     )
-    return Seen(name, role, runs=(run,))
+    return ContainerObservation(name, role, runs=(run,))
 
 
-def observed(*containers: Seen, policy: str = "Never", **more: object) -> Observed:
-    return msgspec.structs.replace(Observed(containers, NOW, policy, since=NOW), **more)
+def observed(*containers: ContainerObservation, policy: str = "Never", **more: object) -> PodObservation:
+    return msgspec.structs.replace(PodObservation(containers, NOW, policy, start_time=NOW), **more)
 
 
-def main(seen: Observed, named: Named = NAMED) -> JSON:
+def main(seen: PodObservation, named: PodStatusContext = NAMED) -> JSON:
     found: JSON = pod_status(seen, named)["containerStatuses"][0]
     return found
 
@@ -37,35 +50,40 @@ def main(seen: Observed, named: Named = NAMED) -> JSON:
 @pytest.mark.parametrize(
     ("containers", "policy", "phase"),
     [
-        ((Seen("main"),), "Never", "Pending"),
+        ((ContainerObservation("main"),), "Never", "Pending"),
         ((alive(),), "Never", "Running"),
-        ((alive("a"), Seen("b")), "Never", "Pending"),
+        ((alive("a"), ContainerObservation("b")), "Never", "Pending"),
         ((alive("a"), ended("b")), "Never", "Running"),
         ((ended(),), "Never", "Succeeded"),
         ((ended("a"), ended("b", 1)), "Never", "Failed"),
         ((ended(code=1),), "Always", "Running"),
         ((ended(code=1),), "OnFailure", "Running"),
         ((ended(),), "OnFailure", "Succeeded"),
-        ((alive("i", Role.INIT), Seen("main")), "Never", "Pending"),
-        ((ended("i", 1, Role.INIT), Seen("main")), "Never", "Failed"),
-        ((ended("i", 1, Role.INIT), Seen("main")), "Always", "Pending"),
+        ((alive("i", Role.INIT), ContainerObservation("main")), "Never", "Pending"),
+        ((ended("i", 1, Role.INIT), ContainerObservation("main")), "Never", "Failed"),
+        ((ended("i", 1, Role.INIT), ContainerObservation("main")), "Always", "Pending"),
         ((alive("s", Role.SIDECAR), ended()), "Never", "Running"),
         ((ended("s", 143, Role.SIDECAR), ended()), "Never", "Succeeded"),
     ],
 )
-def test_phase(containers: tuple[Seen, ...], policy: str, phase: str) -> None:
+def test_phase(containers: tuple[ContainerObservation, ...], policy: str, phase: str) -> None:
     assert pod_phase(observed(*containers, policy=policy)) == phase
 
 
 def test_a_deleted_pod_tells_what_became_of_it() -> None:
     assert pod_phase(observed(alive(), policy="Always", stop_by=NOW)) == "Running"
     assert pod_phase(observed(ended(code=143), policy="Always", stop_by=NOW)) == "Failed"
-    assert pod_phase(observed(Seen("main", activity=Activity.STARTING), stop_by=NOW)) == "Pending"
+    assert (
+        pod_phase(observed(ContainerObservation("main", activity=Activity.STARTING), stop_by=NOW))
+        == "Pending"
+    )
 
 
 def test_a_container_that_never_ran_is_being_created() -> None:
-    assert main(observed(Seen("main")))["state"] == {"waiting": {"reason": "ContainerCreating"}}
-    initial = observed(Seen("i", Role.INIT), Seen("main"))
+    assert main(observed(ContainerObservation("main")))["state"] == {
+        "waiting": {"reason": "ContainerCreating"}
+    }
+    initial = observed(ContainerObservation("i", Role.INIT), ContainerObservation("main"))
     assert main(initial)["state"] == {"waiting": {"reason": "PodInitializing"}}
 
 
@@ -100,20 +118,20 @@ def test_a_container_in_back_off_says_so_and_keeps_how_it_ended() -> None:
 
 
 def test_a_container_running_again_keeps_how_it_ended_before() -> None:
-    runs = (Run(0, started=NOW, ended=Ended(7, NOW)), Run(1, started=NOW))
-    status = main(observed(Seen("main", runs=runs, started=True)))
+    runs = (ContainerRun(0, started_at=NOW, exit=ContainerExit(7, NOW)), ContainerRun(1, started_at=NOW))
+    status = main(observed(ContainerObservation("main", runs=runs, started=True)))
     assert "running" in status["state"]
     assert status["lastState"]["terminated"]["exitCode"] == 7
     assert status["restartCount"] == 1
 
 
 def test_what_is_missing_is_told() -> None:
-    waiting = Waiting("CreateContainerConfigError", 'secret "s" not found', NOW)
-    status = main(observed(Seen("main", waiting=waiting)))
+    waiting = ContainerWaiting("CreateContainerConfigError", 'secret "s" not found', NOW)
+    status = main(observed(ContainerObservation("main", waiting=waiting)))
     assert status["state"]["waiting"]["message"] == 'secret "s" not found'
 
 
-def conditions(seen: Observed, named: Named = NAMED) -> dict[str, JSON]:
+def conditions(seen: PodObservation, named: PodStatusContext = NAMED) -> dict[str, JSON]:
     return {each["type"]: each for each in pod_status(seen, named)["conditions"]}
 
 
@@ -128,10 +146,10 @@ def test_conditions_of_a_pod_that_is_well() -> None:
 
 
 def test_conditions_name_who_is_not_ready() -> None:
-    found = conditions(observed(alive("a", ready=False), alive("b"), Seen("c")))
+    found = conditions(observed(alive("a", ready=False), alive("b"), ContainerObservation("c")))
     assert found["Ready"]["reason"] == "ContainersNotReady"
     assert found["Ready"]["message"] == "containers with unready status: [a c]"
-    waiting = conditions(observed(Seen("i", Role.INIT), Seen("main")))
+    waiting = conditions(observed(ContainerObservation("i", Role.INIT), ContainerObservation("main")))
     assert waiting["Initialized"]["message"] == "containers with incomplete status: [i]"
 
 
@@ -148,18 +166,20 @@ def test_transition_times_move_with_the_status_only() -> None:
         Condition(type="Initialized", status="True", last_transition_time=long_ago),
         Condition(type="Ready", status="False", last_transition_time=long_ago),
     )
-    found = conditions(observed(alive()), msgspec.structs.replace(NAMED, before=before))
+    found = conditions(observed(alive()), msgspec.structs.replace(NAMED, previous_conditions=before))
     assert found["Initialized"]["lastTransitionTime"] == "2025-12-31T12:00:00Z"
     assert found["Ready"]["lastTransitionTime"] == "2026-01-01T12:00:00Z"
 
 
 def test_readiness_gates_hold_a_pod_back() -> None:
-    gated = msgspec.structs.replace(NAMED, gates=("example.com/gate",))
+    gated = msgspec.structs.replace(NAMED, readiness_gates=("example.com/gate",))
     assert conditions(observed(alive()), gated)["Ready"]["reason"] == "ReadinessGatesNotReady"
-    passed = msgspec.structs.replace(gated, before=(Condition(type="example.com/gate", status="True"),))
+    passed = msgspec.structs.replace(
+        gated, previous_conditions=(Condition(type="example.com/gate", status="True"),)
+    )
     assert conditions(observed(alive()), passed)["Ready"]["status"] == "True"
 
 
 def test_why_the_node_ended_it_is_told() -> None:
-    status = pod_status(observed(ended(code=137), doom=Doom("Evicted", "too large")), NAMED)
+    status = pod_status(observed(ended(code=137), termination=Termination("Evicted", "too large")), NAMED)
     assert (status["phase"], status["reason"], status["message"]) == ("Failed", "Evicted", "too large")

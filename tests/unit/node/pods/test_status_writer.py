@@ -11,17 +11,17 @@ from gangline.api.core import Node, Pod
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity
 from gangline.kube.transport.api import Request, Response
-from gangline.node.node_status import NOT_READY, UNREACHABLE, Registration, node_body
-from gangline.node.pods.status_writer import StatusWriter, let_go
+from gangline.node.node_status import NOT_READY_TAINT, UNREACHABLE_TAINT, NodeRegistration, node_body
+from gangline.node.pods.status_writer import PodStatusWriter, confirm_deleted
 from gangline.node.settings import NodeSettings
 from gangline.testing.clock import FakeClock, settle
-from support.servers.node_api import NodeApi, key, pod_body
+from support.servers.node_api import NodeApi, command_pod, default_key
 
 
 @asynccontextmanager
-async def writing(api: NodeApi, clock: FakeClock) -> AsyncIterator[StatusWriter]:
-    pod = await api.client(clock).create(Pod, pod_body("p", "true"))
-    writer = StatusWriter(api.client(clock), pod, clock)
+async def writing(api: NodeApi, clock: FakeClock) -> AsyncIterator[PodStatusWriter]:
+    pod = await api.client(clock).create(Pod, command_pod("p", "true"))
+    writer = PodStatusWriter(api.client(clock), pod, clock)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(writer.run())
         yield writer
@@ -35,69 +35,71 @@ def status(phase: str) -> JSON:
 async def test_a_status_is_written_once() -> None:
     api = NodeApi()
     async with writing(api, FakeClock()) as writer:
-        writer.want(status("Running"))
-        await writer.flushed()
-        writer.want(status("Running"))
-        await writer.flushed()
+        writer.set_status(status("Running"))
+        await writer.wait_written()
+        writer.set_status(status("Running"))
+        await writer.wait_written()
         await settle()
-    assert len(api.log) == 2
-    assert api.pod("p")["status"]["phase"] == "Running"
+    assert len(api.history) == 2
+    assert api.stored_pod("p")["status"]["phase"] == "Running"
 
 
 async def test_while_the_api_is_away_only_the_newest_is_kept() -> None:
     api, clock = NodeApi(), FakeClock()
     async with writing(api, clock) as writer:
-        api.down = True
-        writer.want(status("Running"))
+        api.is_down = True
+        writer.set_status(status("Running"))
         await settle()
-        writer.want(status("Failed"))
+        writer.set_status(status("Failed"))
         await clock.advance(timedelta(minutes=1))
-        api.down = False
+        api.is_down = False
         await clock.advance(timedelta(seconds=10))
-        await writer.flushed()
-    assert [each.get("phase") for each in api.statuses("p")] == ["Pending", "Failed"]
+        await writer.wait_written()
+    assert [each.get("phase") for each in api.status_history("p")] == ["Pending", "Failed"]
 
 
 async def test_somebody_elses_change_is_not_lost() -> None:
     api, clock = NodeApi(), FakeClock()
     async with writing(api, clock) as writer:
         theirs = {"type": "PodScheduled", "status": "True"}
-        await api.client().patch(Pod, key("p"), {"status": {"conditions": [theirs]}}, subresource="status")
-        writer.want(status("Running"))
-        await writer.flushed()
-    assert [each["type"] for each in api.pod("p")["status"]["conditions"]] == ["Ready", "PodScheduled"]
+        await api.client().patch(
+            Pod, default_key("p"), {"status": {"conditions": [theirs]}}, subresource="status"
+        )
+        writer.set_status(status("Running"))
+        await writer.wait_written()
+    assert [each["type"] for each in api.stored_pod("p")["status"]["conditions"]] == ["Ready", "PodScheduled"]
 
 
 async def test_a_pod_that_is_gone_needs_no_status() -> None:
     api, clock = NodeApi(), FakeClock()
     async with writing(api, clock) as writer:
-        await api.client().delete(Pod, key("p"), grace=timedelta())
-        await api.client().create(Pod, pod_body("p", "true"))
-        writer.want(status("Running"))
-        await writer.flushed()
-        assert writer.gone
-    assert api.pod("p")["status"]["phase"] == "Pending"
+        await api.client().delete(Pod, default_key("p"), grace=timedelta())
+        await api.client().create(Pod, command_pod("p", "true"))
+        writer.set_status(status("Running"))
+        await writer.wait_written()
+        assert writer.pod_deleted
+    assert api.stored_pod("p")["status"]["phase"] == "Pending"
 
 
 async def test_letting_go_waits_for_the_api_and_spares_a_namesake() -> None:
     api, clock = NodeApi(), FakeClock()
-    pod = await api.client(clock).create(Pod, pod_body("p", "true"))
-    api.down = True
+    pod = await api.client(clock).create(Pod, command_pod("p", "true"))
+    api.is_down = True
     async with asyncio.TaskGroup() as group:
-        group.create_task(let_go(api.client(clock), key("p"), pod.metadata.uid, clock))
+        group.create_task(confirm_deleted(api.client(clock), default_key("p"), pod.metadata.uid, clock))
         await clock.advance(timedelta(seconds=5))
-        api.down = False
+        api.is_down = False
         await clock.advance(timedelta(seconds=10))
     assert api.objects == {}
-    await api.client(clock).create(Pod, pod_body("p", "true"))
-    await let_go(api.client(clock), key("p"), pod.metadata.uid, clock)
-    assert api.pod("p")
+    await api.client(clock).create(Pod, command_pod("p", "true"))
+    await confirm_deleted(api.client(clock), default_key("p"), pod.metadata.uid, clock)
+    assert api.stored_pod("p")
 
 
 async def test_the_node_says_that_it_lives_and_survives_an_outage() -> None:
     api, clock = NodeApi(), FakeClock()
     capacity = {"cpu": Quantity.of("2"), "nvidia.com/gpu": Quantity.of("4")}
-    registration = Registration(api.client(clock), capacity, NodeSettings(), clock)
+    registration = NodeRegistration(api.client(clock), capacity, NodeSettings(), clock)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(registration.run())
         await settle()
@@ -108,9 +110,9 @@ async def test_the_node_says_that_it_lives_and_survives_an_outage() -> None:
         assert api.objects["leases", "kube-node-lease", "local"]["spec"]["renewTime"] > first
         # Between two statuses only the lease is written.
         assert api.objects["nodes", "", "local"] == node
-        api.down = True
+        api.is_down = True
         await clock.advance(timedelta(minutes=1))
-        api.down = False
+        api.is_down = False
         await clock.advance(timedelta(seconds=10))
         assert api.objects["nodes", "", "local"] != node
         ready = {each["type"]: each for each in api.objects["nodes", "", "local"]["status"]["conditions"]}[
@@ -125,25 +127,25 @@ async def test_a_node_that_is_born_tainted_is_untainted_once_ready_and_keeps_oth
     client = api.client(clock)
     body = node_body("local")
     other = {"key": "mine", "effect": "NoSchedule"}
-    body["spec"] = {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}, other]}
+    body["spec"] = {"taints": [{"key": NOT_READY_TAINT, "effect": "NoSchedule"}, other]}
     await client.create(Node, body)
-    registration = Registration(client, {"cpu": Quantity.of("2")}, NodeSettings(), clock)
-    await registration.beat()
+    registration = NodeRegistration(client, {"cpu": Quantity.of("2")}, NodeSettings(), clock)
+    await registration.heartbeat()
     assert api.objects["nodes", "", "local"]["spec"]["taints"] == [other]
 
 
 async def test_annotations_are_there_before_the_status_that_follows_them() -> None:
     api, clock = NodeApi(), FakeClock()
     async with writing(api, clock) as writer:
-        api.down = True
-        writer.want(status("Running"))
+        api.is_down = True
+        writer.set_status(status("Running"))
         await settle()
-        writer.mark("progress", "9 of 9")
-        writer.want(status("Succeeded"))
-        api.down = False
+        writer.set_annotation("progress", "9 of 9")
+        writer.set_status(status("Succeeded"))
+        api.is_down = False
         await clock.advance(timedelta(seconds=10))
-        await writer.flushed()
-    bodies = [body for _, _, _, body in api.log]
+        await writer.wait_written()
+    bodies = [body for _, _, _, body in api.history]
     ends = [body for body in bodies if body.get("status", {}).get("phase") == "Succeeded"]
     assert ends
     assert all(body["metadata"]["annotations"]["progress"] == "9 of 9" for body in ends)
@@ -152,12 +154,12 @@ async def test_annotations_are_there_before_the_status_that_follows_them() -> No
 async def test_an_annotation_alone_writes_no_status() -> None:
     api = NodeApi()
     async with writing(api, FakeClock()) as writer:
-        writer.mark("progress", "1")
-        await writer.flushed()
-        writer.mark("progress", "2")
-        await writer.flushed()
-    assert api.pod("p")["metadata"]["annotations"] == {"progress": "2"}
-    assert len(api.statuses("p")) == 1
+        writer.set_annotation("progress", "1")
+        await writer.wait_written()
+        writer.set_annotation("progress", "2")
+        await writer.wait_written()
+    assert api.stored_pod("p")["metadata"]["annotations"] == {"progress": "2"}
+    assert len(api.status_history("p")) == 1
 
 
 class Guarded(NodeApi):
@@ -173,16 +175,16 @@ class Guarded(NodeApi):
 async def test_a_node_that_may_not_annotate_still_writes_the_status() -> None:
     api = Guarded()
     async with writing(api, FakeClock()) as writer:
-        writer.mark("progress", "1")
-        writer.want(status("Running"))
-        await writer.flushed()
-    assert api.pod("p")["status"]["phase"] == "Running"
-    assert "annotations" not in api.pod("p")["metadata"]
+        writer.set_annotation("progress", "1")
+        writer.set_status(status("Running"))
+        await writer.wait_written()
+    assert api.stored_pod("p")["status"]["phase"] == "Running"
+    assert "annotations" not in api.stored_pod("p")["metadata"]
 
 
 async def test_a_lost_node_is_unknown_and_takes_nobody_until_it_is_back() -> None:
     api, clock = NodeApi(), FakeClock()
-    registration = Registration(api.client(clock), {"cpu": Quantity.of("2")}, NodeSettings(), clock)
+    registration = NodeRegistration(api.client(clock), {"cpu": Quantity.of("2")}, NodeSettings(), clock)
 
     def ready() -> str:
         found = api.objects["nodes", "", "local"]["status"]["conditions"]
@@ -197,9 +199,9 @@ async def test_a_lost_node_is_unknown_and_takes_nobody_until_it_is_back() -> Non
         task = group.create_task(registration.run())
         await settle()
         renewed = api.objects["leases", "kube-node-lease", "local"]["spec"]["renewTime"]
-        registration.lose(timedelta(seconds=25))
+        registration.mark_lost(timedelta(seconds=25))
         await settle()
-        assert (ready(), taints()) == ("Unknown", {UNREACHABLE})
+        assert (ready(), taints()) == ("Unknown", {UNREACHABLE_TAINT})
         await clock.advance(timedelta(seconds=20))
         assert api.objects["leases", "kube-node-lease", "local"]["spec"]["renewTime"] == renewed
         await clock.advance(timedelta(seconds=6))

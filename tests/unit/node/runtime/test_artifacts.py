@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from gangline.node.runtime.artifacts import folder_of
+from gangline.node.runtime.artifacts import ensure_artifacts_folder
 from gangline.node.types import RunPod
 
 
@@ -15,17 +15,17 @@ def pod(**labels: str) -> RunPod:
 
 
 def test_it_is_made_for_the_job_of_a_pod(tmp_path: Path) -> None:
-    found = folder_of(tmp_path / "{namespace}" / "{job}", pod(job_name="bert"))
+    found = ensure_artifacts_folder(tmp_path / "{namespace}" / "{job}", pod(job_name="bert"))
     assert found == tmp_path / "team" / "bert"
     assert found.is_dir()
-    assert folder_of(tmp_path / "{namespace}" / "{job}", pod(job_name="bert")) == found
+    assert ensure_artifacts_folder(tmp_path / "{namespace}" / "{job}", pod(job_name="bert")) == found
 
 
 def test_a_pod_of_no_job_has_none(tmp_path: Path) -> None:
-    assert folder_of(tmp_path / "{job}", pod()) is None
-    assert folder_of(None, pod(job_name="bert")) is None
+    assert ensure_artifacts_folder(tmp_path / "{job}", pod()) is None
+    assert ensure_artifacts_folder(None, pod(job_name="bert")) is None
 
 
 def test_where_it_cannot_be_made_there_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert folder_of(tmp_path / "file" / "{job}", pod(job_name="bert")) is None
+    assert ensure_artifacts_folder(tmp_path / "file" / "{job}", pod(job_name="bert")) is None

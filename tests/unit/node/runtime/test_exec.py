@@ -7,10 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gangline.kube.podstreams import NotRunnable
-from gangline.node.pods.probes import Target
-from gangline.node.runtime.exec import DRAIN, Executed, executing
-from gangline.node.runtime.paths import Paths
+from gangline.kube.podstreams import ExecFailed
+from gangline.node.pods.probes import ContainerTarget
+from gangline.node.runtime.exec import DRAIN_TIMEOUT, ExecProcess, exec_command
+from gangline.node.runtime.paths import PathMapping
 from gangline.testing.clock import FakeClock, settle
 
 WAIT = 60.0
@@ -22,38 +22,38 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Target:
-    return Target(dict(os.environ), tmp_path, paths=Paths({"/image": tmp_path}))
+def target(tmp_path: Path) -> ContainerTarget:
+    return ContainerTarget(dict(os.environ), tmp_path, paths=PathMapping({"/image": tmp_path}))
 
 
-async def everything(running: Executed, output: int) -> bytes:
+async def everything(running: ExecProcess, output: int) -> bytes:
     said = b""
     while data := await running.read(output):
         said += data
     return said
 
 
-async def test_slow_reader_gets_everything(target: Target, clock: FakeClock) -> None:
+async def test_slow_reader_gets_everything(target: ContainerTarget, clock: FakeClock) -> None:
     # More than we read ahead, so that some of it is still in the pipe when the command ends.
     command = ["head", "-c", "150000", "/dev/zero"]
-    async with asyncio.timeout(WAIT), executing(target, command, clock, stdin=False, tty=False) as running:
-        assert await running.ended() == 0
-        await clock.advance(10 * DRAIN)
+    async with asyncio.timeout(WAIT), exec_command(target, command, clock, stdin=False, tty=False) as running:
+        assert await running.wait() == 0
+        await clock.advance(10 * DRAIN_TIMEOUT)
         assert len(await everything(running, 1)) == 150000
 
 
-async def test_output_ends_though_an_heir_holds_the_pipe(target: Target, clock: FakeClock) -> None:
+async def test_output_ends_though_an_heir_holds_the_pipe(target: ContainerTarget, clock: FakeClock) -> None:
     command = ["sh", "-c", "sleep 1000 & echo $!"]
     async with (
         asyncio.timeout(WAIT),
-        executing(target, command, clock, stdin=False, tty=False) as running,
+        exec_command(target, command, clock, stdin=False, tty=False) as running,
         asyncio.TaskGroup() as group,
     ):
         reading = [group.create_task(everything(running, output)) for output in (1, 2)]
-        assert await running.ended() == 0
+        assert await running.wait() == 0
         await settle()
         assert not any(task.done() for task in reading)
-        await clock.advance(DRAIN)
+        await clock.advance(DRAIN_TIMEOUT)
         said = await reading[0]
         assert await reading[1] == b""
     heir = psutil.Process(int(said))
@@ -61,19 +61,23 @@ async def test_output_ends_though_an_heir_holds_the_pipe(target: Target, clock: 
     heir.kill()
 
 
-async def test_leaving_early_kills_the_command_and_its_children(target: Target, clock: FakeClock) -> None:
+async def test_leaving_early_kills_the_command_and_its_children(
+    target: ContainerTarget, clock: FakeClock
+) -> None:
     command = ["sh", "-c", "sleep 1000 & echo $!; wait"]
-    async with asyncio.timeout(WAIT), executing(target, command, clock, stdin=False, tty=False) as running:
+    async with asyncio.timeout(WAIT), exec_command(target, command, clock, stdin=False, tty=False) as running:
         child = psutil.Process(int(await running.read(1)))
     await asyncio.to_thread(psutil.wait_procs, [child], WAIT)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
-async def test_paths_of_the_image_are_found_here(target: Target, clock: FakeClock, tmp_path: Path) -> None:
+async def test_paths_of_the_image_are_found_here(
+    target: ContainerTarget, clock: FakeClock, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("here")
-    async with executing(target, ["cat", "/image/file"], clock, stdin=False, tty=False) as running:
+    async with exec_command(target, ["cat", "/image/file"], clock, stdin=False, tty=False) as running:
         assert await running.read(1) == b"here"
-        assert await running.ended() == 0
+        assert await running.wait() == 0
 
 
 @pytest.mark.parametrize(
@@ -86,24 +90,24 @@ async def test_paths_of_the_image_are_found_here(target: Target, clock: FakeCloc
     ],
 )
 async def test_command_that_cannot_be_run_has_the_code_of_a_shell(
-    target: Target, clock: FakeClock, command: str, tty: bool, code: int
+    target: ContainerTarget, clock: FakeClock, command: str, tty: bool, code: int
 ) -> None:
-    with pytest.raises(NotRunnable) as failed:
-        async with executing(target, [command], clock, stdin=False, tty=tty):
+    with pytest.raises(ExecFailed) as failed:
+        async with exec_command(target, [command], clock, stdin=False, tty=tty):
             pass
-    assert failed.value.code == code
+    assert failed.value.exit_code == code
     assert str(failed.value).startswith(f'exec: "{command}": ')
 
 
-async def test_terminal_says_itself_what_cannot_be_run(target: Target, clock: FakeClock) -> None:
-    async with asyncio.timeout(WAIT), executing(target, ["/"], clock, stdin=False, tty=True) as running:
+async def test_terminal_says_itself_what_cannot_be_run(target: ContainerTarget, clock: FakeClock) -> None:
+    async with asyncio.timeout(WAIT), exec_command(target, ["/"], clock, stdin=False, tty=True) as running:
         assert b"exec: /: Permission denied" in await everything(running, 1)
-        assert await running.ended() == 126
+        assert await running.wait() == 126
 
 
-async def test_end_of_input_is_typed_on_a_terminal(target: Target, clock: FakeClock) -> None:
-    async with asyncio.timeout(WAIT), executing(target, ["cat"], clock, stdin=True, tty=True) as running:
+async def test_end_of_input_is_typed_on_a_terminal(target: ContainerTarget, clock: FakeClock) -> None:
+    async with asyncio.timeout(WAIT), exec_command(target, ["cat"], clock, stdin=True, tty=True) as running:
         await running.write(b"hello\n")
         running.close_input()
         assert set((await everything(running, 1)).split()) == {b"hello"}
-        assert await running.ended() == 0
+        assert await running.wait() == 0

@@ -8,29 +8,29 @@ from collections.abc import Iterator
 
 import pytest
 
-from gangline.node.runtime.mpi import variables
+from gangline.node.runtime.mpi import mpi_env
 from gangline.node.runtime.mpi_agent import (
-    BINARY,
-    CHUNK,
+    CHUNK_BYTES,
     ERROR,
-    PING,
+    OP_BINARY,
+    OP_PING,
     STDERR,
     STDOUT,
-    Asked,
-    Outlet,
-    Trouble,
-    Wire,
-    code_of,
-    forward,
-    quoted,
+    AgentError,
+    ExecRequest,
+    FrameConnection,
+    LineWriter,
+    exit_code,
+    forward_streams,
+    percent_encoded,
 )
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Wire, Wire]]:
+def pair() -> Iterator[tuple[FrameConnection, FrameConnection]]:
     one, other = socket.socketpair()
     with one, other:
-        yield Wire(one, b""), Wire(other, b"")
+        yield FrameConnection(one, b""), FrameConnection(other, b"")
 
 
 def unmasked(frame: bytes) -> bytes:
@@ -41,52 +41,54 @@ def unmasked(frame: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("size", [0, 124, 125, 126, 65_534, 65_535, 65_536, 200_000])
-def test_frames_of_every_length_come_through_in_any_pieces(pair: tuple[Wire, Wire], size: int) -> None:
+def test_frames_of_every_length_come_through_in_any_pieces(
+    pair: tuple[FrameConnection, FrameConnection], size: int
+) -> None:
     sender, receiver = pair
     data = bytes(range(256)) * (size // 256 + 1)
-    sender.send(1, data[:size])
-    frame = unmasked(bytes(sender.unsent))
+    sender.queue(1, data[:size])
+    frame = unmasked(bytes(sender.outgoing))
     for cut in (1, 2, 3, len(frame) // 2, len(frame)):
-        receiver.received += frame[:cut]
-        assert receiver.frames() == ([b"\x01" + data[:size]] if cut == len(frame) else [])
-        receiver.received += frame[cut:]
-        assert receiver.frames() == ([b"\x01" + data[:size]] if cut < len(frame) else [])
+        receiver.incoming += frame[:cut]
+        assert receiver.messages() == ([b"\x01" + data[:size]] if cut == len(frame) else [])
+        receiver.incoming += frame[cut:]
+        assert receiver.messages() == ([b"\x01" + data[:size]] if cut < len(frame) else [])
 
 
-def test_a_message_in_several_frames_is_one_message(pair: tuple[Wire, Wire]) -> None:
+def test_a_message_in_several_frames_is_one_message(pair: tuple[FrameConnection, FrameConnection]) -> None:
     _, receiver = pair
-    receiver.received += bytes((BINARY, 2)) + b"\x01a" + bytes((0x80, 1)) + b"b"
-    assert receiver.frames() == [b"\x01ab"]
+    receiver.incoming += bytes((OP_BINARY, 2)) + b"\x01a" + bytes((0x80, 1)) + b"b"
+    assert receiver.messages() == [b"\x01ab"]
 
 
-def test_a_ping_is_answered(pair: tuple[Wire, Wire]) -> None:
+def test_a_ping_is_answered(pair: tuple[FrameConnection, FrameConnection]) -> None:
     _, receiver = pair
-    receiver.received += bytes((0x80 | PING, 2)) + b"hi"
-    assert receiver.frames() == []
-    assert receiver.unsent.endswith(b"hi")
+    receiver.incoming += bytes((0x80 | OP_PING, 2)) + b"hi"
+    assert receiver.messages() == []
+    assert receiver.outgoing.endswith(b"hi")
 
 
 def test_words_are_one_command_line() -> None:
-    asked = Asked(["-x", "pod-1", "orted", "-mca", "ess", '"env"'])
+    asked = ExecRequest(["-x", "pod-1", "orted", "-mca", "ess", '"env"'])
     assert (asked.pod, asked.script, asked.container) == ("pod-1", 'orted -mca ess "env"', "")
 
 
 @pytest.mark.parametrize("words", [[], ["pod"], ["-x", "pod"], ["--container", "c", "pod"]])
 def test_too_few_words_are_told(words: list[str]) -> None:
-    with pytest.raises(Trouble, match="usage"):
-        Asked(words)
+    with pytest.raises(AgentError, match="usage"):
+        ExecRequest(words)
 
 
 def test_addresses_hold_any_byte() -> None:
-    assert quoted("a b&é\udcff") == "a%20b%26%C3%A9%FF"
+    assert percent_encoded("a b&é\udcff") == "a%20b%26%C3%A9%FF"
 
 
 def test_the_code_is_in_the_status() -> None:
     failed = b'{"status":"Failure","details":{"causes":[{"reason":"ExitCode","message":"7"}]}}'
-    assert code_of(b'{"status":"Success"}') == 0
-    assert code_of(failed) == 7
-    with pytest.raises(Trouble, match="no such thing"):
-        code_of(b'{"status":"Failure","message":"no such thing"}')
+    assert exit_code(b'{"status":"Success"}') == 0
+    assert exit_code(failed) == 7
+    with pytest.raises(AgentError, match="no such thing"):
+        exit_code(b'{"status":"Failure","message":"no such thing"}')
 
 
 # Output
@@ -115,23 +117,23 @@ def printed() -> Iterator[Printed]:
 
 
 def test_lines_of_two_agents_stay_whole_though_each_comes_in_two_pieces(printed: Printed) -> None:
-    one, other = Outlet(printed.writes), Outlet(printed.writes)
+    one, other = LineWriter(printed.writes), LineWriter(printed.writes)
     for outlet, data in ((one, b"rank 0"), (other, b"rank 1"), (one, b"\n"), (other, b"\nmore")):
-        outlet.take(data)
+        outlet.feed(data)
     assert printed.text() == b"rank 0\nrank 1\n"
-    assert one.left() is None
-    assert other.left() is not None
-    other.release()
+    assert one.flush_delay() is None
+    assert other.flush_delay() is not None
+    other.flush()
     assert printed.text() == b"more"
-    assert other.left() is None
+    assert other.flush_delay() is None
 
 
 def test_what_is_held_is_bounded_and_nothing_of_it_is_lost(printed: Printed) -> None:
-    outlet = Outlet(printed.writes)
-    outlet.take(b"x" * CHUNK)
+    outlet = LineWriter(printed.writes)
+    outlet.feed(b"x" * CHUNK_BYTES)
     assert printed.text() == b""
-    outlet.take(b"y")
-    assert printed.text() == b"x" * CHUNK + b"y"
+    outlet.feed(b"y")
+    assert printed.text() == b"x" * CHUNK_BYTES + b"y"
 
 
 def test_time_runs_from_the_first_piece_that_is_held(
@@ -139,34 +141,36 @@ def test_time_runs_from_the_first_piece_that_is_held(
 ) -> None:
     now = 100.0
     monkeypatch.setattr("gangline.node.runtime.mpi_agent.time.monotonic", lambda: now)
-    outlet = Outlet(printed.writes)
-    outlet.take(b"1")
+    outlet = LineWriter(printed.writes)
+    outlet.feed(b"1")
     now = 100.09
-    outlet.take(b"2")
-    assert outlet.left() == pytest.approx(0.01)
+    outlet.feed(b"2")
+    assert outlet.flush_delay() == pytest.approx(0.01)
     # Another line has its own time.
-    outlet.take(b"\n3")
-    assert outlet.left() == pytest.approx(0.1)
+    outlet.feed(b"\n3")
+    assert outlet.flush_delay() == pytest.approx(0.1)
     now = 101.0
-    assert outlet.left() == 0
+    assert outlet.flush_delay() == 0
 
 
-def test_the_beginning_of_a_line_does_not_wait_for_ever(pair: tuple[Wire, Wire], printed: Printed) -> None:
+def test_the_beginning_of_a_line_does_not_wait_for_ever(
+    pair: tuple[FrameConnection, FrameConnection], printed: Printed
+) -> None:
     """A prompt, a row of dots: it goes out while the command still runs."""
     wire, server = pair
     quiet, closes = os.pipe()
     codes: list[int] = []
-    outlets = {STDOUT: Outlet(printed.writes), STDERR: Outlet(printed.writes)}
-    thread = threading.Thread(target=lambda: codes.append(forward(wire, outlets, quiet)))
+    outlets = {STDOUT: LineWriter(printed.writes), STDERR: LineWriter(printed.writes)}
+    thread = threading.Thread(target=lambda: codes.append(forward_streams(wire, outlets, quiet)))
     thread.start()
-    server.connection.sendall(bytes((0x80 | BINARY, 5)) + b"\x01name")
+    server.connection.sendall(bytes((0x80 | OP_BINARY, 5)) + b"\x01name")
     try:
         assert select.select([printed.reads], [], [], 30)[0]
         assert printed.text() == b"name"
         assert thread.is_alive()
     finally:
         status = b'{"status":"Success"}'
-        server.connection.sendall(bytes((0x80 | BINARY, len(status) + 1, ERROR)) + status)
+        server.connection.sendall(bytes((0x80 | OP_BINARY, len(status) + 1, ERROR)) + status)
         thread.join(30)
         os.close(quiet)
         os.close(closes)
@@ -177,15 +181,15 @@ def test_the_beginning_of_a_line_does_not_wait_for_ever(pair: tuple[Wire, Wire],
 
 
 def test_only_who_names_a_launch_agent_gets_settings_of_mpi() -> None:
-    assert variables({"HOME": "/"}, loopback="lo", own_name=False, root=True) == {}
-    found = variables({"OMPI_MCA_plm_rsh_agent": "x"}, loopback="lo", own_name=False, root=False)
+    assert mpi_env({"HOME": "/"}, loopback="lo", own_name=False, root=True) == {}
+    found = mpi_env({"OMPI_MCA_plm_rsh_agent": "x"}, loopback="lo", own_name=False, root=False)
     assert found["OMPI_MCA_btl_tcp_if_include"] == "lo"
     assert found["OMPI_MCA_btl"] == "tcp,self"
     assert not [name for name in found if "ROOT" in name]
 
 
 def test_pods_with_a_name_and_a_network_of_their_own_may_use_all_there_is() -> None:
-    found = variables({"HYDRA_LAUNCHER_EXEC": "x"}, loopback="", own_name=True, root=True)
+    found = mpi_env({"HYDRA_LAUNCHER_EXEC": "x"}, loopback="", own_name=True, root=True)
     assert "OMPI_MCA_btl" not in found
     assert not [name for name in found if "if_include" in name]
     assert found["OMPI_ALLOW_RUN_AS_ROOT"] == "1"

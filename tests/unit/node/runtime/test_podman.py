@@ -5,24 +5,28 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gangline.node.checkpoint import Record, RunFiles
-from gangline.node.runtime.container_config import Furnished, Mount
-from gangline.node.runtime.podman import Containers
+from gangline.node.checkpoint import RunFiles, RunRecord
+from gangline.node.runtime.container_config import ContainerConfig, ContainerMount
+from gangline.node.runtime.podman import ContainerEngineRuntime
 from gangline.node.settings import NodeSettings
 from gangline.node.types import RunContainer, RunPod
 
 POD = msgspec.convert({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, RunPod)
 
 
-def made(record: Record | None = None, mounts: tuple[Mount, ...] = (), **container: object) -> Furnished:
+def made(
+    record: RunRecord | None = None, mounts: tuple[ContainerMount, ...] = (), **container: object
+) -> ContainerConfig:
     spec = msgspec.convert({"name": "c", "image": "example.org/i:1", **container}, RunContainer)
     env = {each.name: each.value for each in spec.env}
-    return Furnished(spec, POD, RunFiles(Path("/state/c"), 0), record or Record("0a1b", 0), env, mounts)
+    return ContainerConfig(
+        spec, POD, RunFiles(Path("/state/c"), 0), record or RunRecord("0a1b", 0), env, mounts
+    )
 
 
-def words(kind: str, run: Furnished) -> list[str]:
+def words(kind: str, run: ContainerConfig) -> list[str]:
     """Without what every command line has."""
-    command = list(Containers(f"/bin/{kind}", kind, NodeSettings()).process(run).command)
+    command = list(ContainerEngineRuntime(f"/bin/{kind}", kind, NodeSettings()).process_spec(run).command)
     fixed = [f"/bin/{kind}", "run", "--name", "gangline-0a1b", "--network", "host", "--hostname", "p"]
     assert command[:8] == fixed
     return command[8:]
@@ -49,7 +53,7 @@ def test_a_command_replaces_the_entry_point_and_arguments_its_arguments() -> Non
 
 def test_references_are_expanded_and_paths_are_left_alone() -> None:
     env = [{"name": "WHERE", "value": "/data"}]
-    mount = Mount("v", "/data", Path("/real"))
+    mount = ContainerMount("v", "/data", Path("/real"))
     found = words(
         "podman", made(mounts=(mount,), env=env, args=["$(WHERE)/x", "$(NO)"], workingDir="$(WHERE)")
     )
@@ -61,7 +65,7 @@ def test_references_are_expanded_and_paths_are_left_alone() -> None:
 @pytest.mark.parametrize("name", ["PATH", "HOME", "DOCKER_HOST", "https_proxy", "CONTAINERS_CONF"])
 def test_what_the_client_itself_would_read_is_written_out(name: str) -> None:
     run = made(env=[{"name": name, "value": "x"}, {"name": "SECRET", "value": "hidden"}])
-    spec = Containers("/bin/podman", "podman", NodeSettings()).process(run)
+    spec = ContainerEngineRuntime("/bin/podman", "podman", NodeSettings()).process_spec(run)
     assert f"{name}=x" in spec.command
     assert spec.env.get(name) != "x"
     assert spec.env["SECRET"] == "hidden"
@@ -70,7 +74,7 @@ def test_what_the_client_itself_would_read_is_written_out(name: str) -> None:
 
 def test_limits_and_devices() -> None:
     limits = {"memory": "1Gi", "cpu": "1500m", "nvidia.com/gpu": "2"}
-    run = made(Record("0a1b", 0, devices={"nvidia.com/gpu": (1, 3)}), resources={"limits": limits})
+    run = made(RunRecord("0a1b", 0, devices={"nvidia.com/gpu": (1, 3)}), resources={"limits": limits})
     for kind, devices in (
         ("docker", ["--gpus", '"device=1,3"']),
         ("podman", ["--device", "nvidia.com/gpu=1", "--device", "nvidia.com/gpu=3"]),
@@ -81,17 +85,17 @@ def test_limits_and_devices() -> None:
 
 
 def test_a_container_is_killed_asked_and_removed_by_its_name() -> None:
-    spec = Containers("/bin/docker", "docker", NodeSettings()).process(made())
+    spec = ContainerEngineRuntime("/bin/docker", "docker", NodeSettings()).process_spec(made())
     assert spec.kill == ("/bin/docker", "kill", "gangline-0a1b")
     assert spec.inspect == ("/bin/docker", "inspect", "--format", "{{.State.OOMKilled}}", "gangline-0a1b")
     assert spec.remove == ("/bin/docker", "rm", "--force", "gangline-0a1b")
 
 
 def test_commands_go_into_the_container() -> None:
-    runtime = Containers("/bin/podman", "podman", NodeSettings())
+    runtime = ContainerEngineRuntime("/bin/podman", "podman", NodeSettings())
     run = made()
-    target = runtime.target(run, runtime.process(run), {}, 1)
-    assert target.words(["ls", "/data"]) == (
+    target = runtime.target(run, runtime.process_spec(run), {}, 1)
+    assert target.command_line(["ls", "/data"]) == (
         "/bin/podman",
         "exec",
         "--interactive",
@@ -99,13 +103,13 @@ def test_commands_go_into_the_container() -> None:
         "ls",
         "/data",
     )
-    assert target.words(["sh"], tty=True)[2:5] == ("--interactive", "--tty", "gangline-0a1b")
+    assert target.command_line(["sh"], tty=True)[2:5] == ("--interactive", "--tty", "gangline-0a1b")
 
 
 def test_the_folder_of_the_job_is_mounted_and_named(tmp_path: Path) -> None:
     labelled = msgspec.structs.replace(POD.metadata, labels={"training.kubeflow.org/job-name": "bert"})
     run = msgspec.structs.replace(made(), pod=msgspec.structs.replace(POD, metadata=labelled))
     settings = NodeSettings(artifacts=tmp_path / "{job}")
-    spec = Containers("/bin/podman", "podman", settings).process(run)
+    spec = ContainerEngineRuntime("/bin/podman", "podman", settings).process_spec(run)
     assert f"{tmp_path / 'bert'}:/gangline/artifacts" in spec.command
     assert spec.env["GANGLINE_ARTIFACTS"] == "/gangline/artifacts"

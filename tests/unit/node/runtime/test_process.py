@@ -10,9 +10,16 @@ import pytest
 
 from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
-from gangline.node.checkpoint import Note, Record, RunFiles, StateFolder
-from gangline.node.logs import entries
-from gangline.node.runtime.process import ProcessSpec, StartFailed, Supervised, adopt, begun, launch
+from gangline.node.checkpoint import KillReason, RunFiles, RunRecord, StateFolder
+from gangline.node.logs import read_lines
+from gangline.node.runtime.process import (
+    ProcessSpec,
+    StartFailed,
+    SupervisedProcess,
+    adopt,
+    launch,
+    wait_for_start,
+)
 
 CLOCK = SystemClock()
 
@@ -24,17 +31,17 @@ def files(tmp_path: Path) -> RunFiles:
 
 async def started(
     files: RunFiles, *command: str, folder: Path | None = None, size: int = 2**20, count: int = 5
-) -> Supervised:
+) -> SupervisedProcess:
     where = folder or files.folder.parent
     spec = ProcessSpec(command, dict(os.environ), where, max_log_bytes=size, max_log_files=count)
-    return await launch(spec, Record(f"id-{files.attempt}-{os.getpid()}", files.attempt), files, CLOCK)
+    return await launch(spec, RunRecord(f"id-{files.attempt}-{os.getpid()}", files.attempt), files, CLOCK)
 
 
 async def finished(files: RunFiles, *command: str, size: int = 2**20, count: int = 5) -> int:
     process = await started(files, *command, size=size, count=count)
     async with asyncio.timeout(60):
-        await process.ended()
-    said = files.ended()
+        await process.wait()
+    said = files.exit_record()
     assert said is not None
     return said.code
 
@@ -66,12 +73,12 @@ def living(pid: int) -> bool:
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", -9)])
 async def test_the_exit_code_is_written_down(files: RunFiles, script: str, code: int) -> None:
     assert await finished(files, "sh", "-c", script) == code
-    assert not files.alive()
+    assert not files.is_alive()
 
 
 async def test_output_is_kept_in_cri_lines(files: RunFiles) -> None:
     await finished(files, "sh", "-c", "echo out; echo err >&2; printf tail")
-    found = [(entry.stream, entry.whole, entry.text) for entry in entries(files.log)]
+    found = [(entry.stream, entry.complete, entry.text) for entry in read_lines(files.log_file)]
     assert (b"stderr", True, b"err") in found
     assert [each for each in found if each[0] == b"stdout"] == [
         (b"stdout", True, b"out"),
@@ -81,8 +88,8 @@ async def test_output_is_kept_in_cri_lines(files: RunFiles) -> None:
 
 async def test_a_long_line_is_cut_and_whole_again(files: RunFiles) -> None:
     await finished(files, "sh", "-c", "head -c 50000 /dev/zero | tr '\\0' x; echo; echo next")
-    found = list(entries(files.log))
-    assert [entry.whole for entry in found] == [False, False, False, True, True]
+    found = list(read_lines(files.log_file))
+    assert [entry.complete for entry in found] == [False, False, False, True, True]
     assert len(b"".join(entry.text for entry in found[:4])) == 50000
 
 
@@ -92,13 +99,13 @@ async def test_logs_are_rotated(files: RunFiles) -> None:
     names = sorted(file.name for file in files.folder.glob("*.log*"))
     assert names == ["0.log", "0.log.1", "0.log.2"]
     assert all(file.stat().st_size <= 20_000 + 70_000 for file in files.folder.glob("*.log*"))
-    assert list(entries(files.log))[-1].text == b"line 1999"
+    assert list(read_lines(files.log_file))[-1].text == b"line 1999"
 
 
 async def test_a_missing_command_is_told_before_anything_starts(files: RunFiles) -> None:
     with pytest.raises(StartFailed, match="executable file not found in"):
         await started(files, "no-such-program")
-    assert files.record() is None
+    assert files.run_record() is None
 
 
 async def test_what_cannot_be_executed_is_told(files: RunFiles, tmp_path: Path) -> None:
@@ -107,7 +114,7 @@ async def test_what_cannot_be_executed_is_told(files: RunFiles, tmp_path: Path) 
         await started(files, "./plain")
     with pytest.raises(StartFailed, match=r"nowhere: No such file"):
         await started(files, "true", folder=tmp_path / "nowhere")
-    assert not files.alive()
+    assert not files.is_alive()
 
 
 async def test_terminate_reaches_the_whole_group(files: RunFiles, tmp_path: Path) -> None:
@@ -115,7 +122,7 @@ async def test_terminate_reaches_the_whole_group(files: RunFiles, tmp_path: Path
     process = await started(files, "sh", "-c", script)
     await until(tmp_path / "up")
     process.terminate()
-    await process.ended()
+    await process.wait()
     assert await until(tmp_path / "child") == "child"
 
 
@@ -133,8 +140,8 @@ async def test_another_node_adopts_what_lives(files: RunFiles, tmp_path: Path) -
     assert second.pid == first.pid
     (tmp_path / "go").touch()
     async with asyncio.timeout(60):
-        await second.ended()
-    said = files.ended()
+        await second.wait()
+    said = files.exit_record()
     assert said is not None
     assert said.code == 6
     assert adopt(files, CLOCK) is None
@@ -147,38 +154,38 @@ async def test_adopted_processes_can_be_killed(files: RunFiles) -> None:
     assert process is not None
     process.kill()
     async with asyncio.timeout(60):
-        await process.ended()
-    said = files.ended()
+        await process.wait()
+    said = files.exit_record()
     assert said is not None
     assert said.code == -9
     reap()
 
 
 async def test_a_lock_without_a_process_is_a_shim_at_work(files: RunFiles) -> None:
-    files.begin(Record("id", 0))
-    lock = files.lock()
-    assert files.alive()
+    files.begin(RunRecord("id", 0))
+    lock = files.acquire_lock()
+    assert files.is_alive()
     assert adopt(files, CLOCK) is None
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(begun(files, CLOCK))
+        waiting = group.create_task(wait_for_start(files, CLOCK))
         await asyncio.sleep(0)
         assert not waiting.done()
         os.close(lock)
-    assert not files.alive()
+    assert not files.is_alive()
 
 
 def test_records_are_read_back(tmp_path: Path) -> None:
     state = StateFolder(tmp_path)
     folder = state.pod(Key("ns", "some-pod"), "1-2-3")
-    folder.of("main", 3).begin(Record("id", 3, 2, {"nvidia.com/gpu": (1,)}))
+    folder.run_files("main", 3).begin(RunRecord("id", 3, 2, {"nvidia.com/gpu": (1,)}))
     (found,) = state.pods()
     assert (found.key, found.uid, list(found.containers())) == (Key("ns", "some-pod"), "1-2-3", ["main"])
     (run,) = found.runs("main")
-    assert run.record() == Record("id", 3, 2, {"nvidia.com/gpu": (1,)})
-    run.explain(Note("OOMKilled"))
-    run.explain(Note("Later"))
-    assert run.note() == Note("OOMKilled")
-    run.forget()
+    assert run.run_record() == RunRecord("id", 3, 2, {"nvidia.com/gpu": (1,)})
+    run.write_kill_reason(KillReason("OOMKilled"))
+    run.write_kill_reason(KillReason("Later"))
+    assert run.kill_reason() == KillReason("OOMKilled")
+    run.remove()
     assert found.runs("main") == []
 
 
@@ -197,8 +204,8 @@ print('no "progress" here')
 
 async def test_the_newest_report_of_progress_is_kept_apart(files: RunFiles) -> None:
     assert await finished(files, sys.executable, "-S", "-c", REPORTS) == 0
-    assert files.progress.read_text() == '{"progress": {"step": 1000}}'
-    assert sum(1 for _ in entries(files.log)) == 1003
+    assert files.progress_file.read_text() == '{"progress": {"step": 1000}}'
+    assert sum(1 for _ in read_lines(files.log_file)) == 1003
 
 
 async def test_a_report_is_there_while_its_program_goes_on(files: RunFiles) -> None:
@@ -207,15 +214,15 @@ async def test_a_report_is_there_while_its_program_goes_on(files: RunFiles) -> N
     )
     process = await started(files, "sh", "-c", script)
     async with asyncio.timeout(60):
-        while written(files.progress) != '{"progress": {"step": 2}}':  # noqa: ASYNC110
+        while written(files.progress_file) != '{"progress": {"step": 2}}':  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     process.kill()
-    await process.ended()
+    await process.wait()
 
 
 async def test_a_program_without_reports_has_no_file_of_them(files: RunFiles) -> None:
     await finished(files, "echo", "hello")
-    assert not files.progress.exists()
+    assert not files.progress_file.exists()
 
 
 async def test_a_frozen_process_stands_still_and_goes_on(files: RunFiles) -> None:
@@ -229,5 +236,5 @@ async def test_a_frozen_process_stands_still_and_goes_on(files: RunFiles) -> Non
         while psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     process.kill()
-    await process.ended()
+    await process.wait()
     process.freeze(frozen=True)

@@ -13,17 +13,17 @@ from gangline.node.environment import Configuration
 from gangline.node.types import HostPath, RunPod, Volume, VolumeMount
 from gangline.node.volumes.volumes import (
     CLAIMS,
-    File,
+    VolumeFile,
+    VolumeManager,
     VolumeMissing,
-    Volumes,
-    files_of,
-    frozen_mount,
-    host_path,
-    mounted,
-    oversized,
-    size_of,
-    wanted_by_volumes,
-    within,
+    copy_sub_path,
+    disk_usage,
+    eviction_message,
+    path_within,
+    prepare_host_path,
+    resolve_mount,
+    volume_files,
+    volume_refs,
     write_files,
 )
 from support.servers.node_api import NodeApi
@@ -43,7 +43,7 @@ def pod(*volumes: JSON) -> RunPod:
 
 
 def files(**volume: JSON) -> dict[str, tuple[bytes, int]]:
-    found = files_of(msgspec.convert({"name": "v", **volume}, Volume), pod(), GIVEN)
+    found = volume_files(msgspec.convert({"name": "v", **volume}, Volume), pod(), GIVEN)
     assert found is not None
     return {each.path: (each.content, each.mode) for each in found}
 
@@ -84,7 +84,7 @@ def test_projected_volumes_join_their_sources() -> None:
 
 
 def test_all_names_are_known_before_anything_is_made() -> None:
-    found = wanted_by_volumes(
+    found = volume_refs(
         pod(
             {"name": "1", "configMap": {"name": "c"}},
             {"name": "2", "secret": {"secretName": "s"}},
@@ -99,8 +99,8 @@ def test_all_names_are_known_before_anything_is_made() -> None:
 
 def test_files_are_written_with_their_modes_and_stale_ones_go(tmp_path: Path) -> None:
     folder = tmp_path / "v"
-    write_files(folder, [File("old", b"", 0o600)])
-    write_files(folder, [File("a/b", b"x", 0o640)])
+    write_files(folder, [VolumeFile("old", b"", 0o600)])
+    write_files(folder, [VolumeFile("a/b", b"x", 0o640)])
     assert (folder / "a" / "b").read_bytes() == b"x"
     assert stat.S_IMODE((folder / "a" / "b").stat().st_mode) == 0o640
     assert not (folder / "old").exists()
@@ -109,10 +109,10 @@ def test_files_are_written_with_their_modes_and_stale_ones_go(tmp_path: Path) ->
 
 def test_who_reads_while_files_change_sees_all_old_or_all_new(tmp_path: Path) -> None:
     folder = tmp_path / "v"
-    write_files(folder, [File("a", b"1", 0o644), File("b", b"1", 0o644)])
+    write_files(folder, [VolumeFile("a", b"1", 0o644), VolumeFile("b", b"1", 0o644)])
     held = (folder / "..data").resolve()
     before = {each.name: each.readlink() for each in folder.iterdir() if each.name in "ab"}
-    write_files(folder, [File("a", b"2", 0o644), File("b", b"2", 0o644)])
+    write_files(folder, [VolumeFile("a", b"2", 0o644), VolumeFile("b", b"2", 0o644)])
     # One link moved; the names that programs open are what they were, and the old files are gone.
     assert {each.name: each.readlink() for each in folder.iterdir() if each.name in "ab"} == before
     assert (folder / "..data").resolve() != held
@@ -121,64 +121,64 @@ def test_who_reads_while_files_change_sees_all_old_or_all_new(tmp_path: Path) ->
 
 
 def test_files_that_are_as_wanted_are_not_touched(tmp_path: Path) -> None:
-    files = [File("a", b"1", 0o644)]
+    files = [VolumeFile("a", b"1", 0o644)]
     write_files(tmp_path / "v", files)
     before = (tmp_path / "v" / "..data").resolve()
     write_files(tmp_path / "v", files)
     assert (tmp_path / "v" / "..data").resolve() == before
-    write_files(tmp_path / "v", [File("a", b"1", 0o600)])
+    write_files(tmp_path / "v", [VolumeFile("a", b"1", 0o600)])
     assert (tmp_path / "v" / "..data").resolve() != before
 
 
 def test_a_mount_of_one_file_is_a_copy_that_stays(tmp_path: Path) -> None:
     volume = tmp_path / "v"
-    write_files(volume, [File("a", b"1", 0o755), File("d/e", b"2", 0o644)])
-    file, folder = (frozen_mount(volume / name, tmp_path, name) for name in ("a", "d"))
-    write_files(volume, [File("a", b"9", 0o644)])
+    write_files(volume, [VolumeFile("a", b"1", 0o755), VolumeFile("d/e", b"2", 0o644)])
+    file, folder = (copy_sub_path(volume / name, tmp_path, name) for name in ("a", "d"))
+    write_files(volume, [VolumeFile("a", b"9", 0o644)])
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"1", 0o755)
     assert (folder / "e").read_bytes() == b"2"
     plain = tmp_path / "plain"
     plain.mkdir()
-    assert frozen_mount(plain / "x", tmp_path, "x") == plain / "x"
-    assert frozen_mount(Path("/elsewhere/x"), tmp_path, "x") == Path("/elsewhere/x")
+    assert copy_sub_path(plain / "x", tmp_path, "x") == plain / "x"
+    assert copy_sub_path(Path("/elsewhere/x"), tmp_path, "x") == Path("/elsewhere/x")
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd"])
 def test_no_path_leaves_its_volume(tmp_path: Path, path: str) -> None:
     with pytest.raises(VolumeMissing, match="leaves its volume"):
-        within(tmp_path / "v", path)
+        path_within(tmp_path / "v", path)
 
 
 def test_host_paths_are_checked_and_made(tmp_path: Path) -> None:
-    assert host_path(HostPath(path=str(tmp_path / "no"))) == tmp_path / "no"
-    assert host_path(HostPath(path=str(tmp_path / "made/deep"), type="DirectoryOrCreate")).is_dir()
-    assert host_path(HostPath(path=str(tmp_path / "file"), type="FileOrCreate")).is_file()
+    assert prepare_host_path(HostPath(path=str(tmp_path / "no"))) == tmp_path / "no"
+    assert prepare_host_path(HostPath(path=str(tmp_path / "made/deep"), type="DirectoryOrCreate")).is_dir()
+    assert prepare_host_path(HostPath(path=str(tmp_path / "file"), type="FileOrCreate")).is_file()
     with pytest.raises(VolumeMissing, match="is not a directory"):
-        host_path(HostPath(path=str(tmp_path / "file"), type="Directory"))
+        prepare_host_path(HostPath(path=str(tmp_path / "file"), type="Directory"))
     with pytest.raises(VolumeMissing, match="is not a socket"):
-        host_path(HostPath(path=str(tmp_path / "file"), type="Socket"))
+        prepare_host_path(HostPath(path=str(tmp_path / "file"), type="Socket"))
 
 
 def test_sub_paths_are_made(tmp_path: Path) -> None:
     mount = VolumeMount(name="v", mount_path="/x")
-    assert mounted(mount, {"v": tmp_path}, "") == tmp_path
-    assert mounted(mount, {"v": tmp_path}, "a/b") == tmp_path / "a" / "b"
+    assert resolve_mount(mount, {"v": tmp_path}, "") == tmp_path
+    assert resolve_mount(mount, {"v": tmp_path}, "a/b") == tmp_path / "a" / "b"
     assert (tmp_path / "a" / "b").is_dir()
     with pytest.raises(VolumeMissing):
-        mounted(VolumeMount(name="other"), {"v": tmp_path}, "")
+        resolve_mount(VolumeMount(name="other"), {"v": tmp_path}, "")
 
 
 def test_a_volume_that_is_too_large_is_named(tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(b"x" * 2_000_000)
-    assert size_of(tmp_path) >= 2_000_000
+    assert disk_usage(tmp_path) >= 2_000_000
     limited = pod({"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}, {"name": "w", "emptyDir": {}})
-    assert 'EmptyDir volume "v"' in oversized(limited, {"v": tmp_path, "w": tmp_path})
-    assert oversized(pod({"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}), {"v": tmp_path}) == ""
+    assert 'EmptyDir volume "v"' in eviction_message(limited, {"v": tmp_path, "w": tmp_path})
+    assert eviction_message(pod({"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}), {"v": tmp_path}) == ""
 
 
 async def test_a_claim_is_bound_and_outlives_the_pod(tmp_path: Path) -> None:
     api, state = NodeApi(), StateFolder(tmp_path)
-    volumes, folder = Volumes(api.client(), state, {}), state.pod(Key("default", "p"), "u")
+    volumes, folder = VolumeManager(api.client(), state, {}), state.pod(Key("default", "p"), "u")
     claiming = pod(
         {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "e", "emptyDir": {}}
     )

@@ -8,18 +8,18 @@ from datetime import timedelta
 import pytest
 
 from gangline.api.meta import JSON, Key
-from gangline.api.scheduling import GATE
+from gangline.api.scheduling import GANG_GATE
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, Unreachable
 from gangline.kube.transport.api import Request, Response
-from gangline.scheduler.binding.binder import LONGEST, Committer, Order
-from gangline.scheduler.binding.evictor import Evictor, Notice
+from gangline.scheduler.binding.binder import MAX_RETRY_DELAY, BindRequest, PodBinder
+from gangline.scheduler.binding.evictor import Evictor, EvictRequest
 from gangline.scheduler.gangs.member import BIND, PIN
 from gangline.scheduler.scheduler import SCHEME
 from gangline.testing.clock import FakeClock, settle
-from support.servers.scripted import Answer, Scripted, answer, refusal
+from support.servers.scripted import AnswerFunction, ScriptedTransport, json_response, refusal_response
 
-ORDER = Order(Key("ns", "p"), "uid-p", "a", BIND, "host-a")
+ORDER = BindRequest(Key("ns", "p"), "uid-p", "a", BIND, "host-a")
 
 
 class Ledger:
@@ -28,24 +28,24 @@ class Ledger:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def done(self, order: Order) -> None:
+    def bind_succeeded(self, order: BindRequest) -> None:
         self.told.append(f"done {order.uid}")
 
-    def refused(self, order: Order, why: str) -> None:
+    def bind_refused(self, order: BindRequest, why: str) -> None:
         self.told.append(f"refused {order.uid}")
 
-    def failed(self, order: Order, error: KubeError) -> None:
+    def bind_failed(self, order: BindRequest, error: KubeError) -> None:
         self.told.append(f"failed {order.uid}")
 
-    def stays(self, notice: Notice, why: str) -> None:
+    def eviction_refused(self, notice: EvictRequest, why: str) -> None:
         self.told.append(f"stays {notice.uid}")
 
 
 class Desk:
-    def __init__(self, say: Answer) -> None:
-        self.clock, self.ledger, self.wire = FakeClock(), Ledger(), Scripted(say)
+    def __init__(self, say: AnswerFunction) -> None:
+        self.clock, self.ledger, self.wire = FakeClock(), Ledger(), ScriptedTransport(say)
         client = Client(self.wire, scheme=SCHEME, clock=self.clock)
-        self.committer = Committer(client, self.clock, self.ledger, at_once=4)
+        self.committer = PodBinder(client, self.clock, self.ledger, at_once=4)
         self.evictor = Evictor(client, self.clock, self.ledger)
 
     @asynccontextmanager
@@ -60,18 +60,18 @@ class Desk:
 
 def pod(*, uid: str = "uid-p", node: str = "", leaving: bool = False) -> Response:
     gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if leaving else {}
-    return answer(
+    return json_response(
         {"metadata": {"name": "p", "namespace": "ns", "uid": uid, **gone}, "spec": {"nodeName": node}}
     )
 
 
 async def test_a_binding_names_the_uid_and_the_node() -> None:
-    desk = Desk(lambda request: answer(status=201))
+    desk = Desk(lambda request: json_response(status=201))
     async with desk.at_work():
-        desk.committer.give(ORDER)
+        desk.committer.submit(ORDER)
     (request,) = desk.wire.requests
     assert request.path == "/api/v1/namespaces/ns/pods/p/binding"
-    (body,) = desk.wire.bodies
+    (body,) = desk.wire.sent_bodies
     assert body["metadata"]["uid"] == "uid-p"
     assert body["target"] == {"apiVersion": "v1", "kind": "Node", "name": "a"}
     assert desk.ledger.told == ["done uid-p"]
@@ -80,8 +80,8 @@ async def test_a_binding_names_the_uid_and_the_node() -> None:
 async def test_a_pin_takes_the_gate_off_and_names_the_host_in_one_patch() -> None:
     desk = Desk(lambda request: pod())
     async with desk.at_work():
-        desk.committer.give(Order(Key("ns", "p"), "uid-p", "a", PIN, "host-a"))
-    (body,) = desk.wire.bodies
+        desk.committer.submit(BindRequest(Key("ns", "p"), "uid-p", "a", PIN, "host-a"))
+    (body,) = desk.wire.sent_bodies
     assert body == {
         "metadata": {"uid": "uid-p", "annotations": {"scheduling.gangline.dev/pinned-to": "a"}},
         "spec": {
@@ -98,18 +98,20 @@ async def test_it_is_known_whose_call_is_under_way_and_whose_order_only_waits() 
 
     async def slow(request: Request) -> Response:
         await gate.wait()
-        return answer(status=201)
+        return json_response(status=201)
 
     desk = Desk(slow)
-    orders = [Order(Key("ns", f"p-{number}"), f"uid-{number}", "a", BIND) for number in range(5)]
+    orders = [BindRequest(Key("ns", f"p-{number}"), f"uid-{number}", "a", BIND) for number in range(5)]
 
     def known() -> tuple[list[bool], list[bool]]:
         uids = [order.uid for order in orders]
-        return [desk.committer.tries(uid) for uid in uids], [desk.committer.waits(uid) for uid in uids]
+        return [desk.committer.is_in_flight(uid) for uid in uids], [
+            desk.committer.is_queued(uid) for uid in uids
+        ]
 
     async with desk.at_work():
         for order in orders:
-            desk.committer.give(order)
+            desk.committer.submit(order)
         assert known() == ([False] * 5, [True] * 5)
         await settle()
         assert known() == ([True] * 4 + [False], [False] * 4 + [True])
@@ -123,19 +125,19 @@ async def test_no_more_than_so_many_are_under_way() -> None:
 
     async def slow(request: Request) -> Response:
         await gate.wait()
-        return answer(status=201)
+        return json_response(status=201)
 
     desk = Desk(slow)
     async with desk.at_work():
         for number in range(10):
-            desk.committer.give(Order(Key("ns", f"p{number}"), f"uid-{number}", "a", BIND))
+            desk.committer.submit(BindRequest(Key("ns", f"p{number}"), f"uid-{number}", "a", BIND))
         await settle()
         assert len(desk.wire.requests) == 4
-        assert desk.committer.busy
+        assert desk.committer.is_busy
         gate.set()
         await settle()
     assert len(desk.ledger.told) == 10
-    assert not desk.committer.busy
+    assert not desk.committer.is_busy
 
 
 async def test_it_is_busy_until_the_last_call_was_answered_but_not_with_what_waits_for_its_next_try() -> None:
@@ -143,23 +145,23 @@ async def test_it_is_busy_until_the_last_call_was_answered_but_not_with_what_wai
 
     async def slow(request: Request) -> Response:
         await gate.wait()
-        return refusal(500)
+        return refusal_response(500)
 
     desk = Desk(slow)
     async with desk.at_work():
-        desk.committer.give(ORDER)
+        desk.committer.submit(ORDER)
         await settle()
         # Nothing is left to be begun.
-        assert desk.committer.busy
+        assert desk.committer.is_busy
         gate.set()
         await settle()
-        assert not desk.committer.busy
+        assert not desk.committer.is_busy
 
 
 async def test_after_an_error_of_the_server_it_is_tried_again_with_growing_pauses() -> None:
-    desk = Desk(lambda request: refusal(500))
+    desk = Desk(lambda request: refusal_response(500))
     async with desk.at_work():
-        desk.committer.give(ORDER)
+        desk.committer.submit(ORDER)
         await settle()
         assert len(desk.wire.requests) == 1
         await desk.clock.advance(timedelta(milliseconds=50))
@@ -169,22 +171,22 @@ async def test_after_an_error_of_the_server_it_is_tried_again_with_growing_pause
         await desk.clock.advance(timedelta(milliseconds=50))
         assert len(desk.wire.requests) == 3
         for _ in range(10):
-            await desk.clock.advance(LONGEST)
+            await desk.clock.advance(MAX_RETRY_DELAY)
         before = len(desk.wire.requests)
-        await desk.clock.advance(LONGEST)
+        await desk.clock.advance(MAX_RETRY_DELAY)
         assert len(desk.wire.requests) == before + 1
-        desk.wire.say = lambda request: answer(status=201)
-        await desk.clock.advance(LONGEST)
+        desk.wire.respond = lambda request: json_response(status=201)
+        await desk.clock.advance(MAX_RETRY_DELAY)
     assert desk.ledger.told[-1] == "done uid-p"
 
 
 async def test_an_order_taken_back_is_not_tried_again() -> None:
-    desk = Desk(lambda request: refusal(500))
+    desk = Desk(lambda request: refusal_response(500))
     async with desk.at_work():
-        desk.committer.give(ORDER)
+        desk.committer.submit(ORDER)
         await settle()
-        desk.committer.take_back("uid-p")
-        await desk.clock.advance(LONGEST)
+        desk.committer.cancel("uid-p")
+        await desk.clock.advance(MAX_RETRY_DELAY)
     assert len(desk.wire.requests) == 1
     assert desk.ledger.told == ["failed uid-p"]
 
@@ -194,13 +196,13 @@ async def test_an_order_taken_back_while_it_was_under_way_is_not_told() -> None:
 
     async def slow(request: Request) -> Response:
         await gate.wait()
-        return answer(status=201)
+        return json_response(status=201)
 
     desk = Desk(slow)
     async with desk.at_work():
-        desk.committer.give(ORDER)
+        desk.committer.submit(ORDER)
         await settle()
-        desk.committer.take_back("uid-p")
+        desk.committer.cancel("uid-p")
         gate.set()
     assert desk.ledger.told == []
 
@@ -212,31 +214,31 @@ async def test_an_order_taken_back_while_it_was_under_way_is_not_told() -> None:
         (pod(node="b"), "refused uid-p"),
         (pod(uid="another"), "refused uid-p"),
         (pod(leaving=True), "refused uid-p"),
-        (refusal(404), "refused uid-p"),
-        (refusal(500), "failed uid-p"),
+        (refusal_response(404), "refused uid-p"),
+        (refusal_response(500), "failed uid-p"),
         (pod(), "failed uid-p"),
     ],
     ids=["where we wanted it", "elsewhere", "another pod", "leaving", "gone", "no answer", "not bound"],
 )
 async def test_a_conflict_is_looked_into(found: Response, told: str) -> None:
-    desk = Desk(lambda request: refusal(409) if request.method == "POST" else found)
+    desk = Desk(lambda request: refusal_response(409) if request.method == "POST" else found)
     async with desk.at_work():
-        desk.committer.give(ORDER)
+        desk.committer.submit(ORDER)
     assert desk.ledger.told == [told]
 
 
 @pytest.mark.parametrize(
     ("gates", "told"),
-    [([], "refused uid-p"), ([{"name": GATE}], "failed uid-p")],
+    [([], "refused uid-p"), ([{"name": GANG_GATE}], "failed uid-p")],
     ids=["elsewhere", "not yet"],
 )
 async def test_a_pin_that_the_server_does_not_take_is_looked_into(gates: list[JSON], told: str) -> None:
-    found = answer(
+    found = json_response(
         {"metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"}, "spec": {"schedulingGates": gates}}
     )
-    desk = Desk(lambda request: refusal(422) if request.method == "PATCH" else found)
+    desk = Desk(lambda request: refusal_response(422) if request.method == "PATCH" else found)
     async with desk.at_work():
-        desk.committer.give(Order(Key("ns", "p"), "uid-p", "a", PIN, "host-a"))
+        desk.committer.submit(BindRequest(Key("ns", "p"), "uid-p", "a", PIN, "host-a"))
     assert desk.ledger.told == [told]
 
 
@@ -246,9 +248,11 @@ async def test_an_answer_that_was_lost_is_found_to_have_been_yes() -> None:
 
     desk = Desk(lost)
     async with desk.at_work():
-        desk.committer.give(ORDER)
+        desk.committer.submit(ORDER)
         await settle()
-        desk.wire.say = lambda request: refusal(409) if request.method == "POST" else pod(node="a")
+        desk.wire.respond = lambda request: (
+            refusal_response(409) if request.method == "POST" else pod(node="a")
+        )
         await desk.clock.advance(timedelta(milliseconds=50))
     assert desk.ledger.told == ["failed uid-p", "done uid-p"]
 
@@ -257,10 +261,10 @@ async def test_an_answer_that_was_lost_is_found_to_have_been_yes() -> None:
 
 
 async def test_an_eviction_names_the_uid() -> None:
-    desk = Desk(lambda request: answer(status=201))
+    desk = Desk(lambda request: json_response(status=201))
     async with desk.at_work():
-        desk.evictor.give(Notice(Key("ns", "p"), "uid-p"))
-    (body,) = desk.wire.bodies
+        desk.evictor.submit(EvictRequest(Key("ns", "p"), "uid-p"))
+    (body,) = desk.wire.sent_bodies
     assert body["deleteOptions"]["preconditions"] == {"uid": "uid-p"}
     assert desk.ledger.told == []
 
@@ -269,17 +273,17 @@ async def test_an_eviction_names_the_uid() -> None:
     ("status", "told"), [(429, ["stays uid-p"]), (404, []), (409, []), (403, ["stays uid-p"])]
 )
 async def test_who_may_not_be_evicted_stays_and_who_is_gone_is_gone(status: int, told: list[str]) -> None:
-    desk = Desk(lambda request: refusal(status))
+    desk = Desk(lambda request: refusal_response(status))
     async with desk.at_work():
-        desk.evictor.give(Notice(Key("ns", "p"), "uid-p"))
+        desk.evictor.submit(EvictRequest(Key("ns", "p"), "uid-p"))
     assert len(desk.wire.requests) == 1
     assert desk.ledger.told == told
 
 
 async def test_an_eviction_is_tried_a_few_times() -> None:
-    desk = Desk(lambda request: refusal(500))
+    desk = Desk(lambda request: refusal_response(500))
     async with desk.at_work():
-        desk.evictor.give(Notice(Key("ns", "p"), "uid-p"))
+        desk.evictor.submit(EvictRequest(Key("ns", "p"), "uid-p"))
         await desk.clock.advance(timedelta(seconds=10))
     assert len(desk.wire.requests) == 5
     assert desk.ledger.told == ["stays uid-p"]
@@ -290,13 +294,13 @@ async def test_when_the_term_ends_calls_under_way_are_waited_for_and_none_is_beg
 
     async def slow(request: Request) -> Response:
         await gate.wait()
-        return answer(status=201)
+        return json_response(status=201)
 
     desk = Desk(slow)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(desk.committer.run())
         for number in range(6):
-            desk.committer.give(Order(Key("ns", f"p{number}"), f"uid-{number}", "a", BIND))
+            desk.committer.submit(BindRequest(Key("ns", f"p{number}"), f"uid-{number}", "a", BIND))
         await settle()
         running.cancel()
         await settle()

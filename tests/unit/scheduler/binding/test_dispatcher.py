@@ -8,14 +8,14 @@ from gangline.api.meta import ObjectMeta
 from gangline.api.scheduler_views import Pod
 from gangline.api.scheduling import PodGroup, Queue, QueueSpec
 from gangline.runtime.informer import Delta
-from gangline.scheduler.binding.dispatcher import Carrier
-from gangline.scheduler.cache.cache import World
+from gangline.scheduler.binding.dispatcher import Dispatcher
+from gangline.scheduler.cache.cache import SchedulerCache
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.metrics import Uncounted
+from gangline.scheduler.metrics import NullSchedulerMetrics
 from gangline.scheduler.settings import SchedulerSettings
-from gangline.scheduler.types.cycle import Policy
+from gangline.scheduler.types.cycle import SchedulerPolicy
 from gangline.testing.clock import FakeClock
-from support.builders.gang_pods import START, group, node, pod
+from support.builders.gang_pods import START_TIME, make_gang_pod, make_pod_group, make_ready_node
 
 
 class Told:
@@ -36,46 +36,52 @@ class Office:
 
     def __init__(self) -> None:
         self.told = Told()
-        self.world = World(SchedulerSettings(), changed=lambda: None)
-        self.world.node(Delta(None, node("a", cpu="4")))
-        self.world.priority_class(Delta(None, PriorityClass(metadata=ObjectMeta(name="high"), value=9)))
+        self.world = SchedulerCache(SchedulerSettings(), changed=lambda: None)
+        self.world.on_node(Delta(None, make_ready_node("a", cpu="4")))
+        self.world.on_priority_class(Delta(None, PriorityClass(metadata=ObjectMeta(name="high"), value=9)))
         nobody: Any = None
         recorder: Any = self.told
-        self.carrier = Carrier(
+        self.carrier = Dispatcher(
             nobody,
-            FakeClock(START),
+            FakeClock(START_TIME),
             self.world,
             recorder,
             SchedulerSettings(),
-            Uncounted(),
+            NullSchedulerMetrics(),
             again=lambda: None,
         )
 
     def queue(self, name: str, weight: int) -> None:
         found = Queue(metadata=ObjectMeta(name=name), spec=QueueSpec(weight=weight))
-        self.world.queue(Delta(None, found))
+        self.world.on_queue(Delta(None, found))
 
     def gang(self, found: PodGroup, count: int, **given: Any) -> None:
         name = found.metadata.name
         pods: list[Pod] = [
-            pod(f"{name}-{number}", name, role="worker", index=number, **given) for number in range(count)
+            make_gang_pod(f"{name}-{number}", name, role="worker", index=number, **given)
+            for number in range(count)
         ]
-        self.world.group(Delta(None, found))
+        self.world.on_group(Delta(None, found))
         for each in pods:
-            self.world.pod(Delta(None, each))
+            self.world.on_pod(Delta(None, each))
 
     def round(self) -> None:
         gangs = self.world.gangs
         found = schedule(
-            self.world.cluster.trial(), gangs.asks(), gangs.holdings(), self.world.queues, Policy(), START
+            self.world.nodes.what_if(),
+            gangs.requests(),
+            gangs.allocations(),
+            self.world.queues,
+            SchedulerPolicy(),
+            START_TIME,
         )
-        self.carrier.carry_out(found, START)
+        self.carrier.dispatch(found, START_TIME)
 
 
 def test_a_gang_that_has_to_leave_as_a_whole_is_told_for_whom_and_why() -> None:
     office = Office()
-    office.gang(group("low", 4), 4, node="a", phase="Running")
-    office.gang(group("top", 2, priorityClassName="high"), 2)
+    office.gang(make_pod_group("low", 4), 4, node="a", phase="Running")
+    office.gang(make_pod_group("top", 2, priorityClassName="high"), 2)
     office.round()
     assert office.told.of("Preempted") == {"low": "has to give way to ns/top, which is more important"}
     assert office.told.of("MakingRoom") == {"top": "4 pods are asked to leave for it, of ns/low"}
@@ -83,8 +89,8 @@ def test_a_gang_that_has_to_leave_as_a_whole_is_told_for_whom_and_why() -> None:
 
 def test_a_gang_that_only_shrinks_is_not_told_that_it_ends() -> None:
     office = Office()
-    office.gang(group("low", 2), 4, node="a", phase="Running")
-    office.gang(group("top", 1, priorityClassName="high"), 1)
+    office.gang(make_pod_group("low", 2), 4, node="a", phase="Running")
+    office.gang(make_pod_group("top", 1, priorityClassName="high"), 1)
     office.round()
     assert office.told.of("Preempted") == {
         "low": "1 of its 4 members has to give way to ns/top, which is more important; it goes on with the others"
@@ -96,16 +102,16 @@ def test_a_gang_that_holds_more_than_its_queue_deserves_is_told_so() -> None:
     office = Office()
     office.queue("red", 1)
     office.queue("blue", 1)
-    office.gang(group("low", 4, queue="red"), 4, node="a", phase="Running")
-    office.gang(group("owed", 2, queue="blue"), 2)
+    office.gang(make_pod_group("low", 4, queue="red"), 4, node="a", phase="Running")
+    office.gang(make_pod_group("owed", 2, queue="blue"), 2)
     office.round()
     assert office.told.of("Preempted") == {"low": "has to give way to ns/owed, whose queue is owed its share"}
 
 
 def test_a_priority_class_that_is_not_there_is_told_once() -> None:
     office = Office()
-    office.gang(group("g", 9, priorityClassName="hihg"), 9)
-    office.gang(group("h", 1, priorityClassName="high"), 1)
+    office.gang(make_pod_group("g", 9, priorityClassName="hihg"), 9)
+    office.gang(make_pod_group("h", 1, priorityClassName="high"), 1)
     office.round()
     office.round()
     said = [(name, note) for name, reason, note in office.told.notes if reason == "PriorityClassMissing"]
@@ -119,15 +125,15 @@ def test_a_priority_class_that_is_not_there_is_told_once() -> None:
 
 def test_a_start_that_is_undone_gives_up_places_that_nobody_went_to_and_no_others() -> None:
     office = Office()
-    office.gang(group("g", 3), 3)
+    office.gang(make_pod_group("g", 3), 3)
     office.round()
     # One was bound a moment ago, which the watch has yet to tell.
-    office.carrier.committer.take_back("uid-g-0")
-    gang = office.world.gangs.of("uid-g-0")
+    office.carrier.binder.cancel("uid-g-0")
+    gang = office.world.gangs.gang_of_pod("uid-g-0")
     assert gang is not None
-    office.carrier.undo(gang, timedelta(minutes=1))
-    assert office.world.cluster.trial().free()["cpu"] == 3000
-    resident = office.world.cluster.resident("uid-g-0")
+    office.carrier.rollback(gang, timedelta(minutes=1))
+    assert office.world.nodes.what_if().free()["cpu"] == 3000
+    resident = office.world.nodes.bound_pod("uid-g-0")
     assert resident is not None
     assert resident.terminating
     assert office.told.of("Undone")["g"].startswith("only 1 of 3 members could be placed in 60 s")

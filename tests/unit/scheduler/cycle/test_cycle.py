@@ -8,60 +8,64 @@ from typing import Any, cast
 import pytest
 
 from gangline.api.meta import Key, ObjectMeta
-from gangline.api.scheduler_views import Node, NodeStatus
-from gangline.scheduler.cache.nodes import Cluster
+from gangline.api.scheduler_views import Node, NodePlacementStatus
+from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
 from gangline.scheduler.placement.room import Room
-from gangline.scheduler.placement.whatif import Trial
-from gangline.scheduler.pods.shape import Shape
+from gangline.scheduler.placement.whatif import WhatIf
+from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import (
-    Ask,
-    Cause,
-    Evict,
-    Holding,
-    Need,
-    Place,
-    Policy,
-    QueueRule,
-    Resident,
-    Round,
-    Wait,
+    Bind,
+    BoundPod,
+    CycleResult,
+    GangAllocation,
+    GangRequest,
+    Pending,
+    PendingReason,
+    PodSet,
+    Preempt,
+    QueueQuota,
+    SchedulerPolicy,
 )
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
-ONE = Shape(requests=(("cpu", 1000), ("pods", 1)))
-GPU = Shape(requests=(("cpu", 1000), ("nvidia.com/gpu", 1), ("pods", 1)))
+ONE = PodShape(requests=(("cpu", 1000), ("pods", 1)))
+GPU = PodShape(requests=(("cpu", 1000), ("nvidia.com/gpu", 1), ("pods", 1)))
 
 
 def ask(
-    name: str, count: int = 4, *, shape: Shape = ONE, age: int = 0, queue: str = "default", **others: Any
-) -> Ask:
+    name: str, count: int = 4, *, shape: PodShape = ONE, age: int = 0, queue: str = "default", **others: Any
+) -> GangRequest:
     created = NOW - timedelta(seconds=age)
     fields: dict[str, Any] = {
         "priority": 0,
-        "since": created,
-        "broken": False,
-        "needs": (Need("worker", shape, count),),
-        "least": count,
+        "waiting_since": created,
+        "recovering": False,
+        "pod_sets": (PodSet("worker", shape, count),),
+        "min_members": count,
     }
-    return Ask(key=Key("default", name), uid=name, queue=queue, created=created, **{**fields, **others})
+    return GangRequest(
+        key=Key("default", name), uid=name, queue=queue, created=created, **{**fields, **others}
+    )
 
 
-def holding(name: str, nodes: Iterable[str], *, shape: Shape = ONE, age: int = 0, **others: Any) -> Holding:
+def holding(
+    name: str, nodes: Iterable[str], *, shape: PodShape = ONE, age: int = 0, **others: Any
+) -> GangAllocation:
     """A gang with one member on each of these nodes."""
     terminating = others.pop("terminating", False)
     priority = others.pop("priority", 0)
     members = tuple(
-        Resident(f"{name}-{n}", Key("default", f"{name}-{n}"), node, shape, priority, terminating=terminating)
+        BoundPod(f"{name}-{n}", Key("default", f"{name}-{n}"), node, shape, priority, terminating=terminating)
         for n, node in enumerate(nodes)
     )
-    fields: dict[str, Any] = {"queue": "default", "least": len(members)}
-    return Holding(
+    fields: dict[str, Any] = {"queue": "default", "min_members": len(members)}
+    return GangAllocation(
         key=Key("default", name),
         uid=name,
         created=NOW - timedelta(seconds=age),
         priority=priority,
-        members=members,
+        pods=members,
         **{**fields, **others},
     )
 
@@ -69,46 +73,50 @@ def holding(name: str, nodes: Iterable[str], *, shape: Shape = ONE, age: int = 0
 class World:
     """Nodes, and gangs on them."""
 
-    def __init__(self, nodes: Mapping[str, int], holdings: Iterable[Holding] = (), **extra: int) -> None:
-        self.cluster, self.holdings = Cluster(), list(holdings)
+    def __init__(
+        self, nodes: Mapping[str, int], holdings: Iterable[GangAllocation] = (), **extra: int
+    ) -> None:
+        self.cluster, self.holdings = NodeCache(), list(holdings)
         for name, cpu in nodes.items():
             amounts = {"cpu": str(cpu), "pods": "110"} | {
                 key.replace("_", "/"): str(n) for key, n in extra.items()
             }
             self.cluster.put_node(
-                Node(metadata=ObjectMeta(name=name), status=NodeStatus(allocatable=amounts))
+                Node(metadata=ObjectMeta(name=name), status=NodePlacementStatus(allocatable=amounts))
             )
         for each in self.holdings:
-            for member in each.members:
+            for member in each.pods:
                 self.cluster.put_pod(member)
 
     def round(
-        self, *asks: Ask, queues: Iterable[QueueRule] = (), now: datetime = NOW, **policy: Any
-    ) -> Round:
+        self, *asks: GangRequest, queues: Iterable[QueueQuota] = (), now: datetime = NOW, **policy: Any
+    ) -> CycleResult:
         rules = {rule.name: rule for rule in queues}
-        return schedule(self.cluster.trial(), asks, self.holdings, rules, Policy(**policy), now)
+        return schedule(self.cluster.what_if(), asks, self.holdings, rules, SchedulerPolicy(**policy), now)
 
 
-def placed(found: Round) -> dict[str, int]:
+def placed(found: CycleResult) -> dict[str, int]:
     """Gang -> how many of its members were given a place."""
-    return {each.ask.uid: sum(map(len, each.nodes)) for each in found.decisions if isinstance(each, Place)}
+    return {each.request.uid: sum(map(len, each.nodes)) for each in found.decisions if isinstance(each, Bind)}
 
 
-def causes(found: Round) -> dict[str, Cause]:
-    return {each.ask.uid: each.cause for each in found.decisions if isinstance(each, Wait)}
+def causes(found: CycleResult) -> dict[str, PendingReason]:
+    return {each.request.uid: each.reason for each in found.decisions if isinstance(each, Pending)}
 
 
-def evicted(found: Round) -> dict[str, list[str]]:
+def evicted(found: CycleResult) -> dict[str, list[str]]:
     """Gang -> who has to leave for it."""
     return {
-        each.ask.uid: sorted(victim.uid for victim in each.victims)
+        each.request.uid: sorted(victim.uid for victim in each.victims)
         for each in found.decisions
-        if isinstance(each, Evict)
+        if isinstance(each, Preempt)
     }
 
 
-def message(found: Round, name: str) -> str:
-    return next(each.message for each in found.decisions if isinstance(each, Wait) and each.ask.uid == name)
+def message(found: CycleResult, name: str) -> str:
+    return next(
+        each.message for each in found.decisions if isinstance(each, Pending) and each.request.uid == name
+    )
 
 
 # All or nothing
@@ -118,7 +126,7 @@ def test_a_gang_that_does_not_fit_whole_gets_nothing_and_lacks_resources() -> No
     """Behaviour 1."""
     found = World({"n1": 2, "n2": 1}).round(ask("four"))
     assert placed(found) == {}
-    assert causes(found) == {"four": Cause.RESOURCES}
+    assert causes(found) == {"four": PendingReason.RESOURCES}
     assert message(found, "four") == "3 of 4 fit: 0/2 nodes: 2 lack cpu"
 
 
@@ -129,8 +137,8 @@ def test_it_is_placed_whole_as_soon_as_there_is_room() -> None:
 
 def test_a_gang_of_which_members_do_not_exist_yet_waits_for_them_not_for_nodes() -> None:
     """Behaviour 3."""
-    found = World({"n1": 9}).round(ask("three", 3, least=4))
-    assert causes(found) == {"three": Cause.TASKS}
+    found = World({"n1": 9}).round(ask("three", 3, min_members=4))
+    assert causes(found) == {"three": PendingReason.TASKS}
     assert message(found, "three") == "3 of 4 members exist"
 
 
@@ -144,34 +152,34 @@ def test_of_two_gangs_that_fit_one_at_a_time_one_is_whole_and_one_has_nothing() 
         dice.shuffle(asks)
         found = world.round(*asks)
         assert list(placed(found).values()) == [4]
-        assert list(causes(found).values()) == [Cause.RESOURCES]
+        assert list(causes(found).values()) == [PendingReason.RESOURCES]
 
 
 def test_a_gang_that_cannot_fit_does_not_stop_a_later_one_that_can() -> None:
     """Behaviour 5."""
     found = World({"n1": 10}).round(ask("twelve", 12, age=60), ask("three", 3))
     assert placed(found) == {"three": 3}
-    assert causes(found) == {"twelve": Cause.RESOURCES}
+    assert causes(found) == {"twelve": PendingReason.RESOURCES}
 
 
 def test_members_beyond_the_least_are_placed_as_far_as_there_is_room() -> None:
     """Behaviour 6."""
-    found = World({"n1": 5}).round(ask("six", 6, least=4))
+    found = World({"n1": 5}).round(ask("six", 6, min_members=4))
     assert placed(found) == {"six": 5}
 
 
 def test_nothing_is_placed_when_a_role_has_no_room() -> None:
     """Behaviour 7, and guard L9: all roles of a gang are one unit."""
-    needs = (Need("master", Shape(requests=(("cpu", 3000), ("pods", 1))), 1), Need("worker", ONE, 4))
-    team = ask("team", needs=needs, least=4, roles={"master": 1, "worker": 3})
+    needs = (PodSet("master", PodShape(requests=(("cpu", 3000), ("pods", 1))), 1), PodSet("worker", ONE, 4))
+    team = ask("team", pod_sets=needs, min_members=4, min_by_role={"master": 1, "worker": 3})
     world = World({"n1": 2, "n2": 2})
-    assert causes(world.round(team)) == {"team": Cause.RESOURCES}
+    assert causes(world.round(team)) == {"team": PendingReason.RESOURCES}
     assert placed(World({"n1": 2, "n2": 2, "n3": 3}).round(team)) == {"team": 5}
 
 
 def test_a_role_of_which_members_do_not_exist_yet_is_waited_for() -> None:
-    found = World({"n1": 9}).round(ask("team", 4, roles={"master": 1}))
-    assert causes(found) == {"team": Cause.TASKS}
+    found = World({"n1": 9}).round(ask("team", 4, min_by_role={"master": 1}))
+    assert causes(found) == {"team": PendingReason.TASKS}
     assert message(found, "team") == "0 of 1 members of role master exist"
 
 
@@ -191,51 +199,53 @@ def test_the_more_important_gang_is_placed_first() -> None:
 
 def test_a_broken_gang_gets_the_slot_that_frees_before_a_newcomer() -> None:
     """Behaviour 36 and guard L7; even if the newcomer asked first."""
-    broken = holding("broken", ["n1", "n1", "n1"], least=4)
+    broken = holding("broken", ["n1", "n1", "n1"], min_members=4)
     world = World({"n1": 4}, [broken])
-    found = world.round(ask("newcomer", 1, age=99), ask("broken", 1, broken=True))
+    found = world.round(ask("newcomer", 1, age=99), ask("broken", 1, recovering=True))
     assert placed(found) == {"broken": 1}
 
 
 def test_members_that_a_gang_can_do_without_come_after_gangs_that_need_theirs() -> None:
     world = World({"n1": 8})
-    found = world.round(ask("elastic", 8, least=2, age=60), ask("fixed", 4))
+    found = world.round(ask("elastic", 8, min_members=2, age=60), ask("fixed", 4))
     assert placed(found) == {"elastic": 4, "fixed": 4}
 
 
 def test_a_broken_gang_gets_what_it_needs_first_and_what_it_does_not_need_last() -> None:
-    world = World({"n1": 7}, [holding("broken", ["n1"] * 3, least=4)])
-    found = world.round(ask("broken", 4, least=1, broken=True), ask("new", 3))
+    world = World({"n1": 7}, [holding("broken", ["n1"] * 3, min_members=4)])
+    found = world.round(ask("broken", 4, min_members=1, recovering=True), ask("new", 3))
     assert placed(found) == {"broken": 1, "new": 3}
 
 
 def test_a_gang_that_is_whole_asks_for_more_last_of_all_its_equals() -> None:
     world = World({"n1": 4})
-    found = world.round(ask("whole", 4, least=0, age=60), ask("new", 3))
+    found = world.round(ask("whole", 4, min_members=0, age=60), ask("new", 3))
     assert placed(found) == {"new": 3, "whole": 1}
 
 
 def test_more_members_that_find_no_room_at_all_are_told_why() -> None:
-    found = World({"n1": 3}).round(ask("whole", 2, least=0, age=60), ask("new", 3))
-    assert causes(found) == {"whole": Cause.RESOURCES}
+    found = World({"n1": 3}).round(ask("whole", 2, min_members=0, age=60), ask("new", 3))
+    assert causes(found) == {"whole": PendingReason.RESOURCES}
 
 
 def test_any_members_may_be_the_least_where_no_role_says_otherwise() -> None:
     """The first three would be two on gpus, but there are none: three others do."""
-    found = World({"n1": 3}).round(ask("mixed", needs=(Need("a", GPU, 2), Need("b", ONE, 3)), least=3))
+    found = World({"n1": 3}).round(
+        ask("mixed", pod_sets=(PodSet("a", GPU, 2), PodSet("b", ONE, 3)), min_members=3)
+    )
     assert placed(found) == {"mixed": 3}
 
 
 def test_a_member_that_cannot_be_placed_by_us_is_refused_by_name() -> None:
-    odd = Shape(requests=ONE.requests, obstacle="spec.resourceClaims is not supported")
+    odd = PodShape(requests=ONE.requests, unsupported="spec.resourceClaims is not supported")
     found = World({"n1": 9}).round(ask("odd", shape=odd))
-    assert causes(found) == {"odd": Cause.REFUSED}
+    assert causes(found) == {"odd": PendingReason.REFUSED}
     assert "spec.resourceClaims" in message(found, "odd")
 
 
 def test_the_result_and_its_order_do_not_depend_on_the_order_of_the_input() -> None:
     asks = [ask(f"g{n}", 1 + n % 3, age=n % 4, priority=n % 2, queue=f"q{n % 2}") for n in range(12)]
-    queues = [QueueRule("q0"), QueueRule("q1", weight=2)]
+    queues = [QueueQuota("q0"), QueueQuota("q1", weight=2)]
     world = World({"n1": 5, "n2": 6})
     assert world.round(*asks, queues=queues) == world.round(*reversed(asks), queues=queues)
 
@@ -245,7 +255,7 @@ def test_the_result_and_its_order_do_not_depend_on_the_order_of_the_input() -> N
 
 def test_queues_get_places_by_their_weights() -> None:
     asks = [ask(f"{queue}{n}", 1, queue=queue) for queue in "ab" for n in range(12)]
-    found = World({"n1": 12}).round(*asks, queues=[QueueRule("a", weight=1), QueueRule("b", weight=3)])
+    found = World({"n1": 12}).round(*asks, queues=[QueueQuota("a", weight=1), QueueQuota("b", weight=3)])
     assert found.allocated["a"]["cpu"] == 3000
     assert found.allocated["b"]["cpu"] == 9000
     assert found.deserved == {"a": {"cpu": 3000}, "b": {"cpu": 9000}}
@@ -254,35 +264,35 @@ def test_queues_get_places_by_their_weights() -> None:
 def test_what_a_queue_has_counts_before_it_gets_more() -> None:
     rich = holding("rich", ["n1"] * 4, queue="a")
     asks = [ask("more", 1, queue="a", age=60), ask("first", 1, queue="b")]
-    found = World({"n1": 5}, [rich]).round(*asks, queues=[QueueRule("a"), QueueRule("b")])
+    found = World({"n1": 5}, [rich]).round(*asks, queues=[QueueQuota("a"), QueueQuota("b")])
     assert placed(found) == {"first": 1}
 
 
 def test_room_that_no_other_queue_can_use_is_used_beyond_the_share() -> None:
     asks = [ask(f"a{n}", 1, queue="a") for n in range(8)]
-    found = World({"n1": 8}).round(*asks, ask("b", 20, queue="b"), queues=[QueueRule("a"), QueueRule("b")])
+    found = World({"n1": 8}).round(*asks, ask("b", 20, queue="b"), queues=[QueueQuota("a"), QueueQuota("b")])
     assert found.allocated["a"]["cpu"] == 8000
-    assert causes(found) == {"b": Cause.RESOURCES}
+    assert causes(found) == {"b": PendingReason.RESOURCES}
 
 
 def test_at_its_cap_a_gang_waits_for_its_queue_and_not_for_nodes() -> None:
     """Behaviour 42: no autoscaler hears of it."""
     world = World({"n1": 100}, [holding("there", ["n1"] * 8, queue="q")])
-    found = world.round(ask("more", 4, queue="q"), queues=[QueueRule("q", cap={"cpu": 10_000})])
-    assert causes(found) == {"more": Cause.QUEUE}
+    found = world.round(ask("more", 4, queue="q"), queues=[QueueQuota("q", cap={"cpu": 10_000})])
+    assert causes(found) == {"more": PendingReason.QUEUE}
     assert message(found, "more") == "queue 'q' may have 10 cpu and holds 8; 4 more are needed"
 
 
 def test_a_cap_holds_against_gangs_of_one_round_together() -> None:
     asks = [ask(f"g{n}", 4, queue="q") for n in range(4)]
-    found = World({"n1": 100}).round(*asks, queues=[QueueRule("q", cap={"cpu": 10_000})])
+    found = World({"n1": 100}).round(*asks, queues=[QueueQuota("q", cap={"cpu": 10_000})])
     assert placed(found) == {"g0": 4, "g1": 4}
-    assert causes(found) == {"g2": Cause.QUEUE, "g3": Cause.QUEUE}
+    assert causes(found) == {"g2": PendingReason.QUEUE, "g3": PendingReason.QUEUE}
 
 
 def test_up_to_its_cap_a_queue_gets_members_beyond_the_least() -> None:
     found = World({"n1": 100}).round(
-        ask("six", 6, least=2, queue="q"), queues=[QueueRule("q", cap={"cpu": 5000})]
+        ask("six", 6, min_members=2, queue="q"), queues=[QueueQuota("q", cap={"cpu": 5000})]
     )
     assert placed(found) == {"six": 5}
 
@@ -290,22 +300,22 @@ def test_up_to_its_cap_a_queue_gets_members_beyond_the_least() -> None:
 def test_pods_on_their_way_out_count_against_the_cap_until_they_are_gone() -> None:
     leaving = holding("leaving", ["n1"] * 8, queue="q", terminating=True)
     found = World({"n1": 100}, [leaving]).round(
-        ask("next", 4, queue="q"), queues=[QueueRule("q", cap={"cpu": 10_000})]
+        ask("next", 4, queue="q"), queues=[QueueQuota("q", cap={"cpu": 10_000})]
     )
-    assert causes(found) == {"next": Cause.VICTIMS}
+    assert causes(found) == {"next": PendingReason.VICTIMS}
 
 
 def test_a_queue_nobody_made_is_named() -> None:
     found = World({"n1": 9}).round(ask("lost", queue="nobody"))
-    assert causes(found) == {"lost": Cause.QUEUE}
+    assert causes(found) == {"lost": PendingReason.QUEUE}
     assert message(found, "lost") == "queue 'nobody' does not exist: create it, or use 'default'"
 
 
 def test_the_default_queue_need_not_exist_but_may() -> None:
     world = World({"n1": 9})
     assert placed(world.round(ask("plain", 2))) == {"plain": 2}
-    capped = [QueueRule("default", cap={"cpu": 1000})]
-    assert causes(world.round(ask("plain", 2), queues=capped)) == {"plain": Cause.QUEUE}
+    capped = [QueueQuota("default", cap={"cpu": 1000})]
+    assert causes(world.round(ask("plain", 2), queues=capped)) == {"plain": PendingReason.QUEUE}
 
 
 # Making room
@@ -316,7 +326,9 @@ def test_a_gang_that_needs_the_room_of_one_other_ends_exactly_one_whole() -> Non
     world = World({"n1": 4, "n2": 4}, [holding("a", ["n1"] * 4, age=60), holding("b", ["n2"] * 4)])
     found = world.round(ask("high", priority=10))
     assert evicted(found) == {"high": ["b-0", "b-1", "b-2", "b-3"]}
-    assert found.decisions[0].nodes == (("n2",) * 4,)
+    preempt = found.decisions[0]
+    assert isinstance(preempt, Preempt)
+    assert preempt.nodes == (("n2",) * 4,)
 
 
 def test_nobody_leaves_for_a_gang_that_would_not_fit_even_then() -> None:
@@ -324,18 +336,20 @@ def test_nobody_leaves_for_a_gang_that_would_not_fit_even_then() -> None:
     world = World({"n1": 4, "n2": 4}, [holding("a", ["n1"] * 4), holding("b", ["n2"] * 4)])
     found = world.round(ask("huge", 9, priority=10))
     assert evicted(found) == {}
-    assert causes(found) == {"huge": Cause.RESOURCES}
+    assert causes(found) == {"huge": PendingReason.RESOURCES}
 
 
 def test_nobody_leaves_for_one_of_equal_importance() -> None:
     found = World({"n1": 4}, [holding("a", ["n1"] * 4, priority=5)]).round(ask("equal", priority=5))
-    assert causes(found) == {"equal": Cause.RESOURCES}
+    assert causes(found) == {"equal": PendingReason.RESOURCES}
 
 
 def test_nobody_leaves_for_one_that_may_not_preempt_or_where_it_is_switched_off() -> None:
     world = World({"n1": 4}, [holding("a", ["n1"] * 4)])
-    assert causes(world.round(ask("polite", priority=9, preempts=False))) == {"polite": Cause.RESOURCES}
-    assert causes(world.round(ask("high", priority=9), preemption=False)) == {"high": Cause.RESOURCES}
+    assert causes(world.round(ask("polite", priority=9, can_preempt=False))) == {
+        "polite": PendingReason.RESOURCES
+    }
+    assert causes(world.round(ask("high", priority=9), preemption=False)) == {"high": PendingReason.RESOURCES}
 
 
 def test_while_victims_leave_the_gang_waits_for_them_and_nobody_else_has_to_go() -> None:
@@ -344,14 +358,14 @@ def test_while_victims_leave_the_gang_waits_for_them_and_nobody_else_has_to_go()
     world = World({"n1": 4, "n2": 4}, [gone, holding("b", ["n2"] * 4)])
     found = world.round(ask("high", priority=10))
     assert evicted(found) == {}
-    assert causes(found) == {"high": Cause.VICTIMS}
+    assert causes(found) == {"high": PendingReason.VICTIMS}
 
 
 def test_room_that_is_being_made_for_one_is_not_given_to_another() -> None:
     world = World({"n1": 5}, [holding("low", ["n1"] * 4)])
     found = world.round(ask("high", 5, priority=10), ask("sneaky", 1))
     assert evicted(found) == {"high": ["low-0", "low-1", "low-2", "low-3"]}
-    assert causes(found) == {"sneaky": Cause.RESOURCES}
+    assert causes(found) == {"sneaky": PendingReason.RESOURCES}
 
 
 def test_what_victims_leave_over_is_not_used_before_they_are_gone() -> None:
@@ -359,12 +373,12 @@ def test_what_victims_leave_over_is_not_used_before_they_are_gone() -> None:
     world = World({"n1": 6}, [holding("low", ["n1"] * 6)])
     found = world.round(ask("high", 4, priority=10), ask("later", 2))
     assert len(evicted(found)["high"]) == 6
-    assert causes(found) == {"later": Cause.VICTIMS}
+    assert causes(found) == {"later": PendingReason.VICTIMS}
 
 
 def test_what_one_was_told_is_not_told_to_its_like_once_others_have_to_leave() -> None:
     world = World({"n1": 6}, [holding("low", ["n1"] * 6)])
-    polite: dict[str, Any] = {"priority": 10, "preempts": False}
+    polite: dict[str, Any] = {"priority": 10, "can_preempt": False}
     asks = (
         ask("before", 2, age=3, **polite),
         ask("high", 4, priority=10, age=2),
@@ -372,7 +386,7 @@ def test_what_one_was_told_is_not_told_to_its_like_once_others_have_to_leave() -
     )
     found = world.round(*asks)
     assert len(evicted(found)["high"]) == 6
-    assert causes(found) == {"before": Cause.RESOURCES, "after": Cause.VICTIMS}
+    assert causes(found) == {"before": PendingReason.RESOURCES, "after": PendingReason.VICTIMS}
 
 
 def test_two_gangs_of_one_round_do_not_count_on_the_same_victims() -> None:
@@ -383,10 +397,12 @@ def test_two_gangs_of_one_round_do_not_count_on_the_same_victims() -> None:
 
 def test_at_its_cap_a_queue_makes_room_among_its_own() -> None:
     world = World({"n1": 100}, [holding("mine", ["n1"] * 4, queue="q"), holding("theirs", ["n1"] * 4)])
-    capped = [QueueRule("q", cap={"cpu": 4000})]
+    capped = [QueueQuota("q", cap={"cpu": 4000})]
     found = world.round(ask("high", 4, queue="q", priority=5), queues=capped)
     assert evicted(found) == {"high": ["mine-0", "mine-1", "mine-2", "mine-3"]}
-    assert causes(world.round(ask("huge", 5, queue="q", priority=5), queues=capped)) == {"huge": Cause.QUEUE}
+    assert causes(world.round(ask("huge", 5, queue="q", priority=5), queues=capped)) == {
+        "huge": PendingReason.QUEUE
+    }
 
 
 # Taking back
@@ -394,53 +410,55 @@ def test_at_its_cap_a_queue_makes_room_among_its_own() -> None:
 
 def test_a_queue_below_its_share_takes_from_one_above_its_own() -> None:
     rich = [holding(f"rich{n}", ["n1"] * 2, queue="a", age=n) for n in range(4)]
-    found = World({"n1": 8}, rich).round(ask("due", 4, queue="b"), queues=[QueueRule("a"), QueueRule("b")])
+    found = World({"n1": 8}, rich).round(ask("due", 4, queue="b"), queues=[QueueQuota("a"), QueueQuota("b")])
     assert evicted(found) == {"due": ["rich0-0", "rich0-1", "rich1-0", "rich1-1"]}
 
 
 def test_nothing_is_taken_beyond_what_a_queue_deserves() -> None:
     rich = [holding(f"rich{n}", ["n1"] * 2, queue="a") for n in range(4)]
     world = World({"n1": 8}, rich)
-    queues = [QueueRule("a"), QueueRule("b")]
-    assert causes(world.round(ask("greedy", 5, queue="b"), queues=queues)) == {"greedy": Cause.RESOURCES}
+    queues = [QueueQuota("a"), QueueQuota("b")]
+    assert causes(world.round(ask("greedy", 5, queue="b"), queues=queues)) == {
+        "greedy": PendingReason.RESOURCES
+    }
     assert causes(world.round(ask("due", 4, queue="b"), queues=queues, reclaim=False)) == {
-        "due": Cause.RESOURCES
+        "due": PendingReason.RESOURCES
     }
 
 
 def test_nothing_is_taken_from_a_queue_that_says_so_or_from_the_more_important() -> None:
-    queues = [QueueRule("a", reclaimable=False), QueueRule("b")]
+    queues = [QueueQuota("a", reclaimable=False), QueueQuota("b")]
     world = World({"n1": 4}, [holding("rich", ["n1"] * 4, queue="a")])
-    assert causes(world.round(ask("due", 2, queue="b"), queues=queues)) == {"due": Cause.RESOURCES}
+    assert causes(world.round(ask("due", 2, queue="b"), queues=queues)) == {"due": PendingReason.RESOURCES}
     world = World({"n1": 4}, [holding("rich", ["n1"] * 4, queue="a", priority=1)])
-    found = world.round(ask("due", 2, queue="b"), queues=[QueueRule("a"), QueueRule("b")])
-    assert causes(found) == {"due": Cause.RESOURCES}
+    found = world.round(ask("due", 2, queue="b"), queues=[QueueQuota("a"), QueueQuota("b")])
+    assert causes(found) == {"due": PendingReason.RESOURCES}
 
 
 def test_what_was_taken_back_is_not_taken_again() -> None:
     """The gang that had to leave comes again, broken and old: it waits, and the other keeps its place."""
-    queues = [QueueRule("a"), QueueRule("b")]
-    asks = [ask("rich", 8, queue="a", age=900, broken=True), ask("due", 4, queue="b")]
+    queues = [QueueQuota("a"), QueueQuota("b")]
+    asks = [ask("rich", 8, queue="a", age=900, recovering=True), ask("due", 4, queue="b")]
     world = World({"n1": 8})
     found = world.round(*asks, queues=queues)
     assert placed(found) == {"due": 4}
-    assert causes(found) == {"rich": Cause.RESOURCES}
+    assert causes(found) == {"rich": PendingReason.RESOURCES}
 
 
 def test_nobody_takes_from_a_gang_that_was_given_places_in_the_same_round() -> None:
     """It would be left with the new ones only."""
-    world = World({"n1": 8}, [holding("broken", ["n1"] * 5, queue="a", least=6)])
-    asks = [ask("broken", 1, queue="a", broken=True), ask("due", 4, queue="b")]
-    found = world.round(*asks, queues=[QueueRule("a"), QueueRule("b")])
+    world = World({"n1": 8}, [holding("broken", ["n1"] * 5, queue="a", min_members=6)])
+    asks = [ask("broken", 1, queue="a", recovering=True), ask("due", 4, queue="b")]
+    found = world.round(*asks, queues=[QueueQuota("a"), QueueQuota("b")])
     assert placed(found) == {"broken": 1}
-    assert causes(found) == {"due": Cause.RESOURCES}
+    assert causes(found) == {"due": PendingReason.RESOURCES}
 
 
 def test_a_gang_that_gives_way_gets_no_places_in_the_same_round() -> None:
-    world = World({"n1": 4, "n2": 3}, [holding("low", ["n1"] * 4, least=2)])
-    found = world.round(ask("high", 5, priority=5), ask("low", 2, least=0))
+    world = World({"n1": 4, "n2": 3}, [holding("low", ["n1"] * 4, min_members=2)])
+    found = world.round(ask("high", 5, priority=5), ask("low", 2, min_members=0))
     assert evicted(found) == {"high": ["low-2", "low-3"]}
-    assert causes(found) == {"low": Cause.HELD}
+    assert causes(found) == {"low": PendingReason.HELD}
 
 
 # Patience
@@ -449,22 +467,29 @@ def test_a_gang_that_gives_way_gets_no_places_in_the_same_round() -> None:
 def test_small_gangs_pass_a_big_one_until_its_patience_is_over() -> None:
     """Guard L8, first half."""
     world = World({"n1": 8}, [holding("there", ["n1"] * 4)])
-    found = world.round(ask("big", 8, age=299), ask("small", 2), patience=timedelta(minutes=5))
+    found = world.round(ask("big", 8, age=299), ask("small", 2), starvation_timeout=timedelta(minutes=5))
     assert placed(found) == {"small": 2}
-    assert found.again == NOW + timedelta(seconds=1)
+    assert found.recheck_at == NOW + timedelta(seconds=1)
 
 
 def test_after_that_what_frees_up_is_held_for_it() -> None:
     """Guard L8, second half. Only what it needs: a gpu would be no use to it."""
     world = World({"n1": 8}, [holding("there", ["n1"] * 4)])
     world.cluster.put_node(
-        Node(metadata=ObjectMeta(name="other"), status=NodeStatus(allocatable={"memory": "2", "pods": "9"}))
+        Node(
+            metadata=ObjectMeta(name="other"),
+            status=NodePlacementStatus(allocatable={"memory": "2", "pods": "9"}),
+        )
     )
-    frugal = Shape(requests=(("memory", 1), ("pods", 1)))
-    asks = [ask("big", 8, age=300), ask("small", 2, age=400, since=NOW), ask("frugal", 2, shape=frugal)]
-    found = world.round(*asks, patience=timedelta(minutes=5))
+    frugal = PodShape(requests=(("memory", 1), ("pods", 1)))
+    asks = [
+        ask("big", 8, age=300),
+        ask("small", 2, age=400, waiting_since=NOW),
+        ask("frugal", 2, shape=frugal),
+    ]
+    found = world.round(*asks, starvation_timeout=timedelta(minutes=5))
     assert placed(found) == {"frugal": 2}
-    assert causes(found) == {"big": Cause.RESOURCES, "small": Cause.HELD}
+    assert causes(found) == {"big": PendingReason.RESOURCES, "small": PendingReason.HELD}
     assert message(found, "small") == "what is free is held for default/big, which has waited longest"
     assert message(found, "big").endswith("it has waited longest: what frees up is held for it")
 
@@ -473,30 +498,34 @@ def test_only_one_gang_is_held_for_and_it_is_the_one_that_has_waited_longest() -
     world = World({"n1": 10}, [holding("there", ["n1"] * 4)])
     asks = [
         ask("big", 8, age=400),
-        ask("bigger", 9, age=900, since=NOW - timedelta(seconds=350)),
+        ask("bigger", 9, age=900, waiting_since=NOW - timedelta(seconds=350)),
         ask("tiny", 1),
     ]
-    found = world.round(*asks, patience=timedelta(minutes=5))
+    found = world.round(*asks, starvation_timeout=timedelta(minutes=5))
     assert "held for it" in message(found, "big")
-    assert causes(found) == {"big": Cause.RESOURCES, "bigger": Cause.RESOURCES, "tiny": Cause.HELD}
+    assert causes(found) == {
+        "big": PendingReason.RESOURCES,
+        "bigger": PendingReason.RESOURCES,
+        "tiny": PendingReason.HELD,
+    }
 
 
 def test_a_gang_that_waits_too_long_for_its_share_holds_back_its_own_queue_only() -> None:
     """Of its queue nobody passes it any more; what is due to another queue goes first."""
     world = World({"n1": 8}, [holding("there", ["n1"] * 2, queue="a")])
     asks = [ask("big", 4, queue="a", age=900), ask("small", 1, queue="a"), ask("due", 4, queue="b")]
-    found = world.round(*asks, queues=[QueueRule("a"), QueueRule("b")])
+    found = world.round(*asks, queues=[QueueQuota("a"), QueueQuota("b")])
     assert placed(found) == {"due": 4}
-    assert causes(found) == {"big": Cause.RESOURCES, "small": Cause.HELD}
+    assert causes(found) == {"big": PendingReason.RESOURCES, "small": PendingReason.HELD}
 
 
 def test_a_gang_larger_than_the_share_of_its_queue_holds_back_nobody_within_a_share() -> None:
     world = World({"n1": 8}, [holding("there", ["n1"] * 2, queue="a")])
     mine = [ask("huge", 6, queue="a", age=900), ask("small", 1, queue="a")]
     others = [ask("due", 3, queue="b", age=60), ask("beyond", 2, queue="b")]
-    found = world.round(*mine, *others, queues=[QueueRule("a"), QueueRule("b")])
+    found = world.round(*mine, *others, queues=[QueueQuota("a"), QueueQuota("b")])
     assert placed(found) == {"due": 3, "small": 1}
-    assert causes(found) == {"huge": Cause.RESOURCES, "beyond": Cause.HELD}
+    assert causes(found) == {"huge": PendingReason.RESOURCES, "beyond": PendingReason.HELD}
 
 
 def test_a_more_important_gang_does_not_care_what_is_held_for_others() -> None:
@@ -515,28 +544,28 @@ def test_a_gang_that_would_never_fit_does_not_make_its_queue_wait() -> None:
     world = World({"n1": 8})
     asks = [ask("never", 9, queue="a", age=900), ask("mine", 4, queue="a", age=60)]
     others = [ask(f"b{n}", 4, queue="b") for n in range(2)]
-    found = world.round(*asks, *others, queues=[QueueRule("a"), QueueRule("b")])
+    found = world.round(*asks, *others, queues=[QueueQuota("a"), QueueQuota("b")])
     assert placed(found) == {"mine": 4, "b0": 4}
 
 
 def test_nothing_is_held_for_a_queue_that_has_what_it_deserves() -> None:
     world = World({"n1": 8}, [holding("there", ["n1"] * 4, queue="a")])
     asks = [ask("big", 8, queue="a", age=900), ask("due", 4, queue="b")]
-    found = world.round(*asks, queues=[QueueRule("a"), QueueRule("b")])
+    found = world.round(*asks, queues=[QueueQuota("a"), QueueQuota("b")])
     assert placed(found) == {"due": 4}
 
 
 def test_without_patience_nothing_is_ever_held() -> None:
     world = World({"n1": 8}, [holding("there", ["n1"] * 4)])
-    found = world.round(ask("big", 8, age=9000), ask("small", 2), patience=None)
+    found = world.round(ask("big", 8, age=9000), ask("small", 2), starvation_timeout=None)
     assert placed(found) == {"small": 2}
-    assert found.again is None
+    assert found.recheck_at is None
 
 
 def test_one_whose_patience_is_over_goes_before_its_equals() -> None:
     world = World({"n1": 4})
-    asks = [ask("young", 4, age=500, since=NOW), ask("waiting", 4, age=400)]
-    assert placed(world.round(*asks, patience=timedelta(minutes=5))) == {"waiting": 4}
+    asks = [ask("young", 4, age=500, waiting_since=NOW), ask("waiting", 4, age=400)]
+    assert placed(world.round(*asks, starvation_timeout=timedelta(minutes=5))) == {"waiting": 4}
 
 
 # What a round costs
@@ -545,7 +574,7 @@ def test_one_whose_patience_is_over_goes_before_its_equals() -> None:
 class Counting:
     """A room that counts how often somebody looks for places."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: WhatIf) -> None:
         self._trial, self.looks = trial, 0
 
     def __getattr__(self, name: str) -> Any:
@@ -554,9 +583,9 @@ class Counting:
         return getattr(self._trial, name)
 
 
-def looks(world: World, *asks: Ask) -> tuple[int, Round]:
-    room = Counting(world.cluster.trial())
-    found = schedule(cast("Room", room), asks, world.holdings, {}, Policy(), NOW)
+def looks(world: World, *asks: GangRequest) -> tuple[int, CycleResult]:
+    room = Counting(world.cluster.what_if())
+    found = schedule(cast("Room", room), asks, world.holdings, {}, SchedulerPolicy(), NOW)
     return room.looks, found
 
 
@@ -576,7 +605,7 @@ def test_of_a_thousand_sizes_of_one_kind_those_above_one_that_does_not_fit_are_n
 
 def test_many_different_gangs_that_cannot_fit_by_their_sums_are_not_all_tried() -> None:
     world = World({"n1": 4}, [holding("there", ["n1"])])
-    kinds = [Shape(requests=(("cpu", 4000 + n), ("pods", 1))) for n in range(500)]
+    kinds = [PodShape(requests=(("cpu", 4000 + n), ("pods", 1))) for n in range(500)]
     count, found = looks(world, *(ask(f"g{n:03}", 2, shape=kind) for n, kind in enumerate(kinds)))
     assert len(causes(found)) == 500
     assert count < 80

@@ -4,32 +4,40 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gangline.api.meta import Key
-from gangline.scheduler.cycle.ordering import by_patience, ranks, turns
-from gangline.scheduler.types.cycle import Ask
+from gangline.scheduler.cycle.ordering import by_waiting_time, fair_order, requests_by_rank
+from gangline.scheduler.types.cycle import GangRequest
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 
 
-def ask(name: str, *, age: int = 0, queue: str = "default", **others: Any) -> Ask:
+def ask(name: str, *, age: int = 0, queue: str = "default", **others: Any) -> GangRequest:
     created = NOW - timedelta(seconds=age)
-    fields: dict[str, Any] = {"priority": 0, "since": created, "broken": False, "needs": (), "least": 1}
-    return Ask(key=Key("default", name), uid=name, queue=queue, created=created, **{**fields, **others})
+    fields: dict[str, Any] = {
+        "priority": 0,
+        "waiting_since": created,
+        "recovering": False,
+        "pod_sets": (),
+        "min_members": 1,
+    }
+    return GangRequest(
+        key=Key("default", name), uid=name, queue=queue, created=created, **{**fields, **others}
+    )
 
 
-def within(_: Ask) -> bool:
+def within(_: GangRequest) -> bool:
     return False
 
 
-def in_ranks(*asks: Ask) -> list[list[str]]:
-    return [[each.uid for each in group] for _, group in ranks(asks, lambda each: each.broken)]
+def in_ranks(*asks: GangRequest) -> list[list[str]]:
+    return [[each.uid for each in group] for _, group in requests_by_rank(asks, lambda each: each.recovering)]
 
 
 def test_the_important_come_before_the_broken_and_these_before_the_old() -> None:
     asks = [
         ask("old", age=900),
-        ask("broken", broken=True),
+        ask("broken", recovering=True),
         ask("high", priority=5),
-        ask("high-broken", priority=5, broken=True),
+        ask("high-broken", priority=5, recovering=True),
     ]
     assert in_ranks(*asks) == [["high-broken"], ["high"], ["broken"], ["old"]]
 
@@ -39,7 +47,7 @@ def test_of_equals_the_older_comes_first_and_then_the_lower_uid() -> None:
 
 
 def test_the_order_given_does_not_matter() -> None:
-    asks = [ask("a"), ask("b", priority=3), ask("c", broken=True), ask("d", age=4)]
+    asks = [ask("a"), ask("b", priority=3), ask("c", recovering=True), ask("d", age=4)]
     assert in_ranks(*asks) == in_ranks(*reversed(asks))
 
 
@@ -51,7 +59,7 @@ def test_the_queue_with_the_lowest_share_has_its_turn_and_shares_change_on_the_w
         *(ask(f"b{n}", queue="b") for n in range(3)),
     ]
     found = []
-    for each in turns(asks, shares.__getitem__, within):
+    for each in fair_order(asks, shares.__getitem__, within):
         found.append(each.uid)
         shares[each.queue] += 1
     assert found == ["a0", "b0", "a1", "b1", "a2", "b2"]
@@ -60,19 +68,19 @@ def test_the_queue_with_the_lowest_share_has_its_turn_and_shares_change_on_the_w
 def test_one_that_takes_its_queue_over_its_share_comes_after_all_that_do_not() -> None:
     asks = [ask("big", age=9, queue="a"), ask("small", age=5, queue="a"), ask("other", queue="b")]
     shares = {"a": 0.1, "b": 0.9}
-    found = [each.uid for each in turns(asks, shares.__getitem__, lambda each: each.uid == "big")]
+    found = [each.uid for each in fair_order(asks, shares.__getitem__, lambda each: each.uid == "big")]
     assert found == ["small", "other", "big"]
 
 
 def test_every_ask_has_exactly_one_turn() -> None:
     asks = [ask(f"{queue}{n}", queue=queue, age=n) for queue in "abc" for n in range(5)]
-    found = [each.uid for each in turns(asks, lambda _: 0.0, lambda each: each.uid.endswith("3"))]
+    found = [each.uid for each in fair_order(asks, lambda _: 0.0, lambda each: each.uid.endswith("3"))]
     assert sorted(found) == sorted(each.uid for each in asks)
 
 
 def test_the_one_that_has_waited_longest_comes_first_whenever_it_was_created() -> None:
-    asks = [ask("new"), ask("evicted", age=90, since=NOW), ask("old", age=9), ask("a", age=9)]
-    assert [each.uid for each in by_patience(asks)] == ["a", "old", "evicted", "new"]
+    asks = [ask("new"), ask("evicted", age=90, waiting_since=NOW), ask("old", age=9), ask("a", age=9)]
+    assert [each.uid for each in by_waiting_time(asks)] == ["a", "old", "evicted", "new"]
 
 
 def test_a_queue_is_passed_on_the_way_as_soon_as_another_has_as_little() -> None:
@@ -84,7 +92,7 @@ def test_a_queue_is_passed_on_the_way_as_soon_as_another_has_as_little() -> None
         ask("c0", age=1, queue="c"),
     ]
     found = []
-    for each in turns(asks, shares.__getitem__, within):
+    for each in fair_order(asks, shares.__getitem__, within):
         found.append(each.uid)
         shares[each.queue] += each.queue == "a"
     assert found == ["a0", "a1", "b0", "a2", "c0", "a3"]

@@ -8,29 +8,42 @@ import pytest
 
 from gangline.api.codec.codec import encode
 from gangline.api.core import PodPhase
-from gangline.api.scheduling import GroupPhase, GroupReason, PodGroupState, PodGroupStatus
-from gangline.scheduler.gangs.phase import HEARTBEAT, Attempt, MemberFacts, Probed, Vanished, counted, probe
+from gangline.api.scheduling import PodGroupPhase, PodGroupReason, PodGroupState, PodGroupStatus
+from gangline.scheduler.gangs.phase import (
+    HEARTBEAT_INTERVAL,
+    GangObservation,
+    LostMember,
+    MemberStatus,
+    PlacementAttempt,
+    next_state,
+    podgroup_status,
+)
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
-NO_ROOM = Attempt(failed=True, message="0/12 nodes: 8 lack nvidia.com/gpu, 4 tainted")
-P, R, C, U = GroupPhase.PENDING, GroupPhase.RUNNING, GroupPhase.RECOVERING, GroupPhase.UNSCHEDULABLE
+NO_ROOM = PlacementAttempt(failed=True, message="0/12 nodes: 8 lack nvidia.com/gpu, 4 tainted")
+P, R, C, U = (
+    PodGroupPhase.PENDING,
+    PodGroupPhase.RUNNING,
+    PodGroupPhase.RECOVERING,
+    PodGroupPhase.UNSCHEDULABLE,
+)
 
 
-def member(index: int, phase: str = "Running", role: str = "worker", **others: Any) -> MemberFacts:
+def member(index: int, phase: str = "Running", role: str = "worker", **others: Any) -> MemberStatus:
     node = others.pop("node", "" if phase == PodPhase.PENDING else f"node-{index}")
     scheduled = others.pop("scheduled_at", NOW - timedelta(hours=1) if node else None)
     name = f"job-{role}-{index}"
     uid = others.pop("uid", f"uid-{name}")
-    return MemberFacts(
+    return MemberStatus(
         uid=uid, name=name, role=role, index=index, phase=phase, node=node, scheduled_at=scheduled, **others
     )
 
 
-def team(*phases: str) -> tuple[MemberFacts, ...]:
+def team(*phases: str) -> tuple[MemberStatus, ...]:
     return tuple(member(index, phase) for index, phase in enumerate(phases))
 
 
-def running(count: int) -> tuple[MemberFacts, ...]:
+def running(count: int) -> tuple[MemberStatus, ...]:
     return team(*["Running"] * count)
 
 
@@ -45,9 +58,9 @@ def state(phase: str = "", reason: str = "", message: str = "", at: datetime = N
 LATER = NOW + timedelta(seconds=5)
 
 
-def look(before: PodGroupState, *members: MemberFacts, least: int = 4, **others: Any) -> PodGroupState:
+def look(before: PodGroupState, *members: MemberStatus, least: int = 4, **others: Any) -> PodGroupState:
     others.setdefault("now", LATER)
-    return probe(Probed(state=before, least=least, members=members, **others))
+    return next_state(GangObservation(state=before, min_members=least, members=members, **others))
 
 
 def told(after: PodGroupState) -> tuple[str, str]:
@@ -92,7 +105,7 @@ def test_t3_a_member_that_fails_makes_a_running_group_recover() -> None:
 def test_t3_a_member_that_is_deleted_makes_a_running_group_recover(gone: bool) -> None:
     others = (member(0), member(1), member(3))
     if gone:
-        after = look(state(R), *others, vanished=(Vanished("job-worker-2", "worker", 2),))
+        after = look(state(R), *others, lost_members=(LostMember("job-worker-2", "worker", 2),))
     else:
         after = look(state(R), *others, member(2, deleting=True))
     assert told(after) == (C, "PodDeleted")
@@ -106,14 +119,14 @@ def test_t4_a_group_that_is_whole_again_is_running() -> None:
 
 
 def test_t5_a_replacement_without_room_makes_the_group_unschedulable() -> None:
-    after = look(state(C, "PodFailed"), *running(3), member(3, "Pending"), attempt=NO_ROOM)
+    after = look(state(C, "PodFailed"), *running(3), member(3, "Pending"), last_attempt=NO_ROOM)
     assert told(after) == (U, "NotEnoughResources")
     assert after.message == f"3/4 members running; {NO_ROOM.message}"
 
 
 def test_t6_the_group_starts_again_when_all_who_held_a_node_are_gone() -> None:
     again = tuple(member(index, "Pending", uid=f"new-{index}") for index in range(4))
-    after = look(state(U, "NotEnoughResources"), *again, attempt=NO_ROOM)
+    after = look(state(U, "NotEnoughResources"), *again, last_attempt=NO_ROOM)
     assert told(after) == (P, "PodDeleted")
     assert after.message == "all members deleted, group starts again"
 
@@ -132,8 +145,8 @@ def test_t6_does_not_wait_for_a_replacement_placed_since() -> None:
 
 def test_t6_fires_once() -> None:
     again = tuple(member(index, "Pending") for index in range(4))
-    first = look(state(U), *again, attempt=NO_ROOM)
-    second = look(first, *again, attempt=NO_ROOM, now=LATER + timedelta(seconds=5))
+    first = look(state(U), *again, last_attempt=NO_ROOM)
+    second = look(first, *again, last_attempt=NO_ROOM, now=LATER + timedelta(seconds=5))
     assert told(second) == (P, "NotEnoughResources")
     assert second.last_transition_time == first.last_transition_time
     third = look(second, *running(4), now=LATER + timedelta(seconds=9))
@@ -141,7 +154,7 @@ def test_t6_fires_once() -> None:
 
 
 def test_t7_a_group_that_finds_its_room_after_all_is_running() -> None:
-    after = look(state(U, "NotEnoughResources"), *running(4), attempt=NO_ROOM)
+    after = look(state(U, "NotEnoughResources"), *running(4), last_attempt=NO_ROOM)
     assert told(after) == (R, "")
 
 
@@ -151,16 +164,16 @@ def test_t7_a_group_that_finds_its_room_after_all_is_running() -> None:
 SNAPSHOTS: dict[str, dict[str, Any]] = {
     "nothing": {},
     "all wait": {"members": team(*["Pending"] * 4)},
-    "all wait without room": {"members": team(*["Pending"] * 4), "attempt": NO_ROOM},
+    "all wait without room": {"members": team(*["Pending"] * 4), "last_attempt": NO_ROOM},
     "some run": {"members": (*running(3), member(3, "Pending"))},
-    "some run, no room": {"members": (*running(3), member(3, "Pending")), "attempt": NO_ROOM},
+    "some run, no room": {"members": (*running(3), member(3, "Pending")), "last_attempt": NO_ROOM},
     "some run, one failed": {"members": (*running(3), member(3, "Failed"))},
-    "some run, one failed, no room": {"members": (*running(3), member(3, "Failed")), "attempt": NO_ROOM},
+    "some run, one failed, no room": {"members": (*running(3), member(3, "Failed")), "last_attempt": NO_ROOM},
     "some run, one going": {"members": (*running(3), member(3, deleting=True))},
-    "some run, one gone": {"members": running(3), "vanished": (Vanished("job-worker-3", "worker", 3),)},
+    "some run, one gone": {"members": running(3), "lost_members": (LostMember("job-worker-3", "worker", 3),)},
     "all failed": {"members": team(*["Failed"] * 4)},
     "all going": {"members": tuple(member(index, deleting=True) for index in range(4))},
-    "all gone": {"vanished": tuple(Vanished(f"job-worker-{n}", "worker", n) for n in range(4))},
+    "all gone": {"lost_members": tuple(LostMember(f"job-worker-{n}", "worker", n) for n in range(4))},
     "one lost with its node": {"members": (*running(3), member(3, "Unknown"))},
     "all run": {"members": running(4)},
     "all succeeded": {"members": team(*["Succeeded"] * 4)},
@@ -170,22 +183,22 @@ FORBIDDEN = {(P, U), (R, P), (R, U), (C, P), (U, C)}
 
 
 def test_the_full_matrix_of_phases() -> None:
-    steps = {(phase, look_at(state(phase), name).phase) for phase in GroupPhase for name in SNAPSHOTS}
+    steps = {(phase, look_at(state(phase), name).phase) for phase in PodGroupPhase for name in SNAPSHOTS}
     moves = {(one, two) for one, two in steps if one != two}
     assert moves == ALLOWED
     assert not moves & FORBIDDEN
-    assert len(ALLOWED | FORBIDDEN | {(phase, phase) for phase in GroupPhase}) == 16
+    assert len(ALLOWED | FORBIDDEN | {(phase, phase) for phase in PodGroupPhase}) == 16
     # A group stays where it is, whichever phase that is, on some snapshot.
-    assert {(phase, phase) for phase in GroupPhase} <= steps
+    assert {(phase, phase) for phase in PodGroupPhase} <= steps
 
 
 def look_at(before: PodGroupState, name: str, now: datetime = LATER) -> PodGroupState:
-    return probe(Probed(state=before, least=4, now=now, **SNAPSHOTS[name]))
+    return next_state(GangObservation(state=before, min_members=4, now=now, **SNAPSHOTS[name]))
 
 
 @pytest.mark.parametrize("name", SNAPSHOTS)
 @pytest.mark.parametrize(("one", "two"), sorted(FORBIDDEN))
-def test_a_forbidden_step_is_never_made(one: GroupPhase, two: GroupPhase, name: str) -> None:
+def test_a_forbidden_step_is_never_made(one: PodGroupPhase, two: PodGroupPhase, name: str) -> None:
     assert look_at(state(one), name).phase != two
 
 
@@ -195,7 +208,7 @@ def test_a_group_of_which_nothing_runs_is_never_unschedulable() -> None:
 
 
 @pytest.mark.parametrize("name", SNAPSHOTS)
-@pytest.mark.parametrize("phase", ["", "Completed", *GroupPhase])
+@pytest.mark.parametrize("phase", ["", "Completed", *PodGroupPhase])
 def test_the_same_facts_come_to_rest_after_three_probes(phase: str, name: str) -> None:
     now = state(phase)
     for _ in range(3):
@@ -215,7 +228,7 @@ def test_the_same_facts_come_to_rest_after_three_probes(phase: str, name: str) -
     ],
 )
 def test_d2_a_member_lost_before_the_group_was_ever_whole_is_recovered(
-    lost: MemberFacts, reason: str
+    lost: MemberStatus, reason: str
 ) -> None:
     assert told(look(state(P), *running(2), member(2, "Pending"), lost)) == (C, reason)
 
@@ -231,13 +244,13 @@ def test_d3_a_member_that_succeeded_counts() -> None:
 
 
 def test_d3_a_member_that_succeeded_and_was_cleaned_up_is_no_loss() -> None:
-    gone = (Vanished("job-worker-3", "worker", 3, succeeded=True),)
-    assert told(look(state(R), *running(3), vanished=gone)) == (R, "")
+    gone = (LostMember("job-worker-3", "worker", 3, succeeded=True),)
+    assert told(look(state(R), *running(3), lost_members=gone)) == (R, "")
 
 
 def test_d4_nobody_replaced_the_lost_member() -> None:
     before = state(C, "PodDeleted")
-    after = look(before, *running(3), vanished=(Vanished("job-worker-3", "worker", 3),))
+    after = look(before, *running(3), lost_members=(LostMember("job-worker-3", "worker", 3),))
     assert told(after) == (C, "NotEnoughTasks")
     assert after.message == "3/4 members running, worker-3 deleted, 3 of 4 exist"
     assert after.last_transition_time == before.last_transition_time
@@ -245,26 +258,28 @@ def test_d4_nobody_replaced_the_lost_member() -> None:
 
 
 def test_d5_a_larger_minimum_is_judged_at_the_next_probe() -> None:
-    assert told(look(state(R), *running(4), least=6, was=4)) == (C, "NotEnoughTasks")
+    assert told(look(state(R), *running(4), least=6, recorded_count=4)) == (C, "NotEnoughTasks")
     waiting = (member(4, "Pending"), member(5, "Pending"))
-    assert told(look(state(R), *running(4), *waiting, least=6, was=4)) == (C, "")
+    assert told(look(state(R), *running(4), *waiting, least=6, recorded_count=4)) == (C, "")
 
 
 def test_d5_a_smaller_minimum_makes_a_group_whole() -> None:
-    after = look(state(U, "NotEnoughResources"), *running(3), member(3, "Pending"), least=3, attempt=NO_ROOM)
+    after = look(
+        state(U, "NotEnoughResources"), *running(3), member(3, "Pending"), least=3, last_attempt=NO_ROOM
+    )
     assert told(after) == (R, "")
 
 
 @pytest.mark.parametrize("lost", [member(3, "Unknown"), member(3, deleting=True)])
-def test_d6_a_member_lost_with_its_node_is_an_exception(lost: MemberFacts) -> None:
+def test_d6_a_member_lost_with_its_node_is_an_exception(lost: MemberStatus) -> None:
     assert look(state(R), *running(3), lost).phase == C
 
 
 def test_d8_members_evicted_by_ourselves_count_as_deleted() -> None:
-    gone = (Vanished("job-worker-3", "worker", 3),)
-    some = look(state(P), *running(2), member(2, "Pending"), vanished=gone)
+    gone = (LostMember("job-worker-3", "worker", 3),)
+    some = look(state(P), *running(2), member(2, "Pending"), lost_members=gone)
     assert told(some) == (C, "PodDeleted")
-    none = look(state(P), *team("Pending", "Pending", "Pending"), vanished=gone)
+    none = look(state(P), *team("Pending", "Pending", "Pending"), lost_members=gone)
     assert told(none) == (P, "PodDeleted")
 
 
@@ -276,18 +291,18 @@ def test_d9_no_verdict_while_the_room_of_a_terminating_member_may_do() -> None:
         *running(3),
         member(3, deleting=True, uid="old"),
         member(3, "Pending"),
-        attempt=Attempt(failed=False, message="waits for job-worker-3 to end"),
+        last_attempt=PlacementAttempt(failed=False, message="waits for job-worker-3 to end"),
     )
     assert told(after) == (C, "")
     assert after.message == "3/4 members running; waits for job-worker-3 to end"
 
 
 def test_a_wait_for_a_queue_is_no_shortage() -> None:
-    waits = Attempt(failed=False, message="queue research has what it may have")
-    after = look(state(P), *team(*["Pending"] * 4), attempt=waits)
+    waits = PlacementAttempt(failed=False, message="queue research has what it may have")
+    after = look(state(P), *team(*["Pending"] * 4), last_attempt=waits)
     assert told(after) == (P, "")
     assert after.message == "0/4 members running; queue research has what it may have"
-    assert look(state(C), *running(3), member(3, "Pending"), attempt=waits).phase == C
+    assert look(state(C), *running(3), member(3, "Pending"), last_attempt=waits).phase == C
 
 
 # --- reasons
@@ -297,16 +312,16 @@ def test_the_reasons_have_an_order() -> None:
     failed, going, gone = (
         member(1, "Failed"),
         member(2, deleting=True),
-        Vanished("job-worker-3", "worker", 3),
+        LostMember("job-worker-3", "worker", 3),
     )
-    first = look(state(P), failed, going, vanished=(gone,), attempt=NO_ROOM)
-    assert first.reason == GroupReason.POD_FAILED
-    second = look(state(P), member(1, "Pending"), going, vanished=(gone,), attempt=NO_ROOM)
-    assert second.reason == GroupReason.POD_DELETED
-    third = look(state(P), member(1, "Pending"), attempt=NO_ROOM)
-    assert third.reason == GroupReason.NOT_ENOUGH_TASKS
-    fourth = look(state(P), *team(*["Pending"] * 4), attempt=NO_ROOM)
-    assert fourth.reason == GroupReason.NOT_ENOUGH_RESOURCES
+    first = look(state(P), failed, going, lost_members=(gone,), last_attempt=NO_ROOM)
+    assert first.reason == PodGroupReason.POD_FAILED
+    second = look(state(P), member(1, "Pending"), going, lost_members=(gone,), last_attempt=NO_ROOM)
+    assert second.reason == PodGroupReason.POD_DELETED
+    third = look(state(P), member(1, "Pending"), last_attempt=NO_ROOM)
+    assert third.reason == PodGroupReason.NOT_ENOUGH_TASKS
+    fourth = look(state(P), *team(*["Pending"] * 4), last_attempt=NO_ROOM)
+    assert fourth.reason == PodGroupReason.NOT_ENOUGH_RESOURCES
 
 
 def test_a_failed_member_counts_until_its_replacement_exists() -> None:
@@ -324,8 +339,8 @@ def test_a_member_without_a_number_is_replaced_by_any_other() -> None:
 
 
 def test_a_member_that_went_unseen_was_deleted() -> None:
-    assert told(look(state(R), *running(3), was=4)) == (C, "PodDeleted")
-    assert told(look(state(R), *running(3), member(3, "Pending"), was=4)) == (C, "PodDeleted")
+    assert told(look(state(R), *running(3), recorded_count=4)) == (C, "PodDeleted")
+    assert told(look(state(R), *running(3), member(3, "Pending"), recorded_count=4)) == (C, "PodDeleted")
 
 
 def test_a_message_names_a_few_and_counts_the_others() -> None:
@@ -346,7 +361,7 @@ def test_a_message_names_a_few_and_counts_the_others() -> None:
         (member(3, deleting=True), "worker-3 deleted"),
     ],
 )
-def test_a_message_says_what_became_of_a_member(facts: MemberFacts, said: str) -> None:
+def test_a_message_says_what_became_of_a_member(facts: MemberStatus, said: str) -> None:
     assert look(state(R), *running(3), facts).message == f"3/4 members running, {said}"
 
 
@@ -356,12 +371,12 @@ def test_a_message_says_what_became_of_a_member(facts: MemberFacts, said: str) -
 def test_a_role_below_its_minimum_is_not_made_up_for_by_another() -> None:
     roles = {"master": 1, "worker": 2}
     workers = running(4)
-    first = look(state(P), *workers, roles=roles)
+    first = look(state(P), *workers, min_by_role=roles)
     assert told(first) == (P, "NotEnoughTasks")
     assert first.message == "4/4 members running, master 0/1, 4 of 4 exist"
-    second = look(state(P), *workers, member(0, "Pending", "master"), roles=roles)
+    second = look(state(P), *workers, member(0, "Pending", "master"), min_by_role=roles)
     assert (second.phase, second.message) == (P, "4/4 members running, master 0/1")
-    assert look(state(P), *workers, member(0, "Running", "master"), roles=roles).phase == R
+    assert look(state(P), *workers, member(0, "Running", "master"), min_by_role=roles).phase == R
 
 
 # --- the behaviours
@@ -395,14 +410,14 @@ def test_k37_a_state_that_does_not_change_is_stamped_every_thirty_seconds_at_mos
         after = look(now, *running(4), now=NOW + timedelta(seconds=second))
         writes += after is not now
         now = after
-    assert writes == 300 // HEARTBEAT.total_seconds()
+    assert writes == 300 // HEARTBEAT_INTERVAL.total_seconds()
     assert now.last_transition_time == before.last_transition_time
     assert now.last_probe_time == NOW + timedelta(seconds=300)
 
 
 @pytest.mark.parametrize("name", SNAPSHOTS)
-@pytest.mark.parametrize("phase", GroupPhase)
-def test_k38_neither_time_moves_back_with_the_clock(phase: GroupPhase, name: str) -> None:
+@pytest.mark.parametrize("phase", PodGroupPhase)
+def test_k38_neither_time_moves_back_with_the_clock(phase: PodGroupPhase, name: str) -> None:
     after = look_at(state(phase), name, NOW - timedelta(hours=1))
     assert after.last_probe_time == after.last_transition_time == NOW
 
@@ -441,22 +456,22 @@ def test_an_empty_reason_is_left_out() -> None:
 
 def test_the_older_counters_stand_beside_the_state() -> None:
     members = (member(0), member(1, deleting=True), member(2, "Succeeded"), member(3, "Failed"))
-    seen = Probed(state=state(R), least=4, members=members, now=LATER)
-    after = probe(seen)
-    assert counted(seen, after) == PodGroupStatus(state=after, running=1, succeeded=1, failed=1)
+    seen = GangObservation(state=state(R), min_members=4, members=members, now=LATER)
+    after = next_state(seen)
+    assert podgroup_status(seen, after) == PodGroupStatus(state=after, running=1, succeeded=1, failed=1)
 
 
 def test_of_those_without_an_index_only_as_many_are_missed_as_are_lacking() -> None:
     # Two were replaced, under other names, long ago; the third was not.
-    gone = tuple(Vanished(name=f"set-{name}") for name in "abc")
+    gone = tuple(LostMember(name=f"set-{name}") for name in "abc")
     there = [msgspec.structs.replace(member(number), index=None) for number in range(3)]
-    after = look(state(R), *there, vanished=gone)
+    after = look(state(R), *there, lost_members=gone)
     assert told(after) == (C, "PodDeleted")
     assert after.message == "3/4 members running, set-c deleted"
     failed = [
         msgspec.structs.replace(member(number, "Failed"), name=f"set-{number}", index=None)
         for number in (7, 8)
     ]
-    after = look(state(R), *there, *failed, vanished=gone)
+    after = look(state(R), *there, *failed, lost_members=gone)
     assert told(after) == (C, "PodFailed")
     assert after.message == "3/4 members running, set-8 failed"

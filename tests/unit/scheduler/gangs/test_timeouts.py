@@ -8,68 +8,70 @@ import pytest
 
 from gangline.api.meta import Key
 from gangline.api.scheduler_views import Pod
-from gangline.scheduler.gangs.gang import Gang
-from gangline.scheduler.gangs.member import Member
-from gangline.scheduler.gangs.registry import Gangs
+from gangline.scheduler.gangs.gang import GangInfo
+from gangline.scheduler.gangs.member import GangMember
+from gangline.scheduler.gangs.registry import GangRegistry
 from gangline.scheduler.gangs.timeouts import (
-    MISSING,
-    SPURNED,
-    half_bound,
-    late_at,
-    undo_at,
-    undone,
-    why_undone,
+    MISSING_GROUP_DELAY,
+    PIN_REJECTED_TIMEOUT,
+    is_half_bound,
+    members_to_evict,
+    rollback_at,
+    rollback_message,
+    timeout_warning_at,
 )
 from gangline.scheduler.pods.decode import shape_of
-from gangline.scheduler.types.cycle import Cause, Wait
-from support.builders.gang_pods import START, group, pod
+from gangline.scheduler.types.cycle import Pending, PendingReason
+from support.builders.gang_pods import START_TIME, make_gang_pod, make_pod_group
 
 MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
 
 
-def gang(*pods: Pod, least: int = 2, phase: str = "Pending", **spec: Any) -> tuple[Gangs, Gang]:
-    gangs = Gangs()
-    found = gangs.put_group(group("g", least, phase=phase, **spec))
+def gang(*pods: Pod, least: int = 2, phase: str = "Pending", **spec: Any) -> tuple[GangRegistry, GangInfo]:
+    gangs = GangRegistry()
+    found = gangs.put_group(make_pod_group("g", least, phase=phase, **spec))
     for each in pods:
         gangs.put_pod(each, shape_of(each))
     return gangs, found
 
 
 def bound(number: int, **more: Any) -> Pod:
-    return pod(f"g-{number}", "g", role="worker", index=number, node="a", scheduled=START, **more)
+    return make_gang_pod(
+        f"g-{number}", "g", role="worker", index=number, node="a", scheduled=START_TIME, **more
+    )
 
 
 def waiting(number: int) -> Pod:
-    return pod(f"g-{number}", "g", role="worker", index=number)
+    return make_gang_pod(f"g-{number}", "g", role="worker", index=number)
 
 
 def test_a_start_is_half_bound_while_some_have_nodes_and_fewer_than_needed() -> None:
-    assert half_bound(gang(bound(0), waiting(1))[1])
-    assert not half_bound(gang(bound(0), bound(1))[1])
-    assert not half_bound(gang(waiting(0), waiting(1))[1])
+    assert is_half_bound(gang(bound(0), waiting(1))[1])
+    assert not is_half_bound(gang(bound(0), bound(1))[1])
+    assert not is_half_bound(gang(waiting(0), waiting(1))[1])
 
 
 @pytest.mark.parametrize("phase", ["Running", "Recovering", "Unschedulable"])
 def test_what_was_whole_once_is_not_undone(phase: str) -> None:
-    assert not half_bound(gang(bound(0), waiting(1), phase=phase)[1])
+    assert not is_half_bound(gang(bound(0), waiting(1), phase=phase)[1])
 
 
 @pytest.mark.parametrize("lost", [{"phase": "Failed"}, {"leaving": True}, {"phase": "Unknown"}])
 def test_a_start_that_lost_a_member_is_the_owners_to_repair(lost: dict[str, Any]) -> None:
-    assert not half_bound(gang(bound(0), bound(1, **lost), waiting(2))[1])
+    assert not is_half_bound(gang(bound(0), bound(1, **lost), waiting(2))[1])
 
 
 def test_a_start_whose_member_vanished_is_the_owners_to_repair() -> None:
     gangs, found = gang(bound(0), waiting(1))
     gangs.drop_pod("uid-g-1")
-    assert not half_bound(found)
+    assert not is_half_bound(found)
 
 
 def test_it_is_undone_when_its_time_is_over() -> None:
     _, found = gang(bound(0), waiting(1))
-    assert undo_at(found, MINUTE) == START + MINUTE
+    assert rollback_at(found, MINUTE) == START_TIME + MINUTE
     _, found = gang(bound(0), waiting(1), scheduleTimeoutSeconds=5)
-    assert undo_at(found, MINUTE) == START + timedelta(seconds=5)
+    assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=5)
 
 
 def test_a_start_that_was_begun_long_ago_has_its_time_from_when_it_is_gone_on_with() -> None:
@@ -77,8 +79,8 @@ def test_a_start_that_was_begun_long_ago_has_its_time_from_when_it_is_gone_on_wi
     member = gangs.member("uid-g-1")
     assert member is not None
     gangs.assume(member, "a")
-    found.decided = START + 10 * MINUTE
-    assert undo_at(found, MINUTE) == START + 11 * MINUTE
+    found.placed_at = START_TIME + 10 * MINUTE
+    assert rollback_at(found, MINUTE) == START_TIME + 11 * MINUTE
 
 
 def test_places_that_nobody_ever_reached_are_given_up_too() -> None:
@@ -87,14 +89,14 @@ def test_places_that_nobody_ever_reached_are_given_up_too() -> None:
         member = gangs.member(uid)
         assert member is not None
         gangs.assume(member, "a")
-    found.decided = START + timedelta(seconds=1)
-    assert undo_at(found, MINUTE) == START + timedelta(seconds=61)
+    found.placed_at = START_TIME + timedelta(seconds=1)
+    assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=61)
 
 
 def test_only_those_whom_we_placed_are_asked_to_leave() -> None:
-    theirs = pod("g-9", "g", node="a", scheduled=START, scheduler="somebody-else")
+    theirs = make_gang_pod("g-9", "g", node="a", scheduled=START_TIME, scheduler="somebody-else")
     _, found = gang(bound(0), theirs, waiting(1), least=3)
-    assert [member.key for member in undone(found, "gangline")] == [Key("ns", "g-0")]
+    assert [member.key for member in members_to_evict(found, "gangline")] == [Key("ns", "g-0")]
 
 
 # A pin that lost its race
@@ -102,7 +104,7 @@ def test_only_those_whom_we_placed_are_asked_to_leave() -> None:
 
 def pinned(number: int, *, said: str = "", **more: Any) -> Pod:
     """One that was told where to go, and is not there. `said`: why, by its own scheduler."""
-    return pod(
+    return make_gang_pod(
         f"g-{number}",
         "g",
         role="worker",
@@ -113,19 +115,19 @@ def pinned(number: int, *, said: str = "", **more: Any) -> Pod:
     )
 
 
-def recovering(*pods: Pod, phase: str = "Recovering", **spec: Any) -> Gang:
+def recovering(*pods: Pod, phase: str = "Recovering", **spec: Any) -> GangInfo:
     """A gang whose pins were noticed, or made a second after the start."""
     gangs, found = gang(*pods, phase=phase, **spec)
     for each in pods:
         member = gangs.member(each.metadata.uid)
         assert member is not None
-        if member.homeless and not member.mode:
+        if member.is_unplaced and not member.mode:
             gangs.assume(member, "a")
-    found.decided = START + timedelta(seconds=1)
+    found.placed_at = START_TIME + timedelta(seconds=1)
     return found
 
 
-def names(members: list[Member]) -> list[str]:
+def names(members: list[GangMember]) -> list[str]:
     return [member.key.name for member in members]
 
 
@@ -134,15 +136,18 @@ def test_a_pin_that_its_scheduler_finds_no_room_for_is_given_up_soon_and_nobody_
     phase: str,
 ) -> None:
     found = recovering(bound(0), pinned(1, said="Unschedulable"), pinned(2), phase=phase)
-    assert undo_at(found, MINUTE) == START + timedelta(seconds=1) + SPURNED
-    assert names(undone(found, "gangline")) == ["g-1"]
+    assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=1) + PIN_REJECTED_TIMEOUT
+    assert names(members_to_evict(found, "gangline")) == ["g-1"]
 
 
 def test_a_pin_that_is_not_reached_is_given_up_when_the_groups_time_is_over() -> None:
     found = recovering(bound(0), pinned(1), pinned(2, said="SchedulingGated"))
-    assert undo_at(found, MINUTE) == START + timedelta(seconds=61)
-    assert names(undone(found, "gangline")) == ["g-1", "g-2"]
-    assert undo_at(recovering(bound(0), pinned(1), scheduleTimeoutSeconds=5), MINUTE) == START + 6 * SECOND
+    assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=61)
+    assert names(members_to_evict(found, "gangline")) == ["g-1", "g-2"]
+    assert (
+        rollback_at(recovering(bound(0), pinned(1), scheduleTimeoutSeconds=5), MINUTE)
+        == START_TIME + 6 * SECOND
+    )
 
 
 def test_a_pin_whose_scheduler_makes_room_for_it_has_its_time() -> None:
@@ -151,7 +156,7 @@ def test_a_pin_whose_scheduler_makes_room_for_it_has_its_time() -> None:
         one, status=msgspec.structs.replace(one.status, nominated_node_name="a")
     )
     found = recovering(bound(0), nominated)
-    assert undo_at(found, MINUTE) == START + timedelta(seconds=61)
+    assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=61)
 
 
 def test_pins_that_are_bound_leave_or_have_ended_are_none_to_give_up() -> None:
@@ -159,37 +164,37 @@ def test_pins_that_are_bound_leave_or_have_ended_are_none_to_give_up() -> None:
     leaving = pinned(2, said="Unschedulable", leaving=True)
     ended = pinned(3, said="Unschedulable", phase="Failed")
     found = recovering(bound(0), there, leaving, ended)
-    assert undo_at(found, MINUTE) is None
-    assert undone(found, "gangline") == []
+    assert rollback_at(found, MINUTE) is None
+    assert members_to_evict(found, "gangline") == []
 
 
 def test_a_pin_in_a_start_is_undone_with_the_start() -> None:
     found = recovering(bound(0), pinned(1, said="Unschedulable"), phase="Pending")
-    assert undo_at(found, MINUTE) == START + SECOND + MINUTE
-    assert names(undone(found, "gangline")) == ["g-0", "g-1"]
+    assert rollback_at(found, MINUTE) == START_TIME + SECOND + MINUTE
+    assert names(members_to_evict(found, "gangline")) == ["g-0", "g-1"]
 
 
 def test_a_pin_of_a_scheduler_before_us_is_given_up_only_if_there_is_no_room_for_it() -> None:
     found = recovering(bound(0), pinned(1))
-    found.decided = None
-    assert undo_at(found, MINUTE) is None
+    found.placed_at = None
+    assert rollback_at(found, MINUTE) is None
     found = recovering(bound(0), pinned(1, said="Unschedulable"))
-    found.decided = None
-    assert undo_at(found, MINUTE) == START + SPURNED
+    found.placed_at = None
+    assert rollback_at(found, MINUTE) == START_TIME + PIN_REJECTED_TIMEOUT
 
 
 def test_who_did_not_leave_is_asked_again_only_after_as_much_time() -> None:
     found = recovering(bound(0), pinned(1, said="Unschedulable"))
-    found.undone_at = START + MINUTE
-    assert undo_at(found, MINUTE) == START + MINUTE + SPURNED
+    found.rolled_back_at = START_TIME + MINUTE
+    assert rollback_at(found, MINUTE) == START_TIME + MINUTE + PIN_REJECTED_TIMEOUT
 
 
 def test_the_owner_is_told_what_became_of_a_start_and_of_a_pin() -> None:
-    start = why_undone(recovering(bound(0), waiting(1), phase="Pending"), 1, MINUTE)
+    start = rollback_message(recovering(bound(0), waiting(1), phase="Pending"), 1, MINUTE)
     assert start.startswith("only 1 of 2 members could be placed in 60 s; ")
-    told = why_undone(recovering(bound(0), pinned(1), phase="Pending"), 2, MINUTE)
+    told = rollback_message(recovering(bound(0), pinned(1), phase="Pending"), 2, MINUTE)
     assert told.startswith("only 1 of 2 members could be placed in 60 s; ")
-    pin = why_undone(recovering(bound(0), pinned(1)), 1, MINUTE)
+    pin = rollback_message(recovering(bound(0), pinned(1)), 1, MINUTE)
     assert pin.startswith("1 member was not bound to the node that was chosen")
 
 
@@ -198,12 +203,12 @@ def test_that_there_is_no_room_for_a_pin_is_noticed_though_nothing_else_changes(
     member = gangs.member("uid-g-1")
     assert member is not None
     gangs.assume(member, "a")
-    gangs.changed.clear()
+    gangs.changed_gangs.clear()
     for said, news in (("Unschedulable", True), ("Unschedulable", False), ("Waiting", True)):
         each = pinned(1, said=said)
         gangs.put_pod(each, member.shape)
-        assert (found in gangs.changed) is news
-        gangs.changed.clear()
+        assert (found in gangs.changed_gangs) is news
+        gangs.changed_gangs.clear()
 
 
 # Who is told
@@ -211,45 +216,45 @@ def test_that_there_is_no_room_for_a_pin_is_noticed_though_nothing_else_changes(
 
 def test_one_that_waits_is_late_after_the_same_time() -> None:
     gangs, found = gang(waiting(0), waiting(1), scheduleTimeoutSeconds=5)
-    (ask,) = gangs.asks()
-    found.wait = Wait(ask, Cause.RESOURCES, "no room")
-    assert late_at(found, MINUTE) == START + timedelta(seconds=5)
+    (ask,) = gangs.requests()
+    found.pending = Pending(ask, PendingReason.RESOURCES, "no room")
+    assert timeout_warning_at(found, MINUTE) == START_TIME + timedelta(seconds=5)
 
 
 def test_one_of_which_too_few_exist_is_late_too() -> None:
-    assert late_at(gang(waiting(0))[1], MINUTE) == START + MINUTE
-    assert late_at(gang()[1], MINUTE) == START + MINUTE
+    assert timeout_warning_at(gang(waiting(0))[1], MINUTE) == START_TIME + MINUTE
+    assert timeout_warning_at(gang()[1], MINUTE) == START_TIME + MINUTE
 
 
 def test_one_that_has_its_places_and_only_starts_is_not_late() -> None:
-    assert late_at(gang(bound(0), bound(1))[1], MINUTE) is None
+    assert timeout_warning_at(gang(bound(0), bound(1))[1], MINUTE) is None
 
 
 def test_one_that_runs_is_never_late() -> None:
     gangs, found = gang(bound(0), bound(1), waiting(2), phase="Running")
-    (ask,) = gangs.asks()
-    found.wait = Wait(ask, Cause.RESOURCES, "no room")
-    assert late_at(found, MINUTE) is None
+    (ask,) = gangs.requests()
+    found.pending = Pending(ask, PendingReason.RESOURCES, "no room")
+    assert timeout_warning_at(found, MINUTE) is None
 
 
 def test_pods_whose_group_does_not_exist_are_told_soon() -> None:
-    gangs = Gangs()
+    gangs = GangRegistry()
     for each in (waiting(0), waiting(1)):
         gangs.put_pod(each, shape_of(each))
-    found = gangs.group(Key("ns", "g"))
+    found = gangs.gang_of_group(Key("ns", "g"))
     assert found is not None
-    assert late_at(found, MINUTE) == START + MISSING
+    assert timeout_warning_at(found, MINUTE) == START_TIME + MISSING_GROUP_DELAY
     # It is there after all, and has its own time.
-    found.told_late = True
-    gangs.put_group(group("g", 2))
-    assert not found.told_late
-    assert late_at(found, MINUTE) == START + MINUTE
+    found.warned_timeout = True
+    gangs.put_group(make_pod_group("g", 2))
+    assert not found.warned_timeout
+    assert timeout_warning_at(found, MINUTE) == START_TIME + MINUTE
 
 
 def test_pods_of_another_scheduler_are_told_nothing_of_a_missing_group() -> None:
-    gangs = Gangs()
-    theirs = pod("g-0", "g", scheduler="volcano")
+    gangs = GangRegistry()
+    theirs = make_gang_pod("g-0", "g", scheduler="volcano")
     gangs.put_pod(theirs, shape_of(theirs))
-    found = gangs.group(Key("ns", "g"))
+    found = gangs.gang_of_group(Key("ns", "g"))
     assert found is not None
-    assert late_at(found, MINUTE) is None
+    assert timeout_warning_at(found, MINUTE) is None

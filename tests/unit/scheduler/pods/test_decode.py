@@ -3,16 +3,23 @@
 import pytest
 
 from gangline.api.selectors import LabelSelector
-from gangline.scheduler.pods.decode import resident_of, shape_of
-from gangline.scheduler.pods.shape import avoiding
-from support.builders.scheduler_inputs import make_ask, make_cluster, make_node, make_pod, make_shape, placed
+from gangline.scheduler.pods.decode import bound_pod_of, shape_of
+from gangline.scheduler.pods.shape import shape_excluding
+from support.builders.scheduler_inputs import (
+    make_gang_request,
+    make_node_cache,
+    make_pod_shape,
+    make_scheduler_node,
+    make_scheduler_pod,
+    placed_nodes,
+)
 
 INDEX = "training.kubeflow.org/replica-index"
 
 
 def test_members_of_a_role_have_one_shape() -> None:
     one, two = (
-        shape_of(make_pod(f"w-{number}", labels={"job": "j", INDEX: str(number)}, cpu=1))
+        shape_of(make_scheduler_pod(f"w-{number}", labels={"job": "j", INDEX: str(number)}, cpu=1))
         for number in range(2)
     )
     assert one == two
@@ -22,10 +29,10 @@ def test_members_of_a_role_have_one_shape() -> None:
 
 def test_the_order_in_which_things_are_written_is_no_part_of_a_shape() -> None:
     tolerations = [{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}]
-    one = make_pod(
+    one = make_scheduler_pod(
         labels={"a": "1", "b": "2"}, spec={"tolerations": tolerations, "nodeSelector": {"x": "1", "y": "2"}}
     )
-    two = make_pod(
+    two = make_scheduler_pod(
         labels={"b": "2", "a": "1"},
         spec={"tolerations": tolerations[::-1], "nodeSelector": {"y": "2", "x": "1"}},
     )
@@ -35,7 +42,9 @@ def test_the_order_in_which_things_are_written_is_no_part_of_a_shape() -> None:
 def test_how_long_a_taint_is_tolerated_is_no_part_of_a_shape() -> None:
     one, two = (
         shape_of(
-            make_pod(spec={"tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": seconds}]})
+            make_scheduler_pod(
+                spec={"tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": seconds}]}
+            )
         )
         for seconds in (30, 300)
     )
@@ -44,16 +53,16 @@ def test_how_long_a_taint_is_tolerated_is_no_part_of_a_shape() -> None:
 
 def test_a_members_own_label_is_kept_when_a_rule_asks_for_it() -> None:
     labels = {INDEX: "3", "job": "j"}
-    assert shape_of(make_pod(labels=labels), keep=[INDEX]).labels == (("job", "j"), (INDEX, "3"))
+    assert shape_of(make_scheduler_pod(labels=labels), keep=[INDEX]).labels == (("job", "j"), (INDEX, "3"))
     rule = {"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": [INDEX]}
-    own = make_pod(labels=labels, spec={"topologySpreadConstraints": [rule]})
+    own = make_scheduler_pod(labels=labels, spec={"topologySpreadConstraints": [rule]})
     assert dict(shape_of(own).labels)[INDEX] == "3"
 
 
 def test_labels_left_out_of_the_shape_are_the_residents_own() -> None:
-    found = resident_of(make_pod(labels={INDEX: "3", "job": "j"}, spec={"nodeName": "n"}))
+    found = bound_pod_of(make_scheduler_pod(labels={INDEX: "3", "job": "j"}, spec={"nodeName": "n"}))
     assert found is not None
-    assert found.marks == ((INDEX, "3"),)
+    assert found.identity_labels == ((INDEX, "3"),)
     assert found.shape.labels == (("job", "j"),)
 
 
@@ -65,16 +74,20 @@ def test_label_keys_of_the_pod_become_part_of_its_selectors() -> None:
         "mismatchLabelKeys": ["tenant"],
     }
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    shape = shape_of(make_pod(labels={"rev": "7", "tenant": "t"}, spec={"affinity": affinity}))
-    assert shape.peers.affinity[0].selector == LabelSelector.parse("app=a,rev in (7),tenant notin (t)")
-    assert shape.peers.affinity[0].namespaces == {"default"}
+    shape = shape_of(make_scheduler_pod(labels={"rev": "7", "tenant": "t"}, spec={"affinity": affinity}))
+    assert shape.pod_constraints.affinity[0].selector == LabelSelector.parse(
+        "app=a,rev in (7),tenant notin (t)"
+    )
+    assert shape.pod_constraints.affinity[0].namespaces == {"default"}
 
 
 def test_a_rule_without_a_selector_means_nobody() -> None:
     affinity = {
         "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
     }
-    selector = shape_of(make_pod(spec={"affinity": affinity})).peers.anti[0].selector
+    selector = (
+        shape_of(make_scheduler_pod(spec={"affinity": affinity})).pod_constraints.anti_affinity[0].selector
+    )
     assert not selector.matches({})
     assert not selector.matches({"app": "a"})
 
@@ -87,30 +100,33 @@ def test_ports_of_containers_and_sidecars_count_and_of_init_containers_do_not() 
             {"name": "c", "restartPolicy": "Always", "ports": [{"hostPort": 82, "hostIP": "0.0.0.0"}]},
         ],
     }
-    assert [(port.port, port.ip) for port in shape_of(make_pod(spec=spec)).ports] == [(80, ""), (82, "")]
+    assert [(port.port, port.ip) for port in shape_of(make_scheduler_pod(spec=spec)).host_ports] == [
+        (80, ""),
+        (82, ""),
+    ]
 
 
 def test_a_rule_that_cannot_be_understood_is_an_obstacle() -> None:
     term = {"matchExpressions": [{"key": "a", "operator": "Near", "values": []}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    shape = shape_of(make_pod(spec={"affinity": {"nodeAffinity": required}}))
-    assert shape.obstacle.startswith("spec.affinity: operator 'Near' is not known; write one of In, ")
+    shape = shape_of(make_scheduler_pod(spec={"affinity": {"nodeAffinity": required}}))
+    assert shape.unsupported.startswith("spec.affinity: operator 'Near' is not known; write one of In, ")
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_ended_holds_no_room(phase: str) -> None:
-    assert resident_of(make_pod(spec={"nodeName": "n"}, status={"phase": phase})) is None
+    assert bound_pod_of(make_scheduler_pod(spec={"nodeName": "n"}, status={"phase": phase})) is None
 
 
 def test_a_pod_without_a_node_holds_no_room_and_a_nominated_one_is_promised_some() -> None:
-    assert resident_of(make_pod()) is None
-    found = resident_of(make_pod(status={"nominatedNodeName": "n"}, spec={"priority": 7}))
+    assert bound_pod_of(make_scheduler_pod()) is None
+    found = bound_pod_of(make_scheduler_pod(status={"nominatedNodeName": "n"}, spec={"priority": 7}))
     assert found is not None
     assert (found.node, found.nominated, found.priority, found.terminating) == ("n", True, 7, False)
 
 
 def test_a_pod_that_is_being_deleted_is_terminating_and_holds_its_room() -> None:
-    found = resident_of(make_pod("w", deleted=True, spec={"nodeName": "n"}))
+    found = bound_pod_of(make_scheduler_pod("w", deleted=True, spec={"nodeName": "n"}))
     assert found is not None
     assert (found.uid, found.key, found.terminating, found.nominated) == (
         "uid-default-w",
@@ -122,17 +138,19 @@ def test_a_pod_that_is_being_deleted_is_terminating_and_holds_its_room() -> None
 
 def test_conditions_that_say_nothing_of_placing_are_not_kept() -> None:
     conditions = [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}]
-    assert [each.type for each in make_pod(status={"conditions": conditions}).status.conditions] == [
-        "PodScheduled"
-    ]
+    assert [
+        each.type for each in make_scheduler_pod(status={"conditions": conditions}).status.conditions
+    ] == ["PodScheduled"]
 
 
 def test_a_pod_that_is_to_avoid_nodes_is_of_another_shape() -> None:
     term = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term, {}]}}
-    cluster = make_cluster(make_node("a", labels={"disk": "1"}), make_node("b", labels={"disk": "1"}))
-    cluster.put_node(make_node("c"))
+    cluster = make_node_cache(
+        make_scheduler_node("a", labels={"disk": "1"}), make_scheduler_node("b", labels={"disk": "1"})
+    )
+    cluster.put_node(make_scheduler_node("c"))
     for spec in ({}, {"affinity": {"nodeAffinity": required}}):
-        shape = make_shape(make_pod(spec=spec))
-        assert avoiding(shape, ()) is shape
-        assert placed(cluster, make_ask((avoiding(shape, {"a"}), 1))) == [["b"]]
+        shape = make_pod_shape(make_scheduler_pod(spec=spec))
+        assert shape_excluding(shape, ()) is shape
+        assert placed_nodes(cluster, make_gang_request((shape_excluding(shape, {"a"}), 1))) == [["b"]]

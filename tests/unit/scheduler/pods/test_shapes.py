@@ -4,27 +4,34 @@ from typing import Any
 
 import pytest
 
-from gangline.scheduler.pods.decode import resident_of, shape_of
-from gangline.scheduler.pods.shapes import Shapes
-from support.builders.scheduler_inputs import make_pod
+from gangline.scheduler.pods.decode import bound_pod_of, shape_of
+from gangline.scheduler.pods.shapes import ShapeCache
+from support.builders.scheduler_inputs import make_scheduler_pod
 
 INDEX = "training.kubeflow.org/replica-index"
 SPREAD = {"topologyKey": "zone", "maxSkew": 1, "labelSelector": {"matchLabels": {INDEX: "1"}}}
 
 
 def test_pods_written_alike_share_a_shape() -> None:
-    shapes = Shapes()
-    one = shapes.of(make_pod("a", labels={INDEX: "1"}, cpu=1))
-    assert shapes.of(make_pod("b", labels={INDEX: "2"}, cpu=1, spec={"nodeName": "n", "priority": 5})) is one
+    shapes = ShapeCache()
+    one = shapes.shape_for(make_scheduler_pod("a", labels={INDEX: "1"}, cpu=1))
+    assert (
+        shapes.shape_for(
+            make_scheduler_pod("b", labels={INDEX: "2"}, cpu=1, spec={"nodeName": "n", "priority": 5})
+        )
+        is one
+    )
 
 
 def test_a_pod_that_starts_keeps_its_shape() -> None:
-    shapes = Shapes()
+    shapes = ShapeCache()
     status = {
         "phase": "Running",
         "containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
     }
-    assert shapes.of(make_pod(cpu=1, status=status)) is shapes.of(make_pod(cpu=1))
+    assert shapes.shape_for(make_scheduler_pod(cpu=1, status=status)) is shapes.shape_for(
+        make_scheduler_pod(cpu=1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,41 +55,46 @@ def test_a_pod_that_starts_keeps_its_shape() -> None:
     ids=str,
 )
 def test_whatever_makes_a_shape_another_is_noticed(other: dict[str, Any]) -> None:
-    shapes = Shapes()
-    plain = make_pod(labels={"app": "a"}, cpu=1)
+    shapes = ShapeCache()
+    plain = make_scheduler_pod(labels={"app": "a"}, cpu=1)
     fields: dict[str, Any] = {"labels": {"app": "a"}, "cpu": 1, **other}
-    changed = make_pod(**fields)
-    assert shapes.of(plain) == shape_of(plain)
-    assert shapes.of(changed) == shape_of(changed) != shape_of(plain)
+    changed = make_scheduler_pod(**fields)
+    assert shapes.shape_for(plain) == shape_of(plain)
+    assert shapes.shape_for(changed) == shape_of(changed) != shape_of(plain)
 
 
 def test_a_members_own_label_is_noticed_where_a_rule_asks_for_it() -> None:
-    shapes = Shapes()
-    pods = [make_pod(labels={INDEX: str(n)}, spec={"topologySpreadConstraints": [SPREAD]}) for n in range(2)]
-    assert [shapes.of(pod) for pod in pods] == [shape_of(pod) for pod in pods]
-    assert shapes.of(pods[0]) != shapes.of(pods[1])
-    plain = [make_pod(labels={INDEX: str(n)}) for n in range(2)]
-    assert shapes.of(plain[0], keep=[INDEX]) != shapes.of(plain[1], keep=[INDEX])
-    assert shapes.of(plain[0]) is shapes.of(plain[1])
-    assert shapes.of(plain[0], keep=["app"]) is shapes.of(plain[1], keep=["other"])
+    shapes = ShapeCache()
+    pods = [
+        make_scheduler_pod(labels={INDEX: str(n)}, spec={"topologySpreadConstraints": [SPREAD]})
+        for n in range(2)
+    ]
+    assert [shapes.shape_for(pod) for pod in pods] == [shape_of(pod) for pod in pods]
+    assert shapes.shape_for(pods[0]) != shapes.shape_for(pods[1])
+    plain = [make_scheduler_pod(labels={INDEX: str(n)}) for n in range(2)]
+    assert shapes.shape_for(plain[0], keep=[INDEX]) != shapes.shape_for(plain[1], keep=[INDEX])
+    assert shapes.shape_for(plain[0]) is shapes.shape_for(plain[1])
+    assert shapes.shape_for(plain[0], keep=["app"]) is shapes.shape_for(plain[1], keep=["other"])
 
 
 def test_a_claim_of_a_pods_own_name_is_its_own() -> None:
-    shapes = Shapes()
+    shapes = ShapeCache()
     spec = {"volumes": [{"name": "v", "ephemeral": {}}]}
-    assert shapes.of(make_pod("a", spec=spec)).claims == ("a-v",)
-    assert shapes.of(make_pod("b", spec=spec)).claims == ("b-v",)
+    assert shapes.shape_for(make_scheduler_pod("a", spec=spec)).claims == ("a-v",)
+    assert shapes.shape_for(make_scheduler_pod("b", spec=spec)).claims == ("b-v",)
 
 
 def test_residents_are_the_same_as_without_a_memory() -> None:
-    pod = make_pod("a", labels={INDEX: "1", "app": "a"}, spec={"nodeName": "n", "priority": 3}, cpu=1)
-    assert Shapes().resident(pod) == resident_of(pod) is not None
-    assert Shapes().resident(make_pod("a")) is None
+    pod = make_scheduler_pod(
+        "a", labels={INDEX: "1", "app": "a"}, spec={"nodeName": "n", "priority": 3}, cpu=1
+    )
+    assert ShapeCache().bound_pod_for(pod) == bound_pod_of(pod) is not None
+    assert ShapeCache().bound_pod_for(make_scheduler_pod("a")) is None
 
 
 def test_when_too_many_are_kept_all_are_forgotten() -> None:
-    shapes = Shapes(most=2)
-    first = shapes.of(make_pod(cpu=1))
+    shapes = ShapeCache(most=2)
+    first = shapes.shape_for(make_scheduler_pod(cpu=1))
     for number in range(2, 5):
-        shapes.of(make_pod(cpu=number))
-    assert shapes.of(make_pod(cpu=1)) == first
+        shapes.shape_for(make_scheduler_pod(cpu=number))
+    assert shapes.shape_for(make_scheduler_pod(cpu=1)) == first

@@ -7,51 +7,51 @@ from typing import Any
 import numpy as np
 
 from gangline.api.meta import Key
-from gangline.scheduler.pods.shape import Shape
-from gangline.scheduler.preemption.preempt import Bundle, Fits, clear, lower
-from gangline.scheduler.types.cycle import Ask, Holding, Placement, Resident
+from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.preemption.preempt import FitCheck, VictimSet, lower_priority, preemption_plan
+from gangline.scheduler.types.cycle import BoundPod, GangAllocation, GangRequest, Placement
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
-ONE = Shape(requests=(("cpu", 1000), ("pods", 1)))
+ONE = PodShape(requests=(("cpu", 1000), ("pods", 1)))
 SOMEWHERE = Placement((np.zeros(1, dtype=np.int64),))
 
 
-def gang(name: str, size: int, *, priority: int = 0, age: int = 0, **others: Any) -> Holding:
-    members = tuple(Resident(f"{name}-{n}", Key("ns", f"{name}-{n}"), f"node-{n}", ONE) for n in range(size))
-    fields: dict[str, Any] = {"least": size, "queue": "default"}
+def gang(name: str, size: int, *, priority: int = 0, age: int = 0, **others: Any) -> GangAllocation:
+    members = tuple(BoundPod(f"{name}-{n}", Key("ns", f"{name}-{n}"), f"node-{n}", ONE) for n in range(size))
+    fields: dict[str, Any] = {"min_members": size, "queue": "default"}
     created = NOW - timedelta(seconds=age)
-    return Holding(
+    return GangAllocation(
         key=Key("ns", name),
         uid=name,
         created=created,
         priority=priority,
-        members=members,
+        pods=members,
         **{**fields, **others},
     )
 
 
-def once_gone(slots: int) -> Fits:
+def once_gone(slots: int) -> FitCheck:
     """The gang that asks fits as soon as so many have left, whoever they are."""
 
-    def fits(bundles: Sequence[Bundle]) -> Placement | None:
-        gone = {member.uid for bundle in bundles for member in bundle.members}
+    def fits(bundles: Sequence[VictimSet]) -> Placement | None:
+        gone = {member.uid for bundle in bundles for member in bundle.pods}
         return SOMEWHERE if len(gone) >= slots else None
 
     return fits
 
 
-def once_all_gone(*wanted: str) -> Fits:
+def once_all_gone(*wanted: str) -> FitCheck:
     """It fits only where these are."""
 
-    def fits(bundles: Sequence[Bundle]) -> Placement | None:
-        gone = {member.uid for bundle in bundles for member in bundle.members}
+    def fits(bundles: Sequence[VictimSet]) -> Placement | None:
+        gone = {member.uid for bundle in bundles for member in bundle.pods}
         return SOMEWHERE if gone.issuperset(wanted) else None
 
     return fits
 
 
-def victims(holdings: Collection[Holding], fits: Fits, gone: Collection[str] = ()) -> list[str]:
-    cleared = clear(holdings, fits, gone)
+def victims(holdings: Collection[GangAllocation], fits: FitCheck, gone: Collection[str] = ()) -> list[str]:
+    cleared = preemption_plan(holdings, fits, gone)
     return [] if cleared is None else sorted(victim.uid for victim in cleared.victims)
 
 
@@ -73,24 +73,24 @@ def test_if_one_is_not_enough_few_end() -> None:
 
 def test_nobody_leaves_if_all_together_were_not_enough() -> None:
     """Behaviour 44."""
-    assert clear([gang("a", 4), gang("b", 4)], once_gone(9), ()) is None
-    assert clear([], once_gone(1), ()) is None
+    assert preemption_plan([gang("a", 4), gang("b", 4)], once_gone(9), ()) is None
+    assert preemption_plan([], once_gone(1), ()) is None
 
 
 def test_spare_members_leave_before_any_gang_breaks_and_no_more_than_needed() -> None:
     """Behaviour 45: the last ones go, so the lower numbers stay."""
-    found = victims([gang("elastic", 12, least=4), gang("fixed", 4)], once_gone(3))
+    found = victims([gang("elastic", 12, min_members=4), gang("fixed", 4)], once_gone(3))
     assert found == ["elastic-10", "elastic-11", "elastic-9"]
 
 
 def test_spare_members_help_a_whole_gang_out() -> None:
-    found = victims([gang("elastic", 6, least=4), gang("fixed", 4, age=9)], once_gone(5))
+    found = victims([gang("elastic", 6, min_members=4), gang("fixed", 4, age=9)], once_gone(5))
     assert found == ["elastic-5", "fixed-0", "fixed-1", "fixed-2", "fixed-3"]
 
 
 def test_a_role_keeps_what_it_needs() -> None:
     roles = {f"team-{n}": "master" if n == 3 else "worker" for n in range(4)}
-    team = gang("team", 4, least=2, roles={"master": 1}, role_of=roles)
+    team = gang("team", 4, min_members=2, min_by_role={"master": 1}, role_by_uid=roles)
     assert victims([team], once_gone(2)) == ["team-1", "team-2"]
 
 
@@ -113,10 +113,10 @@ def test_of_equals_the_youngest_ends() -> None:
 
 def test_protected_members_never_leave_nor_do_the_others_of_a_gang_that_so_cannot_end() -> None:
     """Behaviour 46."""
-    critical = gang("critical", 4, protected=frozenset({"critical-1"}))
+    critical = gang("critical", 4, protected_uids=frozenset({"critical-1"}))
     assert victims([critical], once_gone(2)) == []
     assert victims([critical, gang("plain", 2, priority=3)], once_gone(2)) == ["plain-0", "plain-1"]
-    spare = gang("spare", 4, least=1, protected=frozenset({"spare-3", "spare-2"}))
+    spare = gang("spare", 4, min_members=1, protected_uids=frozenset({"spare-3", "spare-2"}))
     assert victims([spare], once_gone(2)) == ["spare-0", "spare-1"]
     assert victims([spare], once_gone(3)) == []
 
@@ -136,35 +136,35 @@ def test_finding_them_does_not_take_a_question_per_gang() -> None:
     asked = 0
     fits = once_all_gone("g17-0", "g500-0")
 
-    def counting(bundles: Sequence[Bundle]) -> Placement | None:
+    def counting(bundles: Sequence[VictimSet]) -> Placement | None:
         nonlocal asked
         asked += 1
         return fits(bundles)
 
-    clear([gang(f"g{n}", 1, age=n) for n in range(1000)], counting, ())
+    preemption_plan([gang(f"g{n}", 1, age=n) for n in range(1000)], counting, ())
     assert asked < 100
 
 
 def test_also_where_more_room_can_be_worse_those_who_leave_were_seen_to_be_enough() -> None:
     """Rules between pods can do that: here an odd number of leavers never will do."""
 
-    def fits(bundles: Sequence[Bundle]) -> Placement | None:
+    def fits(bundles: Sequence[VictimSet]) -> Placement | None:
         return SOMEWHERE if len(bundles) in (2, 6) else None
 
     assert len(victims([gang(f"g{n}", 1) for n in range(6)], fits)) in (2, 6)
 
 
 def test_only_strictly_less_important_gangs_have_to_give_way_and_never_the_same_gang() -> None:
-    ask = Ask(
+    ask = GangRequest(
         key=Key("ns", "me"),
         uid="me",
         queue="default",
         priority=5,
         created=NOW,
-        since=NOW,
-        broken=False,
-        needs=(),
-        least=1,
+        waiting_since=NOW,
+        recovering=False,
+        pod_sets=(),
+        min_members=1,
     )
     holdings = [gang("me", 1, priority=1), gang("equal", 1, priority=5), gang("low", 1, priority=4)]
-    assert [holding.uid for holding in lower(holdings, ask)] == ["low"]
+    assert [holding.uid for holding in lower_priority(holdings, ask)] == ["low"]

@@ -4,47 +4,52 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from gangline.api.meta import Key
-from gangline.scheduler.cache.nodes import Cluster
+from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.pods.shape import Shape
-from gangline.scheduler.types.cycle import Evict, Holding, Limit, Policy, Round
-from support.builders.scheduler_inputs import make_ask, make_node, make_resident, make_shape
+from gangline.scheduler.pods.shape import PodShape
+from gangline.scheduler.types.cycle import BudgetLimit, CycleResult, GangAllocation, Preempt, SchedulerPolicy
+from support.builders.scheduler_inputs import (
+    make_bound_pod,
+    make_gang_request,
+    make_pod_shape,
+    make_scheduler_node,
+)
 
-ONE: Shape = make_shape(cpu=1)
+ONE: PodShape = make_pod_shape(cpu=1)
 BUDGET = Key("default", "budget")
 NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)
 
 
-def gang(name: str, node: str, *, allowed: int | None = None, least: int = 2, age: int = 0) -> Holding:
+def gang(name: str, node: str, *, allowed: int | None = None, least: int = 2, age: int = 0) -> GangAllocation:
     """Two members on one node, covered by the budget if so many may leave."""
-    members = tuple(make_resident(f"{name}-{number}", node, ONE) for number in range(2))
+    members = tuple(make_bound_pod(f"{name}-{number}", node, ONE) for number in range(2))
     uids = frozenset(member.uid for member in members)
-    return Holding(
+    return GangAllocation(
         key=Key("default", name),
         uid=name,
         queue="default",
         priority=0,
         created=datetime(2026, 3, 1, 12, 59 - age, tzinfo=UTC),
-        least=least,
-        members=members,
-        limits=() if allowed is None else (Limit(BUDGET, allowed, uids),),
+        min_members=least,
+        pods=members,
+        budget_limits=() if allowed is None else (BudgetLimit(BUDGET, allowed, uids),),
     )
 
 
-def decided(wanted: Mapping[str, int], *holdings: Holding) -> Round:
+def decided(wanted: Mapping[str, int], *holdings: GangAllocation) -> CycleResult:
     """What becomes of important gangs of so many members, where every gang has a node of its own."""
-    cluster = Cluster()
+    cluster = NodeCache()
     for holding in holdings:
-        cluster.put_node(make_node(holding.members[0].node, cpu=2))
-        for member in holding.members:
+        cluster.put_node(make_scheduler_node(holding.pods[0].node, cpu=2))
+        for member in holding.pods:
             cluster.put_pod(member)
-    asks = [make_ask((ONE, count), name=name, priority=9) for name, count in wanted.items()]
-    return schedule(cluster.trial(), asks, holdings, {}, Policy(), NOW)
+    asks = [make_gang_request((ONE, count), name=name, priority=9) for name, count in wanted.items()]
+    return schedule(cluster.what_if(), asks, holdings, {}, SchedulerPolicy(), NOW)
 
 
-def leaving(found: Round) -> list[str]:
+def leaving(found: CycleResult) -> list[str]:
     return sorted(
-        victim.uid for each in found.decisions if isinstance(each, Evict) for victim in each.victims
+        victim.uid for each in found.decisions if isinstance(each, Preempt) for victim in each.victims
     )
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.scheduler.simulation.work import Work
-from gangline.scheduler.simulation.workload import Mix, made_up, trace
+from gangline.scheduler.simulation.work import WorkloadJob
+from gangline.scheduler.simulation.workload import WorkloadMix, generated_jobs, trace_jobs
 
 CPU_AND_MEMORY = (("cpu", 8000), ("memory", 64 << 30), ("pods", 1))
 CAPACITY = {"cpu": 960_000, "memory": 10 << 40, "nvidia.com/gpu": 80, "pods": 1100}
@@ -18,9 +18,9 @@ def test_a_trace_is_csv_with_names_in_the_first_line() -> None:
         "0,4,cpu=8 memory=64Gi,3600,research,10,bert,2",
         "12.5,1,cpu=8;memory=64Gi,60,,,,",
     ]
-    assert trace(lines, "jobs.csv") == [
-        Work("bert", 0, 4, CPU_AND_MEMORY, 3600, "research", 10, 2),
-        Work("line-5", 12.5, 1, CPU_AND_MEMORY, 60, "default", 0, 1),
+    assert trace_jobs(lines, "jobs.csv") == [
+        WorkloadJob("bert", 0, 4, CPU_AND_MEMORY, 3600, "research", 10, 2),
+        WorkloadJob("line-5", 12.5, 1, CPU_AND_MEMORY, 60, "default", 0, 1),
     ]
 
 
@@ -28,7 +28,9 @@ def test_a_trace_is_one_json_object_per_line() -> None:
     lines = [
         '{"arrival": 0, "members": 4, "request": {"cpu": 8, "memory": "64Gi"}, "duration": 3600, "name": "bert"}'
     ]
-    assert trace(lines, "jobs.jsonl") == [Work("bert", 0, 4, CPU_AND_MEMORY, 3600, "default", 0, 4)]
+    assert trace_jobs(lines, "jobs.jsonl") == [
+        WorkloadJob("bert", 0, 4, CPU_AND_MEMORY, 3600, "default", 0, 4)
+    ]
 
 
 HEAD = "arrival,members,request,duration\n"
@@ -69,18 +71,20 @@ HEAD = "arrival,members,request,duration\n"
 )
 def test_a_mistake_in_a_trace_is_told_with_its_line(text: str, problem: str) -> None:
     with pytest.raises(InputError) as caught:
-        trace(text.splitlines(), "t")
+        trace_jobs(text.splitlines(), "t")
     assert str(caught.value).startswith(problem)
 
 
 def test_made_up_jobs_are_the_same_for_the_same_seed() -> None:
-    assert made_up(50, 7, Mix(), CAPACITY) == made_up(50, 7, Mix(), CAPACITY)
-    assert made_up(50, 7, Mix(), CAPACITY) != made_up(50, 8, Mix(), CAPACITY)
+    assert generated_jobs(50, 7, WorkloadMix(), CAPACITY) == generated_jobs(50, 7, WorkloadMix(), CAPACITY)
+    assert generated_jobs(50, 7, WorkloadMix(), CAPACITY) != generated_jobs(50, 8, WorkloadMix(), CAPACITY)
 
 
 def test_made_up_jobs_are_as_the_mix_says() -> None:
-    mix = Mix(sizes={2: 1, 8: 3}, queues={"a": 1, "b": 1}, priorities={0: 1, 9: 1}, request={"cpu": "1"})
-    works = made_up(400, 1, mix, CAPACITY)
+    mix = WorkloadMix(
+        sizes={2: 1, 8: 3}, queues={"a": 1, "b": 1}, priorities={0: 1, 9: 1}, request={"cpu": "1"}
+    )
+    works = generated_jobs(400, 1, mix, CAPACITY)
     assert {work.members for work in works} == {2, 8}
     assert {work.queue for work in works} == {"a", "b"}
     assert {work.priority for work in works} == {0, 9}
@@ -90,6 +94,6 @@ def test_made_up_jobs_are_as_the_mix_says() -> None:
 
 @pytest.mark.parametrize("load", [0.5, 2.0])
 def test_made_up_jobs_come_as_fast_as_the_load_says(load: float) -> None:
-    works = made_up(2000, 1, Mix(load=load), CAPACITY)
+    works = generated_jobs(2000, 1, WorkloadMix(load=load), CAPACITY)
     gpu_seconds = sum(work.members * work.duration for work in works)
     assert gpu_seconds / (80 * works[-1].arrival) == pytest.approx(load, rel=0.15)

@@ -6,37 +6,37 @@ import msgspec
 import pytest
 
 from gangline.api.meta import Key, ObjectMeta, OwnerReference
-from gangline.api.scheduler_views import Claim, CSINode, PersistentVolume, StorageClass
-from gangline.api.scheduling import GATE
-from gangline.scheduler.cache.nodes import Cluster
-from gangline.scheduler.pods.shape import Shape
+from gangline.api.scheduler_views import CSINode, PersistentVolume, StorageClass, VolumeClaim
+from gangline.api.scheduling import GANG_GATE
+from gangline.scheduler.cache.nodes import NodeCache
+from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import Placement
 from support.builders.scheduler_inputs import (
-    NOON,
-    make_ask,
-    make_cluster,
-    make_node,
-    make_pod,
-    make_resident,
-    make_shape,
-    placed,
-    shortage,
+    GANG_CREATED_AT,
+    make_bound_pod,
+    make_gang_request,
+    make_node_cache,
+    make_pod_shape,
+    make_scheduler_node,
+    make_scheduler_pod,
+    placed_nodes,
+    placement_shortage,
 )
 
 ZONE = "topology.kubernetes.io/zone"
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 USES = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
-SHAPE = make_shape(make_pod(cpu=1, spec=USES))
+SHAPE = make_pod_shape(make_scheduler_pod(cpu=1, spec=USES))
 
 
-def claim(name: str = "data", *, volume: str = "pv", storage: str = "fast", **status: Any) -> Claim:
+def claim(name: str = "data", *, volume: str = "pv", storage: str = "fast", **status: Any) -> VolumeClaim:
     spec = {
         "volumeName": volume,
         "storageClassName": storage,
         "accessModes": [status.pop("mode", "ReadWriteMany")],
     }
     body = {"metadata": {"name": name, "namespace": "default"}, "spec": spec, "status": status}
-    return msgspec.convert(body, Claim)
+    return msgspec.convert(body, VolumeClaim)
 
 
 def volume(*, labels: dict[str, str] | None = None, zones: list[str] | None = None) -> PersistentVolume:
@@ -53,10 +53,10 @@ def storage(mode: str) -> StorageClass:
     return msgspec.convert({"metadata": {"name": "fast"}, "volumeBindingMode": mode}, StorageClass)
 
 
-def zones(*found: PersistentVolume | Claim) -> Cluster:
-    cluster = make_cluster(*(make_node(zone, labels={ZONE: zone}) for zone in ("a", "b", "c")))
+def zones(*found: PersistentVolume | VolumeClaim) -> NodeCache:
+    cluster = make_node_cache(*(make_scheduler_node(zone, labels={ZONE: zone}) for zone in ("a", "b", "c")))
     for each in found:
-        if isinstance(each, Claim):
+        if isinstance(each, VolumeClaim):
             cluster.put_claim(each)
         else:
             cluster.put_volume(each)
@@ -75,24 +75,29 @@ def zones(*found: PersistentVolume | Claim) -> Cluster:
 )
 def test_a_volume_in_zone_b_is_used_in_zone_b(there: PersistentVolume) -> None:
     cluster = zones(there, claim())
-    assert placed(cluster, make_ask((SHAPE, 2))) == [["b", "b"]]
-    assert shortage(cluster, make_ask((SHAPE, 9))).nodes == {"cannot reach the volume": 2, "lack cpu": 1}
+    assert placed_nodes(cluster, make_gang_request((SHAPE, 2))) == [["b", "b"]]
+    assert placement_shortage(cluster, make_gang_request((SHAPE, 9))).nodes_by_reason == {
+        "cannot reach the volume": 2,
+        "lack cpu": 1,
+    }
 
 
 def test_a_volume_of_several_zones_is_used_in_any_of_them() -> None:
     cluster = zones(volume(labels={ZONE: "b__c"}), claim())
-    assert placed(cluster, make_ask((SHAPE, 8))) == [["b"] * 4 + ["c"] * 4]
+    assert placed_nodes(cluster, make_gang_request((SHAPE, 8))) == [["b"] * 4 + ["c"] * 4]
 
 
 def test_a_node_that_says_nothing_of_zones_reaches_a_volume_that_only_has_a_label() -> None:
     cluster = zones(volume(labels={ZONE: "z"}), claim())
-    assert shortage(cluster, make_ask((SHAPE, 1))).nodes == {"cannot reach the volume": 3}
-    cluster.put_node(make_node("plain"))
-    assert placed(cluster, make_ask((SHAPE, 1))) == [["plain"]]
+    assert placement_shortage(cluster, make_gang_request((SHAPE, 1))).nodes_by_reason == {
+        "cannot reach the volume": 3
+    }
+    cluster.put_node(make_scheduler_node("plain"))
+    assert placed_nodes(cluster, make_gang_request((SHAPE, 1))) == [["plain"]]
 
 
 def test_a_volume_without_a_place_is_used_anywhere() -> None:
-    assert len(placed(zones(volume(), claim()), make_ask((SHAPE, 12)))[0]) == 12
+    assert len(placed_nodes(zones(volume(), claim()), make_gang_request((SHAPE, 12)))[0]) == 12
 
 
 @pytest.mark.parametrize(
@@ -107,69 +112,79 @@ def test_a_volume_without_a_place_is_used_anywhere() -> None:
     ids=["missing", "unbound", "half bound", "no volume", "lost"],
 )
 def test_a_claim_that_nobody_can_use_is_named(there: list[Any], words: str) -> None:
-    found = shortage(zones(*there), make_ask((SHAPE, 1)))
+    found = placement_shortage(zones(*there), make_gang_request((SHAPE, 1)))
     assert found.message == words
-    assert found.refused
+    assert found.unsupported
 
 
 def test_a_claim_that_waits_for_its_first_pod_is_refused_with_the_remedy() -> None:
     cluster = zones(claim(volume=""))
-    cluster.put_class(storage("WaitForFirstConsumer"))
-    found = shortage(cluster, make_ask((SHAPE, 1)))
-    assert found.refused
+    cluster.put_storage_class(storage("WaitForFirstConsumer"))
+    found = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
+    assert found.unsupported
     assert 'persistentvolumeclaim "data"' in found.message
     assert "WaitForFirstConsumer" in found.message
     assert "scheduling.gangline.dev/commit: pin" in found.message
-    cluster.put_class(storage("Immediate"))
-    assert shortage(cluster, make_ask((SHAPE, 1))).message == 'persistentvolumeclaim "data" is not bound yet'
+    cluster.put_storage_class(storage("Immediate"))
+    assert (
+        placement_shortage(cluster, make_gang_request((SHAPE, 1))).message
+        == 'persistentvolumeclaim "data" is not bound yet'
+    )
 
 
 def test_when_the_claim_is_bound_the_gang_is_placed() -> None:
     cluster = zones(volume(zones=["c"]), claim(volume=""))
-    assert shortage(cluster, make_ask((SHAPE, 2))).refused
+    assert placement_shortage(cluster, make_gang_request((SHAPE, 2))).unsupported
     before = cluster.version
     cluster.put_claim(claim())
     assert cluster.version > before
-    assert placed(cluster, make_ask((SHAPE, 2))) == [["c", "c"]]
+    assert placed_nodes(cluster, make_gang_request((SHAPE, 2))) == [["c", "c"]]
 
 
 def test_a_claim_for_one_pod_at_a_time_is_for_one_pod() -> None:
     cluster = zones(volume(), claim(mode="ReadWriteOncePod"))
-    found = shortage(cluster, make_ask((SHAPE, 2)))
+    found = placement_shortage(cluster, make_gang_request((SHAPE, 2)))
     assert (
         found.message == 'persistentvolumeclaim "data" is for one pod at a time (ReadWriteOncePod), 2 use it'
     )
-    assert placed(cluster, make_ask((SHAPE, 1))) == [["a"]]
-    cluster.put_pod(make_resident("other", "a", SHAPE))
-    found = shortage(cluster, make_ask((SHAPE, 1)))
+    assert placed_nodes(cluster, make_gang_request((SHAPE, 1))) == [["a"]]
+    cluster.put_pod(make_bound_pod("other", "a", SHAPE))
+    found = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
     assert found.message == 'persistentvolumeclaim "data" is for one pod at a time, and other uses it'
-    assert isinstance(cluster.trial().place_after(make_ask((SHAPE, 1)), ["other"]), Placement)
+    assert isinstance(
+        cluster.what_if().place_after_eviction(make_gang_request((SHAPE, 1)), ["other"]), Placement
+    )
 
 
 def test_two_roles_do_not_share_a_claim_for_one_pod() -> None:
     cluster = zones(volume(), claim(mode="ReadWriteOncePod"))
-    other = make_shape(make_pod(cpu=2, spec=USES))
-    assert "2 use it" in shortage(cluster, make_ask(("a", SHAPE, 1), ("b", other, 1))).message
-    trial, ask = cluster.trial(), make_ask((SHAPE, 1))
+    other = make_pod_shape(make_scheduler_pod(cpu=2, spec=USES))
+    assert (
+        "2 use it" in placement_shortage(cluster, make_gang_request(("a", SHAPE, 1), ("b", other, 1))).message
+    )
+    trial, ask = cluster.what_if(), make_gang_request((SHAPE, 1))
     found = trial.place(ask)
     assert isinstance(found, Placement)
-    trial.take(ask, found)
+    trial.assume(ask, found)
     assert not isinstance(trial.place(ask), Placement)
 
 
 def test_saying_the_same_again_changes_nothing_and_dropping_does() -> None:
     cluster = zones(volume(zones=["a"]), claim())
-    cluster.put_class(storage("Immediate"))
+    cluster.put_storage_class(storage("Immediate"))
     version = cluster.version
     cluster.put_claim(claim())
     cluster.put_volume(volume(zones=["a"]))
-    cluster.put_class(storage("Immediate"))
+    cluster.put_storage_class(storage("Immediate"))
     assert cluster.version == version
-    cluster.drop_class("fast")
+    cluster.drop_storage_class("fast")
     cluster.drop_claim(Key("default", "data"))
     cluster.drop_volume("pv")
     assert cluster.version == version + 3
-    assert shortage(cluster, make_ask((SHAPE, 1))).message == 'persistentvolumeclaim "data" not found'
+    assert (
+        placement_shortage(cluster, make_gang_request((SHAPE, 1))).message
+        == 'persistentvolumeclaim "data" not found'
+    )
 
 
 def limits(node: str, count: int | None) -> CSINode:
@@ -177,60 +192,66 @@ def limits(node: str, count: int | None) -> CSINode:
     return msgspec.convert({"metadata": {"name": node}, "spec": {"drivers": [driver]}}, CSINode)
 
 
-def disk(name: str) -> tuple[PersistentVolume, Claim]:
+def disk(name: str) -> tuple[PersistentVolume, VolumeClaim]:
     csi = {"driver": "disk.example.com", "volumeHandle": name}
     body = {"metadata": {"name": name}, "spec": {"csi": csi}}
     return msgspec.convert(body, PersistentVolume), claim(name, volume=name)
 
 
-def using(*names: str) -> Shape:
+def using(*names: str) -> PodShape:
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
-    return make_shape(make_pod(cpu=1, spec={"volumes": volumes}))
+    return make_pod_shape(make_scheduler_pod(cpu=1, spec={"volumes": volumes}))
 
 
 def test_a_node_takes_as_many_volumes_as_its_driver_can_attach() -> None:
     cluster = zones(*disk("one"), *disk("two"), *disk("three"))
     for node in "abc":
-        cluster.put_limits(limits(node, 1))
-    assert shortage(cluster, make_ask((using("one", "two"), 1))).nodes == {"at their limit of volumes": 3}
+        cluster.put_attach_limits(limits(node, 1))
+    assert placement_shortage(cluster, make_gang_request((using("one", "two"), 1))).nodes_by_reason == {
+        "at their limit of volumes": 3
+    }
     # One that is attached already is attached for all.
-    assert placed(cluster, make_ask((using("one"), 4))) == [["a"] * 4]
-    cluster.put_pod(make_resident("r", "a", using("one")))
-    assert placed(cluster, make_ask((using("two"), 4))) == [["b"] * 4]
-    assert placed(cluster, make_ask((using("one"), 3))) == [["a"] * 3]
-    roles = make_ask(("x", using("two"), 3), ("y", using("three"), 3))
-    assert placed(cluster, roles) == [["b"] * 3, ["c"] * 3]
-    assert isinstance(cluster.trial().place_after(make_ask((using("two"), 9)), ["r"]), Placement)
-    cluster.put_limits(limits("a", 2))
-    cluster.put_limits(limits("b", None))
-    cluster.drop_limits("c")
-    assert placed(cluster, make_ask((using("two", "three"), 8))) == [["b"] * 4 + ["c"] * 4]
+    assert placed_nodes(cluster, make_gang_request((using("one"), 4))) == [["a"] * 4]
+    cluster.put_pod(make_bound_pod("r", "a", using("one")))
+    assert placed_nodes(cluster, make_gang_request((using("two"), 4))) == [["b"] * 4]
+    assert placed_nodes(cluster, make_gang_request((using("one"), 3))) == [["a"] * 3]
+    roles = make_gang_request(("x", using("two"), 3), ("y", using("three"), 3))
+    assert placed_nodes(cluster, roles) == [["b"] * 3, ["c"] * 3]
+    assert isinstance(
+        cluster.what_if().place_after_eviction(make_gang_request((using("two"), 9)), ["r"]), Placement
+    )
+    cluster.put_attach_limits(limits("a", 2))
+    cluster.put_attach_limits(limits("b", None))
+    cluster.drop_attach_limits("c")
+    assert placed_nodes(cluster, make_gang_request((using("two", "three"), 8))) == [["b"] * 4 + ["c"] * 4]
 
 
 def test_limits_of_other_drivers_and_other_volumes_do_not_matter() -> None:
     cluster = zones(volume(), claim(), *disk("one"))
-    cluster.put_limits(limits("a", 0))
-    assert placed(cluster, make_ask((SHAPE, 1))) == [["a"]]
-    assert placed(cluster, make_ask((using("one"), 1))) == [["b"]]
+    cluster.put_attach_limits(limits("a", 0))
+    assert placed_nodes(cluster, make_gang_request((SHAPE, 1))) == [["a"]]
+    assert placed_nodes(cluster, make_gang_request((using("one"), 1))) == [["b"]]
     version = cluster.version
-    cluster.put_limits(limits("a", 0))
+    cluster.put_attach_limits(limits("a", 0))
     assert cluster.version == version
 
 
 def test_a_claim_made_for_the_pod_has_its_name() -> None:
-    shape = make_shape(make_pod("w-0", spec={"volumes": [{"name": "scratch", "ephemeral": {}}]}))
+    shape = make_pod_shape(
+        make_scheduler_pod("w-0", spec={"volumes": [{"name": "scratch", "ephemeral": {}}]})
+    )
     assert shape.claims == ("w-0-scratch",)
 
 
 def test_volumes_that_tie_nobody_down_are_not_kept() -> None:
-    pod = make_pod(spec={"volumes": [{"name": "c", "configMap": {"name": "x"}}, *USES["volumes"]]})
+    pod = make_scheduler_pod(spec={"volumes": [{"name": "c", "configMap": {"name": "x"}}, *USES["volumes"]]})
     assert [each.name for each in pod.spec.volumes] == ["v"]
 
 
 def test_a_member_with_a_resource_claim_is_refused_with_the_field_named() -> None:
-    shape = make_shape(make_pod(spec={"resourceClaims": [{"name": "gpu"}]}))
-    found = shortage(make_cluster(make_node("n")), make_ask((shape, 1)))
-    assert found.refused
+    shape = make_pod_shape(make_scheduler_pod(spec={"resourceClaims": [{"name": "gpu"}]}))
+    found = placement_shortage(make_node_cache(make_scheduler_node("n")), make_gang_request((shape, 1)))
+    assert found.unsupported
     assert found.message.startswith("spec.resourceClaims (gpu): ")
     assert found.message.endswith("annotate the job with scheduling.gangline.dev/commit: pin")
 
@@ -239,36 +260,41 @@ GATED = {"schedulingGates": [{"name": "scheduling.gangline.dev/gang"}]}
 
 
 def test_what_kube_scheduler_does_in_the_end_is_no_obstacle_to_a_pinned_pod() -> None:
-    shape = make_shape(make_pod(cpu=1, spec=USES | GATED | {"resourceClaims": [{"name": "gpu"}]}))
+    shape = make_pod_shape(
+        make_scheduler_pod(cpu=1, spec=USES | GATED | {"resourceClaims": [{"name": "gpu"}]})
+    )
     cluster = zones(volume(zones=["b"]), claim(volume=""))
-    cluster.put_class(storage("WaitForFirstConsumer"))
-    assert placed(cluster, make_ask((shape, 2))) == [["a", "a"]]
+    cluster.put_storage_class(storage("WaitForFirstConsumer"))
+    assert placed_nodes(cluster, make_gang_request((shape, 2))) == [["a", "a"]]
     cluster.put_claim(claim())
-    assert placed(cluster, make_ask((shape, 2))) == [["b", "b"]]
+    assert placed_nodes(cluster, make_gang_request((shape, 2))) == [["b", "b"]]
     cluster.drop_claim(Key("default", "data"))
-    assert shortage(cluster, make_ask((shape, 1))).refused
+    assert placement_shortage(cluster, make_gang_request((shape, 1))).unsupported
 
 
 def test_a_claim_that_is_being_deleted_is_no_place_for_a_new_pod() -> None:
     cluster = zones(volume(), claim())
-    assert placed(cluster, make_ask((SHAPE, 1))) == [["a"]]
+    assert placed_nodes(cluster, make_gang_request((SHAPE, 1))) == [["a"]]
     leaving = msgspec.structs.replace(
-        claim(), metadata=ObjectMeta(name="data", namespace="default", deletion_timestamp=NOON)
+        claim(), metadata=ObjectMeta(name="data", namespace="default", deletion_timestamp=GANG_CREATED_AT)
     )
     cluster.put_claim(leaving)
-    found = shortage(cluster, make_ask((SHAPE, 1)))
-    assert (found.refused, found.message) == (True, 'persistentvolumeclaim "data" is being deleted')
+    found = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
+    assert (found.unsupported, found.message) == (True, 'persistentvolumeclaim "data" is being deleted')
 
 
 def test_a_claim_of_the_right_name_that_was_made_for_somebody_else_is_not_taken() -> None:
-    pod = make_pod("w-0", spec={"volumes": [{"name": "scratch", "ephemeral": {}}]})
-    ask = make_ask((make_shape(pod), 1))
+    pod = make_scheduler_pod("w-0", spec={"volumes": [{"name": "scratch", "ephemeral": {}}]})
+    ask = make_gang_request((make_pod_shape(pod), 1))
     cluster = zones(volume(), claim("w-0-scratch"))
-    assert shortage(cluster, ask).message == 'persistentvolumeclaim "w-0-scratch" was not made for this pod'
+    assert (
+        placement_shortage(cluster, ask).message
+        == 'persistentvolumeclaim "w-0-scratch" was not made for this pod'
+    )
     owner = OwnerReference(kind="Pod", name="w-0", uid=pod.metadata.uid, controller=True)
     metadata = ObjectMeta(name="w-0-scratch", namespace="default", owner_references=(owner,))
     cluster.put_claim(msgspec.structs.replace(claim(), metadata=metadata))
-    assert placed(cluster, ask) == [["a"]]
+    assert placed_nodes(cluster, ask) == [["a"]]
 
 
 def waits(provisioner: str = "disk.example.com", *allowed: str) -> StorageClass:
@@ -299,7 +325,7 @@ def local(name: str, zone: str, phase: str = "Available", **spec: Any) -> Persis
     return msgspec.convert(body, PersistentVolume)
 
 
-def unbound(name: str, selected: str = "", **spec: Any) -> Claim:
+def unbound(name: str, selected: str = "", **spec: Any) -> VolumeClaim:
     metadata = {"name": name, "namespace": "default"}
     wants = {
         "storageClassName": "fast",
@@ -313,34 +339,38 @@ def unbound(name: str, selected: str = "", **spec: Any) -> Claim:
             "spec": {**wants, **spec},
             "status": {"phase": "Pending"},
         },
-        Claim,
+        VolumeClaim,
     )
 
 
-def pinned(*claims: str) -> Shape:
+def pinned(*claims: str) -> PodShape:
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
-    return make_shape(make_pod(spec={"volumes": volumes, "schedulingGates": [{"name": GATE}]}))
+    return make_pod_shape(
+        make_scheduler_pod(spec={"volumes": volumes, "schedulingGates": [{"name": GANG_GATE}]})
+    )
 
 
 def test_a_pinned_pod_is_told_a_node_where_its_volume_can_be_made() -> None:
     cluster = zones(unbound("data"))
-    cluster.put_class(waits())
-    assert placed(cluster, make_ask((pinned("data"), 1))) == [["a"]]
-    cluster.put_class(waits("disk.example.com", "c"))
-    assert placed(cluster, make_ask((pinned("data"), 1))) == [["c"]]
+    cluster.put_storage_class(waits())
+    assert placed_nodes(cluster, make_gang_request((pinned("data"), 1))) == [["a"]]
+    cluster.put_storage_class(waits("disk.example.com", "c"))
+    assert placed_nodes(cluster, make_gang_request((pinned("data"), 1))) == [["c"]]
     # Somebody has begun to make it.
     cluster.put_claim(unbound("data", selected="b"))
-    assert placed(cluster, make_ask((pinned("data"), 1))) == [["b"]]
+    assert placed_nodes(cluster, make_gang_request((pinned("data"), 1))) == [["b"]]
 
 
 def test_where_volumes_are_not_made_a_pinned_pod_is_told_a_node_that_has_one_to_spare() -> None:
     cluster = zones(unbound("one"), unbound("two"), local("b1", "b"), local("c1", "c"))
-    cluster.put_class(waits("kubernetes.io/no-provisioner"))
-    assert placed(cluster, make_ask((pinned("one"), 1), (pinned("two"), 1))) == [["b"], ["c"]]
-    cluster.put_pod(make_resident("first", "b", pinned("one")))
-    assert placed(cluster, make_ask((pinned("two"), 1))) == [["c"]]
+    cluster.put_storage_class(waits("kubernetes.io/no-provisioner"))
+    assert placed_nodes(cluster, make_gang_request((pinned("one"), 1), (pinned("two"), 1))) == [["b"], ["c"]]
+    cluster.put_pod(make_bound_pod("first", "b", pinned("one")))
+    assert placed_nodes(cluster, make_gang_request((pinned("two"), 1))) == [["c"]]
     cluster.drop_volume("c1")
-    assert shortage(cluster, make_ask((pinned("two"), 1))).nodes == {"cannot reach the volume": 3}
+    assert placement_shortage(cluster, make_gang_request((pinned("two"), 1))).nodes_by_reason == {
+        "cannot reach the volume": 3
+    }
 
 
 @pytest.mark.parametrize(
@@ -357,20 +387,20 @@ def test_where_volumes_are_not_made_a_pinned_pod_is_told_a_node_that_has_one_to_
 )
 def test_a_volume_that_will_not_do_is_none(other: PersistentVolume) -> None:
     cluster = zones(unbound("data"), other)
-    cluster.put_class(waits("kubernetes.io/no-provisioner"))
-    ask = make_ask((pinned("data"), 1))
-    assert shortage(cluster, ask).nodes == {"cannot reach the volume": 3}
+    cluster.put_storage_class(waits("kubernetes.io/no-provisioner"))
+    ask = make_gang_request((pinned("data"), 1))
+    assert placement_shortage(cluster, ask).nodes_by_reason == {"cannot reach the volume": 3}
     cluster.put_volume(local("pv", "b", claimRef={"namespace": "default", "name": "data"}))
-    assert placed(cluster, ask) == [["b"]]
+    assert placed_nodes(cluster, ask) == [["b"]]
 
 
 def test_a_claim_may_choose_its_volume_by_labels() -> None:
     cluster = zones(unbound("data", selector={"matchLabels": {"disk": "nvme"}}), local("pv", "b"))
-    cluster.put_class(waits("kubernetes.io/no-provisioner"))
-    ask = make_ask((pinned("data"), 1))
-    assert shortage(cluster, ask).nodes == {"cannot reach the volume": 3}
+    cluster.put_storage_class(waits("kubernetes.io/no-provisioner"))
+    ask = make_gang_request((pinned("data"), 1))
+    assert placement_shortage(cluster, ask).nodes_by_reason == {"cannot reach the volume": 3}
     labelled = msgspec.structs.replace(
         local("pv", "b"), metadata=ObjectMeta(name="pv", labels={"disk": "nvme"})
     )
     cluster.put_volume(labelled)
-    assert placed(cluster, ask) == [["b"]]
+    assert placed_nodes(cluster, ask) == [["b"]]

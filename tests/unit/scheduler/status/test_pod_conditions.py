@@ -9,46 +9,48 @@ from typing import Any
 import pytest
 
 from gangline.api.scheduler_views import Pod
-from gangline.api.scheduling import GATE
+from gangline.api.scheduling import GANG_GATE
 from gangline.kube.client import Client
-from gangline.scheduler.gangs.gang import Gang
-from gangline.scheduler.gangs.registry import Gangs
+from gangline.scheduler.gangs.gang import GangInfo
+from gangline.scheduler.gangs.registry import GangRegistry
 from gangline.scheduler.pods.decode import shape_of
 from gangline.scheduler.scheduler import SCHEME
-from gangline.scheduler.settings import Pace
-from gangline.scheduler.status.pod_conditions import Signals
-from gangline.scheduler.types.cycle import Cause, Wait
+from gangline.scheduler.settings import Intervals
+from gangline.scheduler.status.pod_conditions import PodConditionReporter
+from gangline.scheduler.types.cycle import Pending, PendingReason
 from gangline.testing.clock import FakeClock, settle
-from support.builders.gang_pods import START, group, pod
-from support.servers.scripted import Scripted, answer
+from support.builders.gang_pods import START_TIME, make_gang_pod, make_pod_group
+from support.servers.scripted import ScriptedTransport, json_response
 
-PACE = Pace()
+PACE = Intervals()
 
 
 class Mast:
     """Signals about one gang, `g`."""
 
     def __init__(self, *pods: Pod) -> None:
-        self.clock = FakeClock(START)
-        self.wire = Scripted(lambda request: answer({}))
-        self.signals = Signals(Client(self.wire, scheme=SCHEME, clock=self.clock), self.clock, PACE)
-        self.gangs = Gangs()
-        self.gang: Gang = self.gangs.put_group(group("g", 2))
+        self.clock = FakeClock(START_TIME)
+        self.wire = ScriptedTransport(lambda request: json_response({}))
+        self.signals = PodConditionReporter(
+            Client(self.wire, scheme=SCHEME, clock=self.clock), self.clock, PACE
+        )
+        self.gangs = GangRegistry()
+        self.gang: GangInfo = self.gangs.put_group(make_pod_group("g", 2))
         self.put(*pods)
 
     def put(self, *pods: Pod) -> None:
         for each in pods:
             self.gangs.put_pod(each, shape_of(each))
 
-    async def says(self, cause: Cause | None, message: str = "no room") -> None:
-        asks = self.gangs.asks()
-        self.gang.wait = Wait(asks[0], cause, message) if cause is not None else None
-        self.signals.look(self.gang)
+    async def says(self, cause: PendingReason | None, message: str = "no room") -> None:
+        asks = self.gangs.requests()
+        self.gang.pending = Pending(asks[0], cause, message) if cause is not None else None
+        self.signals.enqueue(self.gang)
         await self.clock.advance(PACE.report)
 
     @property
     def said(self) -> list[tuple[str, str, str]]:
-        found: list[Any] = [body["status"]["conditions"][0] for body in self.wire.bodies]
+        found: list[Any] = [body["status"]["conditions"][0] for body in self.wire.sent_bodies]
         names = [request.path.split("/")[-2] for request in self.wire.requests]
         return [(name, each["reason"], each["message"]) for name, each in zip(names, found, strict=True)]
 
@@ -62,21 +64,23 @@ class Mast:
 
 
 def waiting(number: int, **more: Any) -> Pod:
-    return pod(f"g-{number}", "g", **more)
+    return make_gang_pod(f"g-{number}", "g", **more)
 
 
 async def test_all_members_without_a_place_say_so() -> None:
     mast = Mast(waiting(0), waiting(1))
     async with mast.up():
-        await mast.says(Cause.RESOURCES)
+        await mast.says(PendingReason.RESOURCES)
     assert mast.said == [("g-0", "Unschedulable", "no room"), ("g-1", "Unschedulable", "no room")]
-    (first, _) = mast.wire.bodies
+    (first, _) = mast.wire.sent_bodies
     assert first["metadata"] == {"uid": "uid-g-0"}
     assert first["status"]["conditions"][0]["status"] == "False"
 
 
-@pytest.mark.parametrize("cause", [Cause.QUEUE, Cause.VICTIMS, Cause.HELD, Cause.REFUSED, None])
-async def test_for_any_other_cause_they_say_nothing(cause: Cause | None) -> None:
+@pytest.mark.parametrize(
+    "cause", [PendingReason.QUEUE, PendingReason.VICTIMS, PendingReason.HELD, PendingReason.REFUSED, None]
+)
+async def test_for_any_other_cause_they_say_nothing(cause: PendingReason | None) -> None:
     mast = Mast(waiting(0), waiting(1))
     async with mast.up():
         await mast.says(cause)
@@ -87,13 +91,13 @@ async def test_what_was_said_is_not_said_again() -> None:
     told = ("False", "Unschedulable")
     mast = Mast(waiting(0, condition=told), waiting(1, condition=told))
     async with mast.up():
-        await mast.says(Cause.RESOURCES)
+        await mast.says(PendingReason.RESOURCES)
         before = len(mast.said)
         # Other words, and it is not long ago: nobody buys a node for them.
-        await mast.says(Cause.RESOURCES, "0/12 nodes")
+        await mast.says(PendingReason.RESOURCES, "0/12 nodes")
         assert len(mast.said) == before
-        await mast.clock.advance(PACE.words)
-        await mast.says(Cause.RESOURCES, "0/13 nodes")
+        await mast.clock.advance(PACE.condition_write)
+        await mast.says(PendingReason.RESOURCES, "0/13 nodes")
     assert mast.said[-1] == ("g-1", "Unschedulable", "0/13 nodes")
 
 
@@ -101,21 +105,21 @@ async def test_a_mark_that_no_longer_holds_is_taken_back() -> None:
     told = ("False", "Unschedulable")
     mast = Mast(waiting(0, condition=told), waiting(1))
     async with mast.up():
-        await mast.says(Cause.QUEUE, "not its turn")
+        await mast.says(PendingReason.QUEUE, "not its turn")
     assert mast.said == [("g-0", "Waiting", "not its turn")]
 
 
 async def test_gated_pods_are_not_spoken_for() -> None:
-    pinned = {"scheduler": "default-scheduler", "gates": [GATE]}
+    pinned = {"scheduler": "default-scheduler", "gates": [GANG_GATE]}
     mast = Mast(waiting(0, **pinned), waiting(1, **pinned))
     async with mast.up():
-        await mast.says(Cause.RESOURCES)
+        await mast.says(PendingReason.RESOURCES)
     assert mast.said == []
 
 
 async def test_who_has_a_place_says_nothing() -> None:
     mast = Mast(waiting(0, node="a"), waiting(1), waiting(2))
     async with mast.up():
-        await mast.says(Cause.RESOURCES)
+        await mast.says(PendingReason.RESOURCES)
         await mast.clock.advance(timedelta(seconds=1))
     assert [name for name, _, _ in mast.said] == ["g-1", "g-2"]

@@ -13,36 +13,36 @@ from gangline.api.meta import JSON
 from gangline.api.scheduling import PodGroup, PodGroupState, PodGroupStatus
 from gangline.kube.client import Client
 from gangline.kube.transport.api import Request, Response
-from gangline.runtime.events import Recorder
-from gangline.scheduler.gangs.gang import Gang
-from gangline.scheduler.gangs.phase import Attempt
-from gangline.scheduler.gangs.registry import Gangs
+from gangline.runtime.events import EventRecorder
+from gangline.scheduler.gangs.gang import GangInfo
+from gangline.scheduler.gangs.phase import PlacementAttempt
+from gangline.scheduler.gangs.registry import GangRegistry
 from gangline.scheduler.pods.decode import shape_of
 from gangline.scheduler.scheduler import SCHEME
-from gangline.scheduler.settings import Pace
-from gangline.scheduler.status.podgroups import AT_ONCE, Reporter, body
-from gangline.scheduler.types.cycle import Cause, Wait
+from gangline.scheduler.settings import Intervals
+from gangline.scheduler.status.podgroups import MAX_CONCURRENT_WRITES, PodGroupReporter, status_patch
+from gangline.scheduler.types.cycle import Pending, PendingReason
 from gangline.testing.clock import FakeClock, settle
-from support.builders.gang_pods import START, group, pod
-from support.servers.scripted import Scripted, answer, refusal
+from support.builders.gang_pods import START_TIME, make_gang_pod, make_pod_group
+from support.servers.scripted import ScriptedTransport, json_response, refusal_response
 
-PACE = Pace()
+PACE = Intervals()
 
 
 class Office:
     """A reporter with a server that keeps one group, `g`."""
 
     def __init__(self, least: int = 2) -> None:
-        self.clock = FakeClock(START)
-        self.wire = Scripted(self._say)
-        self.gangs = Gangs()
-        self.stored: JSON = to_json(group("g", least))
+        self.clock = FakeClock(START_TIME)
+        self.wire = ScriptedTransport(self._say)
+        self.gangs = GangRegistry()
+        self.stored: JSON = to_json(make_pod_group("g", least))
         self.conflicts = 0
         client = Client(self.wire, scheme=SCHEME, clock=self.clock)
-        self.recorder = Recorder(client, "gangline.dev/scheduler", "test", self.clock, scheme=SCHEME)
+        self.recorder = EventRecorder(client, "gangline.dev/scheduler", "test", self.clock, scheme=SCHEME)
         self.busy = False
         self.surprises: list[None] = []
-        self.reporter = Reporter(
+        self.reporter = PodGroupReporter(
             client,
             self.clock,
             self.gangs,
@@ -51,7 +51,7 @@ class Office:
             busy=lambda: self.busy,
             changed=lambda: self.surprises.append(None),
         )
-        self.gang: Gang = self.gangs.put_group(self.group)
+        self.gang: GangInfo = self.gangs.put_group(self.group)
 
     @property
     def group(self) -> PodGroup:
@@ -70,29 +70,29 @@ class Office:
 
     def _say(self, request: Request) -> Response:
         if request.method == "GET":
-            return answer(self.stored)
+            return json_response(self.stored)
         if not request.path.endswith("/status"):
-            return answer(status=201)
+            return json_response(status=201)
         sent = msgspec.json.decode(request.body)
         if (
             self.conflicts
             or sent["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]
         ):
             self.conflicts = max(0, self.conflicts - 1)
-            return refusal(409)
+            return refusal_response(409)
         self.touch()
         state = {name: value for name, value in sent["status"]["state"].items() if value is not None}
         self.stored["status"] = {**sent["status"], "state": state}
-        return answer(self.stored)
+        return json_response(self.stored)
 
     def touch(self) -> None:
         metadata = self.stored["metadata"]
         metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
 
     def member(self, number: int, phase: str = "Running") -> None:
-        found = pod(f"g-{number}", "g", role="worker", index=number, node="a", phase=phase)
+        found = make_gang_pod(f"g-{number}", "g", role="worker", index=number, node="a", phase=phase)
         self.gangs.put_pod(found, shape_of(found))
-        self.reporter.look(self.gang)
+        self.reporter.enqueue(self.gang)
 
     async def passes(self, duration: timedelta = PACE.report) -> None:
         await self.clock.advance(duration)
@@ -110,7 +110,7 @@ class Office:
 async def test_the_first_look_is_written_and_is_no_event() -> None:
     office = Office()
     async with office.open():
-        office.reporter.look(office.gang)
+        office.reporter.enqueue(office.gang)
         await office.passes()
     (written,) = office.writes
     assert written["state"]["phase"] == "Pending"
@@ -122,7 +122,7 @@ async def test_the_first_look_is_written_and_is_no_event() -> None:
 async def test_a_new_phase_is_written_at_once_with_one_event() -> None:
     office = Office()
     async with office.open():
-        office.reporter.look(office.gang)
+        office.reporter.enqueue(office.gang)
         await office.passes()
         office.member(0)
         office.member(1)
@@ -140,13 +140,13 @@ async def test_a_new_phase_is_written_at_once_with_one_event() -> None:
 async def test_other_words_about_the_same_phase_are_written_at_most_once_a_second() -> None:
     office = Office(least=4)
     async with office.open():
-        office.reporter.look(office.gang)
+        office.reporter.enqueue(office.gang)
         await office.passes()
         for number in range(3):
             office.member(number, "Pending")
             await office.passes()
         assert len(office.writes) == 1
-        await office.passes(PACE.same + PACE.report)
+        await office.passes(PACE.status_write + PACE.report)
         assert len(office.writes) == 2
     assert "3 of 4 exist" in office.writes[-1]["state"]["message"]
 
@@ -155,23 +155,23 @@ async def test_words_that_change_with_every_placement_are_written_seldom_and_hol
     office = Office(least=3)
 
     def in_vain(words: str) -> None:
-        (ask,) = office.gangs.asks()
-        office.gang.wait = Wait(ask, Cause.RESOURCES, words)
-        office.gang.attempt = Attempt(failed=True, message=words)
-        office.reporter.look(office.gang)
+        (ask,) = office.gangs.requests()
+        office.gang.pending = Pending(ask, PendingReason.RESOURCES, words)
+        office.gang.last_attempt = PlacementAttempt(failed=True, message=words)
+        office.reporter.enqueue(office.gang)
 
     async with office.open():
         for number in range(3):
-            waiting = pod(f"g-{number}", "g", role="worker", index=number)
+            waiting = make_gang_pod(f"g-{number}", "g", role="worker", index=number)
             office.gangs.put_pod(waiting, shape_of(waiting))
         in_vain("0/9 nodes: 9 lack cpu")
-        await office.passes(3 * PACE.same)
+        await office.passes(3 * PACE.status_write)
         before = len(office.writes)
         for number in range(1, 9):
             in_vain(f"0/9 nodes: {9 - number} lack cpu, {number} tainted")
-            await office.passes(PACE.same)
+            await office.passes(PACE.status_write)
         assert len(office.writes) == before
-        await office.passes(PACE.why)
+        await office.passes(PACE.message_write)
         assert len(office.writes) == before + 1
         assert office.writes[-1]["state"]["message"].endswith("1 lack cpu, 8 tainted")
         # Counts are not words: they are written as soon as ever, although words wait for their turn.
@@ -179,12 +179,12 @@ async def test_words_that_change_with_every_placement_are_written_seldom_and_hol
         await office.passes()
         assert office.writes[-1]["running"] == 1
         in_vain("0/9 nodes: 9 cordoned")
-        await office.passes(PACE.same + 2 * PACE.report)
+        await office.passes(PACE.status_write + 2 * PACE.report)
         assert office.writes[-1]["state"]["message"].endswith("9 cordoned")
         in_vain("0/9 nodes: 9 tainted")
         await office.passes()
         office.member(1)
-        await office.passes(PACE.same + PACE.report)
+        await office.passes(PACE.status_write + PACE.report)
         assert office.writes[-1]["running"] == 2
 
 
@@ -199,7 +199,7 @@ async def test_what_does_not_change_is_written_at_most_every_30_seconds_and_only
         await office.passes(timedelta(minutes=5))
         assert len(office.writes) == before
         for _ in range(60):
-            office.reporter.look(office.gang)
+            office.reporter.enqueue(office.gang)
             await office.passes(timedelta(seconds=5))
         assert len(office.writes) - before == 10
     state = office.group.status.state
@@ -246,7 +246,7 @@ async def test_while_members_are_being_placed_nothing_is_written() -> None:
     office = Office()
     async with office.open():
         office.busy = True
-        office.reporter.look(office.gang)
+        office.reporter.enqueue(office.gang)
         await office.passes(timedelta(seconds=1))
         assert office.writes == []
         office.busy = False
@@ -256,19 +256,19 @@ async def test_while_members_are_being_placed_nothing_is_written() -> None:
 
 async def test_members_that_come_in_the_middle_of_a_pass_are_placed_first() -> None:
     office = Office()
-    names = [f"h{number}" for number in range(3 * AT_ONCE)]
+    names = [f"h{number}" for number in range(3 * MAX_CONCURRENT_WRITES)]
 
     def say(request: Request) -> Response:
         # With the first write members come, as their pods are seen.
         office.busy = True
-        return answer(to_json(group(request.path.split("/")[-2], 2)))
+        return json_response(to_json(make_pod_group(request.path.split("/")[-2], 2)))
 
-    office.wire.say = say
+    office.wire.respond = say
     async with office.open():
         for name in names:
-            office.reporter.look(office.gangs.put_group(group(name, 2)))
+            office.reporter.enqueue(office.gangs.put_group(make_pod_group(name, 2)))
         await office.passes()
-        assert len(office.writes) <= AT_ONCE
+        assert len(office.writes) <= MAX_CONCURRENT_WRITES
         await office.passes(PACE.report)
         # However long that takes, all are written in the end.
         for _ in range(10):
@@ -278,20 +278,20 @@ async def test_members_that_come_in_the_middle_of_a_pass_are_placed_first() -> N
 
 async def test_an_error_is_tried_again() -> None:
     office = Office()
-    works = office.wire.say
+    works = office.wire.respond
     async with office.open():
-        office.wire.say = lambda request: refusal(500)
-        office.reporter.look(office.gang)
+        office.wire.respond = lambda request: refusal_response(500)
+        office.reporter.enqueue(office.gang)
         await office.passes()
         assert office.group.status.state.phase == ""
-        office.wire.say = works
+        office.wire.respond = works
         await office.passes(timedelta(seconds=3))
     assert office.group.status.state.phase == "Pending"
 
 
 def test_a_status_is_written_whole() -> None:
-    state = PodGroupState(phase="Running", last_probe_time=START, last_transition_time=START)
-    assert body(PodGroupStatus(state=state, running=4)) == {
+    state = PodGroupState(phase="Running", last_probe_time=START_TIME, last_transition_time=START_TIME)
+    assert status_patch(PodGroupStatus(state=state, running=4)) == {
         "state": {
             "phase": "Running",
             "lastProbeTime": "2026-01-01T00:00:00Z",

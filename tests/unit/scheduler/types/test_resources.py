@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gangline.api.scheduler_views import Pod
-from gangline.scheduler.types.resources import LARGEST, amount, amounts, as_quantity, requests
+from gangline.scheduler.types.resources import MAX_AMOUNT, amount, amounts, as_quantity, pod_requests
 
 GI = 2**30
 
@@ -167,7 +167,7 @@ def test_a_pod_asks_for_what_kube_scheduler_counts(
     spec: dict[str, Any], status: dict[str, Any], expected: dict[str, int]
 ) -> None:
     pod = msgspec.convert({"spec": spec, "status": status}, Pod)
-    assert dict(requests(pod)) == expected | {"pods": 1}
+    assert dict(pod_requests(pod)) == expected | {"pods": 1}
 
 
 def test_the_table_has_twenty_rows_and_more() -> None:
@@ -177,7 +177,7 @@ def test_the_table_has_twenty_rows_and_more() -> None:
 def test_requests_are_in_order_of_name_so_that_equal_pods_have_equal_shapes() -> None:
     one = msgspec.convert({"spec": {"containers": [c(cpu="1", memory="1Gi")]}}, Pod)
     other = msgspec.convert({"spec": {"containers": [c(memory="1024Mi", cpu="1000m")]}}, Pod)
-    assert requests(one) == requests(other)
+    assert pod_requests(one) == pod_requests(other)
 
 
 def test_cpu_is_counted_in_thousandths_and_all_else_in_units() -> None:
@@ -192,7 +192,7 @@ def test_cpu_is_counted_in_thousandths_and_all_else_in_units() -> None:
 
 @pytest.mark.parametrize("text", ["9E", "9223372036854775807", "8Ei", "1e30"])
 def test_an_amount_past_all_bounds_is_the_largest_there_is(text: str) -> None:
-    assert amounts({"cpu": text, "memory": text}) == {"cpu": LARGEST, "memory": LARGEST}
+    assert amounts({"cpu": text, "memory": text}) == {"cpu": MAX_AMOUNT, "memory": MAX_AMOUNT}
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from gangline.api.scheduling import PODGROUPS, QUEUES, PodGroup, Queue
 from gangline.api.scheme import Resource
 from gangline.apiserver.kinds.crd.validation import crd_problems
 from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd, gang_schema
-from gangline.schema.structural.nodes import Node
+from gangline.schema.structural.nodes import SchemaNode
 from gangline.schema.structural.validation import validate
 
 both = pytest.mark.parametrize("resource", GANG_RESOURCES, ids=lambda one: one.kind)
 
 
 def problems(resource: Resource[Any], value: JSON) -> list[str]:
-    return [str(problem) for problem in validate(value, Node(gang_schema(resource)))]
+    return [str(problem) for problem in validate(value, SchemaNode(gang_schema(resource)))]
 
 
 @both

@@ -9,16 +9,16 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.mpijob import MPIJOB
-from gangline.api.kubeflow.training import JobKind, JobStatus, Ledger
+from gangline.api.kubeflow.training import JobKind, JobStatus, RestartLedger
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.crd.validation import crd_problems
-from gangline.schema.crds.descriptions import WORDS
-from gangline.schema.crds.job_crds import crd, crds, schema
+from gangline.schema.crds.descriptions import FIELD_DESCRIPTIONS
+from gangline.schema.crds.job_crds import crd, crd_schema, crds
 
 ROOT = Path(__file__).parents[4]
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+every_kind = pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
 
 
 def walk(part: JSON, path: str = "") -> Iterator[tuple[str, JSON]]:
@@ -32,7 +32,7 @@ def walk(part: JSON, path: str = "") -> Iterator[tuple[str, JSON]]:
 
 
 def pod(kind: JobKind, *, described: bool = False) -> JSON:
-    replicas = schema(kind, described=described)["properties"]["spec"]["properties"][kind.replicas]
+    replicas = crd_schema(kind, described=described)["properties"]["spec"]["properties"][kind.replicas]
     found: JSON = replicas["additionalProperties"]["properties"]["template"]["properties"]["spec"]
     return found
 
@@ -98,7 +98,7 @@ def test_only_scalable_kinds_can_be_scaled(kind: JobKind) -> None:
 
 @every_kind
 def test_every_field_of_the_structs_is_in_the_schema(kind: JobKind) -> None:
-    found = schema(kind)["properties"]
+    found = crd_schema(kind)["properties"]
     spec = inspect.type_info(kind.model.__annotations__["spec"])
     assert isinstance(spec, inspect.StructType)
     assert found["spec"]["properties"].keys() == {field.encode_name for field in spec.fields}
@@ -109,7 +109,7 @@ def test_every_field_of_the_structs_is_in_the_schema(kind: JobKind) -> None:
 
 @every_kind
 def test_only_the_operators_own_notes_are_free_of_a_schema(kind: JobKind) -> None:
-    free = [path for path, part in walk(schema(kind)) if part.get("x-kubernetes-preserve-unknown-fields")]
+    free = [path for path, part in walk(crd_schema(kind)) if part.get("x-kubernetes-preserve-unknown-fields")]
     assert free == [".status.ledger"]
 
 
@@ -147,7 +147,7 @@ def test_amounts_and_ports_of_a_pod_are_text_or_number() -> None:
 
 
 def test_template_keeps_the_metadata_that_v1_keeps() -> None:
-    replicas = schema(MPIJOB)["properties"]["spec"]["properties"]["mpiReplicaSpecs"]
+    replicas = crd_schema(MPIJOB)["properties"]["spec"]["properties"]["mpiReplicaSpecs"]
     template = replicas["additionalProperties"]["properties"]["template"]["properties"]
     assert template["metadata"]["properties"].keys() == {
         "annotations",
@@ -160,7 +160,7 @@ def test_template_keeps_the_metadata_that_v1_keeps() -> None:
 
 @every_kind
 def test_every_field_of_ours_is_described(kind: JobKind) -> None:
-    found = schema(kind, described=True)["properties"]
+    found = crd_schema(kind, described=True)["properties"]
     template = f".{kind.replicas}{{}}.template"
     silent = [
         path
@@ -173,11 +173,11 @@ def test_every_field_of_ours_is_described(kind: JobKind) -> None:
 
 
 def test_words_are_about_fields_that_exist() -> None:
-    for model, name in WORDS:
+    for model, name in FIELD_DESCRIPTIONS:
         fields = inspect.type_info(model)
         assert isinstance(fields, inspect.StructType)
         assert name in {field.encode_name for field in fields.fields}
-    assert all(model is not Ledger for model, _ in WORDS)
+    assert all(model is not RestartLedger for model, _ in FIELD_DESCRIPTIONS)
 
 
 def test_definitions_share_nothing_that_a_caller_could_spoil() -> None:
@@ -196,7 +196,7 @@ def test_manifests_are_what_the_code_says() -> None:
 
 def test_manifests_are_small() -> None:
     sizes = {path.name: path.stat().st_size for path in (ROOT / "manifests" / "crds").glob("kubeflow.org_*")}
-    assert len(sizes) == len(KINDS)
+    assert len(sizes) == len(TRAINING_KINDS)
     assert max(sizes.values()) < 100_000
 
 
@@ -205,7 +205,7 @@ def test_every_rule_is_in_the_documentation(kind: JobKind) -> None:
     page = (ROOT / "docs" / "crds.md").read_text()
     *most, last = kind.types
     listed = f"{', '.join(most)} and {last}" if most else f"{last} only"
-    for _, part in walk(schema(kind)):
+    for _, part in walk(crd_schema(kind)):
         for rule in part.get("x-kubernetes-validations", ()):
             message = rule["message"].replace("unknown replica type:", 'unknown replica type "Helper":')
             for name, shown in (

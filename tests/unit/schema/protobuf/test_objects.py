@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.schema.protobuf.messages import DEEPEST, message
+from gangline.schema.protobuf.messages import MAX_MESSAGE_DEPTH, message_reader
 from gangline.schema.protobuf.objects import MAGIC, decode
 from gangline.schema.protobuf.wire import ProtobufError
 from gangline.schema.typed import published
@@ -55,7 +55,7 @@ def config_map(content: bytes) -> JSON:
 
 
 def read(definition: str, content: bytes) -> Any:
-    return message(definition).value(content, 0, len(content))
+    return message_reader(definition).read_value(content, 0, len(content))
 
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -68,7 +68,9 @@ def test_object_is_read_as_go_reads_it(vector: Vector) -> None:
 
 
 def test_there_are_vectors_of_every_kind() -> None:
-    kinds = {(version, kind) for version, kinds in published.messages().kinds.items() for kind in kinds}
+    kinds = {
+        (version, kind) for version, kinds in published.message_catalog().kinds.items() for kind in kinds
+    }
     seen = {(vector.json["apiVersion"], vector.json["kind"]) for vector in ALL}
     assert kinds - {("", "DeleteOptions")} == seen - {("v1", "DeleteOptions")}
 
@@ -203,9 +205,9 @@ def schema_in_schemas(depth: int) -> bytes:
 
 
 def test_nesting_is_limited() -> None:
-    assert read(SCHEMAS + "JSONSchemaProps", schema_in_schemas(DEEPEST))
+    assert read(SCHEMAS + "JSONSchemaProps", schema_in_schemas(MAX_MESSAGE_DEPTH))
     with pytest.raises(ProtobufError, match="nested deeper"):
-        read(SCHEMAS + "JSONSchemaProps", schema_in_schemas(DEEPEST + 1))
+        read(SCHEMAS + "JSONSchemaProps", schema_in_schemas(MAX_MESSAGE_DEPTH + 1))
 
 
 def test_numbers_that_json_does_not_have_are_refused() -> None:

@@ -4,7 +4,7 @@ import struct
 from typing import Any
 
 from gangline.api.meta import JSON
-from gangline.apiserver.http.openapi import Documents
+from gangline.apiserver.http.openapi import OpenApiDocuments
 from gangline.schema.protobuf import openapi_v2
 
 Message = dict[int, list[Any]]
@@ -92,6 +92,6 @@ def test_extensions_are_text_and_what_version_2_lacks_is_left_out() -> None:
 
 
 def test_every_kind_of_the_server_is_in_it() -> None:
-    definitions = message(message(Documents().swagger_protobuf)[9][0])[1]
+    definitions = message(message(OpenApiDocuments().swagger_protobuf)[9][0])[1]
     names = {message(each)[1][0].decode() for each in definitions}
     assert {"io.k8s.api.core.v1.Pod", "io.k8s.api.apps.v1.Deployment"} <= names

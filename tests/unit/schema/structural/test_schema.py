@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gangline.schema.structural.embedded_objects import MetadataError
-from gangline.schema.structural.schema import Structural
+from gangline.schema.structural.schema import StructuralSchema
 
 NOT_CHECKED = (
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
@@ -19,8 +19,8 @@ def fields(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-def of(spec: dict[str, Any]) -> Structural:
-    return Structural.of(fields(spec=spec))
+def of(spec: dict[str, Any]) -> StructuralSchema:
+    return StructuralSchema.from_schema(fields(spec=spec))
 
 
 def complaints(spec: dict[str, Any], value: Any, old: Any = None) -> list[str]:
@@ -37,7 +37,7 @@ def test_unknown_fields_are_dropped_and_named() -> None:
 
 def test_metadata_and_type_stay_whole_though_no_schema_names_them() -> None:
     obj = {"apiVersion": "a/v1", "kind": "W", "metadata": {"name": "a", "labels": {"b": "c"}}}
-    assert Structural.of(fields()).prepare(obj) == []
+    assert StructuralSchema.from_schema(fields()).prepare(obj) == []
     assert list(obj) == ["apiVersion", "kind", "metadata"]
 
 
@@ -212,7 +212,7 @@ def test_status_is_validated_under_its_own_path() -> None:
     schema = fields(
         spec={**TEXT, "maxLength": 1}, status=fields(conditions={"type": "array", "items": condition})
     )
-    structural = Structural.of(schema)
+    structural = StructuralSchema.from_schema(schema)
     old = {"spec": "too long", "status": {}}
     verdict = structural.validate_status({**old, "status": {"conditions": [{"type": "Done"}]}}, old)
     assert [str(problem) for problem in verdict.problems] == ["status.conditions[0].status: Required value"]

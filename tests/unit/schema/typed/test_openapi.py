@@ -1,28 +1,28 @@
 import pytest
 
-from gangline.schema.typed.openapi import type_named, types_of, types_of_crd
-from gangline.schema.typed.types import Merge, Shape, Type
+from gangline.schema.typed.openapi import builtin_type, crd_type, definition_type
+from gangline.schema.typed.types import MergeType, TypeNode, TypeShape
 
 
-def at(tree: Type, path: str) -> Type:
+def at(tree: TypeNode, path: str) -> TypeNode:
     """The node under a dotted path; `*` is a list's or map's values."""
     for part in path.split("."):
         tree = tree.element if part == "*" else tree.fields[part]
     return tree
 
 
-POD = types_of("v1", "Pod")
+POD = builtin_type("v1", "Pod")
 
 
 def test_containers_merge_by_name() -> None:
     found = at(POD, "spec.containers")
-    assert (found.shape, found.merge, found.keys) == (Shape.LIST, Merge.MAP, ("name",))
+    assert (found.shape, found.merge, found.keys) == (TypeShape.LIST, MergeType.MAP, ("name",))
     assert (found.patch_merge, found.patch_key) == (True, "name")
 
 
 def test_port_keys_have_their_default() -> None:
     assert at(POD, "spec.containers.*.ports").key_defaults["protocol"] == "TCP"
-    assert at(types_of("v1", "Service"), "spec.ports").key_defaults["protocol"] == "TCP"
+    assert at(builtin_type("v1", "Service"), "spec.ports").key_defaults["protocol"] == "TCP"
 
 
 @pytest.mark.parametrize(
@@ -35,31 +35,31 @@ def test_patch_strategies(path: str, merge: bool, retain: bool) -> None:
 
 
 def test_deployment_strategy_retains_keys_without_merging() -> None:
-    found = at(types_of("apps/v1", "Deployment"), "spec.strategy")
+    found = at(builtin_type("apps/v1", "Deployment"), "spec.strategy")
     assert (found.patch_merge, found.patch_retain_keys) == (False, True)
 
 
 @pytest.mark.parametrize(
     ("path", "merge"),
     [
-        ("spec.nodeSelector", Merge.ATOMIC),
-        ("spec.containers.*.args", Merge.ATOMIC),
-        ("spec.containers.*.resources.limits", Merge.GRANULAR),
-        ("metadata.finalizers", Merge.SET),
-        ("metadata.labels", Merge.GRANULAR),
+        ("spec.nodeSelector", MergeType.ATOMIC),
+        ("spec.containers.*.args", MergeType.ATOMIC),
+        ("spec.containers.*.resources.limits", MergeType.GRANULAR),
+        ("metadata.finalizers", MergeType.SET),
+        ("metadata.labels", MergeType.GRANULAR),
         (
             "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution.*.labelSelector",
-            Merge.ATOMIC,
+            MergeType.ATOMIC,
         ),
     ],
 )
-def test_merge_kinds(path: str, merge: Merge) -> None:
+def test_merge_kinds(path: str, merge: MergeType) -> None:
     assert at(POD, path).merge is merge
 
 
 def test_what_a_property_says_goes_before_its_definition() -> None:
-    assert at(types_of("v1", "PersistentVolume"), "spec.claimRef").merge is Merge.GRANULAR
-    assert type_named("io.k8s.api.core.v1.ObjectReference").merge is Merge.ATOMIC
+    assert at(builtin_type("v1", "PersistentVolume"), "spec.claimRef").merge is MergeType.GRANULAR
+    assert definition_type("io.k8s.api.core.v1.ObjectReference").merge is MergeType.ATOMIC
 
 
 @pytest.mark.parametrize(
@@ -78,44 +78,52 @@ def test_scalars(path: str, scalar: str) -> None:
 
 
 def test_bytes_micro_times_and_free_json() -> None:
-    assert at(types_of("v1", "Secret"), "data.*").scalar == "byte"
-    assert at(types_of("coordination.k8s.io/v1", "Lease"), "spec.renewTime").scalar == "micro-time"
-    assert at(POD, "metadata.managedFields.*.fieldsV1").shape is Shape.ANY
-    assert at(types_of("apps/v1", "ControllerRevision"), "data").shape is Shape.ANY
+    assert at(builtin_type("v1", "Secret"), "data.*").scalar == "byte"
+    assert at(builtin_type("coordination.k8s.io/v1", "Lease"), "spec.renewTime").scalar == "micro-time"
+    assert at(POD, "metadata.managedFields.*.fieldsV1").shape is TypeShape.ANY
+    assert at(builtin_type("apps/v1", "ControllerRevision"), "data").shape is TypeShape.ANY
 
 
 def test_go_names_come_with_the_fields() -> None:
-    assert at(POD, "spec.containers.*.imagePullPolicy").go == "v1.PullPolicy"
-    assert at(POD, "spec.containers.*.securityContext.capabilities.add.*").go == "v1.Capability"
+    assert at(POD, "spec.containers.*.imagePullPolicy").go_type == "v1.PullPolicy"
+    assert at(POD, "spec.containers.*.securityContext.capabilities.add.*").go_type == "v1.Capability"
     assert (at(POD, "spec.hostNetwork").pointer, at(POD, "spec.enableServiceLinks").pointer) == (False, True)
-    assert (at(POD, "spec.hostNetwork").omit, at(POD, "spec.containers.*.name").omit) == (True, False)
+    assert (at(POD, "spec.hostNetwork").omit_empty, at(POD, "spec.containers.*.name").omit_empty) == (
+        True,
+        False,
+    )
 
 
 def test_a_struct_is_left_out_only_when_go_says_omitzero() -> None:
-    assert at(POD, "metadata.creationTimestamp").omit
-    assert not at(POD, "status.conditions.*.lastProbeTime").omit  # omitempty, which does nothing for a struct
+    assert at(POD, "metadata.creationTimestamp").omit_empty
+    assert not at(
+        POD, "status.conditions.*.lastProbeTime"
+    ).omit_empty  # omitempty, which does nothing for a struct
 
 
 def test_kinds_that_have_rules_but_are_not_served_are_known() -> None:
-    assert at(types_of("networking.k8s.io/v1", "NetworkPolicy"), "spec.podSelector").shape is Shape.OBJECT
+    assert (
+        at(builtin_type("networking.k8s.io/v1", "NetworkPolicy"), "spec.podSelector").shape
+        is TypeShape.OBJECT
+    )
 
 
 def test_a_tree_may_contain_itself() -> None:
     schema = at(
-        types_of("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+        builtin_type("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
         "spec.versions.*.schema.openAPIV3Schema",
     )
     assert schema.fields["properties"].element.fields is schema.fields
 
 
 def test_definitions_are_built_once() -> None:
-    template = at(types_of("batch/v1", "Job"), "spec.template.spec")
+    template = at(builtin_type("batch/v1", "Job"), "spec.template.spec")
     assert template.fields is at(POD, "spec").fields
 
 
 def test_no_such_kind_is_a_lookup_error() -> None:
     with pytest.raises(LookupError):
-        types_of("v1", "Nonsense")
+        builtin_type("v1", "Nonsense")
 
 
 CRD = {
@@ -154,19 +162,19 @@ CRD = {
 
 
 def test_custom_kinds_have_what_every_object_has() -> None:
-    tree = types_of_crd(CRD)
+    tree = crd_type(CRD)
     assert set(tree.fields) == {"apiVersion", "kind", "metadata", "spec"}
-    assert at(tree, "metadata.labels").shape is Shape.MAP
+    assert at(tree, "metadata.labels").shape is TypeShape.MAP
     assert at(tree, "spec.object.metadata.ownerReferences").keys == ("uid",)
 
 
 def test_custom_kinds_follow_the_extensions() -> None:
-    spec = types_of_crd(CRD).fields["spec"]
-    assert (spec.fields["items"].merge, spec.fields["items"].keys) == (Merge.MAP, ("port", "protocol"))
+    spec = crd_type(CRD).fields["spec"]
+    assert (spec.fields["items"].merge, spec.fields["items"].keys) == (MergeType.MAP, ("port", "protocol"))
     assert spec.fields["items"].key_defaults == {"protocol": "TCP"}
-    assert spec.fields["tags"].merge is Merge.SET
+    assert spec.fields["tags"].merge is MergeType.SET
     assert spec.fields["free"].keep_unknown
-    assert spec.fields["anything"].shape is Shape.ANY
+    assert spec.fields["anything"].shape is TypeShape.ANY
     assert spec.fields["words"].element.scalar == "string"
-    assert spec.fields["whole"].merge is Merge.ATOMIC
+    assert spec.fields["whole"].merge is MergeType.ATOMIC
     assert spec.fields["size"].scalar == "int-or-string"

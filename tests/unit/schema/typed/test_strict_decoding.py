@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from gangline.schema.typed.openapi import types_of
+from gangline.schema.typed.openapi import builtin_type
 from gangline.schema.typed.strict_decoding import (
-    NOTHING,
-    Decoder,
+    NO_ERRORS,
+    DecodingChecker,
     has_duplicates,
     type_errors,
     unknown_fields,
 )
 
-POD = types_of("v1", "Pod")
+POD = builtin_type("v1", "Pod")
 IN = "json: cannot unmarshal"
 FIELD = "into Go struct field"
 QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -51,13 +51,13 @@ def container(**fields: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_a_wrong_type_is_told_as_go_tells_it(pod: dict[str, Any], told: str) -> None:
-    assert Decoder(POD).findings(json.dumps(pod).encode(), pod).error == told
+    assert DecodingChecker(POD).errors(json.dumps(pod).encode(), pod).error == told
 
 
 def test_the_first_wrong_type_is_the_one_told() -> None:
     pod = {"metadata": {"generation": "x"}, "spec": {"hostNetwork": 1}}
     assert len(type_errors(pod, POD)) == 2
-    assert "metadata.generation" in Decoder(POD).findings(json.dumps(pod).encode(), pod).error
+    assert "metadata.generation" in DecodingChecker(POD).errors(json.dumps(pod).encode(), pod).error
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,9 @@ def test_the_first_wrong_type_is_the_one_told() -> None:
     ],
 )
 def test_null_and_whatever_go_reads_are_fine(pod: dict[str, Any]) -> None:
-    assert Decoder(POD).findings(json.dumps(pod).encode(), pod) is NOTHING or not type_errors(pod, POD)
+    assert DecodingChecker(POD).errors(json.dumps(pod).encode(), pod) is NO_ERRORS or not type_errors(
+        pod, POD
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_moments(moment: str, told: str) -> None:
 
 
 def test_leases_need_microseconds() -> None:
-    lease = types_of("coordination.k8s.io/v1", "Lease")
+    lease = builtin_type("coordination.k8s.io/v1", "Lease")
     layout = "2006-01-02T15:04:05.000000Z07:00"
     told = f'parsing time "2020-01-01T00:00:00Z" as "{layout}": cannot parse "Z" as ".000000"'
     assert type_errors({"spec": {"renewTime": "2020-01-01T00:00:00Z"}}, lease) == [told]
@@ -107,7 +109,7 @@ def test_leases_need_microseconds() -> None:
 )
 def test_secrets_are_base64(text: str, byte: int) -> None:
     told = [] if byte < 0 else [f"illegal base64 data at input byte {byte}"]
-    assert type_errors({"data": {"a": text}}, types_of("v1", "Secret")) == told
+    assert type_errors({"data": {"a": text}}, builtin_type("v1", "Secret")) == told
 
 
 def test_unknown_fields_are_told_with_their_path() -> None:
@@ -143,7 +145,7 @@ def test_unknown_fields_are_told_with_their_path() -> None:
     ],
 )
 def test_unknown_and_duplicate_fields_keep_their_order(raw: bytes, told: list[str]) -> None:
-    assert list(Decoder(POD).findings(raw, json.loads(raw)).strict) == told
+    assert list(DecodingChecker(POD).errors(raw, json.loads(raw)).strict) == told
 
 
 def test_schemas_within_schemas_are_checked_without_structs() -> None:
@@ -154,8 +156,8 @@ def test_schemas_within_schemas_are_checked_without_structs() -> None:
             ]
         }
     }
-    tree = types_of("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-    found = Decoder(tree).findings(json.dumps(crd).encode(), crd)
+    tree = builtin_type("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+    found = DecodingChecker(tree).errors(json.dumps(crd).encode(), crd)
     assert found.strict == ('unknown field "spec.versions[0].schema.openAPIV3Schema.properties.a.foo"',)
 
 

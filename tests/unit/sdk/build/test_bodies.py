@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gangline.api.meta import ObjectMeta
-from gangline.sdk.build.bodies import body_of, env_of, plain, resources_of
+from gangline.sdk.build.bodies import env_entries, job_body, plain_json, resource_requirements
 from gangline.sdk.build.jobs import Replica, pytorch_job
 
 
@@ -24,7 +24,7 @@ class Model:
 def test_models_of_generated_clients_have_the_names_of_the_wire_and_no_nulls() -> None:
     inner = Model(run_policy={"suspend": True})
     model = Model(api_version="v1", spec={"Worker": inner, "list": [inner, None]})
-    assert body_of(model) == {
+    assert job_body(model) == {
         "apiVersion": "v1",
         "spec": {
             "Worker": {"runPolicy": {"suspend": True}},
@@ -35,20 +35,20 @@ def test_models_of_generated_clients_have_the_names_of_the_wire_and_no_nulls() -
 
 def test_structs_jobs_and_times_become_json() -> None:
     built = pytorch_job("j", master=Replica("x"))
-    assert body_of(built) is built.to_dict()
-    assert plain(ObjectMeta(name="x", labels={"a": "b"})) == {"name": "x", "labels": {"a": "b"}}
-    assert plain(datetime(2026, 1, 2, tzinfo=UTC)) == "2026-01-02T00:00:00+00:00"
+    assert job_body(built) is built.to_dict()
+    assert plain_json(ObjectMeta(name="x", labels={"a": "b"})) == {"name": "x", "labels": {"a": "b"}}
+    assert plain_json(datetime(2026, 1, 2, tzinfo=UTC)) == "2026-01-02T00:00:00+00:00"
 
 
 def test_what_is_no_job_is_refused() -> None:
     with pytest.raises(
         ValueError, match="a job is a Job, a dict or a model of the Kubeflow SDK; this is list"
     ):
-        body_of([1])
+        job_body([1])
 
 
 def test_resources_and_variables_are_taken_as_kubernetes_has_them_too() -> None:
-    assert resources_of({"limits": {"cpu": "1"}}) == {"limits": {"cpu": "1"}}
-    assert resources_of(None) is None
-    assert env_of([{"name": "A", "value": "b"}]) == [{"name": "A", "value": "b"}]
-    assert env_of(None) == []
+    assert resource_requirements({"limits": {"cpu": "1"}}) == {"limits": {"cpu": "1"}}
+    assert resource_requirements(None) is None
+    assert env_entries([{"name": "A", "value": "b"}]) == [{"name": "A", "value": "b"}]
+    assert env_entries(None) == []

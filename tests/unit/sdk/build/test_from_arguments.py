@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gangline.sdk.build.from_arguments import job_from
-from gangline.sdk.job import facts_of
+from gangline.sdk.build.from_arguments import job_from_arguments
+from gangline.sdk.job import job_kind_named
 
 NOTHING = {
     "name": None,
@@ -29,7 +29,7 @@ def work() -> None:
 
 
 def made(given: Any = None, usual: str = "PyTorchJob", **asked: Any) -> Any:
-    return job_from(given, {**NOTHING, **asked}, facts_of(usual))
+    return job_from_arguments(given, {**NOTHING, **asked}, job_kind_named(usual))
 
 
 def test_one_worker_is_a_master_alone_and_runs_python() -> None:

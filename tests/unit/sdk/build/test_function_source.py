@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gangline.sdk.build.function_source import command_of, source_of
-from gangline.sdk.build.pod_templates import literal
+from gangline.sdk.build.function_source import function_program, program_command
+from gangline.sdk.build.pod_templates import escaped_word
 
 
 def tricky(parameters: dict[str, Any]) -> None:
@@ -29,24 +29,24 @@ def ran(command: list[str]) -> str:
 
 
 def test_a_function_runs_elsewhere_exactly_as_it_is_written() -> None:
-    command = command_of(source_of(tricky, {"lr": 0.1, "sizes": (3, 1)}))
+    command = program_command(function_program(tricky, {"lr": 0.1, "sizes": (3, 1)}))
     assert command[0] == "python"
     assert ran(command) == "costs $5 `date` $(HOME) \\n 0.1 [1, 3]\n"
 
 
 def test_a_function_without_parameters_is_called_with_none() -> None:
-    assert ran(command_of(source_of(plain, None))) == "nothing given\n"
+    assert ran(program_command(function_program(plain, None))) == "nothing given\n"
 
 
 def test_a_function_defined_inside_another_travels_too() -> None:
     def inner() -> None:
         print("from inside")
 
-    assert ran(command_of(source_of(inner, None))) == "from inside\n"
+    assert ran(program_command(function_program(inner, None))) == "from inside\n"
 
 
 def test_packages_and_launcher_are_words_and_never_a_shell_line() -> None:
-    command = command_of("pass", packages=["a; rm -rf x"], index="where", launcher=("torchrun",))
+    command = program_command("pass", packages=["a; rm -rf x"], index="where", launcher=("torchrun",))
     config = json.loads(command[3])
     assert config == {"packages": ["a; rm -rf x"], "index": "where", "launcher": ["torchrun"]}
     ast.parse(command[2])
@@ -62,7 +62,7 @@ def test_what_is_captured_from_outside_is_refused_by_name() -> None:
     with pytest.raises(
         ValueError, match="uses_outside uses rate from around it, which stays here; pass it in"
     ):
-        source_of(uses_outside, None)
+        function_program(uses_outside, None)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_what_is_captured_from_outside_is_refused_by_name() -> None:
 )
 def test_what_cannot_travel_is_refused(function: Any, parameters: Any, told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        source_of(function, parameters)
+        function_program(function, parameters)
 
 
 def test_dollars_survive_kubernetes() -> None:
-    assert literal("$(HOME) $5") == "$$(HOME) $$5"
+    assert escaped_word("$(HOME) $5") == "$$(HOME) $$5"

@@ -6,11 +6,11 @@ import pytest
 
 import gangline
 from gangline.api.codec.codec import Document, decode_document
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.cli.manifests.lint import check_text, framework_of
 from gangline.jobs.defaults import problems
-from gangline.sdk.build.jobs import Replica, job, team
-from gangline.sdk.job import Job, facts_of
+from gangline.sdk.build.jobs import Replica, build_job, replica_counts
+from gangline.sdk.job import Job, job_kind_named
 
 
 def one(count: int = 1, **more: Any) -> Replica:
@@ -27,7 +27,7 @@ BUILT = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
 def test_what_is_built_has_no_mistakes(kind: Any) -> None:
     built = BUILT[kind.kind]
     assert (built.kind, built.api_version) == (kind.kind, "kubeflow.org/v1")
@@ -57,7 +57,7 @@ def test_a_replica_has_what_was_asked_for() -> None:
         volumes={"/data": "claim", "/more": "claim"},
         template={"metadata": {"labels": {"x": "y"}}, "spec": {"nodeSelector": {"a": "b"}}},
     )
-    spec = asked.spec(facts_of("PyTorchJob"))
+    spec = asked.spec(job_kind_named("PyTorchJob"))
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
     assert container["resources"]["limits"] == {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "1"}
@@ -80,10 +80,13 @@ def test_a_replica_has_what_was_asked_for() -> None:
         (lambda: Replica("x", replicas=-1), "replicas: is -1; write 0 or more"),
         (lambda: Replica("x", resources=3), "resources: is 3; write a dict"),
         (lambda: gangline.jax_job("j", worker=one(0)), "no replicas; write at least one of Worker"),
-        (lambda: job(facts_of("JAXJob"), "j", {"Chief": one()}), "JAXJob: has no replica type 'Chief'"),
-        (lambda: facts_of("Job"), "job_kind: is 'Job'; write one of TFJob, PyTorchJob"),
-        (lambda: team(facts_of("MPIJob"), 2), "its launcher starts the workers"),
-        (lambda: team(facts_of("TFJob"), 0), "0 members; write 1 or more"),
+        (
+            lambda: build_job(job_kind_named("JAXJob"), "j", {"Chief": one()}),
+            "JAXJob: has no replica type 'Chief'",
+        ),
+        (lambda: job_kind_named("Job"), "job_kind: is 'Job'; write one of TFJob, PyTorchJob"),
+        (lambda: replica_counts(job_kind_named("MPIJob"), 2), "its launcher starts the workers"),
+        (lambda: replica_counts(job_kind_named("TFJob"), 0), "0 members; write 1 or more"),
         (lambda: Job.from_yaml("- 1"), "the text holds no job"),
     ],
 )
@@ -93,6 +96,6 @@ def test_mistakes_say_what_to_write(build: Any, told: str) -> None:
 
 
 def test_teams_have_a_master_where_the_kind_has_one() -> None:
-    assert team(facts_of("PyTorchJob"), 4) == {"Master": 1, "Worker": 3}
-    assert team(facts_of("XGBoostJob"), 1) == {"Master": 1}
-    assert team(facts_of("JAXJob"), 4) == {"Worker": 4}
+    assert replica_counts(job_kind_named("PyTorchJob"), 4) == {"Master": 1, "Worker": 3}
+    assert replica_counts(job_kind_named("XGBoostJob"), 1) == {"Master": 1}
+    assert replica_counts(job_kind_named("JAXJob"), 4) == {"Worker": 4}

@@ -4,11 +4,16 @@ from typing import Any
 
 import pytest
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.tfjob import TFJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
-from gangline.sdk.build.pod_templates import edited, pod_specs, trainer, trainers
+from gangline.sdk.build.pod_templates import (
+    pod_specs,
+    training_container,
+    training_containers,
+    with_edited_pods,
+)
 
 
 def job(facts: JobKind, *containers: JSON) -> JSON:
@@ -16,15 +21,15 @@ def job(facts: JobKind, *containers: JSON) -> JSON:
     return {"spec": {facts.replicas: {name: {"template": template} for name in facts.types[:2]}}}
 
 
-@pytest.mark.parametrize("facts", KINDS, ids=lambda facts: facts.kind)
+@pytest.mark.parametrize("facts", TRAINING_KINDS, ids=lambda facts: facts.kind)
 def test_the_container_that_trains_is_found_by_its_name_in_every_kind(facts: JobKind) -> None:
     body = job(facts, {"name": "sidecar"}, {"name": facts.container, "image": "i"})
-    assert [found["image"] for found in trainers(body, facts)] == ["i"] * len(facts.types[:2])
+    assert [found["image"] for found in training_containers(body, facts)] == ["i"] * len(facts.types[:2])
 
 
 def test_an_edit_leaves_the_original_as_it_is() -> None:
     body = job(TFJOB, {"name": "tensorflow"})
-    changed = edited(body, TFJOB, lambda spec: spec.update(hostNetwork=True))
+    changed = with_edited_pods(body, TFJOB, lambda spec: spec.update(hostNetwork=True))
     assert all(spec["hostNetwork"] for spec in pod_specs(changed, TFJOB))
     assert not any("hostNetwork" in spec for spec in pod_specs(body, TFJOB))
 
@@ -42,9 +47,9 @@ def test_an_edit_leaves_the_original_as_it_is() -> None:
     ],
 )
 def test_what_is_not_as_it_should_be_is_left_to_whoever_checks_it(body: dict[str, Any]) -> None:
-    assert list(trainers(body, TFJOB)) == []
-    assert edited(body, TFJOB, lambda spec: None) == body
+    assert list(training_containers(body, TFJOB)) == []
+    assert with_edited_pods(body, TFJOB, lambda spec: None) == body
 
 
 def test_a_pod_without_a_container_that_trains_has_none() -> None:
-    assert trainer({"containers": [{"name": "main"}]}, TFJOB) is None
+    assert training_container({"containers": [{"name": "main"}]}, TFJOB) is None

@@ -8,15 +8,21 @@ import pytest
 
 from gangline.cli.manifests.lint import check_text
 from gangline.sdk.job import Job
-from gangline.sdk.kubeflow.finetune import STORAGE, Tuning, checked, claim_of, job_of
+from gangline.sdk.kubeflow.finetune import (
+    DEFAULT_STORAGE,
+    FineTuneRequest,
+    fine_tune_job,
+    storage_claim,
+    validate,
+)
 
 
 class Classifier:
     """Stands for a class of transformers."""
 
 
-def asked(**changes: Any) -> Tuning:
-    usual = Tuning(
+def asked(**changes: Any) -> FineTuneRequest:
+    usual = FineTuneRequest(
         name="tune",
         workers=3,
         processes=2,
@@ -31,7 +37,7 @@ def asked(**changes: Any) -> Tuning:
         ),
         init_env={"HF_HOME": "/tmp"},
         env=None,
-        storage=STORAGE,
+        storage=DEFAULT_STORAGE,
     )
     return usual._replace(**changes)
 
@@ -42,7 +48,7 @@ def words(container: Any) -> dict[str, str]:
 
 
 def test_the_master_fetches_and_everybody_trains() -> None:
-    body = job_of(asked(), {"TRAINER_TRANSFORMER_IMAGE": "mine"})
+    body = fine_tune_job(asked(), {"TRAINER_TRANSFORMER_IMAGE": "mine"})
     assert check_text(Job(body).to_yaml(), "made").findings == ()
     assert Job(body).replicas == {"Master": 1, "Worker": 2}
     assert body["spec"]["nprocPerNode"] == "2"
@@ -64,17 +70,19 @@ def test_the_master_fetches_and_everybody_trains() -> None:
 
 
 def test_the_claim_is_as_asked_for() -> None:
-    assert claim_of(asked())["spec"] == {
+    assert storage_claim(asked())["spec"] == {
         "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
         "resources": {"requests": {"storage": "10Gi"}},
     }
-    own = claim_of(asked(storage={"size": "1Gi", "storage_class": "fast"}))["spec"]
+    own = storage_claim(asked(storage={"size": "1Gi", "storage_class": "fast"}))["spec"]
     assert (own["storageClassName"], own["resources"]["requests"]["storage"]) == ("fast", "1Gi")
 
 
 def test_data_may_come_from_a_bucket() -> None:
     bucket = SimpleNamespace(bucket_name="b", endpoint_url="e", file_key="k")
-    master = job_of(asked(dataset=bucket), {})["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    master = fine_tune_job(asked(dataset=bucket), {})["spec"]["pytorchReplicaSpecs"]["Master"]["template"][
+        "spec"
+    ]
     assert words(master["initContainers"][0])["--dataset_provider"] == "s3"
 
 
@@ -91,4 +99,4 @@ def test_data_may_come_from_a_bucket() -> None:
 )
 def test_what_is_missing_is_told(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        checked(asked(**changes))
+        validate(asked(**changes))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.sdk.build.bodies import body_of
+from gangline.sdk.build.bodies import job_body
 from gangline.sdk.job import Job
 from gangline.sdk.kubeflow import (
     KubeflowOrgV1PyTorchJob,
@@ -28,7 +28,7 @@ def test_a_job_made_of_models_is_what_goes_to_the_server() -> None:
             pytorch_replica_specs={"Worker": worker},
         ),
     )
-    body = body_of(made)
+    body = job_body(made)
     assert body["spec"] == {
         "runPolicy": {"cleanPodPolicy": "None"},
         "nprocPerNode": "2",

@@ -9,7 +9,7 @@ import yaml
 from gangline.base.errors import InputError
 from gangline.cli.main import run
 from gangline.sdk.build.jobs import Replica, jax_job, mpi_job, pytorch_job, tf_job
-from gangline.sdk.kubeflow.trainjob import MANAGER, to_trainjob
+from gangline.sdk.kubeflow.trainjob import PATCH_MANAGER, to_trainjob
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
@@ -55,7 +55,7 @@ def test_what_pods_need_besides_becomes_a_patch_of_the_runtime() -> None:
     }
     body, notes = to_trainjob(jax_job("j", worker=one(2, volumes={"/data": "claim"}, template=template)))
     (patch,) = body["spec"]["runtimePatches"]
-    assert patch["manager"] == MANAGER
+    assert patch["manager"] == PATCH_MANAGER
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     inner = node["template"]["spec"]["template"]
     assert node["name"] == "node"

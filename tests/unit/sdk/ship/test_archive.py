@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.sdk.ship.archive import Item, amount, pack, parcel
+from gangline.sdk.ship.archive import FileEntry, list_files, size_text, write_archive
 
 
 def write(folder: Path, *names: str, text: str = "x") -> None:
@@ -19,7 +19,7 @@ def write(folder: Path, *names: str, text: str = "x") -> None:
 
 
 def paths(folder: Path) -> list[str]:
-    return [item.path for item in parcel(folder).items]
+    return [item.path for item in list_files(folder).files]
 
 
 def test_everything_is_sent_in_the_order_of_its_path(tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ def test_links_to_files_are_followed_and_links_to_folders_are_told(tmp_path: Pat
     (here / "folder").symlink_to(tmp_path / "far")
     (here / "lost").symlink_to(tmp_path / "nowhere")
     os.mkfifo(here / "pipe")
-    found = parcel(here)
-    assert [item.path for item in found.items] == ["data.txt"]
-    assert found.content(found.items[0]) == b"far away"
+    found = list_files(here)
+    assert [item.path for item in found.files] == ["data.txt"]
+    assert found.content(found.files[0]) == b"far away"
     assert found.skipped == ("folder", "lost", "pipe")
 
 
@@ -119,7 +119,7 @@ def test_a_folder_that_is_too_large_is_refused_with_the_biggest_files(tmp_path: 
     for name, size in {"a.bin": 3000, "train.py": 10, "data/b.bin": 5000, "c.bin": 2000}.items():
         write(tmp_path, name, text="x" * size)
     with pytest.raises(InputError) as refused:
-        parcel(tmp_path, limit=4096)
+        list_files(tmp_path, limit=4096)
     assert str(refused.value) == (
         f"{tmp_path}: 9.8 KiB in 4 files is more than 4 KiB; the biggest: data/b.bin (4.9 KiB), a.bin (2.9 KiB), "
         "c.bin (2.0 KiB); leave them out with .gitignore, or raise --ship-limit"
@@ -131,23 +131,23 @@ def test_a_folder_that_is_too_large_is_refused_with_the_biggest_files(tmp_path: 
 def test_a_folder_of_very_many_files_is_the_wrong_one(tmp_path: Path) -> None:
     write(tmp_path, "a", "b", "c", "d")
     with pytest.raises(InputError, match="has more than 3 files; run in the folder of the program"):
-        parcel(tmp_path, most=3)
+        list_files(tmp_path, most=3)
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")).write_text("x")
     with pytest.raises(InputError, match="its name is no text; rename it"):
-        parcel(tmp_path)
+        list_files(tmp_path)
 
 
 def test_no_folder_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere: is no folder"):
-        parcel(tmp_path / "nowhere")
+        list_files(tmp_path / "nowhere")
 
 
 def packed(folder: Path) -> tuple[bytes, str]:
     to = io.BytesIO()
-    digest = pack(parcel(folder), to)
+    digest = write_archive(list_files(folder), to)
     return to.getvalue(), digest
 
 
@@ -191,8 +191,8 @@ def test_the_same_files_make_the_same_bytes_wherever_and_whenever_they_lie(tmp_p
     ],
 )
 def test_amounts_are_told_shortly(size: int, told: str) -> None:
-    assert amount(size) == told
+    assert size_text(size) == told
 
 
 def test_an_executable_stays_one() -> None:
-    assert (Item("a", 1, executable=True).mode, Item("a", 1).mode) == (0o755, 0o644)
+    assert (FileEntry("a", 1, executable=True).mode, FileEntry("a", 1).mode) == (0o755, 0o644)

@@ -11,32 +11,32 @@ from random import Random
 
 import pytest
 
-from gangline.api.kubeflow.kinds import KINDS
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.pytorchjob import PYTORCHJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
-from gangline.sdk.build.pod_templates import pod_specs, trainer
-from gangline.sdk.ship.archive import MIB, Item, Parcel, pack, parcel
+from gangline.sdk.build.pod_templates import pod_specs, training_container
+from gangline.sdk.ship.archive import MIB, FileEntry, FileList, list_files, write_archive
 from gangline.sdk.ship.manifests import (
-    DIGEST,
-    FEW,
-    PARCEL,
-    SMALL,
-    SOURCE,
-    WORK,
-    Form,
+    DIGEST_ANNOTATION,
+    MAX_CONFIG_MAP_BYTES,
+    MAX_CONFIG_MAP_FILES,
+    SHIPMENT_LABEL,
+    SOURCE_DIR,
+    WORK_DIR,
     Shipment,
-    claim,
+    ShipmentForm,
     config_map,
-    delivered,
-    keys,
-    loader,
-    members,
-    owner,
-    ready,
-    unpacking,
-    volume,
-    wanting,
+    config_map_keys,
+    job_with_folder,
+    loader_pod,
+    owner_patch,
+    plan_shipment,
+    replica_total,
+    source_volume,
+    unpack_command,
+    volume_claim,
+    wants_folder,
 )
 
 
@@ -66,81 +66,81 @@ def job(facts: JobKind = PYTORCHJOB, **container: object) -> JSON:
 
 
 def sized(*sizes: int, digest: str = "") -> Shipment:
-    items = tuple(Item(f"f{number}", size) for number, size in enumerate(sizes))
-    return Shipment(Parcel(Path(), items), Form.CLAIM, digest, sum(sizes))
+    items = tuple(FileEntry(f"f{number}", size) for number, size in enumerate(sizes))
+    return Shipment(FileList(Path(), items), ShipmentForm.CLAIM, digest, sum(sizes))
 
 
 # Forms
 
 
 def test_a_small_folder_goes_file_by_file(folder: Path, tmp_path: Path) -> None:
-    assert ready(parcel(folder), tmp_path).form is Form.FILES
+    assert plan_shipment(list_files(folder), tmp_path).form is ShipmentForm.FILES
     assert not (tmp_path / "folder.tar.gz").exists()
 
 
 def test_many_files_go_packed(folder: Path, tmp_path: Path) -> None:
-    for number in range(FEW):
+    for number in range(MAX_CONFIG_MAP_FILES):
         (folder / f"m{number}.py").write_text("")
-    found = ready(parcel(folder), tmp_path)
-    assert found.form is Form.ARCHIVE
+    found = plan_shipment(list_files(folder), tmp_path)
+    assert found.form is ShipmentForm.ARCHIVE
     assert found.archive is not None
     assert found.size == found.archive.stat().st_size
 
 
 def test_what_packs_well_still_fits_into_a_config_map(folder: Path, tmp_path: Path) -> None:
     (folder / "data.csv").write_text("0,1,2\n" * 500_000)
-    assert ready(parcel(folder), tmp_path).form is Form.ARCHIVE
+    assert plan_shipment(list_files(folder), tmp_path).form is ShipmentForm.ARCHIVE
 
 
 def test_what_does_not_fit_at_all_needs_a_claim(folder: Path, tmp_path: Path) -> None:
-    (folder / "noise").write_bytes(Random(6).randbytes(SMALL + 1))
-    found = ready(parcel(folder), tmp_path)
-    assert (found.form, len(found.digest)) == (Form.CLAIM, 64)
+    (folder / "noise").write_bytes(Random(6).randbytes(MAX_CONFIG_MAP_BYTES + 1))
+    found = plan_shipment(list_files(folder), tmp_path)
+    assert (found.form, len(found.digest)) == (ShipmentForm.CLAIM, 64)
 
 
 # Objects
 
 
 def test_text_can_be_read_in_the_config_map_and_the_rest_is_there_too(folder: Path, tmp_path: Path) -> None:
-    body = config_map(ready(parcel(folder), tmp_path), "train")
+    body = config_map(plan_shipment(list_files(folder), tmp_path), "train")
     assert body["data"] == {"001-lib-run.sh": "true\n", "002-train.py": "print('ü')\n"}
     assert {name: base64.b64decode(text) for name, text in body["binaryData"].items()} == {
         "000-blob": b"\xff\x00"
     }
-    assert body["metadata"] == {"generateName": "train-folder-", "labels": {PARCEL: "train"}}
+    assert body["metadata"] == {"generateName": "train-folder-", "labels": {SHIPMENT_LABEL: "train"}}
     assert body["immutable"] is True
 
 
 def test_keys_are_what_keys_may_be_and_all_different() -> None:
     paths = ["a b.py", "a/b.py", "a-b.py", "ü.txt", "..data", "x" * 300, "deep/" * 60 + "f"]
-    found = keys(Parcel(Path(), tuple(Item(path, 1) for path in paths)))
+    found = config_map_keys(FileList(Path(), tuple(FileEntry(path, 1) for path in paths)))
     assert len(set(found)) == len(paths)
     assert all(re.fullmatch(r"[-._a-zA-Z0-9]{1,253}", key) and not key.startswith("..") for key in found)
 
 
 def test_an_archive_is_one_key_with_its_digest(folder: Path, tmp_path: Path) -> None:
     (folder / "data.csv").write_text("0,1,2\n" * 500_000)
-    shipment = ready(parcel(folder), tmp_path)
+    shipment = plan_shipment(list_files(folder), tmp_path)
     body = config_map(shipment, "train")
     data = base64.b64decode(body["binaryData"]["folder.tar.gz"])
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         assert archive.getnames() == ["blob", "data.csv", "lib/run.sh", "train.py"]
-    assert body["metadata"]["annotations"] == {DIGEST: shipment.digest}
+    assert body["metadata"]["annotations"] == {DIGEST_ANNOTATION: shipment.digest}
 
 
 def test_a_claim_has_room_and_is_one_that_all_members_can_read() -> None:
-    shared = claim(sized(100 * MIB, digest="d"), "train", 4)
+    shared = volume_claim(sized(100 * MIB, digest="d"), "train", 4)
     assert shared["spec"] == {
         "accessModes": ["ReadWriteMany"],
         "resources": {"requests": {"storage": "126Mi"}},
     }
-    alone = claim(sized(1), "train", 1, "fast")["spec"]
+    alone = volume_claim(sized(1), "train", 1, "fast")["spec"]
     assert (alone["accessModes"], alone["storageClassName"]) == (["ReadWriteOnce"], "fast")
 
 
 def test_the_loader_is_as_the_members_are_and_takes_little() -> None:
     body = job(securityContext={"runAsUser": 7}, resources={"limits": {"nvidia.com/gpu": 8}})
-    pod = loader("c", "train", body, PYTORCHJOB)["spec"]
+    pod = loader_pod("c", "train", body, PYTORCHJOB)["spec"]
     (container,) = pod["containers"]
     assert (container["image"], container["securityContext"]) == ("registry/img:1", {"runAsUser": 7})
     assert pod["imagePullSecrets"] == [{"name": "s"}]
@@ -149,26 +149,26 @@ def test_the_loader_is_as_the_members_are_and_takes_little() -> None:
 
 
 def test_what_carries_a_folder_goes_when_the_job_goes() -> None:
-    (reference,) = owner(job(), PYTORCHJOB, "u")["metadata"]["ownerReferences"]
+    (reference,) = owner_patch(job(), PYTORCHJOB, "u")["metadata"]["ownerReferences"]
     assert reference == {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "uid": "u"}
 
 
 # The job
 
 
-@pytest.mark.parametrize("facts", KINDS, ids=lambda facts: facts.kind)
+@pytest.mark.parametrize("facts", TRAINING_KINDS, ids=lambda facts: facts.kind)
 def test_every_member_of_every_kind_gets_a_copy_of_its_own(facts: JobKind) -> None:
-    shipment = Shipment(Parcel(Path(), (Item("train.py", 1),)), Form.FILES)
-    body = delivered(job(facts), facts, shipment, "carrier")
+    shipment = Shipment(FileList(Path(), (FileEntry("train.py", 1),)), ShipmentForm.FILES)
+    body = job_with_folder(job(facts), facts, shipment, "carrier")
     for spec in pod_specs(body, facts):
-        container = trainer(spec, facts)
+        container = training_container(spec, facts)
         assert container is not None
-        assert container["workingDir"] == WORK
+        assert container["workingDir"] == WORK_DIR
         assert container["command"] == ["python", "train.py"]
         assert {"name": "gangline-work", "emptyDir": {}} in spec["volumes"]
         (unpacker,) = spec["initContainers"]
         assert unpacker["image"] == container["image"]
-        assert [mount["mountPath"] for mount in unpacker["volumeMounts"]] == [SOURCE, WORK]
+        assert [mount["mountPath"] for mount in unpacker["volumeMounts"]] == [SOURCE_DIR, WORK_DIR]
 
 
 def test_what_a_template_has_stays() -> None:
@@ -176,7 +176,7 @@ def test_what_a_template_has_stays() -> None:
     for spec in pod_specs(body, PYTORCHJOB):
         spec["volumes"] = [{"name": "data", "emptyDir": {}}]
         spec["initContainers"] = [{"name": "own"}]
-    changed = delivered(body, PYTORCHJOB, sized(1), "carrier")
+    changed = job_with_folder(body, PYTORCHJOB, sized(1), "carrier")
     for spec in pod_specs(changed, PYTORCHJOB):
         assert [each["name"] for each in spec["volumes"]] == ["data", "gangline-parcel", "gangline-work"]
         assert [each["name"] for each in spec["initContainers"]] == ["gangline-unpack", "own"]
@@ -192,7 +192,7 @@ def test_the_copy_is_made_by_the_members_user_and_costs_no_more_than_the_member(
     body = job(
         securityContext={"runAsUser": 7}, imagePullPolicy="Always", resources=resources, env=[{"name": "A"}]
     )
-    changed = delivered(body, PYTORCHJOB, sized(1), "carrier")
+    changed = job_with_folder(body, PYTORCHJOB, sized(1), "carrier")
     unpacker = next(pod_specs(changed, PYTORCHJOB))["initContainers"][0]
     assert unpacker["resources"] == {"limits": {"cpu": "4", "memory": "8Gi"}}
     assert (unpacker["securityContext"], unpacker["imagePullPolicy"]) == ({"runAsUser": 7}, "Always")
@@ -201,29 +201,29 @@ def test_the_copy_is_made_by_the_members_user_and_costs_no_more_than_the_member(
 
 def test_a_container_with_a_working_directory_of_its_own_has_no_place_for_a_folder() -> None:
     body = job(workingDir="/app")
-    assert not wanting(body, PYTORCHJOB)
-    assert delivered(body, PYTORCHJOB, sized(1), "carrier") == body
-    assert wanting(job(), PYTORCHJOB)
+    assert not wants_folder(body, PYTORCHJOB)
+    assert job_with_folder(body, PYTORCHJOB, sized(1), "carrier") == body
+    assert wants_folder(job(), PYTORCHJOB)
 
 
 def test_members_are_counted_as_written() -> None:
     body = job()
-    assert members(body, PYTORCHJOB) == 3
+    assert replica_total(body, PYTORCHJOB) == 3
     del body["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"]
-    assert members(body, PYTORCHJOB) == 2
+    assert replica_total(body, PYTORCHJOB) == 2
 
 
 def test_volumes_name_what_carries_the_folder(folder: Path, tmp_path: Path) -> None:
-    files = volume(ready(parcel(folder), tmp_path), "c")["configMap"]
+    files = source_volume(plan_shipment(list_files(folder), tmp_path), "c")["configMap"]
     assert files["items"][1] == {"key": "001-lib-run.sh", "path": "folder/lib/run.sh", "mode": 0o755}
-    assert volume(sized(1), "c")["persistentVolumeClaim"] == {"claimName": "c", "readOnly": True}
+    assert source_volume(sized(1), "c")["persistentVolumeClaim"] == {"claimName": "c", "readOnly": True}
 
 
 # What unpacks, with the programs of this machine
 
 
 def here(words: list[str], source: Path, work: Path) -> list[str]:
-    return [word.replace(SOURCE, str(source)).replace(WORK, str(work)) for word in words]
+    return [word.replace(SOURCE_DIR, str(source)).replace(WORK_DIR, str(work)) for word in words]
 
 
 def test_files_are_copied_as_the_kubelet_gives_them(folder: Path, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_files_are_copied_as_the_kubelet_gives_them(folder: Path, tmp_path: Path
     shutil.copytree(folder, source / "..2026" / "folder")
     (source / "..data").symlink_to("..2026")
     (source / "folder").symlink_to("..data/folder")
-    subprocess.run(here(unpacking(Form.FILES), source, work), check=True)
+    subprocess.run(here(unpack_command(ShipmentForm.FILES), source, work), check=True)
     assert sorted(path.name for path in work.iterdir()) == ["blob", "lib", "train.py"]
     assert (work / "lib" / "run.sh").stat().st_mode & 0o777 == 0o755
     (work / "train.py").write_text("changed")
@@ -245,7 +245,7 @@ def test_an_archive_is_unpacked_with_its_modes(folder: Path, tmp_path: Path) -> 
     source.mkdir()
     work.mkdir()
     with (source / "folder.tar.gz").open("wb") as file:
-        pack(parcel(folder), file)
-    subprocess.run(here(unpacking(Form.ARCHIVE), source, work), check=True)
+        write_archive(list_files(folder), file)
+    subprocess.run(here(unpack_command(ShipmentForm.ARCHIVE), source, work), check=True)
     assert (work / "train.py").read_text() == "print('ü')\n"
     assert (work / "lib" / "run.sh").stat().st_mode & 0o777 == 0o755

@@ -6,21 +6,21 @@ import pytest
 
 from gangline.base.errors import InputError
 from gangline.frameworks.tensorflow import TensorFlow
-from gangline.why.kinds import BATCH, JOBSET, OWNERS, TRAINJOB, VOLCANO, owner
-from gangline.why.model.decode import claim, gang, job, replica, told
+from gangline.why.kinds import BATCH_JOBS, JOBSETS, TRAINJOBS, VOLCANO_JOBS, WORKLOAD_KINDS, workload_kind
+from gangline.why.model.decode import claim_fact, event_fact, job_facts, pod_group_facts, replica_facts
 
 METADATA = {"name": "x", "namespace": "ml", "uid": "u", "creationTimestamp": "2026-01-02T15:00:00Z"}
 
 
 def made(kind: str, spec: Any, status: Any = None) -> Any:
     framework = TensorFlow() if kind == "tfjob" else None
-    return job(owner(kind), {"metadata": METADATA, "spec": spec, "status": status}, framework)
+    return job_facts(workload_kind(kind), {"metadata": METADATA, "spec": spec, "status": status}, framework)
 
 
 def test_training_job_without_status_has_not_been_noticed() -> None:
     found = made("tfjob", {"tfReplicaSpecs": {"worker": {"replicas": 3}}})
-    assert (found.state, found.noticed, found.wanted) == ("Pending", False, {"Worker": 3})
-    assert found.templates == {"Worker": "spec.tfReplicaSpecs.Worker.template.spec"}
+    assert (found.state, found.has_status, found.desired_replicas) == ("Pending", False, {"Worker": 3})
+    assert found.template_paths == {"Worker": "spec.tfReplicaSpecs.Worker.template.spec"}
 
 
 def test_spec_that_cannot_run_says_where_and_what_to_write() -> None:
@@ -62,15 +62,21 @@ def test_spec_that_does_not_decode_is_a_problem_and_no_error() -> None:
 )
 def test_other_kinds_speak_the_same_words(kind: str, spec: Any, status: Any, state: str, wanted: Any) -> None:
     found = made(kind, spec, status)
-    assert (found.state, found.wanted, found.training) == (state, wanted, False)
+    assert (found.state, found.desired_replicas, found.is_training_job) == (state, wanted, False)
 
 
 def test_kinds_are_called_as_in_kubectl() -> None:
-    kinds = {"job": BATCH, "jobs.batch": BATCH, "jobset": JOBSET, "trainjobs": TRAINJOB, "vj": VOLCANO}
-    assert {name: owner(name).resource for name in kinds} == kinds
+    kinds = {
+        "job": BATCH_JOBS,
+        "jobs.batch": BATCH_JOBS,
+        "jobset": JOBSETS,
+        "trainjobs": TRAINJOBS,
+        "vj": VOLCANO_JOBS,
+    }
+    assert {name: workload_kind(name).resource for name in kinds} == kinds
     with pytest.raises(InputError, match=r"deployment: .* write one of tfjob"):
-        owner("deployment")
-    assert len({one.resource.name for one in OWNERS}) == len(OWNERS)
+        workload_kind("deployment")
+    assert len({one.resource.name for one in WORKLOAD_KINDS}) == len(WORKLOAD_KINDS)
 
 
 def test_pod_of_a_team_is_called_by_its_seat() -> None:
@@ -81,9 +87,9 @@ def test_pod_of_a_team_is_called_by_its_seat() -> None:
         "metadata": {"name": "x-ps-1", "labels": labels},
         "spec": {"volumes": [volume], "containers": [container]},
     }
-    found = replica(owner("tfjob"), "x", body)
+    found = replica_facts(workload_kind("tfjob"), "x", body)
     assert found is not None
-    assert (found.name, found.type, found.path("tensorflow")) == (
+    assert (found.name, found.type, found.container_path("tensorflow")) == (
         "ps-1",
         "PS",
         "spec.tfReplicaSpecs.PS.template.spec.containers[0]",
@@ -93,7 +99,7 @@ def test_pod_of_a_team_is_called_by_its_seat() -> None:
 
 
 def test_event_of_an_old_reporter_has_its_time_and_count() -> None:
-    found = told(
+    found = event_fact(
         {
             "reason": "BackOff",
             "note": "n",
@@ -102,10 +108,14 @@ def test_event_of_an_old_reporter_has_its_time_and_count() -> None:
             "deprecatedCount": 7,
         }
     )
-    assert (found.warning, found.count, found.at is not None) == (True, 7, True)
+    assert (found.warning, found.count, found.time is not None) == (True, 7, True)
 
 
 def test_claim_that_is_not_there_and_group_of_any_scheduler() -> None:
-    assert not claim("data", None).exists
+    assert not claim_fact("data", None).exists
     body = {"metadata": {"name": "g"}, "spec": {"minMember": 4, "queue": "q"}, "status": {"phase": "Inqueue"}}
-    assert (gang(body).min_member, gang(body).queue, gang(body).phase) == (4, "q", "Inqueue")
+    assert (pod_group_facts(body).min_member, pod_group_facts(body).queue, pod_group_facts(body).phase) == (
+        4,
+        "q",
+        "Inqueue",
+    )

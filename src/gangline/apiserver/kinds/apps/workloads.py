@@ -5,52 +5,52 @@ from typing import Any, ClassVar
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata, selectors
 from gangline.apiserver.kinds.machinery.problems import (
-    each,
     forbidden,
     invalid,
-    negative,
+    invalid_each,
     required,
     unsupported,
+    validate_non_negative,
 )
-from gangline.apiserver.kinds.machinery.strategy import Kind, take
+from gangline.apiserver.kinds.machinery.strategy import Strategy, restore_field
 from gangline.apiserver.kinds.pod import claims, defaults, templates
 from gangline.apiserver.kinds.pod import strategy as pod_strategy
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
-_MORE_THAN_ALL = "cannot be greater than status.replicas"
+_EXCEEDS_REPLICAS = "cannot be greater than status.replicas"
 
 
-class _Workload(Kind):
+class _WorkloadStrategy(Strategy):
     has_status = True
-    generation = True
-    named_pods: ClassVar[bool] = True
+    has_generation = True
+    prefixes_pod_names: ClassVar[bool] = True
     """Whether the names of its pods begin with its own."""
 
     def set_defaults(self, obj: JSON) -> None:
         templates.set_template_defaults(obj["spec"]["template"])
 
-    def create(self, obj: JSON, now: str) -> None:
-        super().create(obj, now)
-        pod_strategy.drop_disabled(obj["spec"]["template"]["spec"])
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
+        super().prepare_for_create(obj, now)
+        pod_strategy.drop_disabled_fields(obj["spec"]["template"]["spec"])
 
-    def update(self, obj: JSON, old: JSON) -> None:
-        pod_strategy.drop_disabled(obj["spec"]["template"]["spec"])
-        super().update(obj, old)
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        pod_strategy.drop_disabled_fields(obj["spec"]["template"]["spec"])
+        super().prepare_for_update(obj, old)
 
-    def check_update(self, obj: JSON, old: JSON) -> list[Problem]:
-        return templates.selector_change(obj["spec"], old["spec"])
+    def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return templates.validate_selector_immutable(obj["spec"], old["spec"])
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         told: list[str] = []
         if old is not None and obj["metadata"].get("generation") == old["metadata"].get("generation"):
             return told
-        if old is None and self.named_pods:
+        if old is None and self.prefixes_pod_names:
             told += templates.name_warnings(obj["metadata"].get("name", ""))
         told += templates.template_warnings(obj["spec"]["template"], "spec.template.")
         return told
 
 
-class DeploymentKind(_Workload):
+class DeploymentStrategy(_WorkloadStrategy):
     struct = "apps.v1.Deployment"
 
     def set_defaults(self, obj: JSON) -> None:
@@ -65,54 +65,58 @@ class DeploymentKind(_Workload):
         spec.setdefault("revisionHistoryLimit", 10)
         spec.setdefault("progressDeadlineSeconds", 600)
 
-    def spec_of(self, obj: JSON) -> Any:
+    def generation_fields(self, obj: JSON) -> Any:
         return obj.get("spec"), obj["metadata"].get("annotations")
 
-    def update_status(self, obj: JSON, old: JSON) -> None:
-        super().update_status(obj, old)
-        take(obj["metadata"], old["metadata"], "labels")
+    def prepare_for_status_update(self, obj: JSON, old: JSON) -> None:
+        super().prepare_for_status_update(obj, old)
+        restore_field(obj["metadata"], old["metadata"], "labels")
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found = negative("spec.replicas", spec["replicas"])
-        found += _replicated(spec, "ReplicaSet")
-        found += _deployment_strategy(spec["strategy"], "spec.strategy")
+        found = validate_non_negative("spec.replicas", spec["replicas"])
+        found += _validate_replicated_spec(spec, "ReplicaSet")
+        found += _validate_deployment_rollout(spec["strategy"], "spec.strategy")
         ready = spec.get("minReadySeconds", 0)
-        found += negative("spec.minReadySeconds", ready)
-        found += negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
+        found += validate_non_negative("spec.minReadySeconds", ready)
+        found += validate_non_negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
         deadline = spec["progressDeadlineSeconds"]
-        found += negative("spec.progressDeadlineSeconds", deadline)
+        found += validate_non_negative("spec.progressDeadlineSeconds", deadline)
         if deadline <= ready:
             told = "must be greater than minReadySeconds"
             found.append(invalid("spec.progressDeadlineSeconds", deadline, told))
         return found
 
-    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         status = obj["status"]
-        found = _not_negative(
+        found = _validate_counts(
             status,
             "observedGeneration replicas updatedReplicas readyReplicas availableReplicas unavailableReplicas collisionCount",
         )
-        found += _within(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
-        return found + _available_are_ready(status, "readyReplicas") + _collisions(status, old["status"])
+        found += _validate_within_replicas(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
+        return (
+            found
+            + _validate_available_replicas(status, "readyReplicas")
+            + _validate_collision_count(status, old["status"])
+        )
 
 
-def _replicated(spec: JSON, shown: str) -> list[Problem]:
+def _validate_replicated_spec(spec: JSON, shown: str) -> list[FieldProblem]:
     selector, template = spec.get("selector"), spec["template"]
-    found = templates.selector_problems(selector, "deployment")  # of replica sets too
-    if selector is None or not selectors.selector(selector, ""):
+    found = templates.validate_workload_selector(selector, "deployment")  # of replica sets too
+    if selector is None or not selectors.validate_label_selector(selector, ""):
         labels = template["metadata"].get("labels", {})
-        if selector is None or not selectors.matches(selector, labels):
-            found.append(templates.unmatched(template))
-        found += templates.template(template, "spec.template")
-        found += templates.lasting(spec, shown)
+        if selector is None or not selectors.matches_labels(selector, labels):
+            found.append(templates.selector_mismatch(template))
+        found += templates.validate_pod_template(template, "spec.template")
+        found += templates.validate_always_restarts(spec, shown)
     else:
         told = "invalid label selector"
         found.append(invalid("spec.selector", selector, told))
     return found
 
 
-def _deployment_strategy(strategy: JSON, path: str) -> list[Problem]:
+def _validate_deployment_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
     match strategy["type"]:
         case "Recreate":
             if "rollingUpdate" not in strategy:
@@ -120,56 +124,58 @@ def _deployment_strategy(strategy: JSON, path: str) -> list[Problem]:
             told = "may not be specified when strategy `type` is 'Recreate'"
             return [forbidden(f"{path}.rollingUpdate", told)]
         case "RollingUpdate":
-            return _rolling(strategy["rollingUpdate"], f"{path}.rollingUpdate")
+            return _validate_rolling_update(strategy["rollingUpdate"], f"{path}.rollingUpdate")
         case _:
             return [
                 unsupported(
-                    path, _shown_strategy(strategy, "MaxUnavailable MaxSurge"), ("Recreate", "RollingUpdate")
+                    path, _rollout_struct(strategy, "MaxUnavailable MaxSurge"), ("Recreate", "RollingUpdate")
                 )
             ]
 
 
-def _shown_strategy(strategy: JSON, rolling: str) -> Any:
-    return gostruct.internal(strategy, f"Type RollingUpdate({rolling})")
+def _rollout_struct(strategy: JSON, rolling: str) -> Any:
+    return gostruct.go_struct(strategy, f"Type RollingUpdate({rolling})")
 
 
-def _rolling(rolling: JSON, path: str) -> list[Problem]:
+def _validate_rolling_update(rolling: JSON, path: str) -> list[FieldProblem]:
     gone, extra = rolling["maxUnavailable"], rolling["maxSurge"]
-    found = templates.count_or_percent(gone, f"{path}.maxUnavailable")
-    found += templates.count_or_percent(extra, f"{path}.maxSurge")
-    if templates.amount(gone) == 0 and templates.amount(extra) == 0:
+    found = templates.validate_int_or_percent(gone, f"{path}.maxUnavailable")
+    found += templates.validate_int_or_percent(extra, f"{path}.maxSurge")
+    if templates.int_or_percent_value(gone) == 0 and templates.int_or_percent_value(extra) == 0:
         told = "may not be 0 when `maxSurge` is 0"
         found.append(invalid(f"{path}.maxUnavailable", gone, told))
-    return found + templates.at_most_all(gone, f"{path}.maxUnavailable")
+    return found + templates.validate_percent_limit(gone, f"{path}.maxUnavailable")
 
 
-class ReplicaSetKind(_Workload):
+class ReplicaSetStrategy(_WorkloadStrategy):
     struct = "apps.v1.ReplicaSet"
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
         obj["spec"].setdefault("replicas", 1)
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found = negative("spec.replicas", spec["replicas"])
-        found += negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
-        return found + _replicated(spec, "ReplicaSet")
+        found = validate_non_negative("spec.replicas", spec["replicas"])
+        found += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
+        return found + _validate_replicated_spec(spec, "ReplicaSet")
 
-    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         status = obj["status"]
         names = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration"
-        found = _not_negative(status, names)
-        found += _within(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
-        return found + _available_are_ready(status, "readyReplicas")
+        found = _validate_counts(status, names)
+        found += _validate_within_replicas(
+            status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+        )
+        return found + _validate_available_replicas(status, "readyReplicas")
 
 
-class StatefulSetKind(_Workload):
+class StatefulSetStrategy(_WorkloadStrategy):
     struct = "apps.v1.StatefulSet"
-    named_pods = False
+    prefixes_pod_names = False
 
-    def name_check(self, name: str) -> tuple[str, ...]:
-        return formats.dns_label(name)
+    def validate_name(self, name: str) -> tuple[str, ...]:
+        return formats.dns_label_errors(name)
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
@@ -191,27 +197,29 @@ class StatefulSetKind(_Workload):
             claim["spec"].setdefault("volumeMode", "Filesystem")
             claim["status"].setdefault("phase", "Pending")
 
-    def create(self, obj: JSON, now: str) -> None:
-        super().create(obj, now)
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
+        super().prepare_for_create(obj, now)
         obj["spec"]["updateStrategy"].get("rollingUpdate", {}).pop("maxUnavailable", None)
 
-    def validate(self, obj: JSON) -> list[Problem]:
-        return [*self.validate_metadata(obj), *self._spec(obj["spec"], new=True)]
+    def validate(self, obj: JSON) -> list[FieldProblem]:
+        return [*self.validate_metadata(obj), *self._validate_spec(obj["spec"], new=True)]
 
-    def check(self, obj: JSON) -> list[Problem]:
-        return self._spec(obj["spec"], new=False)
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        return self._validate_spec(obj["spec"], new=False)
 
-    def _spec(self, spec: JSON, *, new: bool) -> list[Problem]:
-        found = _stateful_options(spec, new=new)
+    def _validate_spec(self, spec: JSON, *, new: bool) -> list[FieldProblem]:
+        found = _validate_stateful_options(spec, new=new)
         selector = spec.get("selector")
-        found += templates.selector_problems(selector, "statefulset")
-        if selectors.selector(selector, ""):
-            found.append(invalid("spec.selector", gostruct.ordered(selector, gostruct.SELECTOR), ""))
+        found += templates.validate_workload_selector(selector, "statefulset")
+        if selectors.validate_label_selector(selector, ""):
+            found.append(
+                invalid("spec.selector", gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS), "")
+            )
         else:
-            found += _stateful_template(spec, selector)
-        return found + templates.lasting(spec, "StatefulSet")
+            found += _validate_stateful_template(spec, selector)
+        return found + templates.validate_always_restarts(spec, "StatefulSet")
 
-    def check_update(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         may = {
             "replicas",
             "ordinals",
@@ -230,30 +238,34 @@ class StatefulSetKind(_Workload):
         )
         return [forbidden("spec", told)]
 
-    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         status = obj["status"]
-        found = _not_negative(
+        found = _validate_counts(
             status,
             "replicas readyReplicas currentReplicas updatedReplicas availableReplicas observedGeneration collisionCount",
         )
-        found += _within(status, ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"))
+        found += _validate_within_replicas(
+            status, ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+        )
         return (
-            found + _available_are_ready(status, "status.readyReplicas") + _collisions(status, old["status"])
+            found
+            + _validate_available_replicas(status, "status.readyReplicas")
+            + _validate_collision_count(status, old["status"])
         )
 
 
-def _stateful_template(spec: JSON, selector: JSON | None) -> list[Problem]:
+def _validate_stateful_template(spec: JSON, selector: JSON | None) -> list[FieldProblem]:
     meta = spec["template"]["metadata"]
-    found: list[Problem] = []
-    if selector is None or not selectors.matches(selector, meta.get("labels", {})):
-        found.append(templates.unmatched(spec["template"]))
-    found += templates.template(_with_claims(spec), "spec.template")
+    found: list[FieldProblem] = []
+    if selector is None or not selectors.matches_labels(selector, meta.get("labels", {})):
+        found.append(templates.selector_mismatch(spec["template"]))
+    found += templates.validate_pod_template(_template_with_claims(spec), "spec.template")
     # The real server looks at these once more.
-    found += metadata.labels(meta.get("labels", {}), "spec.template.labels")
-    return found + metadata.annotations(meta.get("annotations", {}), "spec.template.annotations")
+    found += metadata.validate_labels(meta.get("labels", {}), "spec.template.labels")
+    return found + metadata.validate_annotations(meta.get("annotations", {}), "spec.template.annotations")
 
 
-def _with_claims(spec: JSON) -> JSON:
+def _template_with_claims(spec: JSON) -> JSON:
     """The template as its pods will be: with a volume per claim."""
     listed = spec.get("volumeClaimTemplates", ())
     template: JSON = spec["template"]
@@ -266,55 +278,55 @@ def _with_claims(spec: JSON) -> JSON:
     return {**template, "spec": {**inner, "volumes": [*claimed, *rest]}}
 
 
-def _stateful_options(spec: JSON, *, new: bool) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_stateful_options(spec: JSON, *, new: bool) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     policy = spec["podManagementPolicy"]
     if policy not in {"OrderedReady", "Parallel"}:
         found.append(invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
-    found += _stateful_strategy(spec["updateStrategy"], "spec.updateStrategy")
+    found += _validate_stateful_rollout(spec["updateStrategy"], "spec.updateStrategy")
     for name in ("whenDeleted", "whenScaled"):
         value = spec["persistentVolumeClaimRetentionPolicy"][name]
         if value not in {"Retain", "Delete"}:
             path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
             found.append(unsupported(path, value, ("Retain", "Delete")))
     for index, claim in enumerate(spec.get("volumeClaimTemplates", ()) if new else ()):
-        found += claims.claim_spec(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec")
-    found += negative("spec.replicas", spec["replicas"])
-    found += negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
-    found += negative("spec.ordinals.start", spec.get("ordinals", {}).get("start", 0))
+        found += claims.validate_claim_spec(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec")
+    found += validate_non_negative("spec.replicas", spec["replicas"])
+    found += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
+    found += validate_non_negative("spec.ordinals.start", spec.get("ordinals", {}).get("start", 0))
     name = spec.get("serviceName", "")
     if new and name:
-        found += each("spec.serviceName", name, formats.dns_label(name))
+        found += invalid_each("spec.serviceName", name, formats.dns_label_errors(name))
     return found
 
 
-def _stateful_strategy(strategy: JSON, path: str) -> list[Problem]:
+def _validate_stateful_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
     kind, rolling = strategy["type"], strategy.get("rollingUpdate")
     if kind == "OnDelete":
         told = "only allowed for updateStrategy 'RollingUpdate'"
         if rolling is None:
             return []
-        shown = gostruct.internal({"partition": 0, **rolling}, "Partition MaxUnavailable")
+        shown = gostruct.go_struct({"partition": 0, **rolling}, "Partition MaxUnavailable")
         return [invalid(f"{path}.rollingUpdate", shown, told)]
     if kind == "RollingUpdate":
-        return negative(f"{path}.rollingUpdate.partition", (rolling or {}).get("partition", 0))
+        return validate_non_negative(f"{path}.rollingUpdate.partition", (rolling or {}).get("partition", 0))
     return [
         invalid(
             path,
-            _shown_strategy(strategy, "Partition MaxUnavailable"),
+            _rollout_struct(strategy, "Partition MaxUnavailable"),
             "must be 'RollingUpdate' or 'OnDelete'",
         )
     ]
 
 
-class DaemonSetKind(_Workload):
+class DaemonSetStrategy(_WorkloadStrategy):
     struct = "apps.v1.DaemonSet"
-    named_pods = False
+    prefixes_pod_names = False
 
     def set_defaults(self, obj: JSON) -> None:
         super().set_defaults(obj)
         # Whoever writes the object owns this; the number comes later.
-        obj["metadata"].setdefault("annotations", {}).setdefault(_TEMPLATE_GENERATION, "0")
+        obj["metadata"].setdefault("annotations", {}).setdefault(_TEMPLATE_GENERATION_ANNOTATION, "0")
         spec = obj["spec"]
         strategy = spec["updateStrategy"]
         if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
@@ -323,105 +335,107 @@ class DaemonSetKind(_Workload):
             rolling.setdefault("maxSurge", 0)
         spec.setdefault("revisionHistoryLimit", 10)
 
-    def create(self, obj: JSON, now: str) -> None:
-        super().create(obj, now)
-        _generation_of_template(obj["metadata"], 1)
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
+        super().prepare_for_create(obj, now)
+        _set_template_generation(obj["metadata"], 1)
 
-    def update(self, obj: JSON, old: JSON) -> None:
-        super().update(obj, old)
-        before = int(old["metadata"].get("annotations", {}).get(_TEMPLATE_GENERATION, "1"))
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        super().prepare_for_update(obj, old)
+        before = int(old["metadata"].get("annotations", {}).get(_TEMPLATE_GENERATION_ANNOTATION, "1"))
         changed = obj["spec"]["template"] != old["spec"]["template"]
-        _generation_of_template(obj["metadata"], before + changed)
+        _set_template_generation(obj["metadata"], before + changed)
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
         selector = spec.get("selector")
-        found = selectors.selector(selector, "spec.selector")
+        found = selectors.validate_label_selector(selector, "spec.selector")
         labels = spec["template"]["metadata"].get("labels", {})
-        if not found and (selector is None or not selectors.matches(selector, labels)):
-            found.append(templates.unmatched(spec["template"]))
+        if not found and (selector is None or not selectors.matches_labels(selector, labels)):
+            found.append(templates.selector_mismatch(spec["template"]))
         if selector is not None and not selector:
             found.append(invalid("spec.selector", selector, "empty selector is invalid for daemonset"))
-        found += templates.template(spec["template"], "spec.template")
-        found += templates.lasting(spec, "DaemonSet")
-        found += negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
-        found += _daemon_strategy(spec["updateStrategy"], "spec.updateStrategy")
-        return found + negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
+        found += templates.validate_pod_template(spec["template"], "spec.template")
+        found += templates.validate_always_restarts(spec, "DaemonSet")
+        found += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
+        found += _validate_daemon_rollout(spec["updateStrategy"], "spec.updateStrategy")
+        return found + validate_non_negative("spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
 
-    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         names = (
             "currentNumberScheduled numberMisscheduled desiredNumberScheduled numberReady observedGeneration "
             "updatedNumberScheduled numberAvailable numberUnavailable collisionCount"
         )
-        return _not_negative(obj["status"], names) + _collisions(obj["status"], old["status"])
+        return _validate_counts(obj["status"], names) + _validate_collision_count(
+            obj["status"], old["status"]
+        )
 
 
-_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+_TEMPLATE_GENERATION_ANNOTATION = "deprecated.daemonset.template.generation"
 
 
-def _generation_of_template(meta: JSON, generation: int) -> None:
+def _set_template_generation(meta: JSON, generation: int) -> None:
     # A field of an older version of the kind, which lives on as an annotation.
-    meta.setdefault("annotations", {})[_TEMPLATE_GENERATION] = str(generation)
+    meta.setdefault("annotations", {})[_TEMPLATE_GENERATION_ANNOTATION] = str(generation)
 
 
-def _daemon_strategy(strategy: JSON, path: str) -> list[Problem]:
+def _validate_daemon_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
     if strategy["type"] == "OnDelete":
         return []
     if strategy["type"] != "RollingUpdate":
         return [
             unsupported(
-                path, _shown_strategy(strategy, "MaxUnavailable MaxSurge"), ("RollingUpdate", "OnDelete")
+                path, _rollout_struct(strategy, "MaxUnavailable MaxSurge"), ("RollingUpdate", "OnDelete")
             )
         ]
     gone, extra = strategy["rollingUpdate"]["maxUnavailable"], strategy["rollingUpdate"]["maxSurge"]
     here = f"{path}.rollingUpdate"
-    found = templates.count_or_percent(gone, f"{here}.maxUnavailable")
-    found += templates.count_or_percent(extra, f"{here}.maxSurge")
-    found += templates.at_most_all(gone, f"{here}.maxUnavailable")
-    found += templates.at_most_all(extra, f"{here}.maxSurge")
-    if templates.amount(gone) and templates.amount(extra):
+    found = templates.validate_int_or_percent(gone, f"{here}.maxUnavailable")
+    found += templates.validate_int_or_percent(extra, f"{here}.maxSurge")
+    found += templates.validate_percent_limit(gone, f"{here}.maxUnavailable")
+    found += templates.validate_percent_limit(extra, f"{here}.maxSurge")
+    if templates.int_or_percent_value(gone) and templates.int_or_percent_value(extra):
         told = "may not be set when maxUnavailable is non-zero"
         found.append(invalid(f"{here}.maxSurge", extra, told))
-    if not templates.amount(gone) and not templates.amount(extra):
+    if not templates.int_or_percent_value(gone) and not templates.int_or_percent_value(extra):
         found.append(required(f"{here}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
     return found
 
 
-def _not_negative(status: JSON, names: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_counts(status: JSON, names: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for name in names.split():
-        found += negative(f"status.{name}", status.get(name, 0))
+        found += validate_non_negative(f"status.{name}", status.get(name, 0))
     return found
 
 
-def _within(status: JSON, names: tuple[str, ...]) -> list[Problem]:
+def _validate_within_replicas(status: JSON, names: tuple[str, ...]) -> list[FieldProblem]:
     most = status.get("replicas", 0)
     return [
-        invalid(f"status.{name}", status.get(name, 0), _MORE_THAN_ALL)
+        invalid(f"status.{name}", status.get(name, 0), _EXCEEDS_REPLICAS)
         for name in names
         if status.get(name, 0) > most
     ]
 
 
-def _available_are_ready(status: JSON, shown: str) -> list[Problem]:
+def _validate_available_replicas(status: JSON, shown: str) -> list[FieldProblem]:
     available = status.get("availableReplicas", 0)
     if available <= status.get("readyReplicas", 0):
         return []
     return [invalid("status.availableReplicas", available, f"cannot be greater than {shown}")]
 
 
-def _collisions(status: JSON, old: JSON) -> list[Problem]:
+def _validate_collision_count(status: JSON, old: JSON) -> list[FieldProblem]:
     count = status.get("collisionCount", 0)
     if "collisionCount" not in old or count >= old["collisionCount"]:
         return []
     return [invalid("status.collisionCount", count, "cannot be decremented")]
 
 
-class PodTemplateKind(Kind):
+class PodTemplateStrategy(Strategy):
     struct = "core.v1.PodTemplate"
 
     def set_defaults(self, obj: JSON) -> None:
-        defaults.set_spec_defaults(obj["template"]["spec"])
+        defaults.set_pod_spec_defaults(obj["template"]["spec"])
 
-    def check(self, obj: JSON) -> list[Problem]:
-        return templates.template(obj["template"], "template")
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        return templates.validate_pod_template(obj["template"], "template")

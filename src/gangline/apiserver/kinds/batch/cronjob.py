@@ -5,16 +5,16 @@ import zoneinfo
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.batch import job as batch_job
-from gangline.apiserver.kinds.machinery.problems import invalid, negative, required, unsupported
-from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.apiserver.kinds.machinery.problems import invalid, required, unsupported, validate_non_negative
+from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.kinds.pod import strategy, templates
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
 
-class CronJobKind(Kind):
+class CronJobStrategy(Strategy):
     struct = "batch.v1.CronJob"
     has_status = True
-    generation = True
+    has_generation = True
 
     def set_defaults(self, obj: JSON) -> None:
         spec = obj["spec"]
@@ -26,32 +26,32 @@ class CronJobKind(Kind):
         spec.setdefault("successfulJobsHistoryLimit", 3)
         spec.setdefault("failedJobsHistoryLimit", 1)
 
-    def create(self, obj: JSON, now: str) -> None:
-        super().create(obj, now)
-        strategy.drop_disabled(obj["spec"]["jobTemplate"]["spec"]["template"]["spec"])
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
+        super().prepare_for_create(obj, now)
+        strategy.drop_disabled_fields(obj["spec"]["jobTemplate"]["spec"]["template"]["spec"])
 
-    def validate_status_change(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_kind_status_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return []
 
-    def validate(self, obj: JSON) -> list[Problem]:
+    def validate(self, obj: JSON) -> list[FieldProblem]:
         found = super().validate(obj)
         name = obj["metadata"].get("name", "")
         if len(name) > 52:
             found.append(invalid("metadata.name", name, "must be no more than 52 characters"))
         return found
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
-        found = _schedule(spec)
-        found += negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds", 0))
+        found = _validate_schedule(spec)
+        found += validate_non_negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds", 0))
         if "timeZone" in spec:
-            found += _time_zone(spec["timeZone"], "spec.timeZone")
+            found += _validate_time_zone(spec["timeZone"], "spec.timeZone")
         known = ("Allow", "Forbid", "Replace")
         if spec["concurrencyPolicy"] not in known:
             found.append(unsupported("spec.concurrencyPolicy", spec["concurrencyPolicy"], known))
-        found += _job_template(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
-        found += negative("spec.successfulJobsHistoryLimit", spec["successfulJobsHistoryLimit"])
-        return found + negative("spec.failedJobsHistoryLimit", spec["failedJobsHistoryLimit"])
+        found += _validate_job_template(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
+        found += validate_non_negative("spec.successfulJobsHistoryLimit", spec["successfulJobsHistoryLimit"])
+        return found + validate_non_negative("spec.failedJobsHistoryLimit", spec["failedJobsHistoryLimit"])
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         told: list[str] = []
@@ -62,8 +62,8 @@ class CronJobKind(Kind):
         return told + batch_job.job_warnings(obj["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec")
 
 
-def _job_template(spec: JSON, path: str) -> list[Problem]:
-    found = batch_job.job_spec(spec, path)
+def _validate_job_template(spec: JSON, path: str) -> list[FieldProblem]:
+    found = batch_job.validate_job_spec(spec, path)
     if "selector" in spec:
         told = "`selector` will be auto-generated"
         found.append(invalid(f"{path}.selector", spec["selector"], told))
@@ -72,18 +72,20 @@ def _job_template(spec: JSON, path: str) -> list[Problem]:
     return found
 
 
-_DESCRIPTORS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
+_CRON_DESCRIPTORS = frozenset(
+    {"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"}
+)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_FIELDS = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 6, _DAYS))
+_CRON_FIELDS = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 6, _DAYS))
 
 
-def _schedule(spec: JSON) -> list[Problem]:
+def _validate_schedule(spec: JSON) -> list[FieldProblem]:
     schedule, path = spec.get("schedule", ""), "spec.schedule"
     if not schedule:
         return [required(path)]
-    found: list[Problem] = []
-    if told := _schedule_problem(schedule):
+    found: list[FieldProblem] = []
+    if told := _schedule_error(schedule):
         found.append(invalid(path, schedule, told))
     if "TZ" in schedule:
         told = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
@@ -91,23 +93,23 @@ def _schedule(spec: JSON) -> list[Problem]:
     return found
 
 
-def _schedule_problem(schedule: str) -> str:
+def _schedule_error(schedule: str) -> str:
     text = re.sub(r"^(CRON_)?TZ=\S*\s+", "", schedule)
     if text.startswith("@"):
-        if text in _DESCRIPTORS or re.fullmatch(r"@every ([0-9.]+(ns|us|ms|s|m|h))+", text):
+        if text in _CRON_DESCRIPTORS or re.fullmatch(r"@every ([0-9.]+(ns|us|ms|s|m|h))+", text):
             return ""
         return f"unrecognized descriptor: {text}"
     fields = text.split()
-    if len(fields) != len(_FIELDS):
+    if len(fields) != len(_CRON_FIELDS):
         return f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
-    for field, (low, high, names) in zip(fields, _FIELDS, strict=True):
+    for field, (low, high, names) in zip(fields, _CRON_FIELDS, strict=True):
         for part in field.split(","):
-            if told := _part_problem(part, low, high, names):
+            if told := _cron_field_error(part, low, high, names):
                 return told
     return ""
 
 
-def _part_problem(part: str, low: int, high: int, names: tuple[str, ...]) -> str:
+def _cron_field_error(part: str, low: int, high: int, names: tuple[str, ...]) -> str:
     span, slash, step = part.partition("/")
     if slash and (not step.isdigit() or int(step) == 0):
         return (
@@ -135,7 +137,7 @@ def _part_problem(part: str, low: int, high: int, names: tuple[str, ...]) -> str
     return ""
 
 
-def _time_zone(zone: str, path: str) -> list[Problem]:
+def _validate_time_zone(zone: str, path: str) -> list[FieldProblem]:
     if not zone:
         return [invalid(path, zone, "timeZone must be nil or non-empty string")]
     parts = zone.split("/")
@@ -144,16 +146,16 @@ def _time_zone(zone: str, path: str) -> list[Problem]:
         for part in parts
     ):
         return [invalid(path, zone, f"unknown time zone {zone}")]
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if zone.lower() == "local":
         told = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
         found.append(invalid(path, zone, told))
-    elif not _known_zone(zone):
+    elif not _is_known_time_zone(zone):
         found.append(invalid(path, zone, f"unknown time zone {zone}"))
     return found
 
 
-def _known_zone(zone: str) -> bool:
+def _is_known_time_zone(zone: str) -> bool:
     try:
         zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError):

@@ -4,25 +4,25 @@ import re
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.batch import job_policies
-from gangline.apiserver.kinds.batch.job_status import job_status
+from gangline.apiserver.kinds.batch.job_status import validate_job_status
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata, selectors
 from gangline.apiserver.kinds.machinery.problems import (
-    each,
     invalid,
-    negative,
+    invalid_each,
     required,
     too_long,
     unsupported,
+    validate_non_negative,
 )
-from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.kinds.pod import strategy, templates
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
 _UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 _NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
-_MOST_PARALLEL = 100_000
-_LARGEST = 2**31 - 1
-_DOMAIN_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+_MAX_INDEXED_PODS = 100_000
+_MAX_INT32 = 2**31 - 1
+_DOMAIN_PATH_PATTERN = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 
 
 def set_job_spec_defaults(spec: JSON) -> None:
@@ -30,7 +30,7 @@ def set_job_spec_defaults(spec: JSON) -> None:
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
-    spec.setdefault("backoffLimit", _LARGEST if "backoffLimitPerIndex" in spec else 6)
+    spec.setdefault("backoffLimit", _MAX_INT32 if "backoffLimitPerIndex" in spec else 6)
     spec.setdefault("completionMode", "NonIndexed")
     spec.setdefault("suspend", False)
     spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
@@ -45,12 +45,12 @@ def set_policy_defaults(spec: JSON) -> None:
                 pattern["status"] = "True"
 
 
-class JobKind(Kind):
+class JobStrategy(Strategy):
     """Its selector is generated, so that it owns its own pods only."""
 
     struct = "batch.v1.Job"
     has_status = True
-    generation = True
+    has_generation = True
 
     def set_defaults(self, obj: JSON) -> None:
         spec, meta = obj["spec"], obj["metadata"]
@@ -61,20 +61,20 @@ class JobKind(Kind):
         if labels and not meta.get("labels"):
             meta["labels"] = labels  # the same ones: the real server adds to both when it adds its own
 
-    def create(self, obj: JSON, now: str) -> None:
-        super().create(obj, now)
-        strategy.drop_disabled(obj["spec"]["template"]["spec"])
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
+        super().prepare_for_create(obj, now)
+        strategy.drop_disabled_fields(obj["spec"]["template"]["spec"])
         if not obj["spec"]["manualSelector"]:
-            _select_own_pods(obj)
+            _generate_selector(obj)
         labels, own = obj["spec"]["template"]["metadata"].get("labels"), obj["metadata"].get("labels")
         if labels and (own is labels or not own):
             obj["metadata"]["labels"] = dict(labels)
 
-    def update(self, obj: JSON, old: JSON) -> None:
-        strategy.drop_disabled(obj["spec"]["template"]["spec"])
-        super().update(obj, old)
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        strategy.drop_disabled_fields(obj["spec"]["template"]["spec"])
+        super().prepare_for_update(obj, old)
 
-    def validate_metadata(self, obj: JSON) -> list[Problem]:
+    def validate_metadata(self, obj: JSON) -> list[FieldProblem]:
         labels = obj["metadata"].get("labels", {})
         if labels and labels.keys() <= {
             *_UID_LABELS,
@@ -84,24 +84,28 @@ class JobKind(Kind):
             return super().validate_metadata({**obj, "metadata": rest})
         return super().validate_metadata(obj)
 
-    def check(self, obj: JSON) -> list[Problem]:
-        found = _generated_selector(obj)
-        found += _whole_spec(obj["spec"])
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        found = _validate_generated_selector(obj)
+        found += _validate_spec_and_selector(obj["spec"])
         spec, name = obj["spec"], obj["metadata"].get("name", "")
         if spec["completionMode"] == "Indexed" and spec.get("completions", 0) > 0:
             last = f"{name}-{spec['completions'] - 1}"
-            if formats.dns_label(last):
+            if formats.dns_label_errors(last):
                 told = f"will not able to create pod with invalid DNS label: {last}"
                 found.append(invalid("metadata.name", name, told))
         return found
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         # The real server validates the new job, and its spec once more as part of the change.
         new, before = obj["spec"], old["spec"]
-        found = [*self.validate(obj), *self.validate_metadata_update(obj, old), *_whole_spec(new)]
-        found += _completions(new, before)
-        found += templates.selector_change(new, before)
-        found += _template_change(new["template"], old)
+        found = [
+            *self.validate(obj),
+            *self.validate_metadata_update(obj, old),
+            *_validate_spec_and_selector(new),
+        ]
+        found += _validate_completions_update(new, before)
+        found += templates.validate_selector_immutable(new, before)
+        found += _validate_template_update(new["template"], old)
         for name in (
             "completionMode",
             "podFailurePolicy",
@@ -109,11 +113,11 @@ class JobKind(Kind):
             "managedBy",
             "successPolicy",
         ):
-            found += metadata.immutable(new.get(name), before.get(name), f"spec.{name}")
+            found += metadata.validate_immutable(new.get(name), before.get(name), f"spec.{name}")
         return found
 
-    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
-        return job_status(obj, old)
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return validate_job_status(obj, old)
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         told: list[str] = []
@@ -137,7 +141,7 @@ def job_warnings(spec: JSON, path: str) -> list[str]:
     return [*told, *templates.template_warnings(spec["template"], f"{path}.template.")]
 
 
-def _select_own_pods(obj: JSON) -> None:
+def _generate_selector(obj: JSON) -> None:
     meta, spec = obj["metadata"], obj["spec"]
     labels = spec["template"]["metadata"].setdefault("labels", {})
     for name in _NAME_LABELS:
@@ -148,7 +152,7 @@ def _select_own_pods(obj: JSON) -> None:
     selector.setdefault("matchLabels", {}).setdefault(_UID_LABELS[1], meta.get("uid", ""))
 
 
-def _generated_selector(obj: JSON) -> list[Problem]:
+def _validate_generated_selector(obj: JSON) -> list[FieldProblem]:
     spec, meta = obj["spec"], obj["metadata"]
     selector = spec.get("selector")
     if spec["manualSelector"] or selector is None:
@@ -156,16 +160,18 @@ def _generated_selector(obj: JSON) -> list[Problem]:
     expected = {name: meta.get("uid", "") for name in _UID_LABELS}
     expected |= {name: meta.get("name", "") for name in _NAME_LABELS}
     labels = spec["template"]["metadata"].get("labels", {})
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     for name in (_UID_LABELS[0], _NAME_LABELS[0], _UID_LABELS[1], _NAME_LABELS[1]):
-        found += _has_label(labels, name, expected[name])
-    if not selectors.selector(selector, "") and not selectors.matches(selector, expected):
-        shown = gostruct.ordered(selector, gostruct.SELECTOR)
+        found += _validate_generated_label(labels, name, expected[name])
+    if not selectors.validate_label_selector(selector, "") and not selectors.matches_labels(
+        selector, expected
+    ):
+        shown = gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS)
         found.append(invalid("spec.selector", shown, "`selector` not auto-generated"))
     return found
 
 
-def _has_label(labels: dict[str, str], name: str, value: str) -> list[Problem]:
+def _validate_generated_label(labels: dict[str, str], name: str, value: str) -> list[FieldProblem]:
     path = "spec.template.metadata.labels"
     if name not in labels:
         return [required(f"{path}[{name}]", f"must be '{value}'")]
@@ -174,22 +180,22 @@ def _has_label(labels: dict[str, str], name: str, value: str) -> list[Problem]:
     return []
 
 
-def _whole_spec(spec: JSON) -> list[Problem]:
-    found = job_spec(spec, "spec")
+def _validate_spec_and_selector(spec: JSON) -> list[FieldProblem]:
+    found = validate_job_spec(spec, "spec")
     selector = spec.get("selector")
     if selector is None:
         found.append(required("spec.selector"))
-    wrong = selectors.selector(selector, "spec.selector")
+    wrong = selectors.validate_label_selector(selector, "spec.selector")
     found += wrong
     labels = spec["template"]["metadata"].get("labels", {})
-    if not wrong and (selector is None or not selectors.matches(selector, labels)):
-        found.append(templates.unmatched(spec["template"]))
+    if not wrong and (selector is None or not selectors.matches_labels(selector, labels)):
+        found.append(templates.selector_mismatch(spec["template"]))
     return found
 
 
-def job_spec(spec: JSON, path: str) -> list[Problem]:
+def validate_job_spec(spec: JSON, path: str) -> list[FieldProblem]:
     """A job's spec, of its own or in a CronJob, at `path`."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     for name in (
         "parallelism",
         "completions",
@@ -199,37 +205,39 @@ def job_spec(spec: JSON, path: str) -> list[Problem]:
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     ):
-        found += negative(f"{path}.{name}", spec.get(name, 0))
+        found += validate_non_negative(f"{path}.{name}", spec.get(name, 0))
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
         found.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
     if "managedBy" in spec:
-        found += _managed_by(spec["managedBy"], f"{path}.managedBy")
-    found += _completion_mode(spec, path)
+        found += _validate_managed_by(spec["managedBy"], f"{path}.managedBy")
+    found += _validate_completion_mode(spec, path)
     if "podFailurePolicy" in spec:
-        found += job_policies.failure_policy(spec, f"{path}.podFailurePolicy")
+        found += job_policies.validate_failure_policy(spec, f"{path}.podFailurePolicy")
     if "successPolicy" in spec:
-        found += job_policies.success_policy(spec, f"{path}.successPolicy")
-    found += _replacement(spec, f"{path}.podReplacementPolicy")
-    found += templates.template(spec["template"], f"{path}.template")
-    return found + _restart_policy(spec, f"{path}.template.spec.restartPolicy")
+        found += job_policies.validate_success_policy(spec, f"{path}.successPolicy")
+    found += _validate_replacement_policy(spec, f"{path}.podReplacementPolicy")
+    found += templates.validate_pod_template(spec["template"], f"{path}.template")
+    return found + _validate_restart_policy(spec, f"{path}.template.spec.restartPolicy")
 
 
-def _managed_by(name: str, path: str) -> list[Problem]:
+def _validate_managed_by(name: str, path: str) -> list[FieldProblem]:
     host, slash, rest = name.partition("/")
     if not name:
         return [required(path)]
     if not host or not slash or not rest:
         return [invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")')]
-    found = each(path, host, formats.dns_subdomain(host))
-    if not re.fullmatch(_DOMAIN_PATH, rest):
-        found.append(invalid(path, rest, f"Invalid path (regex used for validation is '{_DOMAIN_PATH}')"))
+    found = invalid_each(path, host, formats.dns_subdomain_errors(host))
+    if not re.fullmatch(_DOMAIN_PATH_PATTERN, rest):
+        found.append(
+            invalid(path, rest, f"Invalid path (regex used for validation is '{_DOMAIN_PATH_PATTERN}')")
+        )
     if len(name) > 63:
         found.append(too_long(path, 63))
     return found
 
 
-def _completion_mode(spec: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_completion_mode(spec: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     mode = spec.get("completionMode", "NonIndexed")
     if mode not in {"NonIndexed", "Indexed"}:
         found.append(unsupported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
@@ -243,20 +251,20 @@ def _completion_mode(spec: JSON, path: str) -> list[Problem]:
         return found
     if "completions" not in spec:
         found.append(required(f"{path}.completions", "when completion mode is Indexed"))
-    if spec.get("parallelism", 0) > _MOST_PARALLEL:
-        told = f"must be less than or equal to {_MOST_PARALLEL} when completion mode is Indexed"
+    if spec.get("parallelism", 0) > _MAX_INDEXED_PODS:
+        told = f"must be less than or equal to {_MAX_INDEXED_PODS} when completion mode is Indexed"
         found.append(invalid(f"{path}.parallelism", spec["parallelism"], told))
     failed = spec.get("maxFailedIndexes", 0)
     if "completions" in spec and failed > spec["completions"]:
         told = "must be less than or equal to completions"
         found.append(invalid(f"{path}.maxFailedIndexes", failed, told))
-    if failed > _MOST_PARALLEL:
-        told = f"must be less than or equal to {_MOST_PARALLEL}"
+    if failed > _MAX_INDEXED_PODS:
+        told = f"must be less than or equal to {_MAX_INDEXED_PODS}"
         found.append(invalid(f"{path}.maxFailedIndexes", failed, told))
     return found
 
 
-def _restart_policy(spec: JSON, path: str) -> list[Problem]:
+def _validate_restart_policy(spec: JSON, path: str) -> list[FieldProblem]:
     policy = spec["template"]["spec"]["restartPolicy"]
     if policy == "Always":
         return [required(path, 'valid values: "OnFailure", "Never"')]
@@ -267,35 +275,35 @@ def _restart_policy(spec: JSON, path: str) -> list[Problem]:
     return []
 
 
-def _replacement(spec: JSON, path: str) -> list[Problem]:
+def _validate_replacement_policy(spec: JSON, path: str) -> list[FieldProblem]:
     policy = spec.get("podReplacementPolicy")
     known = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
     return [] if policy is None or policy in known else [unsupported(path, policy, known)]
 
 
-def _completions(new: JSON, old: JSON) -> list[Problem]:
+def _validate_completions_update(new: JSON, old: JSON) -> list[FieldProblem]:
     now, before = new.get("completions"), old.get("completions")
     if new["completionMode"] != "Indexed":
-        return metadata.immutable(now, before, "spec.completions")
+        return metadata.validate_immutable(now, before, "spec.completions")
     if now is None or now == before or now == new["parallelism"]:
         return []
     return [invalid("spec.completions", now, "can only be modified in tandem with spec.parallelism")]
 
 
-def _template_change(new: JSON, old: JSON) -> list[Problem]:
+def _validate_template_update(new: JSON, old: JSON) -> list[FieldProblem]:
     before = old["spec"]["template"]
     if new == before:
         return []
     if (
         old["spec"].get("suspend")
         and "startTime" not in old.get("status", {})
-        and _only_placement(new, before)
+        and _changes_only_placement(new, before)
     ):
         return []
-    return [invalid("spec.template", new, metadata.IMMUTABLE)]
+    return [invalid("spec.template", new, metadata.IMMUTABLE_MESSAGE)]
 
 
-def _only_placement(new: JSON, old: JSON) -> bool:
+def _changes_only_placement(new: JSON, old: JSON) -> bool:
     """Whether only what decides where pods run changed, which a job that never started may."""
 
     def rest(template: JSON) -> JSON:

@@ -4,28 +4,28 @@ from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct
 from gangline.apiserver.kinds.machinery.problems import (
     duplicate,
-    each,
     invalid,
-    negative,
+    invalid_each,
     required,
     too_many,
     unsupported,
+    validate_non_negative,
 )
-from gangline.schema.problems import NO_VALUE, Problem
+from gangline.schema.problems import NO_VALUE, FieldProblem
 
 
-def failure_policy(spec: JSON, path: str) -> list[Problem]:
+def validate_failure_policy(spec: JSON, path: str) -> list[FieldProblem]:
     rules = spec["podFailurePolicy"].get("rules") or []
     found = [too_many(f"{path}.rules", len(rules), 20)] if len(rules) > 20 else []
     inner = spec["template"]["spec"]
     names = {one["name"] for one in [*(inner["containers"] or ()), *inner.get("initContainers", ())]}
     for index, rule in enumerate(rules):
-        found += _failure_rule(rule, spec, names, f"{path}.rules[{index}]")
+        found += _validate_failure_rule(rule, spec, names, f"{path}.rules[{index}]")
     return found
 
 
-def _failure_rule(rule: JSON, spec: JSON, names: set[str], path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_failure_rule(rule: JSON, spec: JSON, names: set[str], path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     action, known = rule.get("action", ""), ("Count", "FailIndex", "FailJob", "Ignore")
     if not action:
         told = " ".join(f'"{one}"' for one in known)
@@ -36,10 +36,10 @@ def _failure_rule(rule: JSON, spec: JSON, names: set[str], path: str) -> list[Pr
         found.append(unsupported(f"{path}.action", action, known))
     codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions", [])
     if codes is not None:
-        found += _exit_codes(codes, names, f"{path}.onExitCodes")
+        found += _validate_exit_codes(codes, names, f"{path}.onExitCodes")
     for index, pattern in enumerate(conditions):
         here, kind = f"{path}.onPodConditions[{index}]", pattern.get("type", "")
-        found += each(f"{here}.type", kind, formats.qualified_name(kind))
+        found += invalid_each(f"{here}.type", kind, formats.qualified_name_errors(kind))
         if pattern["status"] not in {"False", "True", "Unknown"}:
             found.append(unsupported(f"{here}.status", pattern["status"], ("False", "True", "Unknown")))
     if codes is not None and conditions:
@@ -51,8 +51,8 @@ def _failure_rule(rule: JSON, spec: JSON, names: set[str], path: str) -> list[Pr
     return found
 
 
-def _exit_codes(codes: JSON, names: set[str], path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_exit_codes(codes: JSON, names: set[str], path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     operator, values = codes.get("operator", ""), codes.get("values") or []
     if not operator:
         found.append(required(f"{path}.operator", 'valid values: ["In" "NotIn"]'))
@@ -77,13 +77,13 @@ def _exit_codes(codes: JSON, names: set[str], path: str) -> list[Problem]:
     return found
 
 
-def success_policy(spec: JSON, path: str) -> list[Problem]:
+def validate_success_policy(spec: JSON, path: str) -> list[FieldProblem]:
     policy = spec["successPolicy"]
     if spec.get("completionMode", "NonIndexed") != "Indexed":
-        rules = [gostruct.internal(rule, gostruct.SUCCESS_RULE) for rule in policy.get("rules") or ()]
+        rules = [gostruct.go_struct(rule, gostruct.SUCCESS_RULE_FIELDS) for rule in policy.get("rules") or ()]
         return [invalid(path, {"Rules": rules or None}, "requires indexed completion mode")]
     rules = policy.get("rules") or []
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if not rules:
         told = "at least one rules must be specified when the successPolicy is specified"
         found.append(required(f"{path}.rules", told))
@@ -95,7 +95,7 @@ def success_policy(spec: JSON, path: str) -> list[Problem]:
             told = "at least one of succeededCount or succeededIndexes must be specified"
             found.append(required(here, told))
         if count is not None:
-            found += negative(f"{here}.succeededCount", count)
+            found += validate_non_negative(f"{here}.succeededCount", count)
             most = spec.get("completions", 0)
             if count > most:
                 told = f"must be less than or equal to {most} (the number of specified completions)"

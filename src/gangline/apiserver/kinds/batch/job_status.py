@@ -2,25 +2,25 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import metadata
-from gangline.apiserver.kinds.machinery.problems import invalid, negative, required
-from gangline.schema.problems import NO_VALUE, Problem
+from gangline.apiserver.kinds.machinery.problems import invalid, required, validate_non_negative
+from gangline.schema.problems import NO_VALUE, FieldProblem
 
 
-def _is_true(status: JSON, kind: str) -> bool:
+def _is_condition_true(status: JSON, kind: str) -> bool:
     return any(
         one.get("type") == kind and one.get("status") == "True" for one in status.get("conditions", ())
     )
 
 
-def job_status(obj: JSON, old: JSON) -> list[Problem]:
+def validate_job_status(obj: JSON, old: JSON) -> list[FieldProblem]:
     status, before = obj["status"], old.get("status", {})
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     for name in ("active", "succeeded", "failed", "ready", "terminating"):
-        found += negative(f"status.{name}", status.get(name, 0))
-    found += _contradictions(status)
-    found += _finished(status)
+        found += validate_non_negative(f"status.{name}", status.get(name, 0))
+    found += _validate_conditions(status)
+    found += _validate_finished_status(status)
     for name in ("Failed", "Complete", "FailureTarget"):
-        if _is_true(before, name) and not _is_true(status, name):
+        if _is_condition_true(before, name) and not _is_condition_true(status, name):
             told = f"cannot disable the terminal {name}=True condition"
             found.append(invalid("status.conditions", NO_VALUE, told))
     for name in ("failed", "succeeded"):
@@ -29,7 +29,7 @@ def job_status(obj: JSON, old: JSON) -> list[Problem]:
             found.append(invalid(f"status.{name}", status.get(name, 0), told))
     ended, was = status.get("completionTime"), before.get("completionTime")
     if ended and was and ended != was:
-        found.append(invalid("status.completionTime", ended, metadata.IMMUTABLE))
+        found.append(invalid("status.completionTime", ended, metadata.IMMUTABLE_MESSAGE))
     started = before.get("startTime")
     if started and status.get("startTime") != started and not obj["spec"].get("suspend"):
         told = "startTime cannot be removed for unsuspended job"
@@ -37,11 +37,14 @@ def job_status(obj: JSON, old: JSON) -> list[Problem]:
     return found
 
 
-def _contradictions(status: JSON) -> list[Problem]:
-    complete, failed = _is_true(status, "Complete"), _is_true(status, "Failed")
-    target, met = _is_true(status, "FailureTarget"), _is_true(status, "SuccessCriteriaMet")
+def _validate_conditions(status: JSON) -> list[FieldProblem]:
+    complete, failed = _is_condition_true(status, "Complete"), _is_condition_true(status, "Failed")
+    target, met = (
+        _is_condition_true(status, "FailureTarget"),
+        _is_condition_true(status, "SuccessCriteriaMet"),
+    )
     ended, started = status.get("completionTime"), status.get("startTime")
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
 
     def wrong(told: str) -> None:
         found.append(invalid("status.conditions", NO_VALUE, told))
@@ -65,9 +68,9 @@ def _contradictions(status: JSON) -> list[Problem]:
     return found
 
 
-def _finished(status: JSON) -> list[Problem]:
-    found: list[Problem] = []
-    done = _is_true(status, "Complete") or _is_true(status, "Failed")
+def _validate_finished_status(status: JSON) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
+    done = _is_condition_true(status, "Complete") or _is_condition_true(status, "Failed")
     if done and status.get("active", 0) > 0:
         told = "active>0 is invalid for finished job"
         found.append(invalid("status.active", status["active"], told))
@@ -79,9 +82,9 @@ def _finished(status: JSON) -> list[Problem]:
     if "ready" in status and status["ready"] > status.get("active", 0):
         told = "cannot set more ready pods than active"
         found.append(invalid("status.ready", status["ready"], told))
-    met = _is_true(status, "SuccessCriteriaMet")
+    met = _is_condition_true(status, "SuccessCriteriaMet")
     for name in ("Failed", "FailureTarget"):
-        if met and _is_true(status, name):
+        if met and _is_condition_true(status, name):
             told = f"cannot set SuccessCriteriaMet=True and {name}=true conditions"
             found.append(invalid("status.conditions", NO_VALUE, told))
     return found

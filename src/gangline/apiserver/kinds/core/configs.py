@@ -5,52 +5,52 @@ import json
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, metadata
-from gangline.apiserver.kinds.machinery.problems import each, forbidden, invalid, required, too_long
-from gangline.apiserver.kinds.machinery.strategy import Kind
-from gangline.schema.problems import Problem
+from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, invalid_each, required, too_long
+from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.schema.problems import FieldProblem
 
-_MOST_BYTES = 1024 * 1024
-_FIXED = "field is immutable when `immutable` is set"
+_MAX_DATA_BYTES = 1024 * 1024
+_IMMUTABLE_SET = "field is immutable when `immutable` is set"
 
 
-def _immutable(obj: JSON, old: JSON, names: tuple[str, ...]) -> list[Problem]:
+def _validate_immutable_data(obj: JSON, old: JSON, names: tuple[str, ...]) -> list[FieldProblem]:
     if not old.get("immutable"):
         return []
-    found = [] if obj.get("immutable") else [forbidden("immutable", _FIXED)]
-    return found + [forbidden(name, _FIXED) for name in names if obj.get(name) != old.get(name)]
+    found = [] if obj.get("immutable") else [forbidden("immutable", _IMMUTABLE_SET)]
+    return found + [forbidden(name, _IMMUTABLE_SET) for name in names if obj.get(name) != old.get(name)]
 
 
 def _decoded_size(value: str | None) -> int:
     return len(value or "") * 3 // 4 - (value or "")[-2:].count("=")
 
 
-class ConfigMapKind(Kind):
+class ConfigMapStrategy(Strategy):
     struct = "core.v1.ConfigMap"
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         data, binary = obj.get("data", {}), obj.get("binaryData", {})
-        found: list[Problem] = []
+        found: list[FieldProblem] = []
         for key in data:
-            if said := formats.config_key(key):
-                found += each(f"data[{key}]", key, said)
+            if said := formats.config_key_errors(key):
+                found += invalid_each(f"data[{key}]", key, said)
             if key in binary:
                 found.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
         for key in binary:
-            found += each(f"binaryData[{key}]", key, formats.config_key(key))
+            found += invalid_each(f"binaryData[{key}]", key, formats.config_key_errors(key))
         size = sum(len(value.encode()) for value in data.values()) + sum(map(_decoded_size, binary.values()))
-        if size > _MOST_BYTES:
-            found.append(too_long("[]", _MOST_BYTES))
+        if size > _MAX_DATA_BYTES:
+            found.append(too_long("[]", _MAX_DATA_BYTES))
         return found
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             *self.validate_metadata_update(obj, old),
-            *_immutable(obj, old, ("data", "binaryData")),
+            *_validate_immutable_data(obj, old, ("data", "binaryData")),
             *self.validate(obj),
         ]
 
 
-class SecretKind(Kind):
+class SecretStrategy(Strategy):
     struct = "core.v1.Secret"
 
     def set_defaults(self, obj: JSON) -> None:
@@ -61,33 +61,33 @@ class SecretKind(Kind):
             for key, text in texts.items():
                 data[key] = base64.b64encode(text.encode()).decode()
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         data = obj.get("data", {})
-        found: list[Problem] = []
+        found: list[FieldProblem] = []
         for key in data:
-            found += each(f"data[{key}]", key, formats.config_key(key))
-        if sum(map(_decoded_size, data.values())) > _MOST_BYTES:
-            found.append(too_long("data", _MOST_BYTES))
-        return found + _typed(obj["type"], data, obj["metadata"].get("annotations", {}))
+            found += invalid_each(f"data[{key}]", key, formats.config_key_errors(key))
+        if sum(map(_decoded_size, data.values())) > _MAX_DATA_BYTES:
+            found.append(too_long("data", _MAX_DATA_BYTES))
+        return found + _validate_secret_type(obj["type"], data, obj["metadata"].get("annotations", {}))
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             *self.validate_metadata_update(obj, old),
-            *metadata.immutable(obj["type"], old["type"], "type"),
-            *_immutable(obj, old, ("data",)),
+            *metadata.validate_immutable(obj["type"], old["type"], "type"),
+            *_validate_immutable_data(obj, old, ("data",)),
             *self.validate(obj),
         ]
 
 
-def _typed(kind: str, data: JSON, annotations: dict[str, str]) -> list[Problem]:
+def _validate_secret_type(kind: str, data: JSON, annotations: dict[str, str]) -> list[FieldProblem]:
     match kind:
         case "kubernetes.io/service-account-token":
             key = "kubernetes.io/service-account.name"
             return [] if annotations.get(key) else [required(f"metadata.annotations[{key}]")]
         case "kubernetes.io/dockercfg":
-            return _registry_logins(data, ".dockercfg")
+            return _validate_docker_config(data, ".dockercfg")
         case "kubernetes.io/dockerconfigjson":
-            return _registry_logins(data, ".dockerconfigjson")
+            return _validate_docker_config(data, ".dockerconfigjson")
         case "kubernetes.io/basic-auth":
             names = ("username", "password")
             return (
@@ -101,7 +101,7 @@ def _typed(kind: str, data: JSON, annotations: dict[str, str]) -> list[Problem]:
             return []
 
 
-def _registry_logins(data: JSON, key: str) -> list[Problem]:
+def _validate_docker_config(data: JSON, key: str) -> list[FieldProblem]:
     if key not in data:
         return [required(f"data[{key}]")]
     try:
@@ -113,18 +113,18 @@ def _registry_logins(data: JSON, key: str) -> list[Problem]:
     return [invalid(f"data[{key}]", "<secret contents redacted>", told)]
 
 
-class ServiceAccountKind(Kind):
+class ServiceAccountStrategy(Strategy):
     struct = "core.v1.ServiceAccount"
-    validated_whole = True
+    revalidates_on_update = True
 
-    def create(self, obj: JSON, now: str) -> None:
-        _only_names(obj)
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
+        _strip_secret_refs(obj)
 
-    def update(self, obj: JSON, old: JSON) -> None:
-        _only_names(obj)
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        _strip_secret_refs(obj)
 
 
-def _only_names(obj: JSON) -> None:
+def _strip_secret_refs(obj: JSON) -> None:
     """A service account refers to secrets of its own namespace, by name."""
     if "secrets" in obj:
         obj["secrets"] = [{"name": one["name"]} if one.get("name") else {} for one in obj["secrets"]]

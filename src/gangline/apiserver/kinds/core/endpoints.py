@@ -7,117 +7,121 @@ from gangline.apiserver.kinds.core import service
 from gangline.apiserver.kinds.machinery import formats, metadata, selectors
 from gangline.apiserver.kinds.machinery.problems import (
     duplicate,
-    each,
     invalid,
+    invalid_each,
     required,
     too_many,
     unsupported,
 )
-from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.kinds.pod import containers
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
 _ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 
 
-class EndpointsKind(Kind):
+class EndpointsStrategy(Strategy):
     struct = "core.v1.Endpoints"
-    created_by_update = True
-    validated_whole: ClassVar[bool] = True
+    allow_create_on_update = True
+    revalidates_on_update: ClassVar[bool] = True
 
     def set_defaults(self, obj: JSON) -> None:
         for subset in obj.get("subsets", ()):
             for port in subset.get("ports", ()):
                 port.setdefault("protocol", "TCP")
 
-    def check(self, obj: JSON) -> list[Problem]:
-        found: list[Problem] = []
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        found: list[FieldProblem] = []
         for index, subset in enumerate(obj.get("subsets", ())):
-            found += _subset(subset, f"subsets[{index}]")
+            found += _validate_subset(subset, f"subsets[{index}]")
         return found
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         return ["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"]
 
 
-def _subset(subset: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_subset(subset: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     groups = ("addresses", "notReadyAddresses")
     if not any(subset.get(name) for name in groups):
         found.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
     for name in groups:
         for index, address in enumerate(subset.get(name, ())):
-            found += _address(address, f"{path}.{name}[{index}]")
+            found += _validate_endpoint_address(address, f"{path}.{name}[{index}]")
     ports = subset.get("ports", ())
     for index, port in enumerate(ports):
-        found += _port(port, f"{path}.ports[{index}]", named=len(ports) > 1)
+        found += _validate_endpoint_port(port, f"{path}.ports[{index}]", named=len(ports) > 1)
     return found
 
 
-def _address(address: JSON, path: str) -> list[Problem]:
+def _validate_endpoint_address(address: JSON, path: str) -> list[FieldProblem]:
     value = address.get("ip", "")
-    said = formats.ip_address(value)
-    found = each(f"{path}.ip", value, said)
+    said = formats.ip_address_errors(value)
+    found = invalid_each(f"{path}.ip", value, said)
     if address.get("hostname"):
-        found += each(f"{path}.hostname", address["hostname"], formats.dns_label(address["hostname"]))
+        found += invalid_each(
+            f"{path}.hostname", address["hostname"], formats.dns_label_errors(address["hostname"])
+        )
     if "nodeName" in address:
-        found += each(f"{path}.nodeName", address["nodeName"], formats.dns_subdomain(address["nodeName"]))
+        found += invalid_each(
+            f"{path}.nodeName", address["nodeName"], formats.dns_subdomain_errors(address["nodeName"])
+        )
     if said:
         return [*found, invalid(f"{path}.ip", value, "must be a valid IP address")]
-    return found + service.outside(value, f"{path}.ip")
+    return found + service.validate_endpoint_ip(value, f"{path}.ip")
 
 
-def _port(port: JSON, path: str, *, named: bool) -> list[Problem]:
+def _validate_endpoint_port(port: JSON, path: str, *, named: bool) -> list[FieldProblem]:
     name, found = port.get("name", ""), []
     if name:
-        found += each(f"{path}.name", name, formats.dns_label(name))
+        found += invalid_each(f"{path}.name", name, formats.dns_label_errors(name))
     elif named:
         found.append(required(f"{path}.name"))
-    found += each(f"{path}.port", port["port"], formats.port_number(port["port"]))
+    found += invalid_each(f"{path}.port", port["port"], formats.port_number_errors(port["port"]))
     if port["protocol"] not in containers.PROTOCOLS:
         found.append(unsupported(f"{path}.protocol", port["protocol"], containers.PROTOCOLS))
     return found
 
 
-class EndpointSliceKind(Kind):
+class EndpointSliceStrategy(Strategy):
     struct = "discovery.v1.EndpointSlice"
-    generation = True
+    has_generation = True
 
     def set_defaults(self, obj: JSON) -> None:
         for port in obj.get("ports") or ():
             port.setdefault("name", "")
             port.setdefault("protocol", "TCP")
 
-    def spec_of(self, obj: JSON) -> Any:
+    def generation_fields(self, obj: JSON) -> Any:
         rest = {name: value for name, value in obj.items() if name != "metadata"}
         return rest, obj["metadata"].get("labels")
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         kind = obj["addressType"]
-        found: list[Problem] = []
+        found: list[FieldProblem] = []
         if not kind:
             found.append(required("addressType"))
         elif kind not in _ADDRESS_TYPES:
             found.append(unsupported("addressType", kind, _ADDRESS_TYPES))
-        found += _slice_ports(obj.get("ports") or ())
+        found += _validate_slice_ports(obj.get("ports") or ())
         for index, endpoint in enumerate(obj.get("endpoints") or ()):
-            found += _endpoint(endpoint, kind, f"endpoints[{index}]")
+            found += _validate_endpoint(endpoint, kind, f"endpoints[{index}]")
         return found
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             *self.validate(obj),
-            *metadata.immutable(obj["addressType"], old["addressType"], "addressType"),
+            *metadata.validate_immutable(obj["addressType"], old["addressType"], "addressType"),
         ]
 
 
-def _slice_ports(ports: list[JSON] | tuple[()]) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_slice_ports(ports: list[JSON] | tuple[()]) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     names: set[str] = set()
     for index, port in enumerate(ports):
         path, name = f"ports[{index}]", port["name"]
         if name:
-            found += each(f"{path}.name", name, formats.dns_label(name))
+            found += invalid_each(f"{path}.name", name, formats.dns_label_errors(name))
         if name in names:
             found.append(duplicate(f"{path}.name", name))
         names.add(name)
@@ -126,30 +130,34 @@ def _slice_ports(ports: list[JSON] | tuple[()]) -> list[Problem]:
     return found
 
 
-def _endpoint(endpoint: JSON, kind: str, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_endpoint(endpoint: JSON, kind: str, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     addresses, here = endpoint.get("addresses") or [], f"{path}.addresses"
     if not addresses:
         found.append(required(here, "must contain at least 1 address"))
     elif len(addresses) > 100:
         found.append(too_many(here, len(addresses), 100))
     for index, address in enumerate(addresses if kind in {"IPv4", "IPv6"} else ()):
-        if said := formats.ip_address(address):
-            found += each(f"{here}[{index}]", address, said)
+        if said := formats.ip_address_errors(address):
+            found += invalid_each(f"{here}[{index}]", address, said)
             continue
-        if formats.family(address) != kind:
+        if formats.ip_family(address) != kind:
             found.append(invalid(here, address, f"must be an {kind} address"))
-        found += service.outside(address, f"{here}[{index}]")
+        found += service.validate_endpoint_ip(address, f"{here}[{index}]")
     if "nodeName" in endpoint:
-        found += each(f"{path}.nodeName", endpoint["nodeName"], formats.dns_subdomain(endpoint["nodeName"]))
+        found += invalid_each(
+            f"{path}.nodeName", endpoint["nodeName"], formats.dns_subdomain_errors(endpoint["nodeName"])
+        )
     if "hostname" in endpoint:
-        found += each(f"{path}.hostname", endpoint["hostname"], formats.dns_label(endpoint["hostname"]))
+        found += invalid_each(
+            f"{path}.hostname", endpoint["hostname"], formats.dns_label_errors(endpoint["hostname"])
+        )
     return found
 
 
-class NetworkPolicyKind(Kind):
+class NetworkPolicyStrategy(Strategy):
     struct = "networking.v1.NetworkPolicy"
-    generation = True
+    has_generation = True
 
     def set_defaults(self, obj: JSON) -> None:
         spec = obj["spec"]
@@ -159,8 +167,8 @@ class NetworkPolicyKind(Kind):
         if "policyTypes" not in spec:
             spec["policyTypes"] = ["Ingress", *(["Egress"] if "egress" in spec else [])]
 
-    def check(self, obj: JSON) -> list[Problem]:
-        return selectors.selector(obj["spec"].get("podSelector"), "spec.podSelector")
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        return selectors.validate_label_selector(obj["spec"].get("podSelector"), "spec.podSelector")
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
-        return [*self.validate(obj), *self.validate_metadata_update(obj, old), *self.check(obj)]
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return [*self.validate(obj), *self.validate_metadata_update(obj, old), *self.validate_content(obj)]

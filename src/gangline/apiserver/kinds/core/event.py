@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, metadata
-from gangline.apiserver.kinds.machinery.canonical import shape
-from gangline.apiserver.kinds.machinery.problems import each, invalid, required
-from gangline.apiserver.kinds.machinery.strategy import Kind
-from gangline.schema.problems import Problem
+from gangline.apiserver.kinds.machinery.canonical import canonicalizer
+from gangline.apiserver.kinds.machinery.problems import invalid, invalid_each, required
+from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.schema.problems import FieldProblem
 
-_NAMES = {
+_EVENTS_V1_NAMES = {
     "involvedObject": "regarding",
     "message": "note",
     "source": "deprecatedSource",
@@ -21,8 +21,8 @@ _NAMES = {
     "count": "deprecatedCount",
     "reportingComponent": "reportingController",
 }
-_OLD_NAMES = {new: old for old, new in _NAMES.items()}
-_FIXED = (
+_CORE_V1_NAMES = {new: old for old, new in _EVENTS_V1_NAMES.items()}
+_IMMUTABLE_FIELDS = (
     "involvedObject",
     "reason",
     "message",
@@ -38,50 +38,56 @@ _FIXED = (
     "reportingComponent",
     "reportingInstance",
 )
-_LONGEST = 128
-_LONGEST_NOTE = 1024
+_MAX_FIELD_LENGTH = 128
+_MAX_NOTE_LENGTH = 1024
 
 
 def to_events_v1(event: JSON) -> JSON:
     """A `v1` event as `events.k8s.io/v1`; a new object that shares its parts."""
-    return _converted(event, _NAMES, "events.k8s.io/v1", "events.v1.Event")
+    return _convert_event(event, _EVENTS_V1_NAMES, "events.k8s.io/v1", "events.v1.Event")
 
 
 def to_core_v1(event: JSON) -> JSON:
     """An `events.k8s.io/v1` event as `v1`; a new object that shares its parts."""
-    return _converted(event, _OLD_NAMES, "v1", "core.v1.Event")
+    return _convert_event(event, _CORE_V1_NAMES, "v1", "core.v1.Event")
 
 
-def _converted(event: JSON, names: Mapping[str, str], version: str, struct: str) -> JSON:
+def _convert_event(event: JSON, names: Mapping[str, str], version: str, struct: str) -> JSON:
     converted = {names.get(name, name): value for name, value in event.items()}
     converted["apiVersion"] = version
-    shape(struct).fit(converted)
+    canonicalizer(struct).canonicalize(converted)
     return converted
 
 
-class EventKind(Kind):
+class EventStrategy(Strategy):
     """`v1`."""
 
     struct = "core.v1.Event"
-    created_by_update = True
+    allow_create_on_update = True
 
-    def validate(self, obj: JSON) -> list[Problem]:
-        found = _legacy(obj, "reportingComponent")
-        return found or metadata.validate(obj["metadata"], formats.path_segment, namespaced=True)
+    def validate(self, obj: JSON) -> list[FieldProblem]:
+        found = _validate_core_event(obj, "reportingComponent")
+        return found or metadata.validate_object_meta(
+            obj["metadata"], formats.path_segment_errors, namespaced=True
+        )
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
-        return _legacy(obj, "reportingComponent")
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return _validate_core_event(obj, "reportingComponent")
 
 
-class EventsV1Kind(Kind):
+class EventsV1Strategy(Strategy):
     """`events.k8s.io/v1`: stricter, and nothing but the series may change."""
 
     struct = "events.v1.Event"
-    created_by_update = True
+    allow_create_on_update = True
 
-    def validate(self, obj: JSON) -> list[Problem]:
+    def validate(self, obj: JSON) -> list[FieldProblem]:
         event = to_core_v1(obj)
-        found = [*_legacy(event, "reportingController"), *self.validate_metadata(obj), *_series(event)]
+        found = [
+            *_validate_core_event(event, "reportingController"),
+            *self.validate_metadata(obj),
+            *_validate_series(event),
+        ]
         if not event["eventTime"]:
             found.append(required("eventTime"))
         if event.get("type") not in {"Normal", "Warning"}:
@@ -89,21 +95,24 @@ class EventsV1Kind(Kind):
         old = ("firstTimestamp", "lastTimestamp", "count", "source")
         return found + [invalid(name, "", "needs to be unset") for name in old if event.get(name)]
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         event, before = to_core_v1(obj), to_core_v1(old)
-        found = [*_legacy(event, "reportingController"), *self.validate_metadata_update(obj, old)]
+        found = [
+            *_validate_core_event(event, "reportingController"),
+            *self.validate_metadata_update(obj, old),
+        ]
         if event.get("series") != before.get("series"):
-            found += _series(event)
-        for name in _FIXED:
+            found += _validate_series(event)
+        for name in _IMMUTABLE_FIELDS:
             shown = "reportingController" if name == "reportingComponent" else name
-            found += metadata.immutable(event.get(name), before.get(name), shown)
+            found += metadata.validate_immutable(event.get(name), before.get(name), shown)
         return found
 
 
-def _legacy(event: JSON, component_name: str) -> list[Problem]:
+def _validate_core_event(event: JSON, component_name: str) -> list[FieldProblem]:
     namespace = event["metadata"].get("namespace", "")
     involved = event["involvedObject"].get("namespace", "")
-    found = _new_style(event, component_name) if event.get("eventTime") else []
+    found = _validate_events_v1_fields(event, component_name) if event.get("eventTime") else []
     if event.get("eventTime"):
         wrong = not involved and namespace not in {"default", "kube-system"}
     elif involved:
@@ -113,29 +122,29 @@ def _legacy(event: JSON, component_name: str) -> list[Problem]:
     if wrong:
         told = "does not match event.namespace"
         found.insert(0, invalid("involvedObject.namespace", involved, told))
-    return found + each("namespace", namespace, formats.dns_subdomain(namespace))
+    return found + invalid_each("namespace", namespace, formats.dns_subdomain_errors(namespace))
 
 
-def _new_style(event: JSON, component_name: str) -> list[Problem]:
+def _validate_events_v1_fields(event: JSON, component_name: str) -> list[FieldProblem]:
     component = event.get("reportingComponent", "")
     found = [] if component else [required(component_name)]
-    found += each(component_name, component, formats.qualified_name(component))
+    found += invalid_each(component_name, component, formats.qualified_name_errors(component))
     for name in ("reportingInstance", "action", "reason"):
         value = event.get(name, "")
         if not value:
             found.append(required(name))
-        if len(value.encode()) > _LONGEST:
-            found.append(invalid(name, "", f"can have at most {_LONGEST} characters"))
-    if len(event.get("message", "").encode()) > _LONGEST_NOTE:
-        found.append(invalid("message", "", f"can have at most {_LONGEST_NOTE} characters"))
+        if len(value.encode()) > _MAX_FIELD_LENGTH:
+            found.append(invalid(name, "", f"can have at most {_MAX_FIELD_LENGTH} characters"))
+    if len(event.get("message", "").encode()) > _MAX_NOTE_LENGTH:
+        found.append(invalid("message", "", f"can have at most {_MAX_NOTE_LENGTH} characters"))
     return found
 
 
-def _series(event: JSON) -> list[Problem]:
+def _validate_series(event: JSON) -> list[FieldProblem]:
     series = event.get("series")
     if series is None:
         return []
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if series.get("count", 0) < 2:
         found.append(invalid("series.count", "", "should be at least 2"))
     if not series.get("lastObservedTime"):

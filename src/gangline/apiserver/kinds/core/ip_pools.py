@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from gangline.apiserver.kinds.core.service_ips import HEADLESS
 from gangline.apiserver.kinds.machinery.problems import invalid
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
-NODE_PORTS = range(30000, 32768)
+NODE_PORT_RANGE = range(30000, 32768)
 
 
 class AddressPool:
@@ -18,24 +18,26 @@ class AddressPool:
 
     def __init__(self, cidr: str, taken: Iterable[str] = ()) -> None:
         self._range = ipaddress.IPv4Network(cidr)
-        self._taken = {
+        self._allocated = {
             int(ipaddress.IPv4Address(address)) for address in taken if address and address != HEADLESS
         }
         self._first = int(self._range.network_address) + 1
         self._last = int(self._range.broadcast_address) - 1
-        self._next = self._first
+        self._next_candidate = self._first
 
-    def take(self) -> str | None:
+    def allocate_next(self) -> str | None:
         """A free address, taken now; None when there is none."""
         for step in range(self._last - self._first + 1):
-            number = self._first + (self._next - self._first + step) % (self._last - self._first + 1)
-            if number not in self._taken:
-                self._taken.add(number)
-                self._next = number + 1 if number < self._last else self._first
+            number = self._first + (self._next_candidate - self._first + step) % (
+                self._last - self._first + 1
+            )
+            if number not in self._allocated:
+                self._allocated.add(number)
+                self._next_candidate = number + 1 if number < self._last else self._first
                 return str(ipaddress.IPv4Address(number))
         return None
 
-    def take_this(self, addresses: list[str]) -> list[Problem]:
+    def allocate(self, addresses: list[str]) -> list[FieldProblem]:
         """Take the address a service asks for, or say why not."""
         address = addresses[0]
         number = int(ipaddress.IPv4Address(address))
@@ -46,49 +48,49 @@ class AddressPool:
                 if number == int(self._range.network_address)
                 else f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {self._range}"
             )
-        elif number in self._taken:
+        elif number in self._allocated:
             told = "provided IP is already allocated"
         if told:
             return [invalid("spec.clusterIPs", addresses, f"failed to allocate IP {address}: {told}")]
-        self._taken.add(number)
+        self._allocated.add(number)
         return []
 
     def release(self, address: str) -> None:
         """Idempotent; addresses of headless services are fine."""
         if address and address != HEADLESS:
-            self._taken.discard(int(ipaddress.IPv4Address(address)))
+            self._allocated.discard(int(ipaddress.IPv4Address(address)))
 
 
 class PortPool:
     """Node ports. One number serves one service, whatever the protocol."""
 
     def __init__(self, taken: Iterable[int] = ()) -> None:
-        self._taken = set(taken)
-        self._next = NODE_PORTS.start
+        self._allocated = set(taken)
+        self._next_candidate = NODE_PORT_RANGE.start
 
-    def take(self) -> int | None:
+    def allocate_next(self) -> int | None:
         """A free port, taken now; None when there is none."""
-        size = len(NODE_PORTS)
+        size = len(NODE_PORT_RANGE)
         for step in range(size):
-            number = NODE_PORTS.start + (self._next - NODE_PORTS.start + step) % size
-            if number not in self._taken:
-                self._taken.add(number)
-                self._next = number + 1
+            number = NODE_PORT_RANGE.start + (self._next_candidate - NODE_PORT_RANGE.start + step) % size
+            if number not in self._allocated:
+                self._allocated.add(number)
+                self._next_candidate = number + 1
                 return number
         return None
 
-    def take_this(self, number: int, path: str) -> list[Problem]:
+    def allocate(self, number: int, path: str) -> list[FieldProblem]:
         """Take the port a service asks for, or say why not. `path` is that of its `nodePort`."""
-        if number not in NODE_PORTS:
-            first, last = NODE_PORTS.start, NODE_PORTS.stop - 1
+        if number not in NODE_PORT_RANGE:
+            first, last = NODE_PORT_RANGE.start, NODE_PORT_RANGE.stop - 1
             told = f"provided port is not in the valid range. The range of valid ports is {first}-{last}"
-        elif number in self._taken:
+        elif number in self._allocated:
             told = "provided port is already allocated"
         else:
-            self._taken.add(number)
+            self._allocated.add(number)
             return []
         return [invalid(path, number, told)]
 
     def release(self, number: int) -> None:
         """Idempotent."""
-        self._taken.discard(number)
+        self._allocated.discard(number)

@@ -4,20 +4,20 @@ from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct, quantities
 from gangline.apiserver.kinds.machinery.problems import (
     duplicate,
-    each,
     forbidden,
     invalid,
+    invalid_each,
     required,
     unsupported,
 )
-from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.kinds.pod.placement import TAINT_EFFECTS
-from gangline.schema.problems import NO_VALUE, Problem, ProblemKind
+from gangline.schema.problems import NO_VALUE, FieldProblem, ProblemKind
 
-_NOT_READY = "node.kubernetes.io/not-ready"
+_NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 
 
-class NodeKind(Kind):
+class NodeStrategy(Strategy):
     """A node's status may be given on create. New nodes are tainted until somebody finds them ready."""
 
     struct = "core.v1.Node"
@@ -34,37 +34,47 @@ class NodeKind(Kind):
         elif listed:
             spec["podCIDR"] = listed[0]
 
-    def create(self, obj: JSON, now: str) -> None:
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
         taints = obj["spec"].get("taints", [])
-        if not any(one.get("key") == _NOT_READY and one.get("effect") == "NoSchedule" for one in taints):
-            obj["spec"]["taints"] = [*taints, {"key": _NOT_READY, "effect": "NoSchedule"}]
+        if not any(
+            one.get("key") == _NOT_READY_TAINT and one.get("effect") == "NoSchedule" for one in taints
+        ):
+            obj["spec"]["taints"] = [*taints, {"key": _NOT_READY_TAINT, "effect": "NoSchedule"}]
 
-    def update(self, obj: JSON, old: JSON) -> None:
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
         obj["status"] = old.get("status", {})
 
-    def validate(self, obj: JSON) -> list[Problem]:
-        found = [*self.validate_metadata(obj), *_taints(obj["spec"].get("taints", ())), *_resources(obj)]
+    def validate(self, obj: JSON) -> list[FieldProblem]:
+        found = [
+            *self.validate_metadata(obj),
+            *_validate_taints(obj["spec"].get("taints", ())),
+            *_validate_resources(obj),
+        ]
         ranges = obj["spec"].get("podCIDRs", [])
         for index, value in enumerate(ranges):
-            found += each(f"spec.podCIDRs[{index}]", value, formats.cidr(value))
-        wrong = next((index for index, value in enumerate(ranges) if formats.cidr(value)), None)
+            found += invalid_each(f"spec.podCIDRs[{index}]", value, formats.cidr_errors(value))
+        wrong = next((index for index, value in enumerate(ranges) if formats.cidr_errors(value)), None)
         if len(ranges) > 1 and wrong is not None:
             told = (
                 "invalid PodCIDRs. failed to check with dual stack with error:invalid "
                 f"CIDR[{wrong}]: <nil> (invalid CIDR address: {ranges[wrong]})"
             )
-            found.append(Problem(ProblemKind.INTERNAL, "spec.podCIDRs", NO_VALUE, told))
+            found.append(FieldProblem(ProblemKind.INTERNAL, "spec.podCIDRs", NO_VALUE, told))
         mixed = wrong is None and len({":" in value for value in ranges}) == 2
         if len(ranges) > 1 and (len(ranges) > 2 or not mixed):
             told = "may specify no more than one CIDR for each IP family"
             found.append(invalid("spec.podCIDRs", ranges, told))
         return found
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
-        return [*self.validate(obj), *self.validate_status_change(obj, old)]
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return [*self.validate(obj), *self.validate_kind_status_update(obj, old)]
 
-    def validate_status_change(self, obj: JSON, old: JSON) -> list[Problem]:
-        found = [*self.validate_metadata_update(obj, old), *_resources(obj), *_addresses(obj)]
+    def validate_kind_status_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        found = [
+            *self.validate_metadata_update(obj, old),
+            *_validate_resources(obj),
+            *_validate_addresses(obj),
+        ]
         spec, before = obj["spec"], old["spec"]
         kept = before.get("podCIDRs", [])
         told = 'node updates may not change podCIDR except from "" to valid'
@@ -78,7 +88,7 @@ class NodeKind(Kind):
         if provider and spec.get("providerID") != provider:
             told = 'node updates may not change providerID except from "" to valid'
             found.append(forbidden("spec.providerID", told))
-        found += _taints(spec.get("taints", ()))
+        found += _validate_taints(spec.get("taints", ()))
         if spec.get("externalID") != before.get("externalID"):
             found.append(forbidden("spec.externalID", "may not be updated"))
         return found
@@ -92,14 +102,14 @@ class NodeKind(Kind):
         return told
 
 
-def _taints(taints: list[JSON] | tuple[()]) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_taints(taints: list[JSON] | tuple[()]) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
         path, key = f"metadata.taints[{index}]", taint.get("key", "")
         value, effect = taint.get("value", ""), taint.get("effect", "")
-        found += each(f"{path}.key", key, formats.qualified_name(key))
-        if said := formats.label_value(value):
+        found += invalid_each(f"{path}.key", key, formats.qualified_name_errors(key))
+        if said := formats.label_value_errors(value):
             found.append(invalid(f"{path}.value", value, ";".join(said)))
         if not effect:
             found.append(required(f"{path}.effect"))
@@ -107,26 +117,26 @@ def _taints(taints: list[JSON] | tuple[()]) -> list[Problem]:
             found.append(unsupported(f"{path}.effect", effect, TAINT_EFFECTS))
         if (key, effect) in seen:
             told = "taints must be unique by key and effect pair"
-            shown = gostruct.internal({"value": "", **taint}, "Key Value Effect TimeAdded")
-            found.append(Problem(ProblemKind.DUPLICATE, path, shown, told))
+            shown = gostruct.go_struct({"value": "", **taint}, "Key Value Effect TimeAdded")
+            found.append(FieldProblem(ProblemKind.DUPLICATE, path, shown, told))
         seen.add((key, effect))
     return found
 
 
-def _resources(obj: JSON) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_resources(obj: JSON) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for name in ("capacity", "allocatable"):
         for resource, text in obj["status"].get(name, {}).items():
-            found += quantities.resource_value(resource, text, f"status.{name}.{resource}")
+            found += quantities.validate_resource_value(resource, text, f"status.{name}.{resource}")
     return found
 
 
-def _addresses(obj: JSON) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_addresses(obj: JSON) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     seen: list[JSON] = []
     for index, address in enumerate(obj["status"].get("addresses", ())):
         if address in seen:
-            shown = gostruct.internal(address, "Type Address")
+            shown = gostruct.go_struct(address, "Type Address")
             found.append(duplicate(f"status.addresses[{index}]", shown))
         seen.append(address)
     return found

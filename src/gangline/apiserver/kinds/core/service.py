@@ -14,40 +14,43 @@ from gangline.apiserver.kinds.core import service_ips
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata
 from gangline.apiserver.kinds.machinery.problems import (
     duplicate,
-    each,
     forbidden,
     invalid,
+    invalid_each,
     required,
     unsupported,
 )
-from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.kinds.pod import containers, probes
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
-_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
-_DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
-_HINTS, _MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
-_ONLY_BALANCED = "may only be used when `type` is 'LoadBalancer'"
-_LONGEST_AFFINITY = 86400
+_SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_TRAFFIC_DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
+_TOPOLOGY_HINTS_ANNOTATION, _TOPOLOGY_MODE_ANNOTATION = (
+    "service.kubernetes.io/topology-aware-hints",
+    "service.kubernetes.io/topology-mode",
+)
+_LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
+_MAX_AFFINITY_SECONDS = 86400
 
 
-class ServiceKind(Kind):
+class ServiceStrategy(Strategy):
     struct = "core.v1.Service"
     has_status = True
-    created_by_update = True
+    allow_create_on_update = True
 
-    def name_check(self, name: str) -> tuple[str, ...]:
-        return formats.dns_1035_label(name)
+    def validate_name(self, name: str) -> tuple[str, ...]:
+        return formats.dns_1035_label_errors(name)
 
     def set_defaults(self, obj: JSON) -> None:
         spec = obj["spec"]
-        _set_affinity(spec)
+        _set_affinity_defaults(spec)
         kind = spec.setdefault("type", "ClusterIP")
         for port in spec.get("ports", ()):
             port.setdefault("protocol", "TCP")
             if port.get("targetPort") in (0, ""):
                 port["targetPort"] = port["port"]
-        if service_ips.is_external(spec):
+        if service_ips.is_externally_accessible(spec):
             spec.setdefault("externalTrafficPolicy", "Cluster")
         if kind in {"ClusterIP", "NodePort", "LoadBalancer"}:
             spec.setdefault("internalTrafficPolicy", "Cluster")
@@ -57,63 +60,67 @@ class ServiceKind(Kind):
                 if ingress.get("ip"):
                     ingress.setdefault("ipMode", "VIP")
 
-    def create(self, obj: JSON, now: str) -> None:
-        super().create(obj, now)
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
+        super().prepare_for_create(obj, now)
         spec = obj["spec"]
         if spec.get("clusterIP") and not spec.get("clusterIPs"):
             spec["clusterIPs"] = [spec["clusterIP"]]
-        service_ips.choose_families(spec, None)
+        service_ips.set_ip_families(spec, None)
 
-    def update(self, obj: JSON, old: JSON) -> None:
-        super().update(obj, old)
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        super().prepare_for_update(obj, old)
         new, before = obj["spec"], old["spec"]
-        service_ips.drop_by_type(new, before)
-        service_ips.keep_allocated(new, before)
-        service_ips.align_addresses(new, before)
-        service_ips.choose_families(new, before)
+        service_ips.drop_type_dependent_fields(new, before)
+        service_ips.keep_allocated_values(new, before)
+        service_ips.sync_cluster_ips(new, before)
+        service_ips.set_ip_families(new, before)
 
-    def validate(self, obj: JSON) -> list[Problem]:
-        return service_ips.family_problems(obj["spec"]) or super().validate(obj)
+    def validate(self, obj: JSON) -> list[FieldProblem]:
+        return service_ips.validate_ip_families(obj["spec"]) or super().validate(obj)
 
-    def validate_update(self, obj: JSON, old: JSON) -> list[Problem]:
-        return service_ips.family_problems(obj["spec"]) or super().validate_update(obj, old)
+    def validate_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return service_ips.validate_ip_families(obj["spec"]) or super().validate_update(obj, old)
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             *self.validate_metadata_update(obj, old),
-            *service_ips.address_change(obj["spec"], old["spec"]),
-            *_class_change(obj["spec"], old["spec"]),
-            *self.check(obj),
+            *service_ips.validate_cluster_ip_update(obj["spec"], old["spec"]),
+            *_validate_class_update(obj["spec"], old["spec"]),
+            *self.validate_content(obj),
         ]
 
-    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
-        found: list[Problem] = []
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        found: list[FieldProblem] = []
         before = {one.get("ip") for one in old["status"].get("loadBalancer", {}).get("ingress", ())}
         for index, ingress in enumerate(obj["status"]["loadBalancer"].get("ingress", ())):
-            found += _ingress(ingress, before, f"status.loadBalancer.ingress[{index}]")
+            found += _validate_ingress(ingress, before, f"status.loadBalancer.ingress[{index}]")
         return found
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
         return [
-            *_topology(obj["metadata"].get("annotations", {})),
-            *_type_rules(spec),
-            *_ports(spec),
-            *metadata.labels(spec.get("selector", {}), "spec.selector"),
-            *_affinity(spec),
-            *_addresses(spec),
-            *_node_ports(spec),
-            *_balancing(spec),
-            *_traffic(spec),
+            *_validate_topology_annotations(obj["metadata"].get("annotations", {})),
+            *_validate_type_fields(spec),
+            *_validate_ports(spec),
+            *metadata.validate_labels(spec.get("selector", {}), "spec.selector"),
+            *_validate_session_affinity(spec),
+            *_validate_external_ips(spec),
+            *_validate_node_ports(spec),
+            *_validate_load_balancer(spec),
+            *_validate_traffic_policies(spec),
         ]
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         spec = obj["spec"]
         told: list[str] = []
-        if _HINTS in obj["metadata"].get("annotations", {}):
-            told.append(f"annotation {_HINTS} is deprecated, please use {_MODE} instead")
+        if _TOPOLOGY_HINTS_ANNOTATION in obj["metadata"].get("annotations", {}):
+            told.append(
+                f"annotation {_TOPOLOGY_HINTS_ANNOTATION} is deprecated, please use {_TOPOLOGY_MODE_ANNOTATION} instead"
+            )
         if spec.get("clusterIPs") == [service_ips.HEADLESS]:
-            told += [f"spec.{name} is ignored for headless services" for name in _ignored(spec)]
+            told += [
+                f"spec.{name} is ignored for headless services" for name in _headless_ignored_fields(spec)
+            ]
         external = spec["type"] == "ExternalName"
         if external and spec.get("externalIPs"):
             told.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
@@ -122,7 +129,7 @@ class ServiceKind(Kind):
         return told
 
 
-def _ignored(spec: JSON) -> Iterable[str]:
+def _headless_ignored_fields(spec: JSON) -> Iterable[str]:
     if spec.get("loadBalancerIP"):
         yield "loadBalancerIP"
     if spec.get("externalIPs"):
@@ -131,7 +138,7 @@ def _ignored(spec: JSON) -> Iterable[str]:
         yield "SessionAffinity"
 
 
-def _set_affinity(spec: JSON) -> None:
+def _set_affinity_defaults(spec: JSON) -> None:
     affinity = spec.setdefault("sessionAffinity", "None")
     if affinity == "None":
         spec.pop("sessionAffinityConfig", None)
@@ -141,18 +148,18 @@ def _set_affinity(spec: JSON) -> None:
             spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": 10800}}
 
 
-def _class_change(new: JSON, old: JSON) -> list[Problem]:
+def _validate_class_update(new: JSON, old: JSON) -> list[FieldProblem]:
     name = "loadBalancerClass"
     if new["type"] == old["type"] == "LoadBalancer" and new.get(name) != old.get(name):
         return [invalid(f"spec.{name}", new.get(name), "may not change once set")]
     return []
 
 
-def _ingress(ingress: JSON, before: set[str | None], path: str) -> list[Problem]:
+def _validate_ingress(ingress: JSON, before: set[str | None], path: str) -> list[FieldProblem]:
     address, mode, name = ingress.get("ip", ""), ingress.get("ipMode"), ingress.get("hostname", "")
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if address and address not in before:
-        found += each(f"{path}.ip", address, formats.ip_address(address))
+        found += invalid_each(f"{path}.ip", address, formats.ip_address_errors(address))
     if mode is None and address:
         found.append(required(f"{path}.ipMode", "must be specified when `ip` is set"))
     elif mode is not None and not address:
@@ -160,22 +167,22 @@ def _ingress(ingress: JSON, before: set[str | None], path: str) -> list[Problem]
     elif mode is not None and mode not in {"Proxy", "VIP"}:
         found.append(unsupported(f"{path}.ipMode", mode, ("Proxy", "VIP")))
     if name:
-        found += each(f"{path}.hostname", name, formats.dns_subdomain(name))
-        if not formats.ip_address(name):
+        found += invalid_each(f"{path}.hostname", name, formats.dns_subdomain_errors(name))
+        if not formats.ip_address_errors(name):
             found.append(invalid(f"{path}.hostname", name, "must be a DNS name, not an IP address"))
     return found
 
 
-def _topology(annotations: dict[str, str]) -> list[Problem]:
-    hints, mode = annotations.get(_HINTS), annotations.get(_MODE)
+def _validate_topology_annotations(annotations: dict[str, str]) -> list[FieldProblem]:
+    hints, mode = annotations.get(_TOPOLOGY_HINTS_ANNOTATION), annotations.get(_TOPOLOGY_MODE_ANNOTATION)
     if hints is None or mode is None or hints == mode:
         return []
-    told = f"must match annotations[{_HINTS}] when both are specified"
-    return [invalid(f"metadata.annotations[{_MODE}]", mode, told)]
+    told = f"must match annotations[{_TOPOLOGY_HINTS_ANNOTATION}] when both are specified"
+    return [invalid(f"metadata.annotations[{_TOPOLOGY_MODE_ANNOTATION}]", mode, told)]
 
 
-def _type_rules(spec: JSON) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_type_fields(spec: JSON) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     kind, headless = spec["type"], spec.get("clusterIPs") == [service_ips.HEADLESS]
     if not spec.get("ports") and not headless and kind != "ExternalName":
         found.append(required("spec.ports"))
@@ -190,57 +197,57 @@ def _type_rules(spec: JSON) -> list[Problem]:
         ]
         alias = spec.get("externalName", "").removesuffix(".")
         path = "spec.externalName"
-        found += each(path, alias, formats.dns_subdomain(alias)) if alias else [required(path)]
+        found += invalid_each(path, alias, formats.dns_subdomain_errors(alias)) if alias else [required(path)]
     return found
 
 
-def _ports(spec: JSON) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_ports(spec: JSON) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     names: set[str] = set()
     ports = spec.get("ports", ())
     for index, port in enumerate(ports):
         path, name = f"spec.ports[{index}]", port.get("name", "")
         if name:
-            found += each(f"{path}.name", name, formats.dns_label(name))
+            found += invalid_each(f"{path}.name", name, formats.dns_label_errors(name))
             if name in names:
                 found.append(duplicate(f"{path}.name", name))
             names.add(name)
         elif len(ports) > 1:
             found.append(required(f"{path}.name"))
-        found += each(f"{path}.port", port["port"], formats.port_number(port["port"]))
+        found += invalid_each(f"{path}.port", port["port"], formats.port_number_errors(port["port"]))
         if port["protocol"] not in containers.PROTOCOLS:
             found.append(unsupported(f"{path}.protocol", port["protocol"], containers.PROTOCOLS))
-        found += probes.port(port["targetPort"], f"{path}.targetPort")
+        found += probes.validate_port(port["targetPort"], f"{path}.targetPort")
         if "appProtocol" in port:
             name = port["appProtocol"]
-            found += each(f"{path}.appProtocol", name, formats.qualified_name(name))
+            found += invalid_each(f"{path}.appProtocol", name, formats.qualified_name_errors(name))
     return found
 
 
-def _affinity(spec: JSON) -> list[Problem]:
+def _validate_session_affinity(spec: JSON) -> list[FieldProblem]:
     affinity = spec["sessionAffinity"]
     if affinity not in {"ClientIP", "None"}:
         return [unsupported("spec.sessionAffinity", affinity, ("ClientIP", "None"))]
     if affinity == "ClientIP":
         seconds = spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"]
-        if not 0 < seconds <= _LONGEST_AFFINITY:
+        if not 0 < seconds <= _MAX_AFFINITY_SECONDS:
             path = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
-            return [invalid(path, seconds, f"must be greater than 0 and less than {_LONGEST_AFFINITY}")]
+            return [invalid(path, seconds, f"must be greater than 0 and less than {_MAX_AFFINITY_SECONDS}")]
     return []
 
 
-def _addresses(spec: JSON) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_external_ips(spec: JSON) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for index, address in enumerate(spec.get("externalIPs", ())):
         path = f"spec.externalIPs[{index}]"
-        said = formats.ip_address(address)
-        found += each(path, address, said) if said else outside(address, path)
-    if spec["type"] not in _TYPES:
-        found.append(unsupported("spec.type", spec["type"], _TYPES))
+        said = formats.ip_address_errors(address)
+        found += invalid_each(path, address, said) if said else validate_endpoint_ip(address, path)
+    if spec["type"] not in _SERVICE_TYPES:
+        found.append(unsupported("spec.type", spec["type"], _SERVICE_TYPES))
     return found
 
 
-def outside(address: str, path: str) -> list[Problem]:
+def validate_endpoint_ip(address: str, path: str) -> list[FieldProblem]:
     """Of an endpoint: not an address that means something else."""
     value = ipaddress.ip_address(address)
     rules = (
@@ -253,19 +260,21 @@ def outside(address: str, path: str) -> list[Problem]:
         ),
     )
     return [
-        invalid(path, address, f"{told} ({_RANGES.get(told, address)})") for wrong, told in rules if wrong
+        invalid(path, address, f"{told} ({_SPECIAL_IP_RANGES.get(told, address)})")
+        for wrong, told in rules
+        if wrong
     ]
 
 
-_RANGES = {
+_SPECIAL_IP_RANGES = {
     "may not be in the loopback range": "127.0.0.0/8, ::1/128",
     "may not be in the link-local range": "169.254.0.0/16, fe80::/10",
     "may not be in the link-local multicast range": "224.0.0.0/24, ff02::/10",
 }
 
 
-def _node_ports(spec: JSON) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_node_ports(spec: JSON) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     ports = spec.get("ports", ())
     for index, port in enumerate(ports):
         if spec["type"] == "ClusterIP" and port.get("nodePort"):
@@ -281,38 +290,38 @@ def _node_ports(spec: JSON) -> list[Problem]:
     for index, port in enumerate(ports):
         pair = (port["protocol"], port["port"])
         if pair in seen:
-            found.append(duplicate(f"spec.ports[{index}]", _shown_port(*pair)))
+            found.append(duplicate(f"spec.ports[{index}]", _port_struct(*pair)))
         seen.add(pair)
     return found
 
 
-def _shown_port(protocol: str, port: int) -> Any:
+def _port_struct(protocol: str, port: int) -> Any:
     shown = {"name": "", "protocol": protocol, "port": port, "targetPort": 0, "nodePort": 0}
-    return gostruct.internal(shown, "Name Protocol AppProtocol Port TargetPort NodePort")
+    return gostruct.go_struct(shown, "Name Protocol AppProtocol Port TargetPort NodePort")
 
 
-def _balancing(spec: JSON) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_load_balancer(spec: JSON) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     balanced = spec["type"] == "LoadBalancer"
     ranges, path = spec.get("loadBalancerSourceRanges", ()), "spec.LoadBalancerSourceRanges"
     if ranges and not balanced:
-        found.append(forbidden(path, _ONLY_BALANCED))
+        found.append(forbidden(path, _LOAD_BALANCER_ONLY))
     for index, value in enumerate(ranges):
-        found += each(f"{path}[{index}]", value.strip(), formats.cidr(value.strip()))
+        found += invalid_each(f"{path}[{index}]", value.strip(), formats.cidr_errors(value.strip()))
     for name in ("allocateLoadBalancerNodePorts", "loadBalancerClass"):
         if name in spec and not balanced:
-            found.append(forbidden(f"spec.{name}", _ONLY_BALANCED))
+            found.append(forbidden(f"spec.{name}", _LOAD_BALANCER_ONLY))
     if balanced and "loadBalancerClass" in spec:
         value = spec["loadBalancerClass"]
-        found += each("spec.loadBalancerClass", value, formats.qualified_name(value))
+        found += invalid_each("spec.loadBalancerClass", value, formats.qualified_name_errors(value))
     return found
 
 
-def _traffic(spec: JSON) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_traffic_policies(spec: JSON) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     known = ("Cluster", "Local")
     external: Any = spec.get("externalTrafficPolicy")
-    if external is not None and not service_ips.is_external(spec):
+    if external is not None and not service_ips.is_externally_accessible(spec):
         told = "may only be set for externally-accessible services"
         found.append(invalid("spec.externalTrafficPolicy", external, told))
     elif external is not None and external not in known:
@@ -325,6 +334,6 @@ def _traffic(spec: JSON) -> list[Problem]:
     if internal not in known:
         found.append(unsupported("spec.internalTrafficPolicy", internal, known))
     wanted = spec.get("trafficDistribution")
-    if wanted is not None and wanted not in _DISTRIBUTIONS:
-        found.append(unsupported("spec.trafficDistribution", wanted, _DISTRIBUTIONS))
+    if wanted is not None and wanted not in _TRAFFIC_DISTRIBUTIONS:
+        found.append(unsupported("spec.trafficDistribution", wanted, _TRAFFIC_DISTRIBUTIONS))
     return found

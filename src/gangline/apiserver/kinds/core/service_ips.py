@@ -2,34 +2,34 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
-from gangline.apiserver.kinds.machinery.problems import duplicate, each, invalid, unsupported
-from gangline.schema.problems import Problem
+from gangline.apiserver.kinds.machinery.problems import duplicate, invalid, invalid_each, unsupported
+from gangline.schema.problems import FieldProblem
 
 HEADLESS = "None"
-_FAMILIES = ("IPv4", "IPv6")
-_FAMILY = "IPv4"
+_IP_FAMILIES = ("IPv4", "IPv6")
+_CLUSTER_IP_FAMILY = "IPv4"
 """The only family this server has addresses of."""
-_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
+_IP_FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
 
 
-def is_external(spec: JSON) -> bool:
+def is_externally_accessible(spec: JSON) -> bool:
     """Whether a service can be reached from outside the cluster."""
     return spec["type"] in {"NodePort", "LoadBalancer"} or (
         spec["type"] == "ClusterIP" and bool(spec.get("externalIPs"))
     )
 
 
-def needs_address(spec: JSON) -> bool:
+def needs_cluster_ip(spec: JSON) -> bool:
     """Whether the registry should take a cluster address for this service from the pool."""
     return spec["type"] != "ExternalName" and not spec.get("clusterIPs")
 
 
-def give_address(spec: JSON, address: str) -> None:
+def set_cluster_ip(spec: JSON, address: str) -> None:
     """Write a cluster address down, in place."""
     spec["clusterIP"], spec["clusterIPs"] = address, [address]
 
 
-def ports_without_number(spec: JSON) -> list[JSON]:
+def ports_without_node_port(spec: JSON) -> list[JSON]:
     """The ports the registry should give a node port from the pool, by writing `nodePort`."""
     wanted = spec["type"] == "NodePort" or (
         spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts", True)
@@ -37,7 +37,7 @@ def ports_without_number(spec: JSON) -> list[JSON]:
     return [port for port in spec.get("ports", ()) if wanted and not port.get("nodePort")]
 
 
-def choose_families(spec: JSON, old: JSON | None) -> None:
+def set_ip_families(spec: JSON, old: JSON | None) -> None:
     """Write down which families of addresses a service has, in place."""
     if spec["type"] == "ExternalName":
         return
@@ -45,22 +45,22 @@ def choose_families(spec: JSON, old: JSON | None) -> None:
     if "ipFamilyPolicy" not in spec:
         kept = (old or {}).get("ipFamilyPolicy")
         spec["ipFamilyPolicy"] = kept or ("RequireDualStack" if free else "SingleStack")
-    if family_problems(spec):
+    if validate_ip_families(spec):
         return
     families = list(spec.get("ipFamilies", ()))
     unsaid = spec.get("clusterIPs", [])[len(families) :]
-    families += [formats.family(address) for address in unsaid if address != HEADLESS]
-    families = families or [_FAMILY]
+    families += [formats.ip_family(address) for address in unsaid if address != HEADLESS]
+    families = families or [_CLUSTER_IP_FAMILY]
     if free and len(families) == 1 and spec["ipFamilyPolicy"] != "SingleStack":
         families.append("IPv6" if families[0] == "IPv4" else "IPv4")
     spec["ipFamilies"] = families
 
 
-def family_problems(spec: JSON) -> list[Problem]:
+def validate_ip_families(spec: JSON) -> list[FieldProblem]:
     """What stops the real server before it validates."""
     if spec["type"] == "ExternalName":
         return []
-    if found := _cluster_addresses(spec):
+    if found := _validate_cluster_ips(spec):
         return found
     policy, addresses = spec.get("ipFamilyPolicy"), spec.get("clusterIPs", ())
     families = spec.get("ipFamilies", ())
@@ -76,14 +76,14 @@ def family_problems(spec: JSON) -> list[Problem]:
         told = "this cluster is not configured for dual-stack services"
         found.append(invalid("spec.ipFamilyPolicy", policy, told))
     for index, family in enumerate(families):
-        if family != _FAMILY:
+        if family != _CLUSTER_IP_FAMILY:
             told = "not configured on this cluster"
             found.append(invalid(f"spec.ipFamilies[{index}]", family, told))
     return found
 
 
-def _cluster_addresses(spec: JSON) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_cluster_ips(spec: JSON) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     single, addresses = spec.get("clusterIP", ""), spec.get("clusterIPs", [])
     if single and addresses and addresses[0] != single:
         found.append(invalid("spec.clusterIPs", addresses, "first value must match `clusterIP`"))
@@ -92,42 +92,42 @@ def _cluster_addresses(spec: JSON) -> list[Problem]:
         found.append(invalid("spec.clusterIPs", addresses, told))
     seen: set[str] = set()
     for index, family in enumerate(spec.get("ipFamilies", ())):
-        if family not in _FAMILIES:
-            found.append(unsupported(f"spec.ipFamilies[{index}]", family, _FAMILIES))
+        if family not in _IP_FAMILIES:
+            found.append(unsupported(f"spec.ipFamilies[{index}]", family, _IP_FAMILIES))
         if family in seen:
             found.append(duplicate(f"spec.ipFamilies[{index}]", family))
         seen.add(family)
     policy = spec.get("ipFamilyPolicy")
-    if policy is not None and policy not in _POLICIES:
-        found.append(unsupported("spec.ipFamilyPolicy", policy, _POLICIES))
-    return found + _well_formed(addresses, spec.get("ipFamilies", []))
+    if policy is not None and policy not in _IP_FAMILY_POLICIES:
+        found.append(unsupported("spec.ipFamilyPolicy", policy, _IP_FAMILY_POLICIES))
+    return found + _validate_ip_list(addresses, spec.get("ipFamilies", []))
 
 
-def _well_formed(addresses: list[str], families: list[str]) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_ip_list(addresses: list[str], families: list[str]) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     path = "spec.clusterIPs"
     for index, address in enumerate(addresses):
         if index == 0 and address == HEADLESS:
             if len(addresses) > 1:
                 found.append(invalid(path, addresses, "'None' must be the first and only value"))
         else:
-            found += each(f"{path}[{index}]", address, formats.ip_address(address))
+            found += invalid_each(f"{path}[{index}]", address, formats.ip_address_errors(address))
     broken = bool(found)
     if len(addresses) > 2:
         found.append(invalid(path, addresses, "may only hold up to 2 values"))
     if broken or addresses == [HEADLESS]:
         return found
-    if len(addresses) > 1 and len({formats.family(one) for one in addresses}) < 2:
+    if len(addresses) > 1 and len({formats.ip_family(one) for one in addresses}) < 2:
         told = "may specify no more than one IP for each IP family"
         found.append(invalid(path, addresses, told))
     for index, (address, family) in enumerate(zip(addresses, families, strict=False)):
-        if formats.family(address) != family:
+        if formats.ip_family(address) != family:
             told = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
             found.append(invalid(f"{path}[{index}]", address, told))
     return found
 
 
-def drop_by_type(new: JSON, old: JSON) -> None:
+def drop_type_dependent_fields(new: JSON, old: JSON) -> None:
     """Leave out what only the old type had, if the client just sent it back."""
     if old["type"] != "ExternalName" and new["type"] == "ExternalName":
         kept = (("clusterIP", "clusterIPs"), ("ipFamilies",), ("ipFamilyPolicy",), ("internalTrafficPolicy",))
@@ -135,7 +135,7 @@ def drop_by_type(new: JSON, old: JSON) -> None:
             if all(new.get(name) == old.get(name) for name in names):
                 for name in names:
                     new.pop(name, None)
-    if _has_node_ports(old) and not _has_node_ports(new) and _node_port_set(new) <= _node_port_set(old):
+    if _uses_node_ports(old) and not _uses_node_ports(new) and _node_ports(new) <= _node_ports(old):
         for port in new.get("ports", ()):
             port.pop("nodePort", None)
     if old["type"] == "LoadBalancer" and new["type"] != "LoadBalancer":
@@ -143,19 +143,19 @@ def drop_by_type(new: JSON, old: JSON) -> None:
             if new.get(name) == old.get(name):
                 new.pop(name, None)
     same = new.get("externalTrafficPolicy") == old.get("externalTrafficPolicy")
-    if same and is_external(old) and not is_external(new):
+    if same and is_externally_accessible(old) and not is_externally_accessible(new):
         new.pop("externalTrafficPolicy", None)
 
 
-def _has_node_ports(spec: JSON) -> bool:
+def _uses_node_ports(spec: JSON) -> bool:
     return spec["type"] in {"NodePort", "LoadBalancer"}
 
 
-def _node_port_set(spec: JSON) -> set[int]:
+def _node_ports(spec: JSON) -> set[int]:
     return {port["nodePort"] for port in spec.get("ports", ()) if port.get("nodePort")}
 
 
-def keep_allocated(new: JSON, old: JSON) -> None:
+def keep_allocated_values(new: JSON, old: JSON) -> None:
     """What was given to a service stays with it, unless it asks for something else."""
     if "ExternalName" not in {new["type"], old["type"]}:
         if not new.get("clusterIP") and old.get("clusterIP"):
@@ -166,8 +166,8 @@ def keep_allocated(new: JSON, old: JSON) -> None:
             and new.get("clusterIP") == old.get("clusterIP")
         ):
             new["clusterIPs"] = list(old["clusterIPs"])
-    if _has_node_ports(new) and _has_node_ports(old):
-        used = _node_port_set(new) & _node_port_set(old)
+    if _uses_node_ports(new) and _uses_node_ports(old):
+        used = _node_ports(new) & _node_ports(old)
         known = {port.get("name", ""): port.get("nodePort", 0) for port in old.get("ports", ())}
         for port in new.get("ports", ()):
             number = known.get(port.get("name", ""), 0)
@@ -175,7 +175,7 @@ def keep_allocated(new: JSON, old: JSON) -> None:
                 port["nodePort"] = number
 
 
-def align_addresses(new: JSON, old: JSON) -> None:
+def sync_cluster_ips(new: JSON, old: JSON) -> None:
     """`clusterIP` and `clusterIPs` follow each other, whichever a client changed."""
     single, listed = new.get("clusterIP", ""), new.get("clusterIPs", [])
     if single == old.get("clusterIP", "") or (listed and listed != old.get("clusterIPs", [])):
@@ -186,7 +186,7 @@ def align_addresses(new: JSON, old: JSON) -> None:
         new.pop("clusterIPs", None)
 
 
-def address_change(new: JSON, old: JSON) -> list[Problem]:
+def validate_cluster_ip_update(new: JSON, old: JSON) -> list[FieldProblem]:
     """Problems of other cluster addresses than before."""
     if "ExternalName" in {new["type"], old["type"]}:
         return []

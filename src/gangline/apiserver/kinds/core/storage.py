@@ -2,22 +2,22 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, quantities
-from gangline.apiserver.kinds.machinery.metadata import immutable
+from gangline.apiserver.kinds.machinery.metadata import validate_immutable
 from gangline.apiserver.kinds.machinery.problems import (
-    each,
     forbidden,
     invalid,
+    invalid_each,
     required,
     too_long,
     unsupported,
 )
-from gangline.apiserver.kinds.machinery.strategy import Kind
+from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.kinds.pod import claims, placement, volumes
 from gangline.apiserver.kinds.pod import update as pod_update
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
-_RECLAIM = ("Delete", "Recycle", "Retain")
-_NOT_SOURCES = frozenset(
+_RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
+_NON_SOURCE_FIELDS = frozenset(
     [
         "capacity",
         "accessModes",
@@ -32,7 +32,7 @@ _NOT_SOURCES = frozenset(
 )
 
 
-class ClaimKind(Kind):
+class PersistentVolumeClaimStrategy(Strategy):
     struct = "core.v1.PersistentVolumeClaim"
     has_status = True
 
@@ -40,65 +40,70 @@ class ClaimKind(Kind):
         obj["spec"].setdefault("volumeMode", "Filesystem")
         obj["status"].setdefault("phase", "Pending")
 
-    def create(self, obj: JSON, now: str) -> None:
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
         obj["status"] = {"phase": "Pending"}
-        _protect(obj["metadata"], "kubernetes.io/pvc-protection")
-        _align_sources(obj["spec"])
+        _add_protection_finalizer(obj["metadata"], "kubernetes.io/pvc-protection")
+        _sync_data_sources(obj["spec"])
 
-    def update(self, obj: JSON, old: JSON) -> None:
-        super().update(obj, old)
-        _align_sources(obj["spec"])
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        super().prepare_for_update(obj, old)
+        _sync_data_sources(obj["spec"])
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             *self.validate(obj),
             *self.validate_metadata_update(obj, old),
             *self.validate(obj),
-            *self.check_update(obj, old),
+            *self.validate_transition(obj, old),
         ]
 
-    def check(self, obj: JSON) -> list[Problem]:
-        return claims.claim_spec(obj["spec"], "spec")
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        return claims.validate_claim_spec(obj["spec"], "spec")
 
-    def check_update(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         new, before = {**obj["spec"]}, {**old["spec"]}
         bound = obj["status"].get("phase") == "Bound"
         if not before.get("volumeName"):
             new.pop("volumeName", None)
             before.pop("volumeName", None)
         if bound:
-            new["resources"], before["resources"] = _without_size(new), _without_size(before)
+            new["resources"], before["resources"] = (
+                _resources_without_storage(new),
+                _resources_without_storage(before),
+            )
             for spec in (new, before):
                 spec.pop("volumeAttributesClassName", None)
-        found: list[Problem] = []
+        found: list[FieldProblem] = []
         if new != before:
             told = (
                 "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
-                f"\n{pod_update.differences(before, new)}"
+                f"\n{pod_update.diff_text(before, new)}"
             )
             found.append(forbidden("spec", told))
-        found += _size_change(obj, old)
-        return found + immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
+        found += _validate_resize(obj, old)
+        return found + validate_immutable(
+            obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode"
+        )
 
-    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             invalid(
                 f"status.capacity[{name}]",
-                quantities.parsed(text).value(),
+                quantities.parse_quantity(text).value(),
                 "must be a valid resource quantity",
             )
             for name, text in obj["status"].get("capacity", {}).items()
-            if quantities.parsed(text).nanos < 0
+            if quantities.parse_quantity(text).nanos < 0
         ]
 
 
-def _protect(meta: JSON, finalizer: str) -> None:
+def _add_protection_finalizer(meta: JSON, finalizer: str) -> None:
     """What is in use is not deleted."""
     if finalizer not in meta.get("finalizers", ()):
         meta["finalizers"] = [*meta.get("finalizers", ()), finalizer]
 
 
-def _align_sources(spec: JSON) -> None:
+def _sync_data_sources(spec: JSON) -> None:
     """`dataSource` and `dataSourceRef` are the same thing, old and new. The old one took claims and snapshots only."""
     old, new = spec.get("dataSource"), spec.get("dataSourceRef")
     if old is not None and new is None:
@@ -111,17 +116,17 @@ def _align_sources(spec: JSON) -> None:
         spec["dataSource"] = {name: value for name, value in new.items() if name != "namespace"}
 
 
-def _without_size(spec: JSON) -> JSON:
+def _resources_without_storage(spec: JSON) -> JSON:
     requests = {
         name: text for name, text in spec["resources"].get("requests", {}).items() if name != "storage"
     }
     return {**spec["resources"], "requests": requests}
 
 
-def _size_change(obj: JSON, old: JSON) -> list[Problem]:
+def _validate_resize(obj: JSON, old: JSON) -> list[FieldProblem]:
     def size(found: JSON) -> int:
         text = found.get("storage")
-        return quantities.parsed(text).nanos if text else 0
+        return quantities.parse_quantity(text).nanos if text else 0
 
     new = size(obj["spec"]["resources"].get("requests", {}))
     if new >= size(old["spec"]["resources"].get("requests", {})):
@@ -131,7 +136,7 @@ def _size_change(obj: JSON, old: JSON) -> list[Problem]:
     return [forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")]
 
 
-class VolumeKind(Kind):
+class PersistentVolumeStrategy(Strategy):
     struct = "core.v1.PersistentVolume"
     namespaced = False
     has_status = True
@@ -144,24 +149,24 @@ class VolumeKind(Kind):
         if "hostPath" in spec:
             spec["hostPath"].setdefault("type", "")
 
-    def create(self, obj: JSON, now: str) -> None:
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
         obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": now}
-        _protect(obj["metadata"], "kubernetes.io/pv-protection")
+        _add_protection_finalizer(obj["metadata"], "kubernetes.io/pv-protection")
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]
         modes = spec.get("accessModes", ())
         found = [] if modes else [required("spec.accessModes")]
-        found += claims.access_modes(modes, "spec.accessModes")
-        found += _capacity(spec.get("capacity", {}))
+        found += claims.validate_access_modes(modes, "spec.accessModes")
+        found += _validate_capacity(spec.get("capacity", {}))
         policy = spec["persistentVolumeReclaimPolicy"]
-        if policy not in _RECLAIM:
-            found.append(unsupported("spec.persistentVolumeReclaimPolicy", policy, _RECLAIM))
-        found += _node_affinity(spec)
-        found += _source(spec)
+        if policy not in _RECLAIM_POLICIES:
+            found.append(unsupported("spec.persistentVolumeReclaimPolicy", policy, _RECLAIM_POLICIES))
+        found += _validate_node_affinity(spec)
+        found += _validate_volume_source(spec)
         name = spec.get("storageClassName")
         if name:
-            found += each("spec.storageClassName", name, formats.dns_subdomain(name))
+            found += invalid_each("spec.storageClassName", name, formats.dns_subdomain_errors(name))
         if spec["volumeMode"] not in claims.VOLUME_MODES:
             found.append(unsupported("spec.volumeMode", spec["volumeMode"], claims.VOLUME_MODES))
         return found
@@ -172,25 +177,27 @@ class VolumeKind(Kind):
         told = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning."
         return [f"spec.persistentVolumeReclaimPolicy: {told}"]
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
-        new, before = _sources(obj["spec"]), _sources(old["spec"])
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        new, before = _volume_sources(obj["spec"]), _volume_sources(old["spec"])
         found = [*self.validate(obj), *self.validate(obj)]  # once for the kind and once for the change
         if new != before:
-            told = f"spec.persistentvolumesource is immutable after creation\n{pod_update.differences(before, new)}"
+            told = f"spec.persistentvolumesource is immutable after creation\n{pod_update.diff_text(before, new)}"
             found.append(forbidden("spec.persistentvolumesource", told))
-        return found + immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
+        return found + validate_immutable(
+            obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode"
+        )
 
 
-def _sources(spec: JSON) -> JSON:
-    return {name: value for name, value in spec.items() if name not in _NOT_SOURCES}
+def _volume_sources(spec: JSON) -> JSON:
+    return {name: value for name, value in spec.items() if name not in _NON_SOURCE_FIELDS}
 
 
-def _capacity(capacity: JSON) -> list[Problem]:
+def _validate_capacity(capacity: JSON) -> list[FieldProblem]:
     found = [] if capacity else [required("spec.capacity")]
     if set(capacity) != {"storage"}:
         found.append(unsupported("spec.capacity", capacity or None, ("storage",)))
     for name, text in capacity.items():
-        amount = quantities.parsed(text)
+        amount = quantities.parse_quantity(text)
         if amount.nanos < 0:
             told = "must be a valid resource quantity"
             found.append(invalid(f"spec.capacity[{name}]", amount.value(), told))
@@ -199,17 +206,17 @@ def _capacity(capacity: JSON) -> list[Problem]:
     return found
 
 
-def _node_affinity(spec: JSON) -> list[Problem]:
+def _validate_node_affinity(spec: JSON) -> list[FieldProblem]:
     if "nodeAffinity" not in spec:
         return []
     chosen = spec["nodeAffinity"].get("required")
     if chosen is None:
         return [required("spec.nodeAffinity.required", "must specify required node constraints")]
-    return placement.node_selector(chosen, "spec.nodeAffinity.required")
+    return placement.validate_node_selector(chosen, "spec.nodeAffinity.required")
 
 
-def _source(spec: JSON) -> list[Problem]:
-    sources = _sources(spec)
+def _validate_volume_source(spec: JSON) -> list[FieldProblem]:
+    sources = _volume_sources(spec)
     if not sources:
         return [required("spec", "must specify a volume type")]
     first, *others = sources
@@ -217,20 +224,20 @@ def _source(spec: JSON) -> list[Problem]:
     found = [forbidden(f"spec.{name}", told) for name in others]
     match first:
         case "hostPath" | "nfs":
-            found += volumes.source_problems(first, spec[first], f"spec.{first}")
+            found += volumes.validate_source(first, spec[first], f"spec.{first}")
         case "local":
             if not spec["local"].get("path"):
                 found.append(required("spec.local.path"))
             if "nodeAffinity" not in spec:
                 found.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
         case "csi":
-            found += volumes.driver_name(spec["csi"].get("driver", ""), "spec.csi.driver")
+            found += volumes.validate_csi_driver_name(spec["csi"].get("driver", ""), "spec.csi.driver")
             if not spec["csi"].get("volumeHandle"):
                 found.append(required("spec.csi.volumeHandle"))
     return found
 
 
-class StorageClassKind(Kind):
+class StorageClassStrategy(Strategy):
     struct = "storage.v1.StorageClass"
     namespaced = False
 
@@ -238,11 +245,11 @@ class StorageClassKind(Kind):
         obj.setdefault("reclaimPolicy", "Delete")
         obj.setdefault("volumeBindingMode", "Immediate")
 
-    def validate(self, obj: JSON) -> list[Problem]:
+    def validate(self, obj: JSON) -> list[FieldProblem]:
         found = self.validate_metadata(obj)
         name = obj["provisioner"]
         found += (
-            each("provisioner", name.lower(), formats.qualified_name(name.lower()))
+            invalid_each("provisioner", name.lower(), formats.qualified_name_errors(name.lower()))
             if name
             else [required("provisioner")]
         )
@@ -259,11 +266,13 @@ class StorageClassKind(Kind):
                 found.append(unsupported(field, obj[field], known))
         return found
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         found = [*self.validate(obj), *self.validate_metadata_update(obj, old)]
         found += [
             forbidden(name, f"updates to {name} are forbidden.")
             for name in ("parameters", "provisioner", "reclaimPolicy")
             if obj.get(name) != old.get(name)
         ]
-        return found + immutable(obj["volumeBindingMode"], old["volumeBindingMode"], "volumeBindingMode")
+        return found + validate_immutable(
+            obj["volumeBindingMode"], old["volumeBindingMode"], "volumeBindingMode"
+        )

@@ -6,15 +6,17 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.apiserver.errors import bad_request
-from gangline.schema.typed.openapi import types_of
+from gangline.schema.typed.openapi import builtin_type
 from gangline.schema.typed.strict_decoding import type_errors
-from gangline.schema.typed.types import Type
+from gangline.schema.typed.types import TypeNode
 
-_UNREADABLE = 'CustomResourceDefinition in version "v1" cannot be handled as a CustomResourceDefinition: '
-_OPEN = ("items", "additionalProperties")
+_DECODE_ERROR_PREFIX = (
+    'CustomResourceDefinition in version "v1" cannot be handled as a CustomResourceDefinition: '
+)
+_OPEN_KEYWORDS = ("items", "additionalProperties")
 """Schemas or something else: a list of them, a truth value."""
 
-_TYPES: dict[str, type] = {
+_KEYWORD_TYPES: dict[str, type] = {
     **dict.fromkeys(("type", "format", "pattern", "description", "title"), str),
     **dict.fromkeys(("x-kubernetes-list-type", "x-kubernetes-map-type"), str),
     **dict.fromkeys(("allOf", "anyOf", "oneOf", "enum", "required", "x-kubernetes-validations"), list),
@@ -23,33 +25,33 @@ _TYPES: dict[str, type] = {
     "properties": dict,
 }
 """Of the fields that rules look at."""
-_NESTING = frozenset({*_OPEN, "not", "allOf", "anyOf", "oneOf", "properties"})
+_NESTED_KEYWORDS = frozenset({*_OPEN_KEYWORDS, "not", "allOf", "anyOf", "oneOf", "properties"})
 
 
 @cache
-def _schema() -> Type:
-    found: Type | None = types_of("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+def _schema_type() -> TypeNode:
+    found: TypeNode | None = builtin_type("apiextensions.k8s.io/v1", "CustomResourceDefinition")
     for name in ("spec", "versions", "", "schema", "openAPIV3Schema"):
         assert found is not None
-        found = found.of(name) if name else found.element
+        found = found.field_type(name) if name else found.element
     assert found is not None
     return found
 
 
-def shape(spec: JSON) -> None:
+def normalize_crd_spec(spec: JSON) -> None:
     """Make everything in a CRD's spec what its type says, in place. Raises `Refused` (400)."""
-    for version in _filled(spec, "versions"):
+    for version in _fill_nulls(spec, "versions"):
         version.setdefault("name", "")
-        _filled(version, "additionalPrinterColumns")
-        _filled(version, "selectableFields")
+        _fill_nulls(version, "additionalPrinterColumns")
+        _fill_nulls(version, "selectableFields")
         root = (version.get("schema") or {}).get("openAPIV3Schema")
         if isinstance(root, dict):
-            for name in [name for name in root if name not in _schema().fields]:
+            for name in [name for name in root if name not in _schema_type().fields]:
                 del root[name]
-            _check_open(root)
+            _check_open_schemas(root)
 
 
-def _filled(parent: JSON, name: str) -> list[JSON]:
+def _fill_nulls(parent: JSON, name: str) -> list[JSON]:
     """A list of objects, in which Go reads null as an empty one."""
     listed = parent.get(name)
     if not isinstance(listed, list):
@@ -58,38 +60,38 @@ def _filled(parent: JSON, name: str) -> list[JSON]:
     return listed
 
 
-def _check_open(root: JSON) -> None:
+def _check_open_schemas(root: JSON) -> None:
     # A loop that looks at little, because definitions are large: a pod template alone has some 1,400 schemas.
     todo: list[tuple[Any, JSON]] = [(root, root)]  # a schema, and the open part it is in
     while todo:
         part, host = todo.pop()
-        if not isinstance(part, dict) or not _fits(part):
-            wrong = type_errors(host, _schema())
-            raise bad_request(_UNREADABLE + (wrong[0] if wrong else "a schema must be an object"))
-        if _NESTING.isdisjoint(part):
+        if not isinstance(part, dict) or not _types_match(part):
+            wrong = type_errors(host, _schema_type())
+            raise bad_request(_DECODE_ERROR_PREFIX + (wrong[0] if wrong else "a schema must be an object"))
+        if _NESTED_KEYWORDS.isdisjoint(part):
             continue
-        for name in _OPEN:
+        for name in _OPEN_KEYWORDS:
             inner = part.get(name)
             if isinstance(inner, dict):
                 todo.append((inner, inner))
             elif inner is not None and not isinstance(inner, list | bool):
                 del part[name]
-        todo += [(inner, host) for inner in _inside(part)]
+        todo += [(inner, host) for inner in _subschemas(part)]
 
 
-def _fits(part: JSON) -> bool:
+def _types_match(part: JSON) -> bool:
     for name, value in part.items():
-        if name in _TYPES and value is not None and not isinstance(value, _TYPES[name]):
+        if name in _KEYWORD_TYPES and value is not None and not isinstance(value, _KEYWORD_TYPES[name]):
             return False
     return True
 
 
-def _inside(part: JSON) -> Iterator[Any]:
+def _subschemas(part: JSON) -> Iterator[Any]:
     """The schemas in a schema, but for open ones. Go reads null as an empty one."""
     if part.get("not") is not None:
         yield part["not"]
     for name in ("allOf", "anyOf", "oneOf"):
-        yield from _filled(part, name)
+        yield from _fill_nulls(part, name)
     properties = part.get("properties") or {}
     for name, inner in properties.items():
         if inner is None:

@@ -5,40 +5,40 @@ from functools import cache
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.patch.json_patch import json_name
-from gangline.schema.typed.openapi import types_of
-from gangline.schema.typed.strict_decoding import NOTHING, Decoder, Findings
-from gangline.schema.typed.types import Type
+from gangline.apiserver.patch.json_patch import go_json_type
+from gangline.schema.typed.openapi import builtin_type
+from gangline.schema.typed.strict_decoding import NO_ERRORS, DecodingChecker, DecodingErrors
+from gangline.schema.typed.types import TypeNode
 
 
 @cache
-def _type() -> Type:
-    found = types_of("v1", "ConfigMap").of("metadata")
+def _metadata_type() -> TypeNode:
+    found = builtin_type("v1", "ConfigMap").field_type("metadata")
     assert found is not None
     return found
 
 
 @cache
-def _decoder() -> Decoder:
-    return Decoder(_type())
+def _metadata_decoder() -> DecodingChecker:
+    return DecodingChecker(_metadata_type())
 
 
-def metadata_findings(body: JSON) -> Findings:
+def metadata_errors(body: JSON) -> DecodingErrors:
     """What Go's decoder would say about an object's metadata."""
     metadata = body.get("metadata")
     if metadata is None:
-        return NOTHING
+        return NO_ERRORS
     if not isinstance(metadata, dict):
-        return Findings(
-            error=f"json: cannot unmarshal {json_name(metadata)} into Go value of type v1.ObjectMeta"
+        return DecodingErrors(
+            error=f"json: cannot unmarshal {go_json_type(metadata)} into Go value of type v1.ObjectMeta"
         )
-    found = _decoder().findings(msgspec.json.encode(metadata), metadata)
-    return Findings(found.error, tuple(text.replace('"', '"metadata.', 1) for text in found.strict))
+    found = _metadata_decoder().errors(msgspec.json.encode(metadata), metadata)
+    return DecodingErrors(found.error, tuple(text.replace('"', '"metadata.', 1) for text in found.strict))
 
 
-def tidy(metadata: JSON) -> None:
+def prune_metadata(metadata: JSON) -> None:
     """Drop, in place, what Go would not write again: unknown fields, and empty ones. Its types must be right."""
-    known = _type().fields
+    known = _metadata_type().fields
     for name, value in list(metadata.items()):
         if name not in known or value is None or value in ("", {}, []):
             del metadata[name]

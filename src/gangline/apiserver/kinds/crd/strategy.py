@@ -4,34 +4,34 @@ from collections.abc import Iterator
 from typing import Any
 
 from gangline.api.meta import JSON
-from gangline.apiserver.kinds.crd.decoding import shape
-from gangline.apiserver.kinds.crd.validation import crd_changes, crd_problems
+from gangline.apiserver.kinds.crd.decoding import normalize_crd_spec
+from gangline.apiserver.kinds.crd.validation import crd_problems, crd_update_problems
 from gangline.apiserver.kinds.machinery import metadata
-from gangline.apiserver.kinds.machinery.strategy import Kind
-from gangline.schema.formats import check_of
-from gangline.schema.problems import Problem
+from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.schema.formats import format_predicate
+from gangline.schema.problems import FieldProblem
 
 
-class CrdKind(Kind):
+class CrdStrategy(Strategy):
     """Defaults and checks of a CRD."""
 
     namespaced = False
     has_status = True
-    generation = True
+    has_generation = True
 
     def set_defaults(self, obj: JSON) -> None:
         spec = obj.get("spec")
         if not isinstance(spec, dict):
             spec = obj["spec"] = {}
-        shape(spec)
+        normalize_crd_spec(spec)
         names = spec.setdefault("names", {})
         if names.get("kind"):
             names.setdefault("listKind", f"{names['kind']}List")
             names.setdefault("singular", names["kind"].lower())
         spec.setdefault("conversion", {"strategy": "None"})
 
-    def create(self, obj: JSON, now: str) -> None:
-        super().create(obj, now)
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
+        super().prepare_for_create(obj, now)
         storage = [v["name"] for v in obj["spec"].get("versions") or () if v.get("storage")]
         obj["status"] = {
             "conditions": None,
@@ -39,28 +39,28 @@ class CrdKind(Kind):
             "storedVersions": storage[:1] or None,
         }
 
-    def update(self, obj: JSON, old: JSON) -> None:
-        super().update(obj, old)
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        super().prepare_for_update(obj, old)
         stored = (obj.get("status") or {}).get("storedVersions") or []
         storage = [v["name"] for v in obj["spec"].get("versions") or () if v.get("storage")]
         missing = [name for name in storage[:1] if name not in stored]
         if missing:
             obj["status"] = {**obj["status"], "storedVersions": [*stored, *missing]}
 
-    def validate_metadata(self, obj: JSON) -> list[Problem]:
+    def validate_metadata(self, obj: JSON) -> list[FieldProblem]:
         # Unlike with core kinds, any qualified name is fine for a finalizer.
-        return metadata.validate(obj["metadata"], self.name_check, namespaced=False)
+        return metadata.validate_object_meta(obj["metadata"], self.validate_name, namespaced=False)
 
-    def validate_metadata_update(self, obj: JSON, old: JSON) -> list[Problem]:
-        return metadata.validate_update(obj["metadata"], old["metadata"])
+    def validate_metadata_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return metadata.validate_object_meta_update(obj["metadata"], old["metadata"])
 
-    def check(self, obj: JSON) -> list[Problem]:
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
         return crd_problems(obj)
 
-    def validate_update(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         changed = obj["spec"] != old["spec"]
         problems = crd_problems(obj) if changed else []
-        moved = crd_changes(obj, old) if changed else []
+        moved = crd_update_problems(obj, old) if changed else []
         # A changed group or plural no longer fits the name; that is told once, as the change it is.
         fits = [problem for problem in problems if not (moved and problem.field == "metadata.name")]
         return [*self.validate_metadata_update(obj, old), *fits, *moved]
@@ -69,11 +69,11 @@ class CrdKind(Kind):
         versions = obj["spec"].get("versions") or ()
         found: dict[str, None] = {}
         for version in versions:
-            found |= dict.fromkeys(_formats((version.get("schema") or {}).get("openAPIV3Schema")))
+            found |= dict.fromkeys(_unknown_formats((version.get("schema") or {}).get("openAPIV3Schema")))
         return [f'unrecognized format "{name}"' for name in found]
 
 
-def _formats(schema: Any) -> Iterator[str]:
+def _unknown_formats(schema: Any) -> Iterator[str]:
     """Formats that the schema asks for and nobody checks, in the order of the schema."""
     # A loop, because definitions are large: a pod template alone has some 1,400 schemas.
     todo = [schema]
@@ -82,16 +82,18 @@ def _formats(schema: Any) -> Iterator[str]:
         if not isinstance(part, dict):
             continue
         name = part.get("format")
-        if name and part.get("type") == "string" and check_of(name) is None:
+        if name and part.get("type") == "string" and format_predicate(name) is None:
             yield name
-        if not _NESTING.isdisjoint(part):
-            todo += reversed(list(_parts(part)))
+        if not _NESTED_KEYWORDS.isdisjoint(part):
+            todo += reversed(list(_subschemas(part)))
 
 
-_NESTING = frozenset({"items", "additionalProperties", "not", "allOf", "anyOf", "oneOf", "properties"})
+_NESTED_KEYWORDS = frozenset(
+    {"items", "additionalProperties", "not", "allOf", "anyOf", "oneOf", "properties"}
+)
 
 
-def _parts(schema: JSON) -> Iterator[Any]:
+def _subschemas(schema: JSON) -> Iterator[Any]:
     for name in ("items", "additionalProperties", "not"):
         yield schema.get(name)
     for name in ("allOf", "anyOf", "oneOf"):

@@ -12,34 +12,34 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
-from gangline.apiserver.kinds.machinery.metadata import IMMUTABLE
+from gangline.apiserver.kinds.machinery.metadata import IMMUTABLE_MESSAGE
 from gangline.apiserver.kinds.machinery.problems import (
     duplicate,
-    each,
     forbidden,
     invalid,
+    invalid_each,
     required,
     unsupported,
 )
-from gangline.schema.crd_validation.schema_rules import ONE_SCHEMA, check_crd_schema
-from gangline.schema.problems import Problem
+from gangline.schema.crd_validation.schema_rules import SHARED_SCHEMA_PATH, check_crd_schema
+from gangline.schema.problems import FieldProblem
 
-APPROVAL = "api-approved.kubernetes.io"
+APPROVAL_ANNOTATION = "api-approved.kubernetes.io"
 COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
-_PROTECTED = re.compile(r"(^|\.)(k8s|kubernetes)\.io$").search
-_PRESERVING = (
+_PROTECTED_GROUP = re.compile(r"(^|\.)(k8s|kubernetes)\.io$").search
+_PRESERVE_UNKNOWN_MESSAGE = (
     "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
 )
-_SIMPLE_PATH = "must be a simple json path starting with ."
-_MIXED = "may have mixed case, but should otherwise match: "
-_SELECTABLE = (
+_SIMPLE_PATH_MESSAGE = "must be a simple json path starting with ."
+_MIXED_CASE_PREFIX = "may have mixed case, but should otherwise match: "
+_SELECTABLE_MESSAGE = (
     "must point to a field of type string, boolean or integer. "
     "Enum string fields and strings with formats are allowed."
 )
 
 
-class _Version(msgspec.Struct, frozen=True):
+class _PrintedVersion(msgspec.Struct, frozen=True):
     """A version as Go prints it, without what all versions have in common."""
 
     Name: str
@@ -53,89 +53,91 @@ class _Version(msgspec.Struct, frozen=True):
     SelectableFields: None = None
 
 
-def crd_problems(crd: JSON) -> list[Problem]:
+def crd_problems(crd: JSON) -> list[FieldProblem]:
     """Everything but metadata in general."""
     spec, name = crd["spec"], crd["metadata"].get("name") or ""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     names = spec.get("names") or {}
     if name and name != f"{names.get('plural', '')}.{spec.get('group', '')}":
         found.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
-    found += _spec(spec)
-    found += _stored(spec, (crd.get("status") or {}).get("storedVersions"))
-    return [*found, *_approval(crd)]
+    found += _spec_problems(spec)
+    found += _stored_versions_problems(spec, (crd.get("status") or {}).get("storedVersions"))
+    return [*found, *_approval_problems(crd)]
 
 
-def crd_changes(new: JSON, old: JSON) -> list[Problem]:
+def crd_update_problems(new: JSON, old: JSON) -> list[FieldProblem]:
     """What may not change: group and plural ever, scope and kind once the CRD serves."""
     fields = [("spec.group", ("group",)), ("spec.names.plural", ("names", "plural"))]
     conditions = (old.get("status") or {}).get("conditions") or ()
     if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
         fields = [("spec.scope", ("scope",)), ("spec.names.kind", ("names", "kind")), *fields]
     return [
-        invalid(path, _at(new["spec"], steps), IMMUTABLE)
+        invalid(path, _value_at(new["spec"], steps), IMMUTABLE_MESSAGE)
         for path, steps in fields
-        if _at(new["spec"], steps) != _at(old["spec"], steps)
+        if _value_at(new["spec"], steps) != _value_at(old["spec"], steps)
     ]
 
 
-def _at(value: Any, steps: tuple[str, ...]) -> Any:
+def _value_at(value: Any, steps: tuple[str, ...]) -> Any:
     for step in steps:
         value = (value or {}).get(step)
     return value or ""
 
 
-def _spec(spec: JSON) -> list[Problem]:
+def _spec_problems(spec: JSON) -> list[FieldProblem]:
     versions = spec.get("versions") or []
-    found = [*_group(spec.get("group") or ""), *_scope(spec.get("scope") or "")]
+    found = [*_group_problems(spec.get("group") or ""), *_scope_problems(spec.get("scope") or "")]
     if spec.get("preserveUnknownFields"):
-        found.append(invalid("spec.preserveUnknownFields", value=True, detail=_PRESERVING))
+        found.append(invalid("spec.preserveUnknownFields", value=True, detail=_PRESERVE_UNKNOWN_MESSAGE))
     found += [
         required(f"spec.versions[{index}].schema.openAPIV3Schema")
         for index, version in enumerate(versions)
-        if not _schema(version)
+        if not _openapi_schema(version)
     ]
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
-        found += each(
-            f"{path}.name", version.get("name", ""), formats.dns_1035_label(version.get("name", ""))
+        found += invalid_each(
+            f"{path}.name", version.get("name", ""), formats.dns_1035_label_errors(version.get("name", ""))
         )
-        found += _deprecation(version, path)
-    found += _parts(versions, shared=False)
-    found += _storage(spec.get("versions"))
+        found += _deprecation_problems(version, path)
+    found += _version_part_problems(versions, shared=False)
+    found += _storage_flag_problems(spec.get("versions"))
     if versions and versions[0].get("name"):
-        found += each("spec.version", versions[0]["name"], formats.dns_1035_label(versions[0]["name"]))
-    found += _names(spec.get("names") or {})
-    found += _parts(versions, shared=True)
-    return [*found, *_conversion(spec.get("conversion") or {})]
+        found += invalid_each(
+            "spec.version", versions[0]["name"], formats.dns_1035_label_errors(versions[0]["name"])
+        )
+    found += _names_problems(spec.get("names") or {})
+    found += _version_part_problems(versions, shared=True)
+    return [*found, *_conversion_problems(spec.get("conversion") or {})]
 
 
-def _group(group: str) -> list[Problem]:
+def _group_problems(group: str) -> list[FieldProblem]:
     if not group:
         return [required("spec.group")]
-    if said := formats.dns_subdomain(group):
-        return each("spec.group", group, said)
+    if said := formats.dns_subdomain_errors(group):
+        return invalid_each("spec.group", group, said)
     return [] if "." in group else [invalid("spec.group", group, "should be a domain with at least one dot")]
 
 
-def _scope(scope: str) -> list[Problem]:
+def _scope_problems(scope: str) -> list[FieldProblem]:
     if not scope:
         return [required("spec.scope")]
     known = ("Cluster", "Namespaced")
     return [] if scope in known else [unsupported("spec.scope", scope, known)]
 
 
-def _storage(given: list[JSON] | None) -> Iterator[Problem]:
+def _storage_flag_problems(given: list[JSON] | None) -> Iterator[FieldProblem]:
     versions = given or []
     names = [version.get("name", "") for version in versions]
-    shown = None if given is None else [_shown(version) for version in versions]
+    shown = None if given is None else [_printed_version(version) for version in versions]
     if len(set(names)) < len(names):
         yield invalid("spec.versions", shown, "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
         yield invalid("spec.versions", shown, "must have exactly one version marked as storage version")
 
 
-def _shown(version: JSON) -> _Version:
-    return _Version(
+def _printed_version(version: JSON) -> _PrintedVersion:
+    return _PrintedVersion(
         version.get("name", ""),
         bool(version.get("served")),
         bool(version.get("storage")),
@@ -144,7 +146,7 @@ def _shown(version: JSON) -> _Version:
     )
 
 
-def _stored(spec: JSON, stored: list[str] | None) -> Iterator[Problem]:
+def _stored_versions_problems(spec: JSON, stored: list[str] | None) -> Iterator[FieldProblem]:
     path = "status.storedVersions"
     if not stored:
         yield invalid(path, None, "must have at least one stored version")
@@ -165,28 +167,28 @@ def _stored(spec: JSON, stored: list[str] | None) -> Iterator[Problem]:
             )
 
 
-def _approval(crd: JSON) -> list[Problem]:
-    if not _PROTECTED(crd["spec"].get("group") or "") or (crd["metadata"].get("annotations") or {}).get(
-        APPROVAL
+def _approval_problems(crd: JSON) -> list[FieldProblem]:
+    if not _PROTECTED_GROUP(crd["spec"].get("group") or "") or (crd["metadata"].get("annotations") or {}).get(
+        APPROVAL_ANNOTATION
     ):
         return []
     told = (
-        f'protected groups must have approval annotation "{APPROVAL}", '
+        f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}", '
         "see https://github.com/kubernetes/enhancements/pull/1111"
     )
-    return [required(f"metadata.annotations[{APPROVAL}]", told)]
+    return [required(f"metadata.annotations[{APPROVAL_ANNOTATION}]", told)]
 
 
 # Names
 
 
-def _names(names: JSON) -> list[Problem]:
-    found: list[Problem] = []
+def _names_problems(names: JSON) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for field in ("plural", "singular", "kind", "listKind"):
-        found += _name(field, names.get(field) or "")
+        found += _name_problems(field, names.get(field) or "")
     for field in ("shortNames", "categories"):
         for index, name in enumerate(names.get(field) or ()):
-            found += each(f"spec.names.{field}[{index}]", name, formats.dns_1035_label(name))
+            found += invalid_each(f"spec.names.{field}[{index}]", name, formats.dns_1035_label_errors(name))
     if names.get("kind") and names.get("kind") == names.get("listKind"):
         found.append(
             invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same")
@@ -194,26 +196,28 @@ def _names(names: JSON) -> list[Problem]:
     return found
 
 
-def _name(field: str, name: str) -> list[Problem]:
+def _name_problems(field: str, name: str) -> list[FieldProblem]:
     path = f"spec.names.{field}"
     if not name:
         return [required(path)]
     if field in ("plural", "singular"):
-        return each(path, name, formats.dns_1035_label(name))
-    return each(path, name, [_MIXED + said for said in formats.dns_1035_label(name.lower())])
+        return invalid_each(path, name, formats.dns_1035_label_errors(name))
+    return invalid_each(
+        path, name, [_MIXED_CASE_PREFIX + said for said in formats.dns_1035_label_errors(name.lower())]
+    )
 
 
 # What versions may have in common
 
 
-def _parts(versions: list[JSON], *, shared: bool) -> list[Problem]:
+def _version_part_problems(versions: list[JSON], *, shared: bool) -> list[FieldProblem]:
     """Schemas, subresources, columns and selectable fields: those that all versions share, or those that differ."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     for part, check in (
-        ("schema", _check_schema),
-        ("subresources", _check_subresources),
-        ("additionalPrinterColumns", _check_columns),
-        ("selectableFields", _check_selectable),
+        ("schema", _schema_problems),
+        ("subresources", _subresource_problems),
+        ("additionalPrinterColumns", _columns_problems),
+        ("selectableFields", _selectable_field_problems),
     ):
         same = all(version.get(part) == versions[0].get(part) for version in versions)
         if same is not shared:
@@ -224,25 +228,25 @@ def _parts(versions: list[JSON], *, shared: bool) -> list[Problem]:
     return found
 
 
-def _schema(version: JSON) -> JSON | None:
+def _openapi_schema(version: JSON) -> JSON | None:
     found: JSON | None = (version.get("schema") or {}).get("openAPIV3Schema")
     return found
 
 
-def _check_schema(version: JSON, path: str) -> list[Problem]:
-    schema = _schema(version)
+def _schema_problems(version: JSON, path: str) -> list[FieldProblem]:
+    schema = _openapi_schema(version)
     if not schema:
         return []
     status = "status" in (version.get("subresources") or {})
-    where = ONE_SCHEMA if path == "spec" else f"{path}.schema.openAPIV3Schema"
+    where = SHARED_SCHEMA_PATH if path == "spec" else f"{path}.schema.openAPIV3Schema"
     return check_crd_schema(schema, where, status=status)
 
 
-def _check_subresources(version: JSON, path: str) -> list[Problem]:
+def _subresource_problems(version: JSON, path: str) -> list[FieldProblem]:
     scale = version["subresources"].get("scale")
     if scale is None:
         return []
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     for field, roots in (
         ("specReplicasPath", (".spec",)),
         ("statusReplicasPath", (".status",)),
@@ -250,29 +254,29 @@ def _check_subresources(version: JSON, path: str) -> list[Problem]:
     ):
         given = scale.get(field) or ""
         if given or field != "labelSelectorPath":
-            found += _replicas_path(given, f"{path}.subresources.scale.{field}", roots)
+            found += _replicas_path_problems(given, f"{path}.subresources.scale.{field}", roots)
     return found
 
 
-def _replicas_path(given: str, path: str, roots: tuple[str, ...]) -> list[Problem]:
+def _replicas_path_problems(given: str, path: str, roots: tuple[str, ...]) -> list[FieldProblem]:
     if not given:
         return [required(path)]
     if not given.startswith(".") or given == ".":
-        return [invalid(path, given, _SIMPLE_PATH)]
+        return [invalid(path, given, _SIMPLE_PATH_MESSAGE)]
     if not any(given.startswith(f"{root}.") for root in roots):
         under = roots[0] if len(roots) == 1 else "either .spec or .status"
         return [invalid(path, given, f"should be a json path under {under}")]
     return []
 
 
-def _check_columns(version: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _columns_problems(version: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for index, column in enumerate(version["additionalPrinterColumns"]):
-        found += _column(column, f"{path}.additionalPrinterColumns[{index}]")
+        found += _column_problems(column, f"{path}.additionalPrinterColumns[{index}]")
     return found
 
 
-def _column(column: JSON, path: str) -> Iterator[Problem]:
+def _column_problems(column: JSON, path: str) -> Iterator[FieldProblem]:
     if not column.get("name"):
         yield required(f"{path}.name")
     kind, form, where = column.get("type"), column.get("format"), column.get("jsonPath") or ""
@@ -285,15 +289,15 @@ def _column(column: JSON, path: str) -> Iterator[Problem]:
     if not where:
         yield required(f"{path}.JSONPath")
     elif not where.startswith("."):
-        yield invalid(f"{path}.JSONPath", where, _SIMPLE_PATH)
+        yield invalid(f"{path}.JSONPath", where, _SIMPLE_PATH_MESSAGE)
 
 
-def _check_selectable(version: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _selectable_field_problems(version: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     seen: set[str] = set()
     for index, field in enumerate(version["selectableFields"]):
         here, given = f"{path}.selectableFields[{index}].jsonPath", field.get("jsonPath") or ""
-        if said := _unselectable(given, _schema(version) or {}):
+        if said := _selectable_field_error(given, _openapi_schema(version) or {}):
             found.append(invalid(here, given, said))
         elif given in seen:
             found.append(duplicate(here, given))
@@ -301,7 +305,7 @@ def _check_selectable(version: JSON, path: str) -> list[Problem]:
     return found
 
 
-def _unselectable(path: str, schema: JSON) -> str:
+def _selectable_field_error(path: str, schema: JSON) -> str:
     if not path.startswith((".", "[")):
         return f"is an invalid path: expected [ or . but got: {path}"
     found: JSON | None = schema
@@ -309,10 +313,10 @@ def _unselectable(path: str, schema: JSON) -> str:
         found = ((found or {}).get("properties") or {}).get(step)
     if found is None or path.startswith(".metadata"):
         return "is an invalid path: does not refer to a valid field"
-    return "" if found.get("type") in ("string", "boolean", "integer") else _SELECTABLE
+    return "" if found.get("type") in ("string", "boolean", "integer") else _SELECTABLE_MESSAGE
 
 
-def _deprecation(version: JSON, path: str) -> Iterator[Problem]:
+def _deprecation_problems(version: JSON, path: str) -> Iterator[FieldProblem]:
     told = version.get("deprecationWarning")
     if told is None:
         return
@@ -322,7 +326,7 @@ def _deprecation(version: JSON, path: str) -> Iterator[Problem]:
         yield invalid(f"{path}.deprecationWarning", told, "must not be an empty string")
 
 
-def _conversion(conversion: JSON) -> Iterator[Problem]:
+def _conversion_problems(conversion: JSON) -> Iterator[FieldProblem]:
     strategy, hook = conversion.get("strategy") or "", conversion.get("webhook") or {}
     client, reviews = hook.get("clientConfig"), hook.get("conversionReviewVersions")
     path, known = "spec.conversion", ("None", "Webhook")

@@ -20,10 +20,10 @@ from typing import Any
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import quantities
 from gangline.schema.typed import types
-from gangline.schema.typed.openapi import type_named
-from gangline.schema.typed.types import Type
+from gangline.schema.typed.openapi import definition_type
+from gangline.schema.typed.types import TypeNode
 
-_ZEROS: dict[str, Any] = {
+_ZERO_VALUES: dict[str, Any] = {
     "string": "",
     "integer": 0,
     "number": 0,
@@ -34,91 +34,91 @@ _ZEROS: dict[str, Any] = {
 }
 # Structs that are kept as they come. apply/managed.py reads managedFields as the client sent them and writes them as Go
 # would; to walk through them here, on every request, would find nothing.
-_OPAQUE = {"v1.ManagedFieldsEntry"}
+_OPAQUE_STRUCTS = {"v1.ManagedFieldsEntry"}
 # What to do with a field. Small numbers, because this loop runs over every field of every pod.
-_ZERO_GOES, _NULL_GOES, _ALWAYS, _STRUCT, _VALUE, _CONVERT = range(6)
-_TEXTS, _AMOUNTS, _STRUCTS, _STRUCT_MAP, _GONE = range(6, 11)
-_PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ").fullmatch
-_PLAIN_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z").fullmatch
+_OMIT_ZERO, _OMIT_NULL, _WRITE_ALWAYS, _STRUCT_POINTER, _STRUCT_VALUE, _CONVERT = range(6)
+_SCALAR_ELEMENTS, _QUANTITIES, _STRUCT_LIST, _STRUCT_MAP, _DROP = range(6, 11)
+_is_canonical_time = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ").fullmatch
+_is_canonical_micro_time = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z").fullmatch
 
 
-class Shape:
+class Canonicalizer:
     """One struct: what becomes of each field, and what is there even if nobody wrote it. Worked out on first use."""
 
-    __slots__ = ("_declared", "_fields", "always")
+    __slots__ = ("_actions", "_field_types", "always_written")
 
-    def __init__(self, declared: Mapping[str, Type]) -> None:
-        self._declared = declared
-        self._fields: dict[str, tuple[int, Any]] | None = None
-        self.always: tuple[tuple[str, Any], ...] = ()
+    def __init__(self, declared: Mapping[str, TypeNode]) -> None:
+        self._field_types = declared
+        self._actions: dict[str, tuple[int, Any]] | None = None
+        self.always_written: tuple[tuple[str, Any], ...] = ()
 
     @property
-    def fields(self) -> dict[str, tuple[int, Any]]:
+    def actions(self) -> dict[str, tuple[int, Any]]:
         """What to do with each field. Not built before it is asked for: most structs never are."""
-        if self._fields is None:
-            self._fields = {name: _rule(declared) for name, declared in self._declared.items()}
-            self.always = tuple(_always(self._declared, self._fields))
-        return self._fields
+        if self._actions is None:
+            self._actions = {name: _field_action(declared) for name, declared in self._field_types.items()}
+            self.always_written = tuple(_always_written(self._field_types, self._actions))
+        return self._actions
 
-    def fit(self, obj: JSON) -> None:  # noqa: C901  one loop, no calls: it runs over every field of every pod
+    def canonicalize(self, obj: JSON) -> None:  # noqa: C901  one loop, no calls: it runs over every field of every pod
         """Make `obj` what the server would write, in place. Unknown fields go. Raises `QuantityError`."""
         gone: list[str] | None = None
-        fields = self._fields or self.fields
+        fields = self._actions or self.actions
         for name, value in obj.items():
-            todo, argument = fields.get(name, _UNKNOWN)
-            if todo == _ZERO_GOES:
+            todo, argument = fields.get(name, _UNKNOWN_FIELD)
+            if todo == _OMIT_ZERO:
                 keep = bool(value)
             elif value is None:
-                keep = todo in (_ALWAYS, _VALUE)
+                keep = todo in (_WRITE_ALWAYS, _STRUCT_VALUE)
                 if keep:
-                    obj[name] = argument.empty() if todo == _VALUE else argument
-            elif todo <= _ALWAYS:
+                    obj[name] = argument.zero_value() if todo == _STRUCT_VALUE else argument
+            elif todo <= _WRITE_ALWAYS:
                 keep = True
-            elif todo in (_STRUCT, _VALUE):
-                argument.fit(value)
+            elif todo in (_STRUCT_POINTER, _STRUCT_VALUE):
+                argument.canonicalize(value)
                 keep = True
             elif todo == _CONVERT:
                 obj[name] = argument(value)
                 keep = True
             else:
-                keep = todo != _GONE and _fit_many(obj, name, value, todo, argument)
+                keep = todo != _DROP and _canonicalize_elements(obj, name, value, todo, argument)
             if not keep:
                 gone = [*gone, name] if gone else [name]
         if gone:
             for name in gone:
                 del obj[name]
-        for name, zero in self.always:
+        for name, zero in self.always_written:
             if name not in obj:
-                obj[name] = zero.empty() if zero.__class__ is Shape else zero
+                obj[name] = zero.zero_value() if zero.__class__ is Canonicalizer else zero
 
-    def empty(self) -> JSON:
+    def zero_value(self) -> JSON:
         """The struct nobody wrote anything into."""
         fresh: JSON = {}
-        self.fit(fresh)
+        self.canonicalize(fresh)
         return fresh
 
-    def part(self, name: str) -> "Shape":
+    def field_canonicalizer(self, name: str) -> "Canonicalizer":
         """The shape of a field that is a struct."""
-        found: Shape = self.fields[name][1]
+        found: Canonicalizer = self.actions[name][1]
         return found
 
 
-def _fit_many(obj: JSON, name: str, value: Any, todo: int, argument: Any) -> bool:
-    if todo == _TEXTS:
+def _canonicalize_elements(obj: JSON, name: str, value: Any, todo: int, argument: Any) -> bool:
+    if todo == _SCALAR_ELEMENTS:
         if None in (value.values() if value.__class__ is dict else value):
             obj[name] = _without_nulls(value, argument)
-    elif todo == _AMOUNTS:
-        quantities.canonical_amounts(value)
-    elif todo == _STRUCTS:
-        fit = argument.fit
+    elif todo == _QUANTITIES:
+        quantities.canonicalize_quantities(value)
+    elif todo == _STRUCT_LIST:
+        fit = argument.canonicalize
         for index, item in enumerate(value):
             if item is None:
-                value[index] = argument.empty()
+                value[index] = argument.zero_value()
             else:
                 fit(item)
     elif todo == _STRUCT_MAP:
         for item in value.values():
-            argument.fit(item)
+            argument.canonicalize(item)
     return bool(value)
 
 
@@ -130,21 +130,21 @@ def _without_nulls(value: Any, zero: Any) -> Any:
 
 def canonical_time(text: str) -> str:
     """A `metav1.Time`: whole seconds, in UTC. What is no time is left alone: decoding complains about it."""
-    if _PLAIN_TIME(text):
+    if _is_canonical_time(text):
         return text
-    moment = _moment(text)
+    moment = _parse_time(text)
     return text if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def canonical_micro_time(text: str) -> str:
     """A `metav1.MicroTime`: microseconds, in UTC."""
-    if _PLAIN_MICRO_TIME(text):
+    if _is_canonical_micro_time(text):
         return text
-    moment = _moment(text)
+    moment = _parse_time(text)
     return text if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_time(text: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except ValueError:
@@ -154,55 +154,57 @@ def _moment(text: str) -> datetime | None:
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "time": canonical_time,
     "micro-time": canonical_micro_time,
-    "quantity": quantities.canonical,
+    "quantity": quantities.canonical_quantity,
 }
-_UNKNOWN: tuple[int, Any] = (_GONE, None)
-_SHAPES: dict[int, Shape] = {}
+_UNKNOWN_FIELD: tuple[int, Any] = (_DROP, None)
+_CANONICALIZERS: dict[int, Canonicalizer] = {}
 
 
 @cache
-def shape(struct: str) -> Shape:
+def canonicalizer(struct: str) -> Canonicalizer:
     """The shape of a struct of Kubernetes' API: `core.v1.Pod`. Shared. Raises LookupError when there is none."""
-    return _struct(type_named(f"io.k8s.api.{struct}"))
+    return _struct_canonicalizer(definition_type(f"io.k8s.api.{struct}"))
 
 
-def _always(declared: Mapping[str, Type], rules: Mapping[str, tuple[int, Any]]) -> Iterator[tuple[str, Any]]:
+def _always_written(
+    declared: Mapping[str, TypeNode], rules: Mapping[str, tuple[int, Any]]
+) -> Iterator[tuple[str, Any]]:
     for name, (todo, argument) in rules.items():
-        if todo in (_ALWAYS, _VALUE):
+        if todo in (_WRITE_ALWAYS, _STRUCT_VALUE):
             yield name, argument
-        elif todo in (_CONVERT, _STRUCTS, _TEXTS) and not declared[name].omit:
-            yield name, None if declared[name].pointer else _ZEROS.get(declared[name].scalar)
+        elif todo in (_CONVERT, _STRUCT_LIST, _SCALAR_ELEMENTS) and not declared[name].omit_empty:
+            yield name, None if declared[name].pointer else _ZERO_VALUES.get(declared[name].scalar)
 
 
-def _struct(declared: Type) -> Shape:
+def _struct_canonicalizer(declared: TypeNode) -> Canonicalizer:
     """One shape for each struct: its fields are the same mapping, whoever refers to it."""
     fields = declared.fields
-    return _SHAPES.setdefault(id(fields), Shape(fields))
+    return _CANONICALIZERS.setdefault(id(fields), Canonicalizer(fields))
 
 
-def _rule(declared: Type) -> tuple[int, Any]:
-    if declared.shape is types.Shape.OBJECT:
-        return (_STRUCT if declared.pointer else _VALUE), _struct(declared)
+def _field_action(declared: TypeNode) -> tuple[int, Any]:
+    if declared.shape is types.TypeShape.OBJECT:
+        return (_STRUCT_POINTER if declared.pointer else _STRUCT_VALUE), _struct_canonicalizer(declared)
     if declared.scalar in _CONVERTERS:
         return _CONVERT, _CONVERTERS[declared.scalar]
     if declared.pointer:
-        return (_NULL_GOES if declared.omit else _ALWAYS), None
-    if declared.shape is types.Shape.LIST:
-        return _list(declared.element)
-    if declared.shape is types.Shape.MAP:
-        return _map(declared.element)
-    return (_ZERO_GOES, None) if declared.omit else (_ALWAYS, _ZEROS.get(declared.scalar))
+        return (_OMIT_NULL if declared.omit_empty else _WRITE_ALWAYS), None
+    if declared.shape is types.TypeShape.LIST:
+        return _list_action(declared.element)
+    if declared.shape is types.TypeShape.MAP:
+        return _map_action(declared.element)
+    return (_OMIT_ZERO, None) if declared.omit_empty else (_WRITE_ALWAYS, _ZERO_VALUES.get(declared.scalar))
 
 
-def _list(element: Type) -> tuple[int, Any]:
-    if element.shape is types.Shape.OBJECT and element.go not in _OPAQUE:
-        return _STRUCTS, _struct(element)
-    return _TEXTS, _ZEROS.get(element.scalar)
+def _list_action(element: TypeNode) -> tuple[int, Any]:
+    if element.shape is types.TypeShape.OBJECT and element.go_type not in _OPAQUE_STRUCTS:
+        return _STRUCT_LIST, _struct_canonicalizer(element)
+    return _SCALAR_ELEMENTS, _ZERO_VALUES.get(element.scalar)
 
 
-def _map(element: Type) -> tuple[int, Any]:
+def _map_action(element: TypeNode) -> tuple[int, Any]:
     if element.scalar == "quantity":
-        return _AMOUNTS, None
-    if element.shape is types.Shape.OBJECT:
-        return _STRUCT_MAP, _struct(element)
-    return _TEXTS, _ZEROS.get(element.scalar)
+        return _QUANTITIES, None
+    if element.shape is types.TypeShape.OBJECT:
+        return _STRUCT_MAP, _struct_canonicalizer(element)
+    return _SCALAR_ELEMENTS, _ZERO_VALUES.get(element.scalar)

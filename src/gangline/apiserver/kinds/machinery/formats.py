@@ -12,106 +12,106 @@ from typing import TypeAlias
 
 from gangline.api import names
 
-Check: TypeAlias = Callable[[str], tuple[str, ...]]
+FormatCheck: TypeAlias = Callable[[str], tuple[str, ...]]
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
-_LOOSE_LABEL = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
-_LOOSE_SUBDOMAIN = rf"{_LOOSE_LABEL}(\.{_LOOSE_LABEL})*"
-_KEY = "[-._a-zA-Z0-9]+"
-_HEADER = "[-A-Za-z0-9]+"
-_PERCENT = "[0-9]+%"
+_DNS_LABEL_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN_PATTERN = rf"{_DNS_LABEL_PATTERN}(\.{_DNS_LABEL_PATTERN})*"
+_LABEL_1035_PATTERN = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_UNDERSCORED_LABEL_PATTERN = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_UNDERSCORED_SUBDOMAIN_PATTERN = rf"{_UNDERSCORED_LABEL_PATTERN}(\.{_UNDERSCORED_LABEL_PATTERN})*"
+_CONFIG_KEY_PATTERN = "[-._a-zA-Z0-9]+"
+_HEADER_PATTERN = "[-A-Za-z0-9]+"
+_PERCENT_PATTERN = "[0-9]+%"
 
-LONGEST_LABEL = 63
-LONGEST_SUBDOMAIN = 253
+MAX_LABEL_LENGTH = 63
+MAX_SUBDOMAIN_LENGTH = 253
 
 
-def _told(sentence: str, pattern: str, *examples: str) -> str:
+def _regex_message(sentence: str, pattern: str, *examples: str) -> str:
     if not examples:
         return f"{sentence} (regex used for validation is '{pattern}')"
     shown = " or ".join(f"'{example}', " for example in examples)
     return f"{sentence} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
-_NOT_A_LABEL = _told(
+_LABEL_MESSAGE = _regex_message(
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
     "with an alphanumeric character",
-    _LABEL,
+    _DNS_LABEL_PATTERN,
     "my-name",
     "123-abc",
 )
-_NOT_A_LOOSE_SUBDOMAIN = _told(
+_UNDERSCORED_SUBDOMAIN_MESSAGE = _regex_message(
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
     "start and end with an alphanumeric character",
-    _LOOSE_SUBDOMAIN,
+    _UNDERSCORED_SUBDOMAIN_PATTERN,
     "example.com",
 )
-_NOT_A_LABEL_1035 = _told(
+_LABEL_1035_MESSAGE = _regex_message(
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
     "and end with an alphanumeric character",
-    _LABEL_1035,
+    _LABEL_1035_PATTERN,
     "my-name",
     "abc-123",
 )
-_NOT_A_KEY = _told(
+_CONFIG_KEY_MESSAGE = _regex_message(
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
-    _KEY,
+    _CONFIG_KEY_PATTERN,
     "key.name",
     "KEY_NAME",
     "key-name",
 )
-_NOT_A_HEADER = _told(
-    "a valid HTTP header must consist of alphanumeric characters or '-'", _HEADER, "X-Header-Name"
+_HEADER_MESSAGE = _regex_message(
+    "a valid HTTP header must consist of alphanumeric characters or '-'", _HEADER_PATTERN, "X-Header-Name"
 )
-_NOT_A_PERCENT = _told(
-    "a valid percent string must be a numeric string followed by an ending '%'", _PERCENT, "1%", "93%"
+_PERCENT_MESSAGE = _regex_message(
+    "a valid percent string must be a numeric string followed by an ending '%'", _PERCENT_PATTERN, "1%", "93%"
 )
 
-_label = re.compile(_LABEL).fullmatch
-_subdomain = re.compile(_SUBDOMAIN).fullmatch
-_loose_subdomain = re.compile(_LOOSE_SUBDOMAIN).fullmatch
-_label_1035 = re.compile(_LABEL_1035).fullmatch
-_key = re.compile(_KEY).fullmatch
-_header = re.compile(_HEADER).fullmatch
-_percent = re.compile(_PERCENT).fullmatch
-_port_letters = re.compile("[-a-z0-9]+").fullmatch
-_letter = re.compile("[a-z]").search
-_plain_ascii = re.compile(r"[ -<>-~]+").fullmatch
+_is_label = re.compile(_DNS_LABEL_PATTERN).fullmatch
+_is_subdomain = re.compile(_SUBDOMAIN_PATTERN).fullmatch
+_is_underscored_subdomain = re.compile(_UNDERSCORED_SUBDOMAIN_PATTERN).fullmatch
+_is_label_1035 = re.compile(_LABEL_1035_PATTERN).fullmatch
+_is_config_key = re.compile(_CONFIG_KEY_PATTERN).fullmatch
+_is_header = re.compile(_HEADER_PATTERN).fullmatch
+_is_percent = re.compile(_PERCENT_PATTERN).fullmatch
+_has_port_characters = re.compile("[-a-z0-9]+").fullmatch
+_has_letter = re.compile("[a-z]").search
+_is_env_name = re.compile(r"[ -<>-~]+").fullmatch
 
 
-def at_most(characters: int) -> str:
+def max_length_message(characters: int) -> str:
     return f"must be no more than {characters} characters"
 
 
-def between(low: int, high: int) -> str:
+def range_message(low: int, high: int) -> str:
     return f"must be between {low} and {high}, inclusive"
 
 
 @lru_cache(4096)
-def dns_label(value: str) -> tuple[str, ...]:
-    long = (at_most(LONGEST_LABEL),) if len(value.encode()) > LONGEST_LABEL else ()
-    if _label(value):
+def dns_label_errors(value: str) -> tuple[str, ...]:
+    long = (max_length_message(MAX_LABEL_LENGTH),) if len(value.encode()) > MAX_LABEL_LENGTH else ()
+    if _is_label(value):
         return long
-    return (*long, "must not contain dots" if _subdomain(value) else _NOT_A_LABEL)
+    return (*long, "must not contain dots" if _is_subdomain(value) else _LABEL_MESSAGE)
 
 
 @lru_cache(4096)
-def dns_subdomain(value: str) -> tuple[str, ...]:
-    return tuple(names.subdomain(value))
+def dns_subdomain_errors(value: str) -> tuple[str, ...]:
+    return tuple(names.subdomain_problems(value))
 
 
-def dns_subdomain_with_underscore(value: str) -> tuple[str, ...]:
-    long = (at_most(LONGEST_SUBDOMAIN),) if len(value.encode()) > LONGEST_SUBDOMAIN else ()
-    return long if _loose_subdomain(value) else (*long, _NOT_A_LOOSE_SUBDOMAIN)
+def underscored_subdomain_errors(value: str) -> tuple[str, ...]:
+    long = (max_length_message(MAX_SUBDOMAIN_LENGTH),) if len(value.encode()) > MAX_SUBDOMAIN_LENGTH else ()
+    return long if _is_underscored_subdomain(value) else (*long, _UNDERSCORED_SUBDOMAIN_MESSAGE)
 
 
-def dns_1035_label(value: str) -> tuple[str, ...]:
-    long = (at_most(LONGEST_LABEL),) if len(value.encode()) > LONGEST_LABEL else ()
-    return long if _label_1035(value) else (*long, _NOT_A_LABEL_1035)
+def dns_1035_label_errors(value: str) -> tuple[str, ...]:
+    long = (max_length_message(MAX_LABEL_LENGTH),) if len(value.encode()) > MAX_LABEL_LENGTH else ()
+    return long if _is_label_1035(value) else (*long, _LABEL_1035_MESSAGE)
 
 
-def path_segment(value: str) -> tuple[str, ...]:
+def path_segment_errors(value: str) -> tuple[str, ...]:
     """Names that only have to fit into a URL: roles, bindings, custom metrics."""
     if value in {".", ".."}:
         return (f"may not be '{value}'",)
@@ -119,20 +119,20 @@ def path_segment(value: str) -> tuple[str, ...]:
 
 
 @lru_cache(4096)
-def qualified_name(value: str) -> tuple[str, ...]:
+def qualified_name_errors(value: str) -> tuple[str, ...]:
     """`name` or `example.com/name`: label keys, resources, finalizers."""
-    return tuple(names.qualified_name(value))
+    return tuple(names.qualified_name_problems(value))
 
 
 @lru_cache(4096)
-def label_value(value: str) -> tuple[str, ...]:
-    return tuple(names.label_value(value))
+def label_value_errors(value: str) -> tuple[str, ...]:
+    return tuple(names.label_value_problems(value))
 
 
 @lru_cache(1024)
-def environment_name(value: str) -> tuple[str, ...]:
+def env_name_errors(value: str) -> tuple[str, ...]:
     """Of a variable, or the prefix of many: anything printable but `=`."""
-    if _plain_ascii(value):
+    if _is_env_name(value):
         return ()
     return (
         "a valid environment variable name must consist only of printable ASCII characters other than '='",
@@ -140,13 +140,13 @@ def environment_name(value: str) -> tuple[str, ...]:
 
 
 @lru_cache(1024)
-def config_key(value: str) -> tuple[str, ...]:
+def config_key_errors(value: str) -> tuple[str, ...]:
     """A key of a ConfigMap or Secret."""
     said: list[str] = []
-    if len(value.encode()) > LONGEST_SUBDOMAIN:
-        said.append(at_most(LONGEST_SUBDOMAIN))
-    if not _key(value):
-        said.append(_NOT_A_KEY)
+    if len(value.encode()) > MAX_SUBDOMAIN_LENGTH:
+        said.append(max_length_message(MAX_SUBDOMAIN_LENGTH))
+    if not _is_config_key(value):
+        said.append(_CONFIG_KEY_MESSAGE)
     if value in {".", ".."}:
         said.append(f"must not be '{value}'")
     elif value.startswith(".."):
@@ -155,13 +155,13 @@ def config_key(value: str) -> tuple[str, ...]:
 
 
 @lru_cache(1024)
-def port_name(value: str) -> tuple[str, ...]:
+def port_name_errors(value: str) -> tuple[str, ...]:
     said: list[str] = []
     if len(value.encode()) > 15:
-        said.append(at_most(15))
-    if not _port_letters(value):
+        said.append(max_length_message(15))
+    if not _has_port_characters(value):
         said.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
-    if not _letter(value):
+    if not _has_letter(value):
         said.append("must contain at least one letter (a-z)")
     if "--" in value:
         said.append("must not contain consecutive hyphens")
@@ -170,23 +170,23 @@ def port_name(value: str) -> tuple[str, ...]:
     return tuple(said)
 
 
-def port_number(value: int) -> tuple[str, ...]:
-    return () if 1 <= value <= 65535 else (between(1, 65535),)
+def port_number_errors(value: int) -> tuple[str, ...]:
+    return () if 1 <= value <= 65535 else (range_message(1, 65535),)
 
 
-def header_name(value: str) -> tuple[str, ...]:
-    return () if _header(value) else (_NOT_A_HEADER,)
+def header_name_errors(value: str) -> tuple[str, ...]:
+    return () if _is_header(value) else (_HEADER_MESSAGE,)
 
 
-def percent(value: str) -> tuple[str, ...]:
-    return () if _percent(value) else (_NOT_A_PERCENT,)
+def percent_errors(value: str) -> tuple[str, ...]:
+    return () if _is_percent(value) else (_PERCENT_MESSAGE,)
 
 
-def user_or_group(value: int) -> tuple[str, ...]:
-    return () if 0 <= value <= 2**31 - 1 else (between(0, 2**31 - 1),)
+def user_id_errors(value: int) -> tuple[str, ...]:
+    return () if 0 <= value <= 2**31 - 1 else (range_message(0, 2**31 - 1),)
 
 
-def ip_address(value: str) -> tuple[str, ...]:
+def ip_address_errors(value: str) -> tuple[str, ...]:
     """As fields older than strict parsing take it: leading zeros are let through."""
     try:
         ipaddress.ip_address(_without_leading_zeros(value))
@@ -195,7 +195,7 @@ def ip_address(value: str) -> tuple[str, ...]:
     return ()
 
 
-def cidr(value: str) -> tuple[str, ...]:
+def cidr_errors(value: str) -> tuple[str, ...]:
     try:
         address, _, bits = value.partition("/")
         if not bits.isdigit():
@@ -206,7 +206,7 @@ def cidr(value: str) -> tuple[str, ...]:
     return ()
 
 
-def family(address: str) -> str:
+def ip_family(address: str) -> str:
     """`IPv4` or `IPv6` of a valid address."""
     return "IPv6" if ":" in address else "IPv4"
 
@@ -217,6 +217,6 @@ def _without_leading_zeros(address: str) -> str:
     return ".".join(part.lstrip("0") or "0" if part.isdigit() else part for part in address.split("."))
 
 
-def prefix_of_a_name(value: str) -> str:
+def name_from_prefix(value: str) -> str:
     """A generateName as a name to check: a dash at its end is fine, something follows it."""
     return f"{value[:-2]}a" if len(value) > 1 and value.endswith("-") else value

@@ -12,20 +12,20 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.schema.go_text import json_text
 
-_FIELD = re.compile(r"(\w+)(?:\(([^()]*)\))?")
-OWNER = "apiVersion kind name uid controller blockOwnerDeletion"
-SELECTOR = "matchLabels matchExpressions"
-CLAIM = "Name ResourceClaimName ResourceClaimTemplateName"
-SECCOMP = "Type LocalhostProfile"
-SECURITY = (
+_FIELD_PATTERN = re.compile(r"(\w+)(?:\(([^()]*)\))?")
+OWNER_REFERENCE_FIELDS = "apiVersion kind name uid controller blockOwnerDeletion"
+LABEL_SELECTOR_FIELDS = "matchLabels matchExpressions"
+RESOURCE_CLAIM_FIELDS = "Name ResourceClaimName ResourceClaimTemplateName"
+SECCOMP_PROFILE_FIELDS = "Type LocalhostProfile"
+SECURITY_CONTEXT_FIELDS = (
     "Capabilities(Add Drop) Privileged SELinuxOptions WindowsOptions RunAsUser RunAsGroup RunAsNonRoot "
     "ReadOnlyRootFilesystem AllowPrivilegeEscalation ProcMount SeccompProfile(Type LocalhostProfile) "
     "AppArmorProfile(Type LocalhostProfile)"
 )
-SUCCESS_RULE = "SucceededIndexes SucceededCount"
+SUCCESS_RULE_FIELDS = "SucceededIndexes SucceededCount"
 
 
-def ordered(value: JSON | None, names: str) -> Any:
+def json_struct(value: JSON | None, names: str) -> Any:
     """With the names of the wire; absent fields stay absent. None stays None."""
     if value is None:
         return None
@@ -33,12 +33,12 @@ def ordered(value: JSON | None, names: str) -> Any:
     return msgspec.Raw(f"{{{','.join(parts)}}}".encode())
 
 
-def internal(value: JSON, names: str) -> Any:
+def go_struct(value: JSON, names: str) -> Any:
     """With the names of the real server's own structs, all of them."""
     parts: list[str] = []
-    for name, inner in _FIELD.findall(names):
+    for name, inner in _FIELD_PATTERN.findall(names):
         found = value.get(_wire_name(name))
-        text = internal(found, inner) if inner and found is not None else found
+        text = go_struct(found, inner) if inner and found is not None else found
         shown = bytes(text).decode() if isinstance(text, msgspec.Raw) else json_text(text)
         parts.append(f'"{name}":{shown}')
     return msgspec.Raw(f"{{{','.join(parts)}}}".encode())

@@ -5,13 +5,20 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct
-from gangline.apiserver.kinds.machinery.problems import each, forbidden, invalid, negative, required, too_long
-from gangline.schema.problems import Problem, ProblemKind
+from gangline.apiserver.kinds.machinery.problems import (
+    forbidden,
+    invalid,
+    invalid_each,
+    required,
+    too_long,
+    validate_non_negative,
+)
+from gangline.schema.problems import FieldProblem, ProblemKind
 
-MOST_ANNOTATION_BYTES = 256 * 1024
-IMMUTABLE = "field is immutable"
-_ORPHAN, _FOREGROUND = "orphan", "foregroundDeletion"
-_NEVER_CHANGES = (
+MAX_ANNOTATION_BYTES = 256 * 1024
+IMMUTABLE_MESSAGE = "field is immutable"
+_ORPHAN_FINALIZER, _FOREGROUND_FINALIZER = "orphan", "foregroundDeletion"
+_IMMUTABLE_FIELDS = (
     ("name", ""),
     ("namespace", ""),
     ("uid", ""),
@@ -21,110 +28,114 @@ _NEVER_CHANGES = (
 )
 
 
-def validate(
-    meta: JSON, name_check: formats.Check, *, namespaced: bool, path: str = "metadata"
-) -> list[Problem]:
+def validate_object_meta(
+    meta: JSON, name_check: formats.FormatCheck, *, namespaced: bool, path: str = "metadata"
+) -> list[FieldProblem]:
     """Metadata of a new object, its name already generated."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if "generateName" in meta:
         prefix = meta["generateName"]
-        found += each(f"{path}.generateName", prefix, name_check(formats.prefix_of_a_name(prefix)))
+        found += invalid_each(f"{path}.generateName", prefix, name_check(formats.name_from_prefix(prefix)))
     name = meta.get("name")
     if not name:
         found.append(required(f"{path}.name", "name or generateName is required"))
     elif said := name_check(name):
-        found += each(f"{path}.name", name, said)
-    found += _namespace(meta.get("namespace"), f"{path}.namespace", required_here=namespaced)
+        found += invalid_each(f"{path}.name", name, said)
+    found += _validate_namespace(meta.get("namespace"), f"{path}.namespace", required_here=namespaced)
     if meta.get("generation", 0) < 0:
-        found += negative(f"{path}.generation", meta["generation"])
-    if meta.keys() & _CHECKED:
-        found += _common(meta, path)
+        found += validate_non_negative(f"{path}.generation", meta["generation"])
+    if meta.keys() & _VALIDATED_FIELDS:
+        found += _validate_shared_fields(meta, path)
         if "finalizers" in meta:
-            found += _finalizers(meta["finalizers"], f"{path}.finalizers")
+            found += _validate_finalizers(meta["finalizers"], f"{path}.finalizers")
         if "managedFields" in meta:
-            found += _managed_fields(meta["managedFields"], f"{path}.managedFields")
+            found += _validate_managed_fields(meta["managedFields"], f"{path}.managedFields")
     return found
 
 
-_CHECKED = frozenset({"labels", "annotations", "ownerReferences", "finalizers", "managedFields"})
+_VALIDATED_FIELDS = frozenset({"labels", "annotations", "ownerReferences", "finalizers", "managedFields"})
 
 
-def validate_update(new: JSON, old: JSON, *, path: str = "metadata") -> list[Problem]:
+def validate_object_meta_update(new: JSON, old: JSON, *, path: str = "metadata") -> list[FieldProblem]:
     """Metadata of a changed object. The registry has filled in what a client may leave out (uid, timestamps)."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if old.get("deletionTimestamp"):
-        found += _no_new_finalizers(new, old, f"{path}.finalizers")
+        found += _validate_no_new_finalizers(new, old, f"{path}.finalizers")
     if not new.get("resourceVersion"):
         found.append(invalid(f"{path}.resourceVersion", "", "must be specified for an update"))
     if new.get("generation", 0) < old.get("generation", 0):
         found.append(invalid(f"{path}.generation", new.get("generation", 0), "must not be decremented"))
-    for name, absent in _NEVER_CHANGES:
+    for name, absent in _IMMUTABLE_FIELDS:
         if new.get(name, absent) != old.get(name, absent):
-            found.append(invalid(f"{path}.{name}", new.get(name, absent), IMMUTABLE))
-    found += _common(new, path)
+            found.append(invalid(f"{path}.{name}", new.get(name, absent), IMMUTABLE_MESSAGE))
+    found += _validate_shared_fields(new, path)
     if "managedFields" in new:
-        found += _managed_fields(new["managedFields"], f"{path}.managedFields")
+        found += _validate_managed_fields(new["managedFields"], f"{path}.managedFields")
     return found
 
 
-def _common(meta: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_shared_fields(meta: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     if "labels" in meta:
-        found += labels(meta["labels"], f"{path}.labels")
+        found += validate_labels(meta["labels"], f"{path}.labels")
     if "annotations" in meta:
-        found += annotations(meta["annotations"], f"{path}.annotations")
+        found += validate_annotations(meta["annotations"], f"{path}.annotations")
     if "ownerReferences" in meta:
-        found += _owners(meta["ownerReferences"], f"{path}.ownerReferences")
+        found += _validate_owner_references(meta["ownerReferences"], f"{path}.ownerReferences")
     return found
 
 
-def _namespace(namespace: str | None, path: str, *, required_here: bool) -> list[Problem]:
+def _validate_namespace(namespace: str | None, path: str, *, required_here: bool) -> list[FieldProblem]:
     if required_here:
-        return each(path, namespace, formats.dns_label(namespace)) if namespace else [required(path)]
+        return (
+            invalid_each(path, namespace, formats.dns_label_errors(namespace))
+            if namespace
+            else [required(path)]
+        )
     return [forbidden(path, "not allowed on this type")] if namespace else []
 
 
-def labels(found_labels: Mapping[str, str], path: str) -> list[Problem]:
+def validate_labels(found_labels: Mapping[str, str], path: str) -> list[FieldProblem]:
     """Keys and values of labels, or of a selector of plain equalities."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     for key, value in found_labels.items():
-        if said := formats.qualified_name(key):
-            found += each(path, key, said)
-        if said := formats.label_value(value):
-            found += each(path, value, said)
+        if said := formats.qualified_name_errors(key):
+            found += invalid_each(path, key, said)
+        if said := formats.label_value_errors(value):
+            found += invalid_each(path, value, said)
     return found
 
 
-def annotations(found_annotations: Mapping[str, str], path: str) -> list[Problem]:
+def validate_annotations(found_annotations: Mapping[str, str], path: str) -> list[FieldProblem]:
     """Keys are as those of labels, in any case; all of it is at most 256 KiB."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     total = 0
     for key, value in found_annotations.items():
-        if said := formats.qualified_name(key.lower()):
-            found += each(path, key, said)
+        if said := formats.qualified_name_errors(key.lower()):
+            found += invalid_each(path, key, said)
         total += len(key) + len(value)
     # No character is longer than four bytes, so most objects need no encoding to be counted.
-    if total * 4 > MOST_ANNOTATION_BYTES and _bytes(found_annotations) > MOST_ANNOTATION_BYTES:
-        found.append(too_long(path, MOST_ANNOTATION_BYTES))
+    if total * 4 > MAX_ANNOTATION_BYTES and _total_bytes(found_annotations) > MAX_ANNOTATION_BYTES:
+        found.append(too_long(path, MAX_ANNOTATION_BYTES))
     return found
 
 
-def _bytes(texts: Mapping[str, str]) -> int:
+def _total_bytes(texts: Mapping[str, str]) -> int:
     return sum(len(key.encode()) + len(value.encode()) for key, value in texts.items())
 
 
-def _owners(references: list[JSON], path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_owner_references(references: list[JSON], path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     controller = ""
     for reference in references:
-        found += _owner(reference, path)
+        found += _validate_owner_reference(reference, path)
         if reference.get("controller"):
             name = f"{reference.get('kind', '')}/{reference.get('name', '')}"
             if controller:
                 found.append(
                     invalid(
                         path,
-                        [gostruct.ordered(one, gostruct.OWNER) for one in references],
+                        [gostruct.json_struct(one, gostruct.OWNER_REFERENCE_FIELDS) for one in references],
                         "Only one reference can have Controller set to true. "
                         f'Found "true" in references for {controller} and {name}',
                     )
@@ -134,8 +145,8 @@ def _owners(references: list[JSON], path: str) -> list[Problem]:
     return found
 
 
-def _owner(reference: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_owner_reference(reference: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     version, kind = reference.get("apiVersion", ""), reference.get("kind", "")
     if not version.rpartition("/")[2]:
         found.append(invalid(f"{path}.apiVersion", version, "version must not be empty"))
@@ -148,25 +159,31 @@ def _owner(reference: JSON, path: str) -> list[Problem]:
         found.append(
             invalid(
                 path,
-                gostruct.ordered(reference, gostruct.OWNER),
+                gostruct.json_struct(reference, gostruct.OWNER_REFERENCE_FIELDS),
                 "/v1, Kind=Event is disallowed from being an owner",
             )
         )
     return found
 
 
-def _finalizers(finalizers: list[str], path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_finalizers(finalizers: list[str], path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for finalizer in finalizers:
-        found += each(path, finalizer, formats.qualified_name(finalizer))
-    if _ORPHAN in finalizers and _FOREGROUND in finalizers:
-        found.append(invalid(path, finalizers, f"finalizer {_ORPHAN} and {_FOREGROUND} cannot be both set"))
+        found += invalid_each(path, finalizer, formats.qualified_name_errors(finalizer))
+    if _ORPHAN_FINALIZER in finalizers and _FOREGROUND_FINALIZER in finalizers:
+        found.append(
+            invalid(
+                path,
+                finalizers,
+                f"finalizer {_ORPHAN_FINALIZER} and {_FOREGROUND_FINALIZER} cannot be both set",
+            )
+        )
     return found
 
 
-def unqualified_finalizers(finalizers: Iterable[str], path: str) -> list[Problem]:
+def validate_core_finalizers(finalizers: Iterable[str], path: str) -> list[FieldProblem]:
     """Of core kinds: a finalizer without a domain must be one Kubernetes knows."""
-    known = {_ORPHAN, _FOREGROUND, "kubernetes"}
+    known = {_ORPHAN_FINALIZER, _FOREGROUND_FINALIZER, "kubernetes"}
     return [
         invalid(
             f"{path}[{index}]",
@@ -178,7 +195,7 @@ def unqualified_finalizers(finalizers: Iterable[str], path: str) -> list[Problem
     ]
 
 
-def _no_new_finalizers(new: JSON, old: JSON, path: str) -> list[Problem]:
+def _validate_no_new_finalizers(new: JSON, old: JSON, path: str) -> list[FieldProblem]:
     extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
     if not extra:
         return []
@@ -192,8 +209,8 @@ def _no_new_finalizers(new: JSON, old: JSON, path: str) -> list[Problem]:
     ]
 
 
-def _managed_fields(entries: list[Any], path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_managed_fields(entries: list[Any], path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for index, entry in enumerate(entries):
         here = f"{path}[{index}]"
         if entry.get("operation") not in {"Apply", "Update"}:
@@ -202,13 +219,13 @@ def _managed_fields(entries: list[Any], path: str) -> list[Problem]:
             )
         if entry.get("fieldsType", "FieldsV1") not in {"", "FieldsV1"}:
             found.append(invalid(f"{here}.fieldsType", entry["fieldsType"], "must be `FieldsV1`"))
-        found += field_manager(entry.get("manager") or "", f"{here}.manager")
+        found += validate_field_manager(entry.get("manager") or "", f"{here}.manager")
         if len((entry.get("subresource") or "").encode()) > 256:
             found.append(too_long(f"{here}.subresource", 256))
     return found
 
 
-def field_manager(name: str, path: str) -> list[Problem]:
+def validate_field_manager(name: str, path: str) -> list[FieldProblem]:
     """A field manager's name: at most 128 bytes, all of them printable."""
     found = [too_long(path, 128)] if len(name.encode()) > 128 else []
     for position, letter in enumerate(name):
@@ -218,6 +235,6 @@ def field_manager(name: str, path: str) -> list[Problem]:
     return found
 
 
-def immutable(new: Any, old: Any, path: str) -> list[Problem]:
+def validate_immutable(new: Any, old: Any, path: str) -> list[FieldProblem]:
     """Nothing, when nothing changed."""
-    return [Problem(ProblemKind.INVALID, path, new, IMMUTABLE)] if new != old else []
+    return [FieldProblem(ProblemKind.INVALID, path, new, IMMUTABLE_MESSAGE)] if new != old else []

@@ -2,50 +2,50 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, metadata
-from gangline.apiserver.kinds.machinery.problems import each, forbidden, invalid, required
-from gangline.schema.problems import Problem
+from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, invalid_each, required
+from gangline.schema.problems import FieldProblem
 
 
-def selector(found_selector: JSON | None, path: str) -> list[Problem]:
+def validate_label_selector(found_selector: JSON | None, path: str) -> list[FieldProblem]:
     """A `LabelSelector`; none is fine."""
     if not found_selector:
         return []
-    found = metadata.labels(found_selector.get("matchLabels", {}), f"{path}.matchLabels")
+    found = metadata.validate_labels(found_selector.get("matchLabels", {}), f"{path}.matchLabels")
     for index, one in enumerate(found_selector.get("matchExpressions", ())):
-        found += requirement(one, f"{path}.matchExpressions[{index}]")
+        found += validate_requirement(one, f"{path}.matchExpressions[{index}]")
     return found
 
 
-def requirement(one: JSON, path: str) -> list[Problem]:
+def validate_requirement(one: JSON, path: str) -> list[FieldProblem]:
     """One of `matchExpressions`."""
     key, values = one.get("key", ""), one.get("values", ())
-    found = operator(one.get("operator", ""), values, path)
-    found += each(f"{path}.key", key, formats.qualified_name(key))
+    found = validate_operator(one.get("operator", ""), values, path)
+    found += invalid_each(f"{path}.key", key, formats.qualified_name_errors(key))
     for index, value in enumerate(values):
-        found += each(f"{path}.values[{index}]", value, formats.label_value(value))
+        found += invalid_each(f"{path}.values[{index}]", value, formats.label_value_errors(value))
     return found
 
 
-def operator(name: str, values: list[str] | tuple[()], path: str) -> list[Problem]:
+def validate_operator(name: str, values: list[str] | tuple[()], path: str) -> list[FieldProblem]:
     """Whether an operator goes with the number of its values."""
     if name in {"In", "NotIn"}:
-        told = "must be specified when `operator` is 'In' or 'NotIn'"
+        told = "must be specified when `validate_operator` is 'In' or 'NotIn'"
         return [] if values else [required(f"{path}.values", told)]
     if name in {"Exists", "DoesNotExist"}:
-        told = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        told = "may not be specified when `validate_operator` is 'Exists' or 'DoesNotExist'"
         return [forbidden(f"{path}.values", told)] if values else []
     return [invalid(f"{path}.operator", name, "not a valid selector operator")]
 
 
-def matches(found_selector: JSON, found_labels: dict[str, str]) -> bool:
+def matches_labels(found_selector: JSON, found_labels: dict[str, str]) -> bool:
     """Whether a valid selector selects these labels."""
     for key, value in found_selector.get("matchLabels", {}).items():
         if found_labels.get(key) != value:
             return False
-    return all(_meets(one, found_labels) for one in found_selector.get("matchExpressions", ()))
+    return all(_matches_requirement(one, found_labels) for one in found_selector.get("matchExpressions", ()))
 
 
-def _meets(one: JSON, found_labels: dict[str, str]) -> bool:
+def _matches_requirement(one: JSON, found_labels: dict[str, str]) -> bool:
     key, values = one.get("key", ""), one.get("values", ())
     match one.get("operator"):
         case "In":

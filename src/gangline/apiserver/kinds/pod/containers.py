@@ -4,20 +4,20 @@ from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, quantities
 from gangline.apiserver.kinds.machinery.problems import (
     duplicate,
-    each,
     forbidden,
     invalid,
+    invalid_each,
     not_found,
     required,
     unsupported,
 )
 from gangline.apiserver.kinds.pod import downward_api, mounts, probes, security, volumes
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
 PROTOCOLS = ("SCTP", "TCP", "UDP")
-_MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
-_PROBES = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
-_FOR_EPHEMERAL = frozenset(
+_TERMINATION_MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
+_PROBE_FIELDS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+_EPHEMERAL_FIELDS = frozenset(
     [
         "name",
         "image",
@@ -38,7 +38,7 @@ _FOR_EPHEMERAL = frozenset(
         "targetContainerName",
     ]
 )
-_EPHEMERAL_ORDER = [
+_FORBIDDEN_EPHEMERAL_FIELDS = [
     "ports",
     "resources",
     "resizePolicy",
@@ -51,50 +51,54 @@ _EPHEMERAL_ORDER = [
 ]
 
 
-class Surroundings:
+class ContainerContext:
     """What checks of a container need to know of its pod."""
 
-    __slots__ = ("claims", "grace", "host_users", "restart_policy", "system", "volumes")
+    __slots__ = ("claims", "grace_period", "host_users", "os_name", "restart_policy", "volumes")
 
     def __init__(self, spec: JSON, good_volumes: dict[str, JSON]) -> None:
         self.volumes = good_volumes
         self.claims = frozenset(one.get("name", "") for one in spec.get("resourceClaims", ())) - {""}
-        self.grace: int | None = spec.get("terminationGracePeriodSeconds")
-        self.system: str | None = spec["os"].get("name", "") if "os" in spec else None
+        self.grace_period: int | None = spec.get("terminationGracePeriodSeconds")
+        self.os_name: str | None = spec["os"].get("name", "") if "os" in spec else None
         self.restart_policy: str = spec.get("restartPolicy", "")
         self.host_users: bool = spec.get("hostUsers") is not False
 
 
-def regular(listed: list[JSON], pod: Surroundings, path: str) -> list[Problem]:
+def validate_containers(listed: list[JSON], pod: ContainerContext, path: str) -> list[FieldProblem]:
     """`containers` of a pod spec."""
     if not listed:
         return [required(path)]
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     names: set[str] = set()
     with_host_ports = False
     for index, container in enumerate(listed):
         here, name = f"{path}[{index}]", container["name"]
-        found += _common(container, pod, here)
+        found += _validate_container(container, pod, here)
         if name in names:
             found.append(duplicate(f"{here}.name", name))
         names.add(name)
-        if not container.keys().isdisjoint(_PROBES):
+        if not container.keys().isdisjoint(_PROBE_FIELDS):
             if "lifecycle" in container:
-                found += probes.lifecycle(container["lifecycle"], f"{here}.lifecycle", pod.grace, pod.system)
-            found += probes.container_probes(container, here, pod.grace)
+                found += probes.validate_lifecycle(
+                    container["lifecycle"], f"{here}.lifecycle", pod.grace_period, pod.os_name
+                )
+            found += probes.validate_probes(container, here, pod.grace_period)
         if "restartPolicy" in container:
             found.append(forbidden(f"{here}.restartPolicy", "may not be set for non-init containers"))
         with_host_ports = with_host_ports or any("hostPort" in port for port in container.get("ports", ()))
-    return found + (_host_ports(listed, path) if with_host_ports else [])
+    return found + (_validate_host_ports(listed, path) if with_host_ports else [])
 
 
-def init(listed: list[JSON], regular_ones: list[JSON], pod: Surroundings, path: str) -> list[Problem]:
+def validate_init_containers(
+    listed: list[JSON], regular_ones: list[JSON], pod: ContainerContext, path: str
+) -> list[FieldProblem]:
     """`initContainers` of a pod spec, sidecars among them."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     names = {container["name"] for container in regular_ones}
     for index, container in enumerate(listed):
         here, name = f"{path}[{index}]", container["name"]
-        found += _common(container, pod, here)
+        found += _validate_container(container, pod, here)
         policy = container.get("restartPolicy")
         if policy is not None and policy != "Always":
             found.append(unsupported(f"{here}.restartPolicy", policy, ("Always",)))
@@ -102,30 +106,34 @@ def init(listed: list[JSON], regular_ones: list[JSON], pod: Surroundings, path: 
             found.append(duplicate(f"{here}.name", name))
         if name:
             names.add(name)
-        found += _host_ports([container], path)
+        found += _validate_host_ports([container], path)
         if policy == "Always":
             if "lifecycle" in container:
-                found += probes.lifecycle(container["lifecycle"], f"{here}.lifecycle", pod.grace, pod.system)
-            found += probes.container_probes(container, here, pod.grace)
+                found += probes.validate_lifecycle(
+                    container["lifecycle"], f"{here}.lifecycle", pod.grace_period, pod.os_name
+                )
+            found += probes.validate_probes(container, here, pod.grace_period)
         else:
             told = "may not be set for init containers without restartPolicy=Always"
-            found += [forbidden(f"{here}.{probe}", told) for probe in _PROBES if probe in container]
+            found += [forbidden(f"{here}.{probe}", told) for probe in _PROBE_FIELDS if probe in container]
         if policy != "Always" and container.get("resizePolicy"):
             told = "must not be set for init containers"
             found.append(invalid(f"{here}.resizePolicy", container["resizePolicy"], told))
     return found
 
 
-def ephemeral(listed: list[JSON], others: list[JSON], pod: Surroundings, path: str) -> list[Problem]:
+def validate_ephemeral_containers(
+    listed: list[JSON], others: list[JSON], pod: ContainerContext, path: str
+) -> list[FieldProblem]:
     """`ephemeralContainers` of a pod spec; `others` are its lasting containers."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     lasting = {container["name"] for container in others}
     names = set(lasting)
     told = "cannot be set for an Ephemeral Container"
     for index, container in enumerate(listed):
         here, name = f"{path}[{index}]", container["name"]
-        found += _common(container, pod, here)
-        found += image_padding(container, here)
+        found += _validate_container(container, pod, here)
+        found += validate_image_whitespace(container, here)
         if name in names:
             found.append(duplicate(f"{here}.name", name))
         names.add(name)
@@ -134,8 +142,8 @@ def ephemeral(listed: list[JSON], others: list[JSON], pod: Surroundings, path: s
             found.append(not_found(f"{here}.targetContainerName", target))
         found += [
             forbidden(f"{here}.{field}", told)
-            for field in _EPHEMERAL_ORDER
-            if container.get(field) and field not in _FOR_EPHEMERAL
+            for field in _FORBIDDEN_EPHEMERAL_FIELDS
+            if container.get(field) and field not in _EPHEMERAL_FIELDS
         ]
         for number, mount in enumerate(container.get("volumeMounts", ())):
             for field in ("subPath", "subPathExpr"):
@@ -144,7 +152,7 @@ def ephemeral(listed: list[JSON], others: list[JSON], pod: Surroundings, path: s
     return found
 
 
-def image_padding(container: JSON, path: str) -> list[Problem]:
+def validate_image_whitespace(container: JSON, path: str) -> list[FieldProblem]:
     """In pods, unlike in templates, an image's name has no blanks around it."""
     image = container.get("image", "")
     if image == image.strip():
@@ -152,63 +160,69 @@ def image_padding(container: JSON, path: str) -> list[Problem]:
     return [invalid(f"{path}.image", image, "must not have leading or trailing whitespace")]
 
 
-def _common(container: JSON, pod: Surroundings, path: str) -> list[Problem]:  # noqa: C901  a list of fields
-    found: list[Problem] = []
+def _validate_container(container: JSON, pod: ContainerContext, path: str) -> list[FieldProblem]:  # noqa: C901  a list of fields
+    found: list[FieldProblem] = []
     name, policy = container["name"], container["terminationMessagePolicy"]
     if not name:
         found.append(required(f"{path}.name"))
-    elif said := formats.dns_label(name):
-        found += each(f"{path}.name", name, said)
+    elif said := formats.dns_label_errors(name):
+        found += invalid_each(f"{path}.name", name, said)
     if not container.get("image"):
         found.append(required(f"{path}.image"))
-    if policy not in _MESSAGE_POLICIES:
-        found.append(unsupported(f"{path}.terminationMessagePolicy", policy, _MESSAGE_POLICIES))
+    if policy not in _TERMINATION_MESSAGE_POLICIES:
+        found.append(unsupported(f"{path}.terminationMessagePolicy", policy, _TERMINATION_MESSAGE_POLICIES))
     if "ports" in container:
-        found += _ports(container["ports"], f"{path}.ports")
+        found += _validate_ports(container["ports"], f"{path}.ports")
     if "env" in container:
-        found += _environment(container["env"], f"{path}.env")
+        found += _validate_env(container["env"], f"{path}.env")
     if "envFrom" in container:
-        found += _environment_sources(container["envFrom"], f"{path}.envFrom")
+        found += _validate_env_from(container["envFrom"], f"{path}.envFrom")
     if "volumeMounts" in container:
-        found += mounts.mounts(container, pod.volumes, f"{path}.volumeMounts")
+        found += mounts.validate_volume_mounts(container, pod.volumes, f"{path}.volumeMounts")
     if "volumeDevices" in container:
-        found += mounts.devices(container, pod.volumes, f"{path}.volumeDevices")
+        found += mounts.validate_volume_devices(container, pod.volumes, f"{path}.volumeDevices")
     if container["imagePullPolicy"] not in {"Always", "IfNotPresent", "Never"}:
-        found += volumes.pull_policy(container["imagePullPolicy"], f"{path}.imagePullPolicy")
+        found += volumes.validate_pull_policy(container["imagePullPolicy"], f"{path}.imagePullPolicy")
     if container["resources"]:
-        found += quantities.requirements(container["resources"], f"{path}.resources", pod.claims)
+        found += quantities.validate_resource_requirements(
+            container["resources"], f"{path}.resources", pod.claims
+        )
     if "resizePolicy" in container:
-        found += _resize(container["resizePolicy"], pod, f"{path}.resizePolicy")
+        found += _validate_resize_policy(container["resizePolicy"], pod, f"{path}.resizePolicy")
     if "securityContext" in container:
         context = container["securityContext"]
-        found += security.container_security(context, f"{path}.securityContext", host_users=pod.host_users)
+        found += security.validate_container_security_context(
+            context, f"{path}.securityContext", host_users=pod.host_users
+        )
     return found
 
 
-def _ports(ports: list[JSON], path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_ports(ports: list[JSON], path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     names: set[str] = set()
     for index, port in enumerate(ports):
         here, name, number = f"{path}[{index}]", port.get("name", ""), port["containerPort"]
         if name:
-            if said := formats.port_name(name):
-                found += each(f"{here}.name", name, said)
+            if said := formats.port_name_errors(name):
+                found += invalid_each(f"{here}.name", name, said)
             elif name in names:
                 found.append(duplicate(f"{here}.name", name))
             names.add(name)
         if number == 0:
             found.append(required(f"{here}.containerPort"))
         elif not 1 <= number <= 65535:
-            found += each(f"{here}.containerPort", number, formats.port_number(number))
+            found += invalid_each(f"{here}.containerPort", number, formats.port_number_errors(number))
         if "hostPort" in port:
-            found += each(f"{here}.hostPort", port["hostPort"], formats.port_number(port["hostPort"]))
+            found += invalid_each(
+                f"{here}.hostPort", port["hostPort"], formats.port_number_errors(port["hostPort"])
+            )
         if port["protocol"] not in PROTOCOLS:
             found.append(unsupported(f"{here}.protocol", port["protocol"], PROTOCOLS))
     return found
 
 
-def _host_ports(listed: list[JSON], path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_host_ports(listed: list[JSON], path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     taken: set[str] = set()
     for index, container in enumerate(listed):
         for number, port in enumerate(container.get("ports", ())):
@@ -221,32 +235,34 @@ def _host_ports(listed: list[JSON], path: str) -> list[Problem]:
     return found
 
 
-def _environment(variables: list[JSON], path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_env(variables: list[JSON], path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for index, variable in enumerate(variables):
         name = variable["name"]
         if not name:
             found.append(required(f"{path}[{index}].name"))
-        elif said := formats.environment_name(name):
-            found += each(f"{path}[{index}].name", name, said)
+        elif said := formats.env_name_errors(name):
+            found += invalid_each(f"{path}[{index}].name", name, said)
         if "valueFrom" in variable:
-            found += _value_from(variable, f"{path}[{index}].valueFrom")
+            found += _validate_value_from(variable, f"{path}[{index}].valueFrom")
     return found
 
 
-def _value_from(variable: JSON, path: str) -> list[Problem]:
+def _validate_value_from(variable: JSON, path: str) -> list[FieldProblem]:
     source: JSON = variable["valueFrom"]
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if "fieldRef" in source:
-        found += downward_api.field_reference(
-            source["fieldRef"], downward_api.FOR_ENVIRONMENT, f"{path}.fieldRef"
+        found += downward_api.validate_field_ref(
+            source["fieldRef"], downward_api.ENV_FIELD_PATHS, f"{path}.fieldRef"
         )
     if "resourceFieldRef" in source:
         reference = source["resourceFieldRef"]
-        found += downward_api.resource_reference(reference, f"{path}.resourceFieldRef", of_volume=False)
+        found += downward_api.validate_resource_field_ref(
+            reference, f"{path}.resourceFieldRef", of_volume=False
+        )
     for name in ("configMapKeyRef", "secretKeyRef"):
         if name in source:
-            found += _key_reference(source[name], f"{path}.{name}")
+            found += _validate_key_ref(source[name], f"{path}.{name}")
     if not source:
         told = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
         found.append(invalid(path, "", told))
@@ -257,23 +273,29 @@ def _value_from(variable: JSON, path: str) -> list[Problem]:
     return found
 
 
-def _key_reference(reference: JSON, path: str) -> list[Problem]:
+def _validate_key_ref(reference: JSON, path: str) -> list[FieldProblem]:
     name, key = reference.get("name", ""), reference.get("key", "")
-    found = each(f"{path}.name", name, formats.dns_subdomain(name))
-    return found + (each(f"{path}.key", key, formats.config_key(key)) if key else [required(f"{path}.key")])
+    found = invalid_each(f"{path}.name", name, formats.dns_subdomain_errors(name))
+    return found + (
+        invalid_each(f"{path}.key", key, formats.config_key_errors(key)) if key else [required(f"{path}.key")]
+    )
 
 
-def _environment_sources(sources: list[JSON], path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_env_from(sources: list[JSON], path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for index, source in enumerate(sources):
         here = f"{path}[{index}]"
         if source.get("prefix"):
-            found += each(f"{here}.prefix", source["prefix"], formats.environment_name(source["prefix"]))
+            found += invalid_each(
+                f"{here}.prefix", source["prefix"], formats.env_name_errors(source["prefix"])
+            )
         chosen = [name for name in ("configMapRef", "secretRef") if name in source]
         for kind in chosen:
             name = source[kind].get("name", "")
             found += (
-                each(f"{here}.{kind}.name", name, formats.dns_subdomain(formats.prefix_of_a_name(name)))
+                invalid_each(
+                    f"{here}.{kind}.name", name, formats.dns_subdomain_errors(formats.name_from_prefix(name))
+                )
                 if name
                 else [required(f"{here}.{kind}.name")]
             )
@@ -284,8 +306,8 @@ def _environment_sources(sources: list[JSON], path: str) -> list[Problem]:
     return found
 
 
-def _resize(policies: list[JSON], pod: Surroundings, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_resize_policy(policies: list[JSON], pod: ContainerContext, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     seen: set[str] = set()
     for index, policy in enumerate(policies):
         name, restart = policy.get("resourceName", ""), policy.get("restartPolicy", "")

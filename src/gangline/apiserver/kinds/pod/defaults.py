@@ -4,19 +4,21 @@ import re
 from functools import lru_cache
 
 from gangline.api.meta import JSON
-from gangline.api.quantity import ZERO, Quantity, add
+from gangline.api.quantity import ZERO, Quantity, add_resources
 from gangline.apiserver.kinds.machinery import quantities
 
-_DEFAULT_MODE = 420  # 0644
-_TAGGED = re.compile(r":(?P<tag>[\w][\w.-]{0,127})$", re.ASCII)
-_HOST = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
-_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_IMAGE = re.compile(rf"(?:{_HOST}(?:\.{_HOST})*(?::[0-9]+)?/)?{_PART}(?:/{_PART})*").fullmatch
-_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
-_MODED = ("secret", "configMap", "downwardAPI", "projected")
+_DEFAULT_FILE_MODE = 420  # 0644
+_TAG_PATTERN = re.compile(r":(?P<tag>[\w][\w.-]{0,127})$", re.ASCII)
+_HOST_PATTERN = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_PATH_PART_PATTERN = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_match_image = re.compile(
+    rf"(?:{_HOST_PATTERN}(?:\.{_HOST_PATTERN})*(?::[0-9]+)?/)?{_PATH_PART_PATTERN}(?:/{_PATH_PART_PATTERN})*"
+).fullmatch
+_PROBE_FIELDS = ("livenessProbe", "readinessProbe", "startupProbe")
+_SOURCES_WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
 
 
-def set_spec_defaults(spec: JSON) -> None:
+def set_pod_spec_defaults(spec: JSON) -> None:
     """What every pod spec gets, in place. The spec has its shape."""
     get = spec.setdefault
     get("dnsPolicy", "ClusterFirst")
@@ -41,11 +43,11 @@ def set_spec_defaults(spec: JSON) -> None:
 def set_pod_defaults(spec: JSON) -> None:
     """What only pods get on top, not templates."""
     for container in spec["containers"] or ():
-        _set_requests(container["resources"])
+        _default_requests_to_limits(container["resources"])
     for container in spec.get("initContainers", ()):
-        _set_requests(container["resources"])
+        _default_requests_to_limits(container["resources"])
     if "resources" in spec:
-        _set_pod_requests(spec)
+        _set_pod_level_requests(spec)
     spec.setdefault("enableServiceLinks", True)
     if spec["terminationGracePeriodSeconds"] < 0:
         spec["terminationGracePeriodSeconds"] = 1
@@ -56,47 +58,48 @@ def set_pod_defaults(spec: JSON) -> None:
                     port.setdefault("hostPort", port["containerPort"])
 
 
-def _set_requests(resources: JSON) -> None:
+def _default_requests_to_limits(resources: JSON) -> None:
     limits = resources.get("limits")
     if limits:
         resources["requests"] = {**limits, **resources.get("requests", {})}
 
 
-def _set_pod_requests(spec: JSON) -> None:
+def _set_pod_level_requests(spec: JSON) -> None:
     """A pod limited as a whole requests what its containers do, or else its limits."""
     resources = spec["resources"]
     if not resources.get("limits"):
         return
     requests = dict(resources.get("requests", {}))
-    for name, amount in _container_requests(spec).items():
+    for name, amount in _total_container_requests(spec).items():
         if name in {"cpu", "memory"}:
             requests.setdefault(name, str(amount))
     for name, text in resources["limits"].items():
-        if name in {"cpu", "memory"} or name.startswith(quantities.HUGE_PAGES):
+        if name in {"cpu", "memory"} or name.startswith(quantities.HUGE_PAGES_PREFIX):
             requests.setdefault(name, text)
     if requests:
         resources["requests"] = requests
 
 
-def _container_requests(spec: JSON) -> dict[str, Quantity]:
+def _total_container_requests(spec: JSON) -> dict[str, Quantity]:
     """The sum of the containers and sidecars, or what one init container needs beside the sidecars before it."""
 
     def asked(container: JSON) -> dict[str, Quantity]:
         return {
-            name: quantities.parsed(text) for name, text in container["resources"].get("requests", {}).items()
+            name: quantities.parse_quantity(text)
+            for name, text in container["resources"].get("requests", {}).items()
         }
 
     total: dict[str, Quantity] = {}
     for container in spec["containers"] or ():
-        total = add(total, asked(container))
+        total = add_resources(total, asked(container))
     beside: dict[str, Quantity] = {}
     most: dict[str, Quantity] = {}
     for container in spec.get("initContainers", ()):
         if container.get("restartPolicy") == "Always":
-            total, beside = add(total, asked(container)), add(beside, asked(container))
+            total, beside = add_resources(total, asked(container)), add_resources(beside, asked(container))
             need = beside
         else:
-            need = add(beside, asked(container))
+            need = add_resources(beside, asked(container))
         most = {name: max(most.get(name, ZERO), need.get(name, ZERO)) for name in {*most, *need}}
     return {name: max(total.get(name, ZERO), most.get(name, ZERO)) for name in {*total, *most}}
 
@@ -104,15 +107,15 @@ def _container_requests(spec: JSON) -> dict[str, Quantity]:
 def set_container_defaults(container: JSON) -> None:
     """Of a container of any of the three lists."""
     if "imagePullPolicy" not in container:
-        container["imagePullPolicy"] = pull_policy(container.get("image", ""))
+        container["imagePullPolicy"] = default_pull_policy(container.get("image", ""))
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
     for port in container.get("ports", ()):
         port.setdefault("protocol", "TCP")
     for variable in container.get("env", ()):
         if "valueFrom" in variable:
-            _set_source_defaults(variable["valueFrom"])
-    for name in _PROBES:
+            _set_field_ref_defaults(variable["valueFrom"])
+    for name in _PROBE_FIELDS:
         if name in container:
             _set_probe_defaults(container[name])
     for handler in container.get("lifecycle", {}).values():
@@ -121,21 +124,21 @@ def set_container_defaults(container: JSON) -> None:
 
 
 @lru_cache(1024)
-def pull_policy(image: str) -> str:
+def default_pull_policy(image: str) -> str:
     """`Always` for the latest image, tagged so or not tagged; nothing to refresh with any other tag or digest."""
     name, at, _ = image.partition("@")
-    found = _TAGGED.search(name.rpartition("/")[2])
+    found = _TAG_PATTERN.search(name.rpartition("/")[2])
     if found is None:
-        return "IfNotPresent" if at or not _is_image(name) else "Always"
-    return "Always" if found["tag"] == "latest" and _is_image(name[: -len(found[0])]) else "IfNotPresent"
+        return "IfNotPresent" if at or not _is_image_name(name) else "Always"
+    return "Always" if found["tag"] == "latest" and _is_image_name(name[: -len(found[0])]) else "IfNotPresent"
 
 
-def _is_image(name: str) -> bool:
+def _is_image_name(name: str) -> bool:
     """Whether a reference can be read at all; what cannot has no tag."""
-    return _IMAGE(name) is not None
+    return _match_image(name) is not None
 
 
-def _set_source_defaults(source: JSON) -> None:
+def _set_field_ref_defaults(source: JSON) -> None:
     if "fieldRef" in source:
         source["fieldRef"].setdefault("apiVersion", "v1")
 
@@ -160,23 +163,23 @@ def _set_volume_defaults(volume: JSON) -> None:
     if len(volume) == 1:
         volume["emptyDir"] = {}
         return
-    for name in _MODED:
+    for name in _SOURCES_WITH_MODE:
         if name in volume:
-            volume[name].setdefault("defaultMode", _DEFAULT_MODE)
-            _set_items_defaults(volume[name])
+            volume[name].setdefault("defaultMode", _DEFAULT_FILE_MODE)
+            _set_projection_defaults(volume[name])
     if "hostPath" in volume:
         volume["hostPath"].setdefault("type", "")
     if "ephemeral" in volume and "volumeClaimTemplate" in volume["ephemeral"]:
         volume["ephemeral"]["volumeClaimTemplate"]["spec"].setdefault("volumeMode", "Filesystem")
     if "image" in volume and "pullPolicy" not in volume["image"]:
-        volume["image"]["pullPolicy"] = pull_policy(volume["image"].get("reference", ""))
+        volume["image"]["pullPolicy"] = default_pull_policy(volume["image"].get("reference", ""))
 
 
-def _set_items_defaults(source: JSON) -> None:
+def _set_projection_defaults(source: JSON) -> None:
     for item in source.get("items", ()):
-        _set_source_defaults(item)
+        _set_field_ref_defaults(item)
     for projection in source.get("sources") or ():
         if "serviceAccountToken" in projection:
             projection["serviceAccountToken"].setdefault("expirationSeconds", 3600)
         for item in projection.get("downwardAPI", {}).get("items", ()):
-            _set_source_defaults(item)
+            _set_field_ref_defaults(item)

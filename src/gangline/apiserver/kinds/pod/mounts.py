@@ -2,13 +2,13 @@
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, not_found, required, unsupported
-from gangline.apiserver.kinds.pod.volumes import descending
-from gangline.schema.problems import Problem
+from gangline.apiserver.kinds.pod.volumes import validate_descending_path
+from gangline.schema.problems import FieldProblem
 
 
-def mounts(container: JSON, known: dict[str, JSON], path: str) -> list[Problem]:
+def validate_volume_mounts(container: JSON, known: dict[str, JSON], path: str) -> list[FieldProblem]:
     """`volumeMounts` of a container."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     devices = {one.get("name"): one.get("devicePath") for one in container.get("volumeDevices", ())}
     places: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts", ())):
@@ -22,17 +22,17 @@ def mounts(container: JSON, known: dict[str, JSON], path: str) -> list[Problem]:
             found.append(invalid(f"{path}[{index}].mountPath", place, "must be unique"))
         places.add(place)
         if devices:
-            found += _beside_devices(mount, devices, f"{path}[{index}]")
-        if mount.keys() - _SIMPLE_MOUNT:
-            found += _mount_options(mount, container, path, index)
+            found += _validate_device_conflicts(mount, devices, f"{path}[{index}]")
+        if mount.keys() - _SIMPLE_MOUNT_FIELDS:
+            found += _validate_mount_options(mount, container, path, index)
     return found
 
 
-_SIMPLE_MOUNT = frozenset({"name", "mountPath", "readOnly"})
+_SIMPLE_MOUNT_FIELDS = frozenset({"name", "mountPath", "readOnly"})
 
 
-def _beside_devices(mount: JSON, devices: JSON, here: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_device_conflicts(mount: JSON, devices: JSON, here: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     if mount.get("name") in devices:
         found.append(invalid(f"{here}.name", mount["name"], "must not already exist in volumeDevices"))
     if mount.get("mountPath") in devices.values():
@@ -41,25 +41,25 @@ def _beside_devices(mount: JSON, devices: JSON, here: str) -> list[Problem]:
     return found
 
 
-def _mount_options(mount: JSON, container: JSON, path: str, index: int) -> list[Problem]:
+def _validate_mount_options(mount: JSON, container: JSON, path: str, index: int) -> list[FieldProblem]:
     # The list, not the element, is named in most of these.
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     sub, expression = mount.get("subPath", ""), mount.get("subPathExpr", "")
     if sub:
-        found += descending(sub, f"{path}.subPath")
+        found += validate_descending_path(sub, f"{path}.subPath")
     if expression:
         if sub:
             told = "subPathExpr and subPath are mutually exclusive"
             found.append(invalid(f"{path}[{index}].subPathExpr", expression, told))
-        found += descending(expression, f"{path}.subPathExpr")
+        found += validate_descending_path(expression, f"{path}.subPathExpr")
     if "mountPropagation" in mount:
-        found += _propagation(mount["mountPropagation"], container, f"{path}.mountPropagation")
+        found += _validate_propagation(mount["mountPropagation"], container, f"{path}.mountPropagation")
     if "recursiveReadOnly" in mount:
-        found += _recursive_read_only(mount, f"{path}.recursiveReadOnly")
+        found += _validate_recursive_read_only(mount, f"{path}.recursiveReadOnly")
     return found
 
 
-def _propagation(mode: str, container: JSON, path: str) -> list[Problem]:
+def _validate_propagation(mode: str, container: JSON, path: str) -> list[FieldProblem]:
     known = ("Bidirectional", "HostToContainer", "None")
     found = [] if mode in known else [unsupported(path, mode, known)]
     if mode == "Bidirectional" and not container.get("securityContext", {}).get("privileged"):
@@ -68,13 +68,13 @@ def _propagation(mode: str, container: JSON, path: str) -> list[Problem]:
     return found
 
 
-def _recursive_read_only(mount: JSON, path: str) -> list[Problem]:
+def _validate_recursive_read_only(mount: JSON, path: str) -> list[FieldProblem]:
     mode, known = mount["recursiveReadOnly"], ("Disabled", "Enabled", "IfPossible")
     if mode == "Disabled":
         return []
     if mode not in known:
         return [unsupported(path, mode, known)]
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if not mount.get("readOnly"):
         found.append(forbidden(path, "may only be specified when readOnly is true"))
     if mount.get("mountPropagation", "None") != "None":
@@ -83,9 +83,9 @@ def _recursive_read_only(mount: JSON, path: str) -> list[Problem]:
     return found
 
 
-def devices(container: JSON, known: dict[str, JSON], path: str) -> list[Problem]:
+def validate_volume_devices(container: JSON, known: dict[str, JSON], path: str) -> list[FieldProblem]:
     """`volumeDevices` of a container."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     mounted = {one.get("name"): one.get("mountPath") for one in container.get("volumeMounts", ())}
     names: set[str] = set()
     places: set[str] = set()
@@ -101,7 +101,7 @@ def devices(container: JSON, known: dict[str, JSON], path: str) -> list[Problem]
         elif not volume.keys() & {"persistentVolumeClaim", "ephemeral"}:
             told = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
             found.append(invalid(f"{here}.name", name, told))
-        found += _device_path(place, places, here)
+        found += _validate_device_path(place, places, here)
         if name in mounted:
             found.append(invalid(f"{here}.name", name, "must not already exist in volumeMounts"))
         if place in mounted.values():
@@ -112,7 +112,7 @@ def devices(container: JSON, known: dict[str, JSON], path: str) -> list[Problem]
     return found
 
 
-def _device_path(place: str, places: set[str], here: str) -> list[Problem]:
+def _validate_device_path(place: str, places: set[str], here: str) -> list[FieldProblem]:
     found = [] if place else [required(f"{here}.devicePath")]
     if place in places:
         found.append(invalid(f"{here}.devicePath", place, "must be unique"))

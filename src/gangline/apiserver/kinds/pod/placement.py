@@ -4,76 +4,76 @@ from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, selectors
 from gangline.apiserver.kinds.machinery.problems import (
     duplicate,
-    each,
     forbidden,
     invalid,
+    invalid_each,
     required,
     unsupported,
 )
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def affinity(found_affinity: JSON, path: str) -> list[Problem]:
-    """`affinity` of a pod spec."""
-    found: list[Problem] = []
+def validate_affinity(found_affinity: JSON, path: str) -> list[FieldProblem]:
+    """`validate_affinity` of a pod spec."""
+    found: list[FieldProblem] = []
     if "nodeAffinity" in found_affinity:
-        found += _node_affinity(found_affinity["nodeAffinity"], f"{path}.nodeAffinity")
+        found += _validate_node_affinity(found_affinity["nodeAffinity"], f"{path}.nodeAffinity")
     for name in ("podAffinity", "podAntiAffinity"):
         if name in found_affinity:
-            found += _pod_affinity(found_affinity[name], f"{path}.{name}")
+            found += _validate_pod_affinity(found_affinity[name], f"{path}.{name}")
     return found
 
 
-def _node_affinity(node: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_node_affinity(node: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     if _REQUIRED in node:
-        found += node_selector(node[_REQUIRED], f"{path}.{_REQUIRED}")
+        found += validate_node_selector(node[_REQUIRED], f"{path}.{_REQUIRED}")
     for index, term in enumerate(node.get(_PREFERRED, ())):
         here = f"{path}.{_PREFERRED}[{index}]"
-        found += _weight(term.get("weight", 0), f"{here}.weight")
-        found += _node_term(term.get("preference", {}), f"{here}.preference", values=False)
+        found += _validate_weight(term.get("weight", 0), f"{here}.weight")
+        found += _validate_node_term(term.get("preference", {}), f"{here}.preference", values=False)
     return found
 
 
-def node_selector(selector: JSON, path: str) -> list[Problem]:
+def validate_node_selector(selector: JSON, path: str) -> list[FieldProblem]:
     """A `NodeSelector`, of a pod or a volume."""
     terms, here = selector.get("nodeSelectorTerms") or (), f"{path}.nodeSelectorTerms"
     if not terms:
         return [required(here, "must have at least one node selector term")]
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     for index, term in enumerate(terms):
-        found += _node_term(term, f"{here}[{index}]", values=True)
+        found += _validate_node_term(term, f"{here}[{index}]", values=True)
     return found
 
 
-def _node_term(term: JSON, path: str, *, values: bool) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_node_term(term: JSON, path: str, *, values: bool) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for index, one in enumerate(term.get("matchExpressions", ())):
-        found += _node_requirement(one, f"{path}.matchExpressions[{index}]", values=values)
+        found += _validate_node_requirement(one, f"{path}.matchExpressions[{index}]", values=values)
     for index, one in enumerate(term.get("matchFields", ())):
-        found += _node_field(one, f"{path}.matchFields[{index}]")
+        found += _validate_node_field(one, f"{path}.matchFields[{index}]")
     return found
 
 
-def _node_requirement(one: JSON, path: str, *, values: bool) -> list[Problem]:
+def _validate_node_requirement(one: JSON, path: str, *, values: bool) -> list[FieldProblem]:
     key, given = one.get("key", ""), one.get("values", ())
     if one.get("operator") in {"Gt", "Lt"}:
         told = "must be specified single value when `operator` is 'Lt' or 'Gt'"
         found = [] if len(given) == 1 else [required(f"{path}.values", told)]
     else:
-        found = selectors.operator(one.get("operator", ""), given, path)
-    found += each(f"{path}.key", key, formats.qualified_name(key))
+        found = selectors.validate_operator(one.get("operator", ""), given, path)
+    found += invalid_each(f"{path}.key", key, formats.qualified_name_errors(key))
     for index, value in enumerate(given if values else ()):
-        found += each(f"{path}.values[{index}]", value, formats.label_value(value))
+        found += invalid_each(f"{path}.values[{index}]", value, formats.label_value_errors(value))
     return found
 
 
-def _node_field(one: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_node_field(one: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     key, values = one.get("key", ""), one.get("values", ())
     if one.get("operator") not in {"In", "NotIn"}:
         found.append(invalid(f"{path}.operator", one.get("operator", ""), "not a valid selector operator"))
@@ -84,39 +84,39 @@ def _node_field(one: JSON, path: str) -> list[Problem]:
         found.append(invalid(f"{path}.key", key, "not a valid field selector key"))
     else:
         for index, value in enumerate(values):
-            found += each(f"{path}.values[{index}]", value, formats.dns_subdomain(value))
+            found += invalid_each(f"{path}.values[{index}]", value, formats.dns_subdomain_errors(value))
     return found
 
 
-def _weight(weight: int, path: str) -> list[Problem]:
+def _validate_weight(weight: int, path: str) -> list[FieldProblem]:
     return [] if 0 < weight <= 100 else [invalid(path, weight, "must be in the range 1-100")]
 
 
-def _pod_affinity(pods: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_pod_affinity(pods: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for index, term in enumerate(pods.get(_REQUIRED, ())):
-        found += _pod_term(term, f"{path}.{_REQUIRED}[{index}]")
+        found += _validate_pod_term(term, f"{path}.{_REQUIRED}[{index}]")
     for index, weighted in enumerate(pods.get(_PREFERRED, ())):
         here = f"{path}.{_PREFERRED}[{index}]"
-        found += _weight(weighted.get("weight", 0), f"{here}.weight")
-        found += _pod_term(weighted.get("podAffinityTerm", {}), f"{here}.podAffinityTerm")
+        found += _validate_weight(weighted.get("weight", 0), f"{here}.weight")
+        found += _validate_pod_term(weighted.get("podAffinityTerm", {}), f"{here}.podAffinityTerm")
     return found
 
 
-def _pod_term(term: JSON, path: str) -> list[Problem]:
-    found = selectors.selector(term.get("labelSelector"), f"{path}.labelSelector")
-    found += selectors.selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
+def _validate_pod_term(term: JSON, path: str) -> list[FieldProblem]:
+    found = selectors.validate_label_selector(term.get("labelSelector"), f"{path}.labelSelector")
+    found += selectors.validate_label_selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
     for name in term.get("namespaces", ()):
-        found += each(f"{path}.namespace", name, formats.dns_label(name))
-    found += _label_keys(term, path)
+        found += invalid_each(f"{path}.namespace", name, formats.dns_label_errors(name))
+    found += _validate_label_keys(term, path)
     key = term.get("topologyKey", "")
     if not key:
         found.append(required(f"{path}.topologyKey", "can not be empty"))
-    return found + each(f"{path}.topologyKey", key, formats.qualified_name(key))
+    return found + invalid_each(f"{path}.topologyKey", key, formats.qualified_name_errors(key))
 
 
-def _label_keys(term: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_label_keys(term: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     selector = term.get("labelSelector")
     same, other = term.get("matchLabelKeys", ()), term.get("mismatchLabelKeys", ())
     for name, keys in (("matchLabelKeys", same), ("mismatchLabelKeys", other)):
@@ -124,9 +124,9 @@ def _label_keys(term: JSON, path: str) -> list[Problem]:
             found.append(forbidden(f"{path}.{name}", "must not be specified when labelSelector is not set"))
         elif keys:
             for index, key in enumerate(keys):
-                found += each(f"{path}.{name}[{index}]", key, formats.qualified_name(key))
+                found += invalid_each(f"{path}.{name}[{index}]", key, formats.qualified_name_errors(key))
     if selector is not None and same:
-        found += _keys_of_selector(selector, same, path)
+        found += _validate_label_keys_unique(selector, same, path)
     for index, key in enumerate(same):
         if key in other:
             told = "exists in both matchLabelKeys and mismatchLabelKeys"
@@ -134,9 +134,9 @@ def _label_keys(term: JSON, path: str) -> list[Problem]:
     return found
 
 
-def _keys_of_selector(selector: JSON, keys: list[str], path: str) -> list[Problem]:
+def _validate_label_keys_unique(selector: JSON, keys: list[str], path: str) -> list[FieldProblem]:
     # `create` has already added one expression per key: a key seen twice was in the selector before.
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     seen = set(selector.get("matchLabels", ()))
     for one in selector.get("matchExpressions", ()):
         key = one.get("key", "")
@@ -159,24 +159,24 @@ def merge_label_keys(term: JSON, labels: dict[str, str]) -> None:
                 selector.setdefault("matchExpressions", []).append(one)
 
 
-def tolerations(listed: list[JSON], path: str) -> list[Problem]:
-    """`tolerations` of a pod spec."""
-    found: list[Problem] = []
+def validate_tolerations(listed: list[JSON], path: str) -> list[FieldProblem]:
+    """`validate_tolerations` of a pod spec."""
+    found: list[FieldProblem] = []
     for index, one in enumerate(listed):
         key, operator, effect = one.get("key", ""), one.get("operator", ""), one.get("effect", "")
         if (
             operator == "Exists"
             and effect == "NoExecute"
             and "value" not in one
-            and not formats.qualified_name(key or "x")
+            and not formats.qualified_name_errors(key or "x")
         ):
             continue
-        found += _toleration(one, key, operator, effect, f"{path}[{index}]")
+        found += _validate_toleration(one, key, operator, effect, f"{path}[{index}]")
     return found
 
 
-def _toleration(one: JSON, key: str, operator: str, effect: str, path: str) -> list[Problem]:
-    found = each(f"{path}.key", key, formats.qualified_name(key)) if key else []
+def _validate_toleration(one: JSON, key: str, operator: str, effect: str, path: str) -> list[FieldProblem]:
+    found = invalid_each(f"{path}.key", key, formats.qualified_name_errors(key)) if key else []
     value = one.get("value", "")
     if not key and operator != "Exists":
         told = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
@@ -185,7 +185,7 @@ def _toleration(one: JSON, key: str, operator: str, effect: str, path: str) -> l
         told = "effect must be 'NoExecute' when `tolerationSeconds` is set"
         found.append(invalid(f"{path}.effect", effect, told))
     if operator in {"Equal", ""}:
-        if said := formats.label_value(value):
+        if said := formats.label_value_errors(value):
             found.append(invalid(f"{path}.operator", value, ";".join(said)))
     elif operator != "Exists":
         found.append(unsupported(f"{path}.operator", operator, ("Equal", "Exists")))
@@ -197,12 +197,12 @@ def _toleration(one: JSON, key: str, operator: str, effect: str, path: str) -> l
     return found
 
 
-def spread(constraints: list[JSON], path: str) -> list[Problem]:
+def validate_spread_constraints(constraints: list[JSON], path: str) -> list[FieldProblem]:
     """`topologySpreadConstraints` of a pod spec."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     for index, one in enumerate(constraints):
         here = f"{path}[{index}]"
-        found += _constraint(one, here)
+        found += _validate_spread_constraint(one, here)
         pair = (one.get("topologyKey", ""), one.get("whenUnsatisfiable", ""))
         later = (
             (other.get("topologyKey", ""), other.get("whenUnsatisfiable", ""))
@@ -210,12 +210,12 @@ def spread(constraints: list[JSON], path: str) -> list[Problem]:
         )
         if pair in later:
             found.append(duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", f"{{{pair[0]}, {pair[1]}}}"))
-        found += _constraint_options(one, pair[1], here)
+        found += _validate_spread_options(one, pair[1], here)
     return found
 
 
-def _constraint(one: JSON, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_spread_constraint(one: JSON, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     if one.get("maxSkew", 0) <= 0:
         found.append(invalid(f"{path}.maxSkew", one.get("maxSkew", 0), "must be greater than zero"))
     if not one.get("topologyKey"):
@@ -226,8 +226,8 @@ def _constraint(one: JSON, path: str) -> list[Problem]:
     return found
 
 
-def _constraint_options(one: JSON, action: str, path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_spread_options(one: JSON, action: str, path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     domains = one.get("minDomains")
     if domains is not None:
         if domains <= 0:
@@ -241,5 +241,5 @@ def _constraint_options(one: JSON, action: str, path: str) -> list[Problem]:
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy")
         if name in one and one[name] not in known
     ]
-    found += _label_keys(one, path)
-    return found + selectors.selector(one.get("labelSelector"), f"{path}.labelSelector")
+    found += _validate_label_keys(one, path)
+    return found + selectors.validate_label_selector(one.get("labelSelector"), f"{path}.labelSelector")

@@ -5,66 +5,66 @@ import re
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import quantities
 from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, required, unsupported
-from gangline.apiserver.kinds.machinery.strategy import Kind, take
+from gangline.apiserver.kinds.machinery.strategy import Strategy, restore_field
 from gangline.apiserver.kinds.pod import containers, defaults, validation
 from gangline.apiserver.kinds.pod import update as pod_update
 from gangline.apiserver.kinds.pod import warnings as pod_warnings
 from gangline.apiserver.kinds.pod.placement import merge_label_keys
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
-_NO_EXECUTE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_MIRROR = "kubernetes.io/config.mirror"
-_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-_WHOLE = re.compile(r"-\d+|0|[1-9]\d*", re.ASCII).fullmatch
-_GROUPS = ("containers", "initContainers", "ephemeralContainers")
+_NO_EXECUTE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+_DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
+_is_integer_text = re.compile(r"-\d+|0|[1-9]\d*", re.ASCII).fullmatch
+_CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _QOS_RESOURCES = ("cpu", "memory")
 
 
-class PodKind(Kind):
+class PodStrategy(Strategy):
     """The hot path: everything here is written to do nothing quickly."""
 
     struct = "core.v1.Pod"
     has_status = True
-    generation = True
-    validated_whole = True
+    has_generation = True
+    revalidates_on_update = True
 
     def set_defaults(self, obj: JSON) -> None:
-        defaults.set_spec_defaults(obj["spec"])
+        defaults.set_pod_spec_defaults(obj["spec"])
         defaults.set_pod_defaults(obj["spec"])
         status = obj["status"]
         if "podIP" in status or "podIPs" in status:
-            _align_addresses(status)
+            _sync_pod_ips(status)
 
-    def create(self, obj: JSON, now: str) -> None:
+    def prepare_for_create(self, obj: JSON, now: str) -> None:
         spec = obj["spec"]
         obj["metadata"]["generation"] = 1
-        add_tolerations(spec)
-        drop_disabled(spec)
+        add_default_tolerations(spec)
+        drop_disabled_fields(spec)
         obj["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
         if spec.get("schedulingGates"):
-            obj["status"]["conditions"] = [_gated(now)]
+            obj["status"]["conditions"] = [_scheduling_gated_condition(now)]
         if "affinity" in spec or "topologySpreadConstraints" in spec:
-            _merge_label_keys(spec, obj["metadata"].get("labels", {}))
+            _merge_pod_label_keys(spec, obj["metadata"].get("labels", {}))
 
-    def update(self, obj: JSON, old: JSON) -> None:
-        add_tolerations(obj["spec"])
-        drop_disabled(obj["spec"])
-        super().update(obj, old)
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        add_default_tolerations(obj["spec"])
+        drop_disabled_fields(obj["spec"])
+        super().prepare_for_update(obj, old)
 
-    def update_status(self, obj: JSON, old: JSON) -> None:
-        super().update_status(obj, old)
+    def prepare_for_status_update(self, obj: JSON, old: JSON) -> None:
+        super().prepare_for_status_update(obj, old)
         obj["metadata"].pop("deletionTimestamp", None)
-        take(obj["metadata"], old["metadata"], "deletionTimestamp")
-        take(obj["metadata"], old["metadata"], "ownerReferences")
+        restore_field(obj["metadata"], old["metadata"], "deletionTimestamp")
+        restore_field(obj["metadata"], old["metadata"], "ownerReferences")
         status, before = obj["status"], old.get("status", {})
         if "qosClass" not in status and "qosClass" in before:
             status["qosClass"] = before["qosClass"]
-        _keep_observed(status, before)
+        _keep_observed_generations(status, before)
 
-    def check(self, obj: JSON) -> list[Problem]:
-        return check_pod(obj)
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        return validate_pod(obj)
 
-    def validate(self, obj: JSON) -> list[Problem]:
+    def validate(self, obj: JSON) -> list[FieldProblem]:
         found = super().validate(obj)
         spec = obj["spec"]
         if "ephemeralContainers" in spec:
@@ -74,17 +74,17 @@ class PodKind(Kind):
             found.append(forbidden("spec.nodeName", told))
         return found
 
-    def validate_change(self, obj: JSON, old: JSON) -> list[Problem]:
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
             *self.validate_metadata_update(obj, old),
             *self.validate_metadata(obj),
-            *check_pod(obj),
-            *_annotation_changes(obj, old),
-            *pod_update.spec_change(obj["spec"], old["spec"]),
+            *validate_pod(obj),
+            *_validate_annotation_update(obj, old),
+            *pod_update.validate_pod_spec_update(obj["spec"], old["spec"]),
         ]
 
-    def check_status(self, obj: JSON, old: JSON) -> list[Problem]:
-        return [*_annotation_changes(obj, old), *pod_update.status_change(obj, old)]
+    def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return [*_validate_annotation_update(obj, old), *pod_update.validate_pod_status_update(obj, old)]
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         if old is not None:  # updates of pods are frequent and not made by people
@@ -96,20 +96,20 @@ class PodKind(Kind):
         ]
 
 
-def check_pod(obj: JSON) -> list[Problem]:
+def validate_pod(obj: JSON) -> list[FieldProblem]:
     """A pod's spec and annotations, whether new or changed."""
     meta, spec = obj["metadata"], obj["spec"]
-    found = _annotations(meta["annotations"], spec) if "annotations" in meta else []
-    found += validation.pod_spec(spec, meta.get("name", ""), "spec", of_pod=True)
+    found = _validate_pod_annotations(meta["annotations"], spec) if "annotations" in meta else []
+    found += validation.validate_pod_spec(spec, meta.get("name", ""), "spec", of_pod=True)
     if "volumes" in spec and not spec.get("serviceAccountName"):
-        found += _tokens_without_account(spec["volumes"])
+        found += _validate_token_volumes(spec["volumes"])
     for group in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(group) or ()):
-            found += containers.image_padding(container, f"spec.{group}[{index}]")
+            found += containers.validate_image_whitespace(container, f"spec.{group}[{index}]")
     return found
 
 
-def _tokens_without_account(volumes: list[JSON]) -> list[Problem]:
+def _validate_token_volumes(volumes: list[JSON]) -> list[FieldProblem]:
     return [
         forbidden(
             f"spec.volumes[{index}].projected.sources[{number}].serviceAccountToken",
@@ -121,29 +121,35 @@ def _tokens_without_account(volumes: list[JSON]) -> list[Problem]:
     ]
 
 
-def _annotations(annotations: dict[str, str], spec: JSON) -> list[Problem]:
-    found: list[Problem] = []
-    if _MIRROR in annotations and not spec.get("nodeName"):
+def _validate_pod_annotations(annotations: dict[str, str], spec: JSON) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
+    if _MIRROR_ANNOTATION in annotations and not spec.get("nodeName"):
         told = "must set spec.nodeName if mirror pod annotation is set"
-        found.append(invalid(f"metadata.annotations[{_MIRROR}]", annotations[_MIRROR], told))
-    cost = annotations.get(_DELETION_COST)
-    if cost is not None and not (_WHOLE(cost) and -(2**31) <= int(cost) < 2**31):
-        found.append(invalid(f"metadata.annotations[{_DELETION_COST}]", cost, "must be a 32bit integer"))
+        found.append(
+            invalid(f"metadata.annotations[{_MIRROR_ANNOTATION}]", annotations[_MIRROR_ANNOTATION], told)
+        )
+    cost = annotations.get(_DELETION_COST_ANNOTATION)
+    if cost is not None and not (_is_integer_text(cost) and -(2**31) <= int(cost) < 2**31):
+        found.append(
+            invalid(f"metadata.annotations[{_DELETION_COST_ANNOTATION}]", cost, "must be a 32bit integer")
+        )
     return found
 
 
-def _annotation_changes(obj: JSON, old: JSON) -> list[Problem]:
+def _validate_annotation_update(obj: JSON, old: JSON) -> list[FieldProblem]:
     new, before = obj["metadata"].get("annotations", {}), old["metadata"].get("annotations", {})
-    found: list[Problem] = []
-    if new.get(_MIRROR) != before.get(_MIRROR):
-        verb = "remove or update" if _MIRROR in before else "add"
-        found.append(forbidden(f"metadata.annotations[{_MIRROR}]", f"may not {verb} mirror pod annotation"))
-    return found + _annotations(new, obj["spec"])
+    found: list[FieldProblem] = []
+    if new.get(_MIRROR_ANNOTATION) != before.get(_MIRROR_ANNOTATION):
+        verb = "remove or update" if _MIRROR_ANNOTATION in before else "add"
+        found.append(
+            forbidden(f"metadata.annotations[{_MIRROR_ANNOTATION}]", f"may not {verb} mirror pod annotation")
+        )
+    return found + _validate_pod_annotations(new, obj["spec"])
 
 
-def add_tolerations(spec: JSON) -> None:
+def add_default_tolerations(spec: JSON) -> None:
     """Let a pod stay five minutes on a node that went away, unless it says otherwise."""
-    missing = [key for key in _NO_EXECUTE if not _tolerates(spec.get("tolerations", ()), key)]
+    missing = [key for key in _NO_EXECUTE_TAINTS if not _tolerates(spec.get("tolerations", ()), key)]
     if missing:
         added = [
             {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
@@ -158,15 +164,15 @@ def _tolerates(tolerations: list[JSON], key: str) -> bool:
     )
 
 
-def drop_disabled(spec: JSON) -> None:
+def drop_disabled_fields(spec: JSON) -> None:
     """Remove fields of features that are off in this version of Kubernetes."""
     spec.pop("hostnameOverride", None)
     gone = {volume.get("name") for volume in spec.get("volumes", ()) if "image" in volume}
     if gone:
         spec["volumes"] = [volume for volume in spec["volumes"] if "image" not in volume]
-    for group in _GROUPS:
+    for group in _CONTAINER_LISTS:
         for container in spec.get(group) or ():
-            _drop_disabled_of_container(container, sidecar=group == "initContainers")
+            _drop_disabled_container_fields(container, sidecar=group == "initContainers")
             if gone and "volumeMounts" in container:
                 kept = [mount for mount in container["volumeMounts"] if mount.get("name") not in gone]
                 container["volumeMounts"] = kept
@@ -174,7 +180,7 @@ def drop_disabled(spec: JSON) -> None:
                     del container["volumeMounts"]
 
 
-def _drop_disabled_of_container(container: JSON, *, sidecar: bool) -> None:
+def _drop_disabled_container_fields(container: JSON, *, sidecar: bool) -> None:
     if "restartPolicy" in container and not (sidecar and container["restartPolicy"] == "Always"):
         del container["restartPolicy"]
     container.pop("restartPolicyRules", None)
@@ -199,25 +205,27 @@ def qos_class(spec: JSON) -> str:
     limits: dict[str, int] = {}
     guaranteed = True
     for resources in asked:
-        _sum(requests, resources.get("requests", {}))
-        guaranteed = guaranteed and _sum(limits, resources.get("limits", {})) == len(_QOS_RESOURCES)
+        _add_qos_resources(requests, resources.get("requests", {}))
+        guaranteed = guaranteed and _add_qos_resources(limits, resources.get("limits", {})) == len(
+            _QOS_RESOURCES
+        )
     if not requests and not limits:
         return "BestEffort"
     return "Guaranteed" if guaranteed and requests == limits else "Burstable"
 
 
-def _sum(total: dict[str, int], amount: JSON) -> int:
+def _add_qos_resources(total: dict[str, int], amount: JSON) -> int:
     """Add what counts for the class; how many of the resources were there."""
     found = 0
     for name in _QOS_RESOURCES:
-        nanos = quantities.parsed(amount[name]).nanos if name in amount else 0
+        nanos = quantities.parse_quantity(amount[name]).nanos if name in amount else 0
         if nanos > 0:
             total[name] = total.get(name, 0) + nanos
             found += 1
     return found
 
 
-def _gated(now: str) -> JSON:
+def _scheduling_gated_condition(now: str) -> JSON:
     return {
         "type": "PodScheduled",
         "status": "False",
@@ -228,7 +236,7 @@ def _gated(now: str) -> JSON:
     }
 
 
-def _merge_label_keys(spec: JSON, labels: dict[str, str]) -> None:
+def _merge_pod_label_keys(spec: JSON, labels: dict[str, str]) -> None:
     for kind in ("podAffinity", "podAntiAffinity"):
         pods = spec.get("affinity", {}).get(kind, {})
         for weighted in pods.get("preferredDuringSchedulingIgnoredDuringExecution", ()):
@@ -239,7 +247,7 @@ def _merge_label_keys(spec: JSON, labels: dict[str, str]) -> None:
         merge_label_keys(constraint, labels)
 
 
-def _align_addresses(status: JSON) -> None:
+def _sync_pod_ips(status: JSON) -> None:
     """`podIP` is the first of `podIPs`; where they differ the single one wins."""
     single, listed = status.get("podIP", ""), status.get("podIPs", [])
     if single and (not listed or listed[0].get("ip", "") != single):
@@ -248,7 +256,7 @@ def _align_addresses(status: JSON) -> None:
         status["podIP"] = listed[0].get("ip", "")
 
 
-def _keep_observed(status: JSON, before: JSON) -> None:
+def _keep_observed_generations(status: JSON, before: JSON) -> None:
     """A client that knows no observedGeneration does not erase it."""
     if "observedGeneration" not in status and "observedGeneration" in before:
         status["observedGeneration"] = before["observedGeneration"]
@@ -262,10 +270,10 @@ def _keep_observed(status: JSON, before: JSON) -> None:
             condition["observedGeneration"] = observed
 
 
-def validate_binding(binding: JSON) -> list[Problem]:
+def validate_binding(binding: JSON) -> list[FieldProblem]:
     """The body of `pods/binding`."""
     target = binding.get("target", {})
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if target.get("kind", "") not in {"", "Node"}:
         found.append(unsupported("target.kind", target["kind"], ("Node", "<empty>")))
     if not target.get("name"):
@@ -273,9 +281,9 @@ def validate_binding(binding: JSON) -> list[Problem]:
     return found
 
 
-def validate_ephemeral_update(kind: PodKind, obj: JSON, old: JSON) -> list[Problem]:
+def validate_ephemeral_containers_update(kind: PodStrategy, obj: JSON, old: JSON) -> list[FieldProblem]:
     """An update of `pods/ephemeralcontainers`: containers may only be added."""
-    found = [*kind.validate_metadata_update(obj, old), *kind.validate_metadata(obj), *check_pod(obj)]
+    found = [*kind.validate_metadata_update(obj, old), *kind.validate_metadata(obj), *validate_pod(obj)]
     now = {one["name"]: one for one in obj["spec"].get("ephemeralContainers", ())}
     for before in old["spec"].get("ephemeralContainers", ()):
         name, path = before["name"], "spec.ephemeralContainers"
@@ -284,5 +292,5 @@ def validate_ephemeral_update(kind: PodKind, obj: JSON, old: JSON) -> list[Probl
             found.append(forbidden(path, told))
         elif now[name] != before:
             told = f'existing ephemeral containers "{name}" may not be changed\n'
-            found.append(forbidden(path, told + pod_update.differences(before, now[name])))
+            found.append(forbidden(path, told + pod_update.diff_text(before, now[name])))
     return found

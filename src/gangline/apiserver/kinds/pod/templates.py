@@ -5,67 +5,67 @@ from collections.abc import Iterator
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata, selectors
 from gangline.apiserver.kinds.machinery.problems import (
-    each,
     forbidden,
     invalid,
-    negative,
+    invalid_each,
     required,
     unsupported,
+    validate_non_negative,
 )
 from gangline.apiserver.kinds.pod import defaults, validation, warnings
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
 
 def set_template_defaults(template: JSON) -> None:
     """Of a template that has its shape."""
-    defaults.set_spec_defaults(template["spec"])
+    defaults.set_pod_spec_defaults(template["spec"])
 
 
-def template(found_template: JSON, path: str) -> list[Problem]:
+def validate_pod_template(found_template: JSON, path: str) -> list[FieldProblem]:
     """A pod template with its defaults."""
     meta, spec = found_template["metadata"], found_template["spec"]
-    found = metadata.labels(meta.get("labels", {}), f"{path}.labels")
-    found += metadata.annotations(meta.get("annotations", {}), f"{path}.annotations")
-    found += validation.pod_spec(spec, "", f"{path}.spec", of_pod=False)
+    found = metadata.validate_labels(meta.get("labels", {}), f"{path}.labels")
+    found += metadata.validate_annotations(meta.get("annotations", {}), f"{path}.annotations")
+    found += validation.validate_pod_spec(spec, "", f"{path}.spec", of_pod=False)
     if "ephemeralContainers" in spec:
         told = "ephemeral containers not allowed in pod template"
         found.append(forbidden(f"{path}.spec.ephemeralContainers", told))
     return found
 
 
-def selector_problems(selector: JSON | None, kind: str) -> list[Problem]:
+def validate_workload_selector(selector: JSON | None, kind: str) -> list[FieldProblem]:
     """A workload's selector is there and selects something."""
     if selector is None:
         return [required("spec.selector")]
-    found = selectors.selector(selector, "spec.selector")
+    found = selectors.validate_label_selector(selector, "spec.selector")
     if not selector:
         found.append(invalid("spec.selector", selector, f"empty selector is invalid for {kind}"))
     return found
 
 
-def selector_change(new: JSON, old: JSON) -> list[Problem]:
+def validate_selector_immutable(new: JSON, old: JSON) -> list[FieldProblem]:
     """A workload's selector stays as it is."""
     if new.get("selector") == old.get("selector"):
         return []
-    shown = gostruct.ordered(new.get("selector"), gostruct.SELECTOR)
-    return [invalid("spec.selector", shown, metadata.IMMUTABLE)]
+    shown = gostruct.json_struct(new.get("selector"), gostruct.LABEL_SELECTOR_FIELDS)
+    return [invalid("spec.selector", shown, metadata.IMMUTABLE_MESSAGE)]
 
 
-def _labels(found_template: JSON) -> dict[str, str]:
+def _template_labels(found_template: JSON) -> dict[str, str]:
     labels: dict[str, str] = found_template["metadata"].get("labels", {})
     return labels
 
 
-def unmatched(found_template: JSON) -> Problem:
+def selector_mismatch(found_template: JSON) -> FieldProblem:
     told = "`selector` does not match template `labels`"
     labels = found_template["metadata"].get("labels")
     return invalid("spec.template.metadata.labels", labels, told)
 
 
-def lasting(spec: JSON, kind: str) -> list[Problem]:
+def validate_always_restarts(spec: JSON, kind: str) -> list[FieldProblem]:
     """Pods of these workloads always restart."""
     pod = spec["template"]["spec"]
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if pod["restartPolicy"] != "Always":
         found.append(unsupported("spec.template.spec.restartPolicy", pod["restartPolicy"], ("Always",)))
     if "activeDeadlineSeconds" in pod:
@@ -81,29 +81,29 @@ def template_warnings(found_template: JSON, prefix: str) -> Iterator[str]:
 
 def name_warnings(name: str) -> Iterator[str]:
     """A workload's name becomes part of the names of its pods."""
-    if said := formats.dns_label(name):
+    if said := formats.dns_label_errors(name):
         yield (
             "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label "
             f"is recommended: [{' '.join(said)}]"
         )
 
 
-def count_or_percent(value: int | str, path: str) -> list[Problem]:
+def validate_int_or_percent(value: int | str, path: str) -> list[FieldProblem]:
     """`3` or `25%`."""
     if isinstance(value, str):
-        return each(path, value, formats.percent(value))
-    return negative(path, value)
+        return invalid_each(path, value, formats.percent_errors(value))
+    return validate_non_negative(path, value)
 
 
-def at_most_all(value: int | str, path: str) -> list[Problem]:
+def validate_percent_limit(value: int | str, path: str) -> list[FieldProblem]:
     """No percentage over a hundred."""
-    if isinstance(value, str) and not formats.percent(value) and int(value[:-1]) > 100:
+    if isinstance(value, str) and not formats.percent_errors(value) and int(value[:-1]) > 100:
         return [invalid(path, value, "must not be greater than 100%")]
     return []
 
 
-def amount(value: int | str) -> int:
+def int_or_percent_value(value: int | str) -> int:
     """The number of a count or percentage."""
     if isinstance(value, str):
-        return 0 if formats.percent(value) else int(value[:-1])
+        return 0 if formats.percent_errors(value) else int(value[:-1])
     return value

@@ -5,49 +5,49 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct
-from gangline.apiserver.kinds.machinery.metadata import IMMUTABLE
-from gangline.apiserver.kinds.machinery.problems import each, forbidden, invalid, required
+from gangline.apiserver.kinds.machinery.metadata import IMMUTABLE_MESSAGE
+from gangline.apiserver.kinds.machinery.problems import forbidden, invalid, invalid_each, required
 from gangline.apiserver.kinds.pod import placement
-from gangline.schema.problems import NO_VALUE, Problem, ProblemKind, shown
+from gangline.schema.problems import NO_VALUE, FieldProblem, ProblemKind, formatted_value
 
-_MOST = 2**31 - 1
-_OWN_CONDITIONS = frozenset({"PodScheduled", "Ready", "Initialized"})
-_CHANGEABLE = (
+_MAX_INT32 = 2**31 - 1
+_BUILTIN_CONDITIONS = frozenset({"PodScheduled", "Ready", "Initialized"})
+_MUTABLE_FIELDS_TEXT = (
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
     "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was "
     "previously negative)"
 )
-_NO_RETURN = "may not be transitioned to non-terminated state"
+_NOT_RESTARTABLE = "may not be transitioned to non-terminated state"
 
 
-def spec_change(new: JSON, old: JSON) -> list[Problem]:
+def validate_pod_spec_update(new: JSON, old: JSON) -> list[FieldProblem]:
     """Problems of changing a pod's spec from `old` to `new`."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     for name in ("containers", "initContainers"):
         now, before = new.get(name) or [], old.get(name) or []
         if len(now) != len(before):
             told = "pod updates may not add or remove containers"
             return [*found, forbidden(f"spec.{name}", told)]
-        found += _images(now, f"spec.{name}")
-    deadline = _deadline(new.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds"))
+        found += _validate_images(now, f"spec.{name}")
+    deadline = _validate_deadline_update(new.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds"))
     found += deadline
     if deadline and "activeDeadlineSeconds" in new:
         return found
-    found += _tolerations(new.get("tolerations", []), old.get("tolerations", []))
-    found += _gates(new.get("schedulingGates", []), old.get("schedulingGates", []))
+    found += _validate_tolerations_update(new.get("tolerations", []), old.get("tolerations", []))
+    found += _validate_gates_update(new.get("schedulingGates", []), old.get("schedulingGates", []))
     if new == old:
         return found
-    rest = _with_changeable_as_before(new, old)
+    rest = _with_mutable_fields_restored(new, old)
     if old.get("schedulingGates"):
-        found += _while_gated(rest, old)
+        found += _validate_gated_update(rest, old)
     if rest != old:
-        told = f"pod updates may not change fields other than {_CHANGEABLE}\n{differences(old, rest)}"
+        told = f"pod updates may not change fields other than {_MUTABLE_FIELDS_TEXT}\n{diff_text(old, rest)}"
         found.append(forbidden("spec", told))
     return found
 
 
-def _images(containers: list[JSON], path: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_images(containers: list[JSON], path: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for index, container in enumerate(containers):
         image, here = container.get("image", ""), f"{path}[{index}].image"
         if not image:
@@ -57,20 +57,20 @@ def _images(containers: list[JSON], path: str) -> list[Problem]:
     return found
 
 
-def _deadline(new: int | None, old: int | None) -> list[Problem]:
+def _validate_deadline_update(new: int | None, old: int | None) -> list[FieldProblem]:
     path = "spec.activeDeadlineSeconds"
     if new is None:
         if old is None:
             return []
         return [invalid(path, None, "must not update from a positive integer to nil value")]
-    if not 0 <= new <= _MOST:
-        return [invalid(path, new, formats.between(0, _MOST))]
+    if not 0 <= new <= _MAX_INT32:
+        return [invalid(path, new, formats.range_message(0, _MAX_INT32))]
     if old is not None and old < new:
         return [invalid(path, new, "must be less than or equal to previous value")]
     return []
 
 
-def _tolerations(new: list[JSON], old: list[JSON]) -> list[Problem]:
+def _validate_tolerations_update(new: list[JSON], old: list[JSON]) -> list[FieldProblem]:
     def but_seconds(one: JSON) -> JSON:
         return {name: value for name, value in one.items() if name != "tolerationSeconds"}
 
@@ -78,10 +78,10 @@ def _tolerations(new: list[JSON], old: list[JSON]) -> list[Problem]:
     if any(but_seconds(one) not in kept for one in old):
         told = "existing toleration can not be modified except its tolerationSeconds"
         return [forbidden("spec.tolerations", told)]
-    return placement.tolerations(new, "spec.tolerations")
+    return placement.validate_tolerations(new, "spec.tolerations")
 
 
-def _gates(new: list[JSON], old: list[JSON]) -> list[Problem]:
+def _validate_gates_update(new: list[JSON], old: list[JSON]) -> list[FieldProblem]:
     before = {gate.get("name") for gate in old}
     return [
         forbidden(
@@ -93,7 +93,7 @@ def _gates(new: list[JSON], old: list[JSON]) -> list[Problem]:
     ]
 
 
-def _with_changeable_as_before(new: JSON, old: JSON) -> JSON:
+def _with_mutable_fields_restored(new: JSON, old: JSON) -> JSON:
     rest = {**new}
     for name in ("containers", "initContainers"):
         if new.get(name):
@@ -106,32 +106,34 @@ def _with_changeable_as_before(new: JSON, old: JSON) -> JSON:
     return rest
 
 
-def _while_gated(rest: JSON, old: JSON) -> list[Problem]:
+def _validate_gated_update(rest: JSON, old: JSON) -> list[FieldProblem]:
     """A gated pod may be told more about where to run. What was checked here becomes what it was, in `rest`."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     selector = rest.get("nodeSelector", {})
     if any(selector.get(key) != value for key, value in old.get("nodeSelector", {}).items()):
         told = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
         found.append(invalid("spec.nodeSelector", selector, told))
-    _as_before(rest, old, "nodeSelector")
+    _restore_field(rest, old, "nodeSelector")
     affinity = dict(rest.get("affinity", {}))
     before = old.get("affinity", {})
     if affinity.get("nodeAffinity") != before.get("nodeAffinity"):
-        found += _node_affinity(affinity.get("nodeAffinity", {}), before.get("nodeAffinity", {}))
-        _as_before(affinity, before, "nodeAffinity")
+        found += _validate_node_affinity_update(
+            affinity.get("nodeAffinity", {}), before.get("nodeAffinity", {})
+        )
+        _restore_field(affinity, before, "nodeAffinity")
         rest["affinity"] = affinity
         if not affinity and "affinity" not in old:
             del rest["affinity"]
     return found
 
 
-def _as_before(new: JSON, old: JSON, name: str) -> None:
+def _restore_field(new: JSON, old: JSON, name: str) -> None:
     new.pop(name, None)
     if name in old:
         new[name] = old[name]
 
 
-def _node_affinity(new: JSON, old: JSON) -> list[Problem]:
+def _validate_node_affinity_update(new: JSON, old: JSON) -> list[FieldProblem]:
     name = "requiredDuringSchedulingIgnoredDuringExecution"
     path = f"spec.affinity.nodeAffinity.{name}.nodeSelectorTerms"
     now = new.get(name, {}).get("nodeSelectorTerms") or []
@@ -142,80 +144,82 @@ def _node_affinity(new: JSON, old: JSON) -> list[Problem]:
     return [
         invalid(f"{path}[{index}]", now[index], "only additions are allowed (no mutations or deletions)")
         for index, term in enumerate(before)
-        if not _only_adds(now[index], term)
+        if not _only_adds_requirements(now[index], term)
     ]
 
 
-def _only_adds(new: JSON, old: JSON) -> bool:
+def _only_adds_requirements(new: JSON, old: JSON) -> bool:
     names = ("matchExpressions", "matchFields")
     if not any(old.get(name) for name in names):
         return not any(new.get(name) for name in names)
     return all(new.get(name, [])[: len(old.get(name, []))] == old.get(name, []) for name in names)
 
 
-def differences(old: Any, new: Any) -> str:
+def diff_text(old: Any, new: Any) -> str:
     """Changed fields, one per line and side: `- spec.hostname: "a"`."""
-    return "\n".join(_lines(old, new, ""))
+    return "\n".join(_diff_lines(old, new, ""))
 
 
-def _lines(old: Any, new: Any, path: str) -> Iterator[str]:
+def _diff_lines(old: Any, new: Any, path: str) -> Iterator[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted({*old, *new}):
-            yield from _lines(old.get(name), new.get(name), f"{path}.{name}" if path else name)
+            yield from _diff_lines(old.get(name), new.get(name), f"{path}.{name}" if path else name)
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for index, (before, now) in enumerate(zip(old, new, strict=True)):
-            yield from _lines(before, now, f"{path}[{index}]")
+            yield from _diff_lines(before, now, f"{path}[{index}]")
     elif old != new:
         if old is not None:
-            yield f"- \t{path}: {shown(old)}"
+            yield f"- \t{path}: {formatted_value(old)}"
         if new is not None:
-            yield f"+ \t{path}: {shown(new)}"
+            yield f"+ \t{path}: {formatted_value(new)}"
 
 
-def status_change(new: JSON, old: JSON) -> list[Problem]:
+def validate_pod_status_update(new: JSON, old: JSON) -> list[FieldProblem]:
     """Problems of a pod's new status. Both are whole pods; the specs are the same."""
     status, before = new.get("status", {}), old.get("status", {})
-    found = _conditions(status.get("conditions", ()))
-    found += _nominated(status.get("nominatedNodeName", ""), before.get("nominatedNodeName", ""), old)
+    found = _validate_conditions(status.get("conditions", ()))
+    found += _validate_nominated_node(
+        status.get("nominatedNodeName", ""), before.get("nominatedNodeName", ""), old
+    )
     if status.get("observedGeneration", 0) < 0:
         told = "must be a non-negative integer"
         found.append(invalid("status.observedGeneration", status["observedGeneration"], told))
     if status.get("qosClass", "") != before.get("qosClass", ""):
-        found.append(invalid("status.qosClass", status.get("qosClass", ""), IMMUTABLE))
-    found += _restarts(status, before, old["spec"])
-    found += _addresses(status.get("podIPs", []), before.get("podIPs", []), "status.podIPs")
+        found.append(invalid("status.qosClass", status.get("qosClass", ""), IMMUTABLE_MESSAGE))
+    found += _validate_container_restarts(status, before, old["spec"])
+    found += _validate_ip_list_update(status.get("podIPs", []), before.get("podIPs", []), "status.podIPs")
     hosts = status.get("hostIPs", [])
     if hosts and hosts[0].get("ip", "") != status.get("hostIP", ""):
         found.append(invalid("status.hostIPs[0].ip", hosts[0].get("ip", ""), "must be equal to `hostIP`"))
-    return found + _addresses(hosts, before.get("hostIPs", []), "status.hostIPs")
+    return found + _validate_ip_list_update(hosts, before.get("hostIPs", []), "status.hostIPs")
 
 
-def _conditions(conditions: list[JSON] | tuple[()]) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_conditions(conditions: list[JSON] | tuple[()]) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     for index, condition in enumerate(conditions):
         here, kind = f"status.conditions[{index}]", condition.get("type", "")
         if condition.get("observedGeneration", 0) < 0:
             told = "must be a non-negative integer"
             found.append(invalid(f"{here}.observedGeneration", condition["observedGeneration"], told))
-        if kind not in _OWN_CONDITIONS:
-            found += each(f"{here}.Type", kind, formats.qualified_name(kind))
+        if kind not in _BUILTIN_CONDITIONS:
+            found += invalid_each(f"{here}.Type", kind, formats.qualified_name_errors(kind))
     return found
 
 
-def _nominated(new: str, before: str, old: JSON) -> list[Problem]:
+def _validate_nominated_node(new: str, before: str, old: JSON) -> list[FieldProblem]:
     if not new or new == before:
         return []
     path = "status.nominatedNodeName"
-    found = each(path, new, formats.dns_subdomain(new))
+    found = invalid_each(path, new, formats.dns_subdomain_errors(new))
     if old["spec"].get("nodeName"):
         found.append(forbidden(path, "may not be set on pods that are already bound to a node"))
     return found
 
 
-def _restarts(status: JSON, before: JSON, spec: JSON) -> list[Problem]:
+def _validate_container_restarts(status: JSON, before: JSON, spec: JSON) -> list[FieldProblem]:
     policy = spec.get("restartPolicy")
     sidecars = {one["name"] for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"}
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     for name in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
         running = {
             one.get("name") for one in status.get(name, ()) if "terminated" not in one.get("state", {})
@@ -231,26 +235,26 @@ def _restarts(status: JSON, before: JSON, spec: JSON) -> list[Problem]:
                 continue
             restarts = policy == "Always" or (policy == "OnFailure" and ended.get("exitCode", 0) != 0)
             if ephemeral or not restarts:
-                found.append(forbidden(f"status.{name}[{index}].state", _NO_RETURN))
+                found.append(forbidden(f"status.{name}[{index}].state", _NOT_RESTARTABLE))
     return found
 
 
-def _addresses(new: list[JSON], old: list[JSON], path: str) -> list[Problem]:
+def _validate_ip_list_update(new: list[JSON], old: list[JSON], path: str) -> list[FieldProblem]:
     before = {one.get("ip") for one in old}
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     for index, one in enumerate(new):
         address = one.get("ip", "")
         if address not in before:
-            found += each(f"{path}[{index}]", address, formats.ip_address(address))
+            found += invalid_each(f"{path}[{index}]", address, formats.ip_address_errors(address))
     if len(new) < 2:
         return found
     addresses = [one.get("ip", "") for one in new]
-    wrong = next((index for index, one in enumerate(addresses) if formats.ip_address(one)), None)
+    wrong = next((index for index, one in enumerate(addresses) if formats.ip_address_errors(one)), None)
     if wrong is not None:
         told = f"failed to check for dual stack with error:invalid IP[{wrong}]: {addresses[wrong]}"
-        found.append(Problem(ProblemKind.INTERNAL, path, NO_VALUE, told))
-    if wrong is not None or len({formats.family(one) for one in addresses}) < 2 or len(new) > 2:
-        shown_addresses = [gostruct.internal(one, "IP") for one in new]
+        found.append(FieldProblem(ProblemKind.INTERNAL, path, NO_VALUE, told))
+    if wrong is not None or len({formats.ip_family(one) for one in addresses}) < 2 or len(new) > 2:
+        shown_addresses = [gostruct.go_struct(one, "IP") for one in new]
         told = "may specify no more than one IP for each IP family"
         found.append(invalid(path, shown_addresses, told))
     return found

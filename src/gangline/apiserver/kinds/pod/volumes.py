@@ -6,17 +6,17 @@ from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats
 from gangline.apiserver.kinds.machinery.problems import (
     duplicate,
-    each,
     forbidden,
     invalid,
+    invalid_each,
     required,
     too_long,
     unsupported,
 )
 from gangline.apiserver.kinds.pod import claims, downward_api
-from gangline.schema.problems import Problem
+from gangline.schema.problems import FieldProblem
 
-_ORDER = [
+_SOURCE_ORDER = [
     "emptyDir",
     "hostPath",
     "gitRepo",
@@ -49,8 +49,8 @@ _ORDER = [
     "image",
 ]
 # Two paths are misspelt in Kubernetes.
-_SHOWN = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
-_HOST_PATHS = (
+_MISSPELT_PATHS = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
+_HOST_PATH_TYPES = (
     "",
     "BlockDevice",
     "CharDevice",
@@ -60,9 +60,9 @@ _HOST_PATHS = (
     "FileOrCreate",
     "Socket",
 )
-_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
+_MODE_MESSAGE = "must be a number between 0 and 0777 (octal), both inclusive"
 # Old kinds of volumes, of which only the presence of fields is checked.
-_NEEDED = {
+_REQUIRED_FIELDS = {
     "glusterfs": ("endpoints", "path"),
     "gcePersistentDisk": ("pdName",),
     "awsElasticBlockStore": ("volumeID",),
@@ -80,18 +80,20 @@ _NEEDED = {
 }
 
 
-def volumes(listed: list[JSON], pod_name: str, path: str) -> tuple[dict[str, JSON], list[Problem]]:
+def validate_volumes(
+    listed: list[JSON], pod_name: str, path: str
+) -> tuple[dict[str, JSON], list[FieldProblem]]:
     """The good volumes by name, and the problems of the others."""
     good: dict[str, JSON] = {}
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     claimed = {f"{pod_name}-{one.get('name', '')}" for one in listed if "ephemeral" in one and pod_name}
     for index, volume in enumerate(listed):
         here, name = f"{path}[{index}]", volume.get("name", "")
-        wrong = _source(volume, here, name, pod_name)
+        wrong = _validate_volume_source(volume, here, name, pod_name)
         if not name:
             wrong.append(required(f"{here}.name"))
-        elif said := formats.dns_label(name):
-            wrong += each(f"{here}.name", name, said)
+        elif said := formats.dns_label_errors(name):
+            wrong += invalid_each(f"{here}.name", name, said)
         if name in good:
             wrong.append(duplicate(f"{here}.name", name))
         if wrong:
@@ -105,121 +107,125 @@ def volumes(listed: list[JSON], pod_name: str, path: str) -> tuple[dict[str, JSO
     return good, found
 
 
-def _source(volume: JSON, path: str, name: str, pod_name: str) -> list[Problem]:
+def _validate_volume_source(volume: JSON, path: str, name: str, pod_name: str) -> list[FieldProblem]:
     if len(volume) == 2 and "emptyDir" in volume and not volume["emptyDir"]:
         return []
-    chosen = [kind for kind in _ORDER if kind in volume]
+    chosen = [kind for kind in _SOURCE_ORDER if kind in volume]
     if not chosen:
         return [required(path, "must specify a volume type")]
     first = chosen[0]
-    check = _CHECKS.get(first)
-    found = check(volume[first], f"{path}.{first}") if check else _present(first, volume[first], path)
+    check = _SOURCE_VALIDATORS.get(first)
+    found = (
+        check(volume[first], f"{path}.{first}")
+        if check
+        else _validate_required_fields(first, volume[first], path)
+    )
     if first == "ephemeral" and pod_name and name:
         claim = f"{pod_name}-{name}"
-        told = [f'PVC name "{claim}": {message}' for message in formats.dns_subdomain(claim)]
-        found += each(f"{path}.name", name, told)
+        told = [f'PVC name "{claim}": {message}' for message in formats.dns_subdomain_errors(claim)]
+        found += invalid_each(f"{path}.name", name, told)
     found += [
-        forbidden(f"{path}.{_SHOWN.get(kind, kind)}", "may not specify more than 1 volume type")
+        forbidden(f"{path}.{_MISSPELT_PATHS.get(kind, kind)}", "may not specify more than 1 volume type")
         for kind in chosen[1:]
     ]
     return found
 
 
-def _present(kind: str, source: JSON, path: str) -> list[Problem]:
+def _validate_required_fields(kind: str, source: JSON, path: str) -> list[FieldProblem]:
     # A disk of GCE is told of under another name.
     here = f"{path}.{'persistentDisk' if kind == 'gcePersistentDisk' else kind}"
-    return [required(f"{here}.{name}") for name in _NEEDED.get(kind, ()) if not source.get(name)]
+    return [required(f"{here}.{name}") for name in _REQUIRED_FIELDS.get(kind, ()) if not source.get(name)]
 
 
-def _empty_dir(source: JSON, path: str) -> list[Problem]:
+def _validate_empty_dir(source: JSON, path: str) -> list[FieldProblem]:
     if str(source.get("sizeLimit", "")).startswith("-"):
         return [forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")]
     return []
 
 
-def _host_path(source: JSON, path: str) -> list[Problem]:
+def _validate_host_path(source: JSON, path: str) -> list[FieldProblem]:
     if not source.get("path"):
         return [required(f"{path}.path")]
-    found = _no_way_up(source["path"], f"{path}.path")
-    if source["type"] not in _HOST_PATHS:
-        found.append(unsupported(f"{path}.type", source["type"], _HOST_PATHS))
+    found = _validate_no_backsteps(source["path"], f"{path}.path")
+    if source["type"] not in _HOST_PATH_TYPES:
+        found.append(unsupported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
     return found
 
 
-def _git_repo(source: JSON, path: str) -> list[Problem]:
+def _validate_git_repo(source: JSON, path: str) -> list[FieldProblem]:
     found = [] if source.get("repository") else [required(f"{path}.repository")]
-    return found + descending(source.get("directory", ""), f"{path}.directory")
+    return found + validate_descending_path(source.get("directory", ""), f"{path}.directory")
 
 
-def _secret(source: JSON, path: str) -> list[Problem]:
+def _validate_secret(source: JSON, path: str) -> list[FieldProblem]:
     found = [] if source.get("secretName") else [required(f"{path}.secretName")]
-    return found + _files(source, path)
+    return found + _validate_items(source, path)
 
 
-def _config_map(source: JSON, path: str) -> list[Problem]:
+def _validate_config_map(source: JSON, path: str) -> list[FieldProblem]:
     found = [] if source.get("name") else [required(f"{path}.name")]
-    return found + _files(source, path)
+    return found + _validate_items(source, path)
 
 
-def _files(source: JSON, path: str) -> list[Problem]:
-    found = _mode(source.get("defaultMode"), f"{path}.defaultMode")
+def _validate_items(source: JSON, path: str) -> list[FieldProblem]:
+    found = _validate_file_mode(source.get("defaultMode"), f"{path}.defaultMode")
     for index, item in enumerate(source.get("items", ())):
-        found += _key_to_path(item, f"{path}.items[{index}]")
+        found += _validate_key_to_path(item, f"{path}.items[{index}]")
     return found
 
 
-def _mode(mode: int | None, path: str) -> list[Problem]:
-    return [] if mode is None or 0 <= mode <= 0o777 else [invalid(path, mode, _MODE)]
+def _validate_file_mode(mode: int | None, path: str) -> list[FieldProblem]:
+    return [] if mode is None or 0 <= mode <= 0o777 else [invalid(path, mode, _MODE_MESSAGE)]
 
 
-def _key_to_path(item: JSON, path: str) -> list[Problem]:
+def _validate_key_to_path(item: JSON, path: str) -> list[FieldProblem]:
     found = [required(f"{path}.{name}") for name in ("key", "path") if not item.get(name)]
-    found += _free_path(item.get("path", ""), f"{path}.path")
-    return found + _mode(item.get("mode"), f"{path}.mode")
+    found += _validate_volume_path(item.get("path", ""), f"{path}.path")
+    return found + _validate_file_mode(item.get("mode"), f"{path}.mode")
 
 
-def _nfs(source: JSON, path: str) -> list[Problem]:
+def _validate_nfs(source: JSON, path: str) -> list[FieldProblem]:
     found = [required(f"{path}.{name}") for name in ("server", "path") if not source.get(name)]
     if not source.get("path", "").startswith("/"):
         found.append(invalid(f"{path}.path", source.get("path", ""), "must be an absolute path"))
     return found
 
 
-def _claim(source: JSON, path: str) -> list[Problem]:
+def _validate_claim_source(source: JSON, path: str) -> list[FieldProblem]:
     return [] if source.get("claimName") else [required(f"{path}.claimName")]
 
 
-def _csi(source: JSON, path: str) -> list[Problem]:
-    found = driver_name(source.get("driver", ""), f"{path}.driver")
+def _validate_csi(source: JSON, path: str) -> list[FieldProblem]:
+    found = validate_csi_driver_name(source.get("driver", ""), f"{path}.driver")
     if "nodePublishSecretRef" in source:
         name = source["nodePublishSecretRef"].get("name", "")
         if not name:
             found.append(required(f"{path}.nodePublishSecretRef.name"))
         else:
-            found += each(f"{path}.name", name, formats.dns_subdomain(name))
+            found += invalid_each(f"{path}.name", name, formats.dns_subdomain_errors(name))
     return found
 
 
-def driver_name(name: str, path: str) -> list[Problem]:
+def validate_csi_driver_name(name: str, path: str) -> list[FieldProblem]:
     """Of a CSI driver."""
     found = [] if name else [required(path)]
     if len(name) > 63:
         found.append(too_long(path, 63))
-    return found + each(path, name, formats.dns_subdomain(name.lower()))
+    return found + invalid_each(path, name, formats.dns_subdomain_errors(name.lower()))
 
 
-def _ephemeral(source: JSON, path: str) -> list[Problem]:
+def _validate_ephemeral(source: JSON, path: str) -> list[FieldProblem]:
     if "volumeClaimTemplate" not in source:
         return [required(f"{path}.volumeClaimTemplate")]
-    return claims.template(source["volumeClaimTemplate"], f"{path}.volumeClaimTemplate")
+    return claims.validate_claim_template(source["volumeClaimTemplate"], f"{path}.volumeClaimTemplate")
 
 
-def _image(source: JSON, path: str) -> list[Problem]:
+def _validate_image(source: JSON, path: str) -> list[FieldProblem]:
     found = [] if source.get("reference") else [required(f"{path}.reference")]
-    return found + pull_policy(source.get("pullPolicy", ""), f"{path}.pullPolicy")
+    return found + validate_pull_policy(source.get("pullPolicy", ""), f"{path}.pullPolicy")
 
 
-def pull_policy(policy: str, path: str) -> list[Problem]:
+def validate_pull_policy(policy: str, path: str) -> list[FieldProblem]:
     """Of an image, of a container or a volume."""
     known = ("Always", "IfNotPresent", "Never")
     if policy in known:
@@ -227,57 +233,63 @@ def pull_policy(policy: str, path: str) -> list[Problem]:
     return [unsupported(path, policy, known)] if policy else [required(path)]
 
 
-def _downward(source: JSON, path: str) -> list[Problem]:
-    found = _mode(source.get("defaultMode"), f"{path}.defaultMode")
+def _validate_downward_api(source: JSON, path: str) -> list[FieldProblem]:
+    found = _validate_file_mode(source.get("defaultMode"), f"{path}.defaultMode")
     for item in source.get("items", ()):
-        found += _downward_file(item, path)
+        found += _validate_downward_item(item, path)
     return found
 
 
-def _downward_file(item: JSON, path: str) -> list[Problem]:
+def _validate_downward_item(item: JSON, path: str) -> list[FieldProblem]:
     found = [] if item.get("path") else [required(f"{path}.path")]
-    found += _free_path(item.get("path", ""), f"{path}.path")
+    found += _validate_volume_path(item.get("path", ""), f"{path}.path")
     if "fieldRef" in item:
-        found += downward_api.field_reference(item["fieldRef"], downward_api.FOR_VOLUMES, f"{path}.fieldRef")
+        found += downward_api.validate_field_ref(
+            item["fieldRef"], downward_api.VOLUME_FIELD_PATHS, f"{path}.fieldRef"
+        )
         if "resourceFieldRef" in item:
             told = "fieldRef and resourceFieldRef can not be specified simultaneously"
             found.append(invalid(path, "resource", told))
     elif "resourceFieldRef" in item:
         reference = item["resourceFieldRef"]
-        found += downward_api.resource_reference(reference, f"{path}.resourceFieldRef", of_volume=True)
+        found += downward_api.validate_resource_field_ref(
+            reference, f"{path}.resourceFieldRef", of_volume=True
+        )
     else:
         found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
-    return found + _mode(item.get("mode"), f"{path}.mode")
+    return found + _validate_file_mode(item.get("mode"), f"{path}.mode")
 
 
-def _projected(source: JSON, path: str) -> list[Problem]:
-    found = _mode(source.get("defaultMode"), f"{path}.defaultMode")
+def _validate_projected(source: JSON, path: str) -> list[FieldProblem]:
+    found = _validate_file_mode(source.get("defaultMode"), f"{path}.defaultMode")
     taken: set[str] = set()
     for index, projection in enumerate(source.get("sources") or ()):
         here = f"{path}.sources[{index}]"
         for name in ("secret", "configMap"):
             if name in projection:
-                found += _projected_keys(projection[name], f"{here}.{name}", path, taken)
+                found += _validate_projected_keys(projection[name], f"{here}.{name}", path, taken)
         if "downwardAPI" in projection:
             for item in projection["downwardAPI"].get("items", ()):
-                found += _downward_file(item, f"{here}.downwardAPI")
-                found += _once(item.get("path", ""), item.get("path", ""), path, taken)
+                found += _validate_downward_item(item, f"{here}.downwardAPI")
+                found += _validate_path_unique(item.get("path", ""), item.get("path", ""), path, taken)
         if "serviceAccountToken" in projection:
-            found += _token(projection["serviceAccountToken"], f"{here}.serviceAccountToken", path)
+            found += _validate_token_projection(
+                projection["serviceAccountToken"], f"{here}.serviceAccountToken", path
+            )
         if len(projection) > 1:
             found.append(forbidden(here, "may not specify more than 1 volume type per source"))
     return found
 
 
-def _projected_keys(source: JSON, here: str, volume: str, taken: set[str]) -> list[Problem]:
+def _validate_projected_keys(source: JSON, here: str, volume: str, taken: set[str]) -> list[FieldProblem]:
     found = [] if source.get("name") else [required(f"{here}.name")]
     for index, item in enumerate(source.get("items", ())):
-        found += _key_to_path(item, f"{here}.items[{index}]")
-        found += _once(item.get("path", ""), source.get("name", ""), volume, taken)
+        found += _validate_key_to_path(item, f"{here}.items[{index}]")
+        found += _validate_path_unique(item.get("path", ""), source.get("name", ""), volume, taken)
     return found
 
 
-def _once(place: str, shown: str, path: str, taken: set[str]) -> list[Problem]:
+def _validate_path_unique(place: str, shown: str, path: str, taken: set[str]) -> list[FieldProblem]:
     if place in taken:
         return [invalid(path, shown, "conflicting duplicate paths")]
     if place:
@@ -285,8 +297,8 @@ def _once(place: str, shown: str, path: str, taken: set[str]) -> list[Problem]:
     return []
 
 
-def _token(token: JSON, here: str, volume: str) -> list[Problem]:
-    found: list[Problem] = []
+def _validate_token_projection(token: JSON, here: str, volume: str) -> list[FieldProblem]:
+    found: list[FieldProblem] = []
     seconds = token.get("expirationSeconds", 0)
     if seconds < 600:
         told = "may not specify a duration less than 10 minutes"
@@ -296,42 +308,42 @@ def _token(token: JSON, here: str, volume: str) -> list[Problem]:
         found.append(invalid(f"{here}.expirationSeconds", seconds, told))
     if not token.get("path"):
         return [*found, required(f"{volume}.path")]
-    return found + _free_path(token["path"], f"{volume}.path")
+    return found + _validate_volume_path(token["path"], f"{volume}.path")
 
 
-def _free_path(place: str, path: str) -> list[Problem]:
-    found = descending(place, path)
+def _validate_volume_path(place: str, path: str) -> list[FieldProblem]:
+    found = validate_descending_path(place, path)
     if place.startswith("..") and not place.startswith("../"):
         found.append(invalid(path, place, "must not start with '..'"))
     return found
 
 
-def descending(place: str, path: str) -> list[Problem]:
+def validate_descending_path(place: str, path: str) -> list[FieldProblem]:
     """A relative path that does not lead up."""
     found = [invalid(path, place, "must be a relative path")] if place.startswith("/") else []
-    return found + _no_way_up(place, path)
+    return found + _validate_no_backsteps(place, path)
 
 
-def _no_way_up(place: str, path: str) -> list[Problem]:
+def _validate_no_backsteps(place: str, path: str) -> list[FieldProblem]:
     return [invalid(path, place, "must not contain '..'")] if ".." in place.split("/") else []
 
 
-_CHECKS: dict[str, Callable[[JSON, str], list[Problem]]] = {
-    "emptyDir": _empty_dir,
-    "hostPath": _host_path,
-    "gitRepo": _git_repo,
-    "secret": _secret,
-    "configMap": _config_map,
-    "nfs": _nfs,
-    "persistentVolumeClaim": _claim,
-    "downwardAPI": _downward,
-    "projected": _projected,
-    "csi": _csi,
-    "ephemeral": _ephemeral,
-    "image": _image,
+_SOURCE_VALIDATORS: dict[str, Callable[[JSON, str], list[FieldProblem]]] = {
+    "emptyDir": _validate_empty_dir,
+    "hostPath": _validate_host_path,
+    "gitRepo": _validate_git_repo,
+    "secret": _validate_secret,
+    "configMap": _validate_config_map,
+    "nfs": _validate_nfs,
+    "persistentVolumeClaim": _validate_claim_source,
+    "downwardAPI": _validate_downward_api,
+    "projected": _validate_projected,
+    "csi": _validate_csi,
+    "ephemeral": _validate_ephemeral,
+    "image": _validate_image,
 }
 
 
-def source_problems(kind: str, source: JSON, path: str) -> list[Problem]:
+def validate_source(kind: str, source: JSON, path: str) -> list[FieldProblem]:
     """Of one source, for volumes that are not a pod's own."""
-    return _CHECKS[kind](source, path)
+    return _SOURCE_VALIDATORS[kind](source, path)

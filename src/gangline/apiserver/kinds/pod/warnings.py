@@ -4,24 +4,24 @@ from collections.abc import Iterator
 
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, quantities
-from gangline.schema.problems import shown
+from gangline.schema.problems import formatted_value
 
-_ANNOTATIONS = {
+_DEPRECATED_ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
     "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
     "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
 }
-_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
-_SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod"
-_SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
-_NODE_LABELS = {
+_SECCOMP_WARNING = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+_SECCOMP_POD_ANNOTATION = "seccomp.security.alpha.kubernetes.io/pod"
+_SECCOMP_CONTAINER_PREFIX = "container.seccomp.security.alpha.kubernetes.io/"
+_DEPRECATED_NODE_LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
     "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
     "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
     "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
     "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
 }
-_VOLUMES = (
+_DEPRECATED_VOLUMES = (
     ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
     ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
@@ -32,13 +32,13 @@ _VOLUMES = (
     ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
 )
-_GROUPS = ("initContainers", "containers", "ephemeralContainers")
-_NO_SELECTOR = "a null labelSelector results in matching no pod"
+_CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
+_NULL_SELECTOR_WARNING = "a null labelSelector results in matching no pod"
 
 
 def name_warnings(name: str) -> Iterator[str]:
     """A pod's name becomes its host name."""
-    if said := formats.dns_label(name):
+    if said := formats.dns_label_errors(name):
         yield (
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is "
             f"recommended: [{' '.join(said)}]"
@@ -49,128 +49,136 @@ def pod_warnings(meta: JSON, spec: JSON, prefix: str = "") -> Iterator[str]:
     """Of a pod, or of a template at `prefix` (`spec.template.`)."""
     path = f"{prefix}spec"
     if not spec.keys().isdisjoint({"nodeSelector", "affinity", "topologySpreadConstraints"}):
-        yield from _placement(spec, path)
+        yield from _placement_warnings(spec, path)
     annotations = meta.get("annotations", {})
-    for key, told in _ANNOTATIONS.items():
+    for key, told in _DEPRECATED_ANNOTATIONS.items():
         if key in annotations:
             yield f"{prefix}metadata.annotations[{key}]: {told}"
     if "volumes" in spec:
-        yield from _volumes(spec["volumes"], f"{path}.volumes")
-    yield from _repeated(spec, path)
-    if _SECCOMP_POD in annotations and "seccompProfile" not in spec.get("securityContext", {}):
-        yield f"{prefix}metadata.annotations[{_SECCOMP_POD}]: {_SECCOMP}"
-    for where, container in _containers(spec, path):
-        key = _SECCOMP_CONTAINER + container["name"]
+        yield from _volume_warnings(spec["volumes"], f"{path}.volumes")
+    yield from _duplicate_entry_warnings(spec, path)
+    if _SECCOMP_POD_ANNOTATION in annotations and "seccompProfile" not in spec.get("securityContext", {}):
+        yield f"{prefix}metadata.annotations[{_SECCOMP_POD_ANNOTATION}]: {_SECCOMP_WARNING}"
+    for where, container in _containers_with_paths(spec, path):
+        key = _SECCOMP_CONTAINER_PREFIX + container["name"]
         if key in annotations and "seccompProfile" not in container.get("securityContext", {}):
-            yield f"{prefix}metadata.annotations[{key}]: {_SECCOMP}"
-        yield from _container(container, where)
-    yield from _ports(spec, path)
+            yield f"{prefix}metadata.annotations[{key}]: {_SECCOMP_WARNING}"
+        yield from _container_warnings(container, where)
+    yield from _port_warnings(spec, path)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         yield (
             f"{path}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
         )
     if "affinity" in spec:
-        yield from _affinity_terms(spec["affinity"], f"{path}.affinity")
+        yield from _pod_affinity_warnings(spec["affinity"], f"{path}.affinity")
 
 
-def _containers(spec: JSON, path: str) -> Iterator[tuple[str, JSON]]:
-    for group in _GROUPS:
+def _containers_with_paths(spec: JSON, path: str) -> Iterator[tuple[str, JSON]]:
+    for group in _CONTAINER_LISTS:
         for index, container in enumerate(spec.get(group) or ()):
             yield f"{path}.{group}[{index}]", container
 
 
-def _placement(spec: JSON, path: str) -> Iterator[str]:
+def _placement_warnings(spec: JSON, path: str) -> Iterator[str]:
     for key in spec.get("nodeSelector", ()):
-        if key in _NODE_LABELS:
-            yield f"{path}.nodeSelector[{key}]: {_NODE_LABELS[key]}"
-    yield from _node_affinity(
+        if key in _DEPRECATED_NODE_LABELS:
+            yield f"{path}.nodeSelector[{key}]: {_DEPRECATED_NODE_LABELS[key]}"
+    yield from _node_affinity_warnings(
         spec.get("affinity", {}).get("nodeAffinity", {}), f"{path}.affinity.nodeAffinity"
     )
     for index, one in enumerate(spec.get("topologySpreadConstraints", ())):
         here, key = f"{path}.topologySpreadConstraints[{index}]", one.get("topologyKey", "")
-        if key in _NODE_LABELS:
-            yield f"{here}.topologyKey: {key} is {_NODE_LABELS[key]}"
+        if key in _DEPRECATED_NODE_LABELS:
+            yield f"{here}.topologyKey: {key} is {_DEPRECATED_NODE_LABELS[key]}"
         if "labelSelector" not in one:
-            yield f"{here}.labelSelector: {_NO_SELECTOR}"
+            yield f"{here}.labelSelector: {_NULL_SELECTOR_WARNING}"
 
 
-def _node_affinity(node: JSON, path: str) -> Iterator[str]:
+def _node_affinity_warnings(node: JSON, path: str) -> Iterator[str]:
     required, preferred = (
         f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("required", "preferred")
     )
     terms = node.get(required, {}).get("nodeSelectorTerms") or ()
     for index, term in enumerate(terms):
-        yield from _node_term(term, f"{path}.{required}.nodeSelectorTerms[{index}]")
+        yield from _node_term_warnings(term, f"{path}.{required}.nodeSelectorTerms[{index}]")
     for index, weighted in enumerate(node.get(preferred, ())):
-        yield from _node_term(weighted.get("preference", {}), f"{path}.{preferred}[{index}].preference")
+        yield from _node_term_warnings(
+            weighted.get("preference", {}), f"{path}.{preferred}[{index}].preference"
+        )
 
 
-def _node_term(term: JSON, path: str) -> Iterator[str]:
+def _node_term_warnings(term: JSON, path: str) -> Iterator[str]:
     for index, one in enumerate(term.get("matchExpressions", ())):
         key = one.get("key", "")
-        if key in _NODE_LABELS:
-            yield f"{path}.matchExpressions[{index}].key: {key} is {_NODE_LABELS[key]}"
+        if key in _DEPRECATED_NODE_LABELS:
+            yield f"{path}.matchExpressions[{index}].key: {key} is {_DEPRECATED_NODE_LABELS[key]}"
 
 
-def _affinity_terms(affinity: JSON, path: str) -> Iterator[str]:
+def _pod_affinity_warnings(affinity: JSON, path: str) -> Iterator[str]:
     for kind in ("podAffinity", "podAntiAffinity"):
         pods = affinity.get(kind, {})
         name = "requiredDuringSchedulingIgnoredDuringExecution"
         for index, term in enumerate(pods.get(name, ())):
             if "labelSelector" not in term:
-                yield f"{path}.{kind}.{name}[{index}].labelSelector: {_NO_SELECTOR}"
+                yield f"{path}.{kind}.{name}[{index}].labelSelector: {_NULL_SELECTOR_WARNING}"
         name = "preferredDuringSchedulingIgnoredDuringExecution"
         for index, weighted in enumerate(pods.get(name, ())):
             if "labelSelector" not in weighted.get("podAffinityTerm", {}):
-                yield f"{path}.{kind}.{name}[{index}].podAffinityTerm.labelSelector: {_NO_SELECTOR}"
+                yield f"{path}.{kind}.{name}[{index}].podAffinityTerm.labelSelector: {_NULL_SELECTOR_WARNING}"
 
 
-def _volumes(volumes: list[JSON], path: str) -> Iterator[str]:
+def _volume_warnings(volumes: list[JSON], path: str) -> Iterator[str]:
     for index, volume in enumerate(volumes):
-        for name, shown_name, told in _VOLUMES:
+        for name, shown_name, told in _DEPRECATED_VOLUMES:
             if name in volume:
                 yield f"{path}[{index}].{shown_name}: {told}"
     for volume in volumes:
-        yield from _overlaps(volume)
+        yield from _path_overlap_warnings(volume)
 
 
-def _overlaps(volume: JSON) -> Iterator[str]:
+def _path_overlap_warnings(volume: JSON) -> Iterator[str]:
     """Files of one volume that hide each other."""
-    for kind, name_field, shown_kind in _FILES:
+    for kind, name_field, shown_kind in _FILE_SOURCES:
         source = volume.get(kind, {})
         if "items" in source:
-            called = f"{shown_kind} {shown(source.get(name_field, ''))}" if name_field else shown_kind
-            yield from _clashes(volume, called, [(item.get("path", ""), "") for item in source["items"]])
+            called = (
+                f"{shown_kind} {formatted_value(source.get(name_field, ''))}" if name_field else shown_kind
+            )
+            yield from _overlapping_paths(
+                volume, called, [(item.get("path", ""), "") for item in source["items"]]
+            )
     if "projected" not in volume:
         return
     placed: list[tuple[str, str]] = []
     for source in volume["projected"].get("sources") or ():
         if not source:
-            yield f"volume {shown(volume.get('name', ''))} (Projected) has no sources provided"
-        placed += _projected(source)
-    yield from _clashes(volume, "Projected", placed)
+            yield f"volume {formatted_value(volume.get('name', ''))} (Projected) has no sources provided"
+        placed += _projected_paths(source)
+    yield from _overlapping_paths(volume, "Projected", placed)
 
 
-_FILES = (
+_FILE_SOURCES = (
     ("configMap", "name", "ConfigMap"),
     ("secret", "secretName", "Secret"),
     ("downwardAPI", "", "DownwardAPI"),
 )
 
 
-def _projected(source: JSON) -> list[tuple[str, str]]:
-    for kind, name_field, shown_kind in _FILES:
+def _projected_paths(source: JSON) -> list[tuple[str, str]]:
+    for kind, name_field, shown_kind in _FILE_SOURCES:
         if "items" in source.get(kind, {}):
-            called = f"{shown_kind} {shown(source[kind].get('name', ''))}" if name_field else shown_kind
+            called = (
+                f"{shown_kind} {formatted_value(source[kind].get('name', ''))}" if name_field else shown_kind
+            )
             return [(item.get("path", ""), called) for item in source[kind]["items"]]
     if "serviceAccountToken" in source:
         return [(source["serviceAccountToken"].get("path", ""), "ServiceAccountToken")]
     return []
 
 
-def _clashes(volume: JSON, called: str, placed: list[tuple[str, str]]) -> Iterator[str]:
+def _overlapping_paths(volume: JSON, called: str, placed: list[tuple[str, str]]) -> Iterator[str]:
     def text(place: str, source: str) -> str:
-        return f"{shown(place)} ({source})" if source else shown(place)
+        return f"{formatted_value(place)} ({source})" if source else formatted_value(place)
 
     seen: list[tuple[str, str]] = []
     for path, source in placed:
@@ -182,54 +190,54 @@ def _clashes(volume: JSON, called: str, placed: list[tuple[str, str]]) -> Iterat
                 and (f"{other}/".startswith(f"{place}/") or f"{place}/".startswith(f"{other}/"))
             ):
                 told = f"{text(place, source)} with {text(other, origin)}"
-                yield f"volume {shown(volume.get('name', ''))} ({called}): overlapping paths: {told}"
+                yield f"volume {formatted_value(volume.get('name', ''))} ({called}): overlapping paths: {told}"
         seen.append((place, source))
 
 
-def _repeated(spec: JSON, path: str) -> Iterator[str]:
+def _duplicate_entry_warnings(spec: JSON, path: str) -> Iterator[str]:
     for group, field in (("hostAliases", "ip"), ("imagePullSecrets", "name")):
         seen: set[str] = set()
         for index, one in enumerate(spec.get(group, ())):
             value = one.get(field, "")
             if value in seen:
-                yield f"{path}.{group}[{index}].{field}: duplicate {field} {shown(value)}"
+                yield f"{path}.{group}[{index}].{field}: duplicate {field} {formatted_value(value)}"
             seen.add(value)
     for index, one in enumerate(spec.get("imagePullSecrets", ())):
         if not one.get("name"):
             yield f'{path}.imagePullSecrets[{index}].name: invalid empty name ""'
 
 
-def _container(container: JSON, path: str) -> Iterator[str]:
+def _container_warnings(container: JSON, path: str) -> Iterator[str]:
     resources = container["resources"]
     for name in ("memory", "ephemeral-storage") if resources else ():
         for kind in ("limits", "requests"):
             text = resources.get(kind, {}).get(name)
-            if text is not None and text.endswith("m") and quantities.parsed(text).milli() % 1000:
+            if text is not None and text.endswith("m") and quantities.parse_quantity(text).milli() % 1000:
                 yield (
-                    f"{path}.resources.{kind}[{name}]: fractional byte value {shown(text)} is invalid, must be an "
+                    f"{path}.resources.{kind}[{name}]: fractional byte value {formatted_value(text)} is invalid, must be an "
                     "integer"
                 )
     variables = container.get("env", ())
     if len(variables) > 1 and len({one["name"] for one in variables}) < len(variables):
-        yield from _hidden(variables, path)
+        yield from _duplicate_env_warnings(variables, path)
 
 
-def _hidden(variables: list[JSON], path: str) -> Iterator[str]:
+def _duplicate_env_warnings(variables: list[JSON], path: str) -> Iterator[str]:
     seen: set[str] = set()
     for index, one in enumerate(variables):
         name, value = one["name"], one.get("value", "")
         reference = f"$({name})"
         if name in seen and ("valueFrom" in one or value == reference or reference not in value):
             yield (
-                f"{path}.env[{index}]: hides previous definition of {shown(name)}, which may be dropped when using apply"
+                f"{path}.env[{index}]: hides previous definition of {formatted_value(name)}, which may be dropped when using apply"
             )
         seen.add(name)
 
 
-def _ports(spec: JSON, path: str) -> Iterator[str]:
+def _port_warnings(spec: JSON, path: str) -> Iterator[str]:
     listed = [
         (f"{where}.ports[{index}]", port)
-        for where, container in _containers(spec, path)
+        for where, container in _containers_with_paths(spec, path)
         for index, port in enumerate(container.get("ports", ()))
     ]
     if len(listed) < 2:
@@ -238,7 +246,7 @@ def _ports(spec: JSON, path: str) -> Iterator[str]:
     for where, port in listed:
         others = seen.setdefault((port["containerPort"], port["protocol"]), [])
         for other, before in others:
-            if told := _conflict(port, before):
+            if told := _port_conflict(port, before):
                 yield f"{where}: {told} port definition with {other}"
         others.append((where, port))
     names: dict[str, str] = {}
@@ -247,14 +255,14 @@ def _ports(spec: JSON, path: str) -> Iterator[str]:
         if name in names:
             first = names[name]
             yield (
-                f"{where}: duplicate port name {shown(name)} with {first}, services and probes that select ports by name "
+                f"{where}: duplicate port name {formatted_value(name)} with {first}, services and probes that select ports by name "
                 f"will use {first}"
             )
         elif name:
             names[name] = where
 
 
-def _conflict(port: JSON, other: JSON) -> str:
+def _port_conflict(port: JSON, other: JSON) -> str:
     number, before = port.get("hostPort", 0), other.get("hostPort", 0)
     address, earlier = port.get("hostIP", ""), other.get("hostIP", "")
     if address == earlier and number == before:

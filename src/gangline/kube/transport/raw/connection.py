@@ -5,101 +5,101 @@ import socket
 
 from gangline.kube.errors import Unreachable
 from gangline.kube.transport.api import Response
-from gangline.kube.transport.raw.http1 import Head, take_chunk, take_head
-from gangline.kube.transport.raw.tls_socket import Wire
+from gangline.kube.transport.raw.http1 import ResponseHead, take_chunk, take_head
+from gangline.kube.transport.raw.tls_socket import TlsSocket
 
 
-class Lane:
+class RawConnection:
     """One connection: one request at a time, and the answer to it."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
-        self._wire = Wire(connected, self)
-        self.used = self._loop.time()
+        self._socket = TlsSocket(connected, self)
+        self.last_used = self._loop.time()
         # When the answer has to be there.
-        self.due = 0.0
-        self._answer: asyncio.Future[Response] | None = None
-        self._received = bytearray()
-        self._parts: list[bytes] = []
+        self.deadline = 0.0
+        self._pending: asyncio.Future[Response] | None = None
+        self._buffer = bytearray()
+        self._body_parts: list[bytes] = []
         # Once the head of an answer is there.
-        self._head: Head | None = None
-        self._keeps = True
+        self._head: ResponseHead | None = None
+        self._keep_alive = True
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fail(str(error) if error is not None else "the server closed the connection")
 
     @property
-    def open(self) -> bool:
-        return self._keeps and not self._wire.is_closing()
+    def is_open(self) -> bool:
+        return self._keep_alive and not self._socket.is_closing()
 
-    def ask(self, text: bytes) -> asyncio.Future[Response]:
+    def send(self, text: bytes) -> asyncio.Future[Response]:
         """Send it. The lane must be open."""
-        self._answer = self._loop.create_future()
+        self._pending = self._loop.create_future()
         self._head = None
-        self._wire.write(text)
-        return self._answer
+        self._socket.write(text)
+        return self._pending
 
-    def give_up(self) -> None:
+    def time_out(self) -> None:
         """The answer is `Unreachable`, and the connection is closed."""
         self._fail("no answer in time")
         self.close()
 
     def close(self) -> None:
-        self._wire.abort()
+        self._socket.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._received += data
+        self._buffer += data
         try:
-            response = self._read()
+            response = self._parse()
         except ValueError as error:
-            self._keeps = False
+            self._keep_alive = False
             self._fail(f"an answer that cannot be read: {error}")
             self.close()
             return
         if response is not None:
-            answer = self._over()
+            answer = self._take_pending()
             if answer is not None:
                 answer.set_result(response)
 
     def _fail(self, why: str) -> None:
-        answer = self._over()
+        answer = self._take_pending()
         if answer is not None:
             answer.set_exception(Unreachable(why))
 
-    def _over(self) -> asyncio.Future[Response] | None:
+    def _take_pending(self) -> asyncio.Future[Response] | None:
         """Whoever still waits for the answer."""
-        answer, self._answer = self._answer, None
+        answer, self._pending = self._pending, None
         return None if answer is None or answer.done() else answer
 
-    def _read(self) -> Response | None:
+    def _parse(self) -> Response | None:
         """The answer, once all of it is there. Raises ValueError."""
         head = self._head
         if head is None:
-            head = self._head = take_head(self._received)
+            head = self._head = take_head(self._buffer)
             if head is None:
                 return None
-            self._keeps = head.keeps
-            if head.length is None and not head.chunked:
+            self._keep_alive = head.keep_alive
+            if head.content_length is None and not head.chunked:
                 raise ValueError("it does not say how long it is")
-        body = self._chunks() if head.length is None else self._counted(head.length)
+        body = self._take_chunks() if head.content_length is None else self._take_counted(head.content_length)
         if body is None:
             return None
         self._head = None
         return Response(head.status, body, head.headers)
 
-    def _counted(self, length: int) -> bytes | None:
-        if len(self._received) < length:
+    def _take_counted(self, length: int) -> bytes | None:
+        if len(self._buffer) < length:
             return None
-        body = bytes(self._received[:length])
-        del self._received[:length]
+        body = bytes(self._buffer[:length])
+        del self._buffer[:length]
         return body
 
-    def _chunks(self) -> bytes | None:
+    def _take_chunks(self) -> bytes | None:
         while True:
-            chunk = take_chunk(self._received)
+            chunk = take_chunk(self._buffer)
             if chunk is None:
                 return None
             if not chunk:
-                body, self._parts = b"".join(self._parts), []
+                body, self._body_parts = b"".join(self._body_parts), []
                 return body
-            self._parts.append(chunk)
+            self._body_parts.append(chunk)

@@ -5,35 +5,35 @@ it a handshake. How long an answer takes tells: as long as it takes no longer th
 another. A server far away takes long whatever it has to do, and gets as many as are wanted.
 """
 
-LEAST = 4
+MIN_CONCURRENCY = 4
 """So many at once are always sent, and no more while nothing is known of the server: its first answers shall be quick."""
-QUEUE = 16
+MAX_SERVER_QUEUE = 16
 """So many may wait at the server: it shall never have to wait for us."""
-FORGETS = 30.0
+BASELINE_RESET_SECONDS = 30.0
 """Seconds after which the quickest answer is looked for anew: the server may have moved."""
-_WEIGHT = 0.1
+_AVERAGE_WEIGHT = 0.1
 
 
-class Crowd:
+class ConcurrencyEstimate:
     """Watches how long answers take. No clock of its own."""
 
     def __init__(self) -> None:
         # Seconds. The usual answer, and the quickest of late: what it takes when nothing waits.
-        self._usual = self._quickest = 0.0
-        self._since = 0.0
+        self._average = self._minimum = 0.0
+        self._minimum_since = 0.0
 
-    def answered(self, seconds: float, now: float) -> None:
+    def observe(self, seconds: float, now: float) -> None:
         """An answer took so long."""
-        if not self._usual or now - self._since > FORGETS:
-            self._usual = self._usual or seconds
-            self._quickest, self._since = seconds, now
-        self._quickest = min(self._quickest, seconds)
-        self._usual += _WEIGHT * (seconds - self._usual)
+        if not self._average or now - self._minimum_since > BASELINE_RESET_SECONDS:
+            self._average = self._average or seconds
+            self._minimum, self._minimum_since = seconds, now
+        self._minimum = min(self._minimum, seconds)
+        self._average += _AVERAGE_WEIGHT * (seconds - self._average)
 
-    def is_enough(self, under_way: int) -> bool:
+    def is_saturated(self, under_way: int) -> bool:
         """Whether one more would only wait."""
-        if under_way < LEAST:
+        if under_way < MIN_CONCURRENCY:
             return False
-        if not self._usual:
+        if not self._average:
             return True
-        return under_way * (1 - self._quickest / self._usual) >= QUEUE
+        return under_way * (1 - self._minimum / self._average) >= MAX_SERVER_QUEUE

@@ -4,30 +4,30 @@ from collections.abc import Mapping
 
 import msgspec
 
-LONGEST_HEAD = 64 * 1024
-_EMPTY = (204, 304)
+MAX_HEAD_BYTES = 64 * 1024
+_BODILESS_STATUSES = (204, 304)
 
 
-class Head(msgspec.Struct, frozen=True):
+class ResponseHead(msgspec.Struct, frozen=True):
     """What an answer begins with. Header names are lower case."""
 
     status: int
     headers: Mapping[str, str]
     chunked: bool
     # Of the body; None: in chunks, or until the server closes the connection.
-    length: int | None
+    content_length: int | None
     # Whether another request can be sent after it.
-    keeps: bool
+    keep_alive: bool
 
 
-def take_head(received: bytearray) -> Head | None:
+def take_head(received: bytearray) -> ResponseHead | None:
     """Take the head out of what was received, once all of it is there. Raises ValueError."""
     end = received.find(b"\r\n\r\n")
     if end < 0:
-        if len(received) > LONGEST_HEAD:
+        if len(received) > MAX_HEAD_BYTES:
             raise ValueError("its head has no end")
         return None
-    head = _read(received[:end].decode("latin-1"))
+    head = _parsed_head(received[:end].decode("latin-1"))
     del received[: end + 4]
     return head
 
@@ -49,7 +49,7 @@ def take_chunk(received: bytearray) -> bytes | None:
     return chunk
 
 
-def _read(text: str) -> Head:
+def _parsed_head(text: str) -> ResponseHead:
     first, *lines = text.split("\r\n")
     version, _, rest = first.partition(" ")
     if not version.startswith("HTTP/1."):
@@ -62,7 +62,7 @@ def _read(text: str) -> Head:
     status = int(rest[:3])
     chunked = "chunked" in headers.get("transfer-encoding", "").lower()
     length = None
-    if not chunked and ("content-length" in headers or status in _EMPTY):
+    if not chunked and ("content-length" in headers or status in _BODILESS_STATUSES):
         length = int(headers.get("content-length", "0"))
     keeps = "close" not in headers.get("connection", "").lower() and version != "HTTP/1.0"
-    return Head(status, headers, chunked, length, keeps)
+    return ResponseHead(status, headers, chunked, length, keeps)

@@ -11,13 +11,13 @@ import ssl
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-MOST_READ, RECORD = 64 * 1024, 16 * 1024
+MAX_READ_BYTES, TLS_RECORD_BYTES = 64 * 1024, 16 * 1024
 """Bytes asked of the socket at once; of TLS it gives one record at most. Room for them is made each time."""
-_NOT_YET = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-Option = tuple[int, int, int]
+_WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+SocketOption = tuple[int, int, int]
 
 
-class Ends(Protocol):
+class SocketListener(Protocol):
     """Who is told what arrives. `asyncio.Protocol` has more, which is never called."""
 
     def connection_lost(self, error: Exception | None) -> None: ...
@@ -25,13 +25,13 @@ class Ends(Protocol):
     def data_received(self, data: bytes) -> None: ...
 
 
-async def connect(
+async def connect_socket(
     host: str,
     port: int,
     *,
     context: ssl.SSLContext | None = None,
     name: str | None = None,
-    options: Iterable[Option] = (),
+    options: Iterable[SocketOption] = (),
     seconds: float = 10.0,
 ) -> socket.socket:
     """A connected socket that does not block; with a context its handshake is done. Raises OSError.
@@ -47,14 +47,14 @@ async def connect(
                 for option in ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *options):
                     made.setsockopt(*option)
                 async with asyncio.timeout(seconds / len(found)):
-                    return await _connected(made, address, context, name)
+                    return await _connect_and_handshake(made, address, context, name)
             except OSError as error:
                 made.close()
                 failed = error
     raise failed
 
 
-async def _connected(
+async def _connect_and_handshake(
     made: socket.socket, address: Any, context: ssl.SSLContext | None, name: str | None
 ) -> socket.socket:
     """The socket, or one with TLS in its place. Closed if it comes to nothing."""
@@ -63,14 +63,14 @@ async def _connected(
         await asyncio.get_running_loop().sock_connect(made, address)
         if context is not None:
             made = context.wrap_socket(made, server_hostname=name, do_handshake_on_connect=False)
-            await _shake_hands(made)
+            await _handshake(made)
     except BaseException:
         made.close()
         raise
     return made
 
 
-async def _shake_hands(made: ssl.SSLSocket) -> None:
+async def _handshake(made: ssl.SSLSocket) -> None:
     loop = asyncio.get_running_loop()
     while True:
         ready: asyncio.Future[None] = loop.create_future()
@@ -82,119 +82,119 @@ async def _shake_hands(made: ssl.SSLSocket) -> None:
             watch, leave = loop.add_writer, loop.remove_writer
         else:
             return
-        watch(made, _ring, ready)
+        watch(made, _wake, ready)
         try:
             await ready
         finally:
             leave(made)
 
 
-def _ring(ready: asyncio.Future[None]) -> None:
+def _wake(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)
 
 
-class Wire:
+class TlsSocket:
     """A connected socket, from now on watched for whoever is at its end."""
 
-    def __init__(self, connected: socket.socket, end: Ends, *, rest: float = 0.0) -> None:
+    def __init__(self, connected: socket.socket, end: SocketListener, *, rest: float = 0.0) -> None:
         """With `rest`, all that is there is read at once, and then nothing for so many seconds.
 
         Where much comes in small pieces, most of the work is to be woken for each.
         """
         self._loop = asyncio.get_running_loop()
-        self._socket, self._end, self._rest = connected, end, rest
-        self._most = RECORD if isinstance(connected, ssl.SSLSocket) else MOST_READ
+        self._socket, self._listener, self._read_interval = connected, end, rest
+        self._max_read = TLS_RECORD_BYTES if isinstance(connected, ssl.SSLSocket) else MAX_READ_BYTES
         # What the socket has not taken yet.
-        self._left = bytearray()
-        self._open = self._reads = True
-        self._loop.add_reader(connected, self._readable)
+        self._unsent = bytearray()
+        self._is_open = self._is_reading = True
+        self._loop.add_reader(connected, self._on_readable)
 
     def is_closing(self) -> bool:
-        return not self._open
+        return not self._is_open
 
     def write(self, data: bytes) -> None:
         """Now, as much as the socket takes; the rest when it can. Nothing once it is closed."""
-        if not self._open:
+        if not self._is_open:
             return
-        if self._left:
-            self._left += data
+        if self._unsent:
+            self._unsent += data
             return
         try:
             sent = self._socket.send(data)
-        except _NOT_YET:
+        except _WOULD_BLOCK:
             sent = 0
         except OSError as error:
             # Whoever writes is not told before it is done with that.
-            self._loop.call_soon(self._lose, error)
+            self._loop.call_soon(self._close_and_notify, error)
             return
         if sent < len(data):
-            self._left += memoryview(data)[sent:]
-            self._loop.add_writer(self._socket, self._writable)
+            self._unsent += memoryview(data)[sent:]
+            self._loop.add_writer(self._socket, self._on_writable)
 
     def pause(self) -> None:
         """Read nothing for now: who sends it has to wait."""
-        if self._open and self._reads:
-            self._reads = False
+        if self._is_open and self._is_reading:
+            self._is_reading = False
             self._loop.remove_reader(self._socket)
 
     def resume(self) -> None:
-        if self._open and not self._reads:
-            self._reads = True
-            self._loop.add_reader(self._socket, self._readable)
+        if self._is_open and not self._is_reading:
+            self._is_reading = True
+            self._loop.add_reader(self._socket, self._on_readable)
 
     def abort(self) -> None:
         """Close it. No goodbye: in TLS that may take long, and serves nobody."""
         if self._close():
-            self._loop.call_soon(self._end.connection_lost, None)
+            self._loop.call_soon(self._listener.connection_lost, None)
 
-    def _readable(self) -> None:
-        while self._open and self._reads:
+    def _on_readable(self) -> None:
+        while self._is_open and self._is_reading:
             try:
-                data = self._socket.recv(self._most)
-            except _NOT_YET:
+                data = self._socket.recv(self._max_read)
+            except _WOULD_BLOCK:
                 break
             except OSError as error:
-                self._lose(error)
+                self._close_and_notify(error)
                 return
             if not data:
-                self._lose(None)
+                self._close_and_notify(None)
                 return
-            self._end.data_received(data)
-            if not self._rest:
+            self._listener.data_received(data)
+            if not self._read_interval:
                 break
-        if self._rest and self._reads:
+        if self._read_interval and self._is_reading:
             self.pause()
-            self._loop.call_later(self._rest, self.resume)
-        if self._left:
+            self._loop.call_later(self._read_interval, self.resume)
+        if self._unsent:
             # A key that the other side renews can be what a write has waited for.
-            self._writable()
+            self._on_writable()
 
-    def _writable(self) -> None:
-        if not self._open:
+    def _on_writable(self) -> None:
+        if not self._is_open:
             return
         try:
-            sent = self._socket.send(self._left)
-        except _NOT_YET:
+            sent = self._socket.send(self._unsent)
+        except _WOULD_BLOCK:
             return
         except OSError as error:
-            self._lose(error)
+            self._close_and_notify(error)
             return
-        del self._left[:sent]
-        if not self._left:
+        del self._unsent[:sent]
+        if not self._unsent:
             self._loop.remove_writer(self._socket)
 
-    def _lose(self, error: Exception | None) -> None:
+    def _close_and_notify(self, error: Exception | None) -> None:
         if self._close():
-            self._end.connection_lost(error)
+            self._listener.connection_lost(error)
 
     def _close(self) -> bool:
         """Whether it was still open."""
-        if not self._open:
+        if not self._is_open:
             return False
-        self._open = False
+        self._is_open = False
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
-        self._left.clear()
+        self._unsent.clear()
         self._socket.close()
         return True

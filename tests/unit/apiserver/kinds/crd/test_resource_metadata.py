@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 
-from support.servers.plane import Answer, Plane, crd, running_plane
+from support.servers.plane import PlaneAnswer, PlaneClient, running_plane, widget_crd
 
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 
 
 @pytest.fixture
-async def plane() -> AsyncIterator[Plane]:
+async def plane() -> AsyncIterator[PlaneClient]:
     async with running_plane() as running:
-        await running.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd())
-        await running.until(WIDGETS, 200)
+        await running.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widget_crd())
+        await running.poll_status(WIDGETS, 200)
         yield running
 
 
-async def made(plane: Plane, metadata: Any, **query: str) -> Answer:
+async def made(plane: PlaneClient, metadata: Any, **query: str) -> PlaneAnswer:
     body = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata}
     return await plane.call("POST", WIDGETS, body, **query)
 
@@ -38,7 +38,7 @@ UNREADABLE = 'Widget in version "v1" cannot be handled as a Widget: json: cannot
         ({"ownerReferences": [1]}, "number into Go struct field ObjectMeta.ownerReferences of type v1.Owner"),
     ],
 )
-async def test_wrong_types_are_refused(plane: Plane, metadata: Any, told: str) -> None:
+async def test_wrong_types_are_refused(plane: PlaneClient, metadata: Any, told: str) -> None:
     answer = await made(plane, {"name": "w", **metadata})
     assert answer.status == 400
     assert answer.body["message"].startswith(UNREADABLE + told)
@@ -48,12 +48,12 @@ async def test_wrong_types_are_refused(plane: Plane, metadata: Any, told: str) -
     assert told in patched.body["message"]
 
 
-async def test_metadata_that_is_none_is_refused(plane: Plane) -> None:
+async def test_metadata_that_is_none_is_refused(plane: PlaneClient) -> None:
     told = (await made(plane, "x")).body["message"]
     assert told == f"{UNREADABLE}string into Go value of type v1.ObjectMeta"
 
 
-async def test_what_is_empty_is_left_out_and_owned_by_nobody(plane: Plane) -> None:
+async def test_what_is_empty_is_left_out_and_owned_by_nobody(plane: PlaneClient) -> None:
     empty: dict[str, Any] = {"labels": {}, "annotations": None, "finalizers": [], "ownerReferences": []}
     metadata = (await made(plane, {"name": "w", **empty})).body["metadata"]
     assert not {*empty, "managedFields"} & metadata.keys()
@@ -61,14 +61,14 @@ async def test_what_is_empty_is_left_out_and_owned_by_nobody(plane: Plane) -> No
     assert metadata["labels"] == {"a": ""}
 
 
-async def test_last_finalizer_goes_with_the_list(plane: Plane) -> None:
+async def test_last_finalizer_goes_with_the_list(plane: PlaneClient) -> None:
     await made(plane, {"name": "w", "finalizers": ["a.b/c"]})
     patch = [{"op": "remove", "path": "/metadata/finalizers/0"}]
     answer = await plane.call("PATCH", f"{WIDGETS}/w", patch, media=JSON_PATCH)
     assert not {"finalizers", "managedFields"} & answer.body["metadata"].keys()
 
 
-async def test_unknown_fields_are_dropped_and_told_of(plane: Plane) -> None:
+async def test_unknown_fields_are_dropped_and_told_of(plane: PlaneClient) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "foo": 1}
     answer = await made(plane, {"name": "w", "foo": 1, "ownerReferences": [owner]})
     assert "foo" not in answer.body["metadata"]
@@ -82,7 +82,7 @@ async def test_unknown_fields_are_dropped_and_told_of(plane: Plane) -> None:
     assert refused.body["message"].endswith('strict decoding error: unknown field "metadata.foo"')
 
 
-async def test_finalizer_without_a_domain_is_warned_of_once(plane: Plane) -> None:
+async def test_finalizer_without_a_domain_is_warned_of_once(plane: PlaneClient) -> None:
     told = (await made(plane, {"name": "w", "finalizers": ["x", "orphan", "a.b/c"]})).warnings
     assert len(told) == 1
     assert 'metadata.finalizers: \\"x\\": prefer a domain-qualified finalizer name' in told[0]

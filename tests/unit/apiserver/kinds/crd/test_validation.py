@@ -5,25 +5,25 @@ from typing import Any
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.apiserver.kinds.crd.strategy import CrdKind
-from support.servers.plane import crd, running_plane
+from gangline.apiserver.kinds.crd.strategy import CrdStrategy
+from support.servers.plane import running_plane, widget_crd
 
 
 def told(body: JSON) -> list[str]:
-    kind = CrdKind()
-    kind.defaults(body)
-    kind.create(body, "2026-01-01T00:00:00Z")
+    kind = CrdStrategy()
+    kind.normalize(body)
+    kind.prepare_for_create(body, "2026-01-01T00:00:00Z")
     return [str(problem) for problem in kind.validate(body)]
 
 
 def with_spec(**spec: Any) -> JSON:
-    body = crd()
+    body = widget_crd()
     body["spec"].update(spec)
     return body
 
 
 def test_good_crd_gets_its_defaults() -> None:
-    body = crd()
+    body = widget_crd()
     assert told(body) == []
     assert body["spec"]["names"] == {
         "plural": "widgets",
@@ -67,23 +67,25 @@ def test_everything_that_is_missing_is_told_in_order() -> None:
                 "spec.conversion.conversionReviewVersions: Required value",
             ],
         ),
-        (crd(schema=None), ["spec.versions[0].schema.openAPIV3Schema: Required value"]),
+        (widget_crd(schema=None), ["spec.versions[0].schema.openAPIV3Schema: Required value"]),
         (
-            crd(subresources={"scale": {"specReplicasPath": "spec.n", "statusReplicasPath": ".spec.n"}}),
+            widget_crd(
+                subresources={"scale": {"specReplicasPath": "spec.n", "statusReplicasPath": ".spec.n"}}
+            ),
             [
                 'spec.subresources.scale.specReplicasPath: Invalid value: "spec.n": must be a simple json path starting with .',
                 'spec.subresources.scale.statusReplicasPath: Invalid value: ".spec.n": should be a json path under .status',
             ],
         ),
         (
-            crd(additionalPrinterColumns=[{"name": "A", "type": "foo", "jsonPath": "x"}]),
+            widget_crd(additionalPrinterColumns=[{"name": "A", "type": "foo", "jsonPath": "x"}]),
             [
                 'spec.additionalPrinterColumns[0].type: Invalid value: "foo": must be one of boolean,date,integer,number,string',
                 'spec.additionalPrinterColumns[0].JSONPath: Invalid value: "x": must be a simple json path starting with .',
             ],
         ),
         (
-            crd(selectableFields=[{"jsonPath": ".spec.nope"}]),
+            widget_crd(selectableFields=[{"jsonPath": ".spec.nope"}]),
             [
                 (
                     'spec.selectableFields[0].jsonPath: Invalid value: ".spec.nope": is an invalid path: '
@@ -92,7 +94,7 @@ def test_everything_that_is_missing_is_told_in_order() -> None:
             ],
         ),
         (
-            crd(deprecationWarning="x"),
+            widget_crd(deprecationWarning="x"),
             [
                 'spec.versions[0].deprecationWarning: Invalid value: "x": can only be set for deprecated versions'
             ],
@@ -104,7 +106,7 @@ def test_wrong_parts_are_told(body: JSON, problems: list[str]) -> None:
 
 
 def test_what_differs_between_versions_is_told_of_each() -> None:
-    body = crd()
+    body = widget_crd()
     wrong = {"type": "object", "properties": {"spec": {"properties": {}}}}
     other = {"name": "v2", "served": True, "storage": False, "schema": {"openAPIV3Schema": wrong}}
     body["spec"]["versions"].append(other)
@@ -117,9 +119,9 @@ def test_what_differs_between_versions_is_told_of_each() -> None:
 
 
 def test_scope_and_kind_stay_once_served() -> None:
-    kind, old, new = CrdKind(), crd(), crd()
+    kind, old, new = CrdStrategy(), widget_crd(), widget_crd()
     for body in (old, new):
-        kind.defaults(body)
+        kind.normalize(body)
         body["metadata"]["resourceVersion"] = "1"
         body["status"] = {"storedVersions": ["v1"], "conditions": [{"type": "Established", "status": "True"}]}
     new["spec"]["scope"] = "Cluster"
@@ -133,8 +135,8 @@ def test_formats_that_nobody_checks_are_warned_of() -> None:
         "type": "object",
         "properties": {"a": {"type": "string", "format": "odd"}, "b": {"type": "integer", "format": "int32"}},
     }
-    body = crd(schema={"openAPIV3Schema": schema})
-    assert CrdKind().warnings(body, None) == ['unrecognized format "odd"']
+    body = widget_crd(schema={"openAPIV3Schema": schema})
+    assert CrdStrategy().warnings(body, None) == ['unrecognized format "odd"']
 
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -142,7 +144,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 def with_schema(schema: Any) -> JSON:
     root = {"type": "object", "properties": {"spec": schema}, "unknown": [None]}
-    return crd(schema={"openAPIV3Schema": root})
+    return widget_crd(schema={"openAPIV3Schema": root})
 
 
 @pytest.mark.parametrize(
@@ -165,13 +167,13 @@ async def test_schema_of_items_is_read_as_closely_as_any(items: Any, status: int
 
 async def test_version_without_a_name_is_told_of() -> None:
     async with running_plane() as plane:
-        await plane.call("POST", CRDS, crd())
-        made = crd()
+        await plane.call("POST", CRDS, widget_crd())
+        made = widget_crd()
         made["spec"]["versions"] = [{}]
         path, media = f"{CRDS}/{made['metadata']['name']}", "application/merge-patch+json"
         answer = await plane.call("PATCH", path, {"spec": made["spec"]}, media=media)
         assert answer.status == 422
         assert 'status.storedVersions[0]: Invalid value: "v1": missing' in answer.body["message"]
-        columns = crd("other.org", additionalPrinterColumns=[None])
+        columns = widget_crd("other.org", additionalPrinterColumns=[None])
         told = (await plane.call("POST", CRDS, columns)).body["message"]
         assert "spec.additionalPrinterColumns[0].name: Required value" in told

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from gangline.apiserver.kinds.machinery.canonical import canonical_micro_time, canonical_time, shape
+from gangline.apiserver.kinds.machinery.canonical import canonical_micro_time, canonical_time, canonicalizer
 
 JSON = dict[str, Any]
 
 
 def fitted(struct: str, obj: JSON) -> JSON:
-    shape(struct).fit(obj)
+    canonicalizer(struct).canonicalize(obj)
     return obj
 
 
@@ -62,13 +62,15 @@ def test_managed_fields_are_left_alone() -> None:
 
 
 def test_a_struct_has_one_shape_wherever_it_is() -> None:
-    assert shape("batch.v1.JobSpec").part("template").part("spec") is shape("core.v1.PodSpec")
-    assert shape("core.v1.EndpointPort") is not shape("discovery.v1.EndpointPort")
+    assert canonicalizer("batch.v1.JobSpec").field_canonicalizer("template").field_canonicalizer(
+        "spec"
+    ) is canonicalizer("core.v1.PodSpec")
+    assert canonicalizer("core.v1.EndpointPort") is not canonicalizer("discovery.v1.EndpointPort")
 
 
 def test_no_such_struct_is_a_lookup_error() -> None:
     with pytest.raises(LookupError):
-        shape("core.v1.Nonsense")
+        canonicalizer("core.v1.Nonsense")
 
 
 def test_unknown_fields_go() -> None:

@@ -10,7 +10,10 @@ JSON = dict[str, Any]
 
 
 def told(meta: JSON) -> list[str]:
-    return [str(problem) for problem in metadata.validate(meta, formats.dns_subdomain, namespaced=True)]
+    return [
+        str(problem)
+        for problem in metadata.validate_object_meta(meta, formats.dns_subdomain_errors, namespaced=True)
+    ]
 
 
 def good(**more: Any) -> JSON:
@@ -49,7 +52,7 @@ def test_good_metadata_has_no_problems() -> None:
     ],
 )
 def test_problem_names_its_field(meta: JSON, field: str) -> None:
-    [problem] = metadata.validate(meta, formats.dns_subdomain, namespaced=True)
+    [problem] = metadata.validate_object_meta(meta, formats.dns_subdomain_errors, namespaced=True)
     assert problem.field == field
 
 
@@ -58,19 +61,19 @@ def test_generated_name_may_end_with_a_dash() -> None:
 
 
 def test_annotations_are_counted_in_bytes() -> None:
-    [problem] = metadata.annotations({"a": "é" * 131072}, "metadata.annotations")
+    [problem] = metadata.validate_annotations({"a": "é" * 131072}, "metadata.annotations")
     assert problem.message == "Too long: may not be more than 262144 bytes"
 
 
 def test_cluster_objects_have_no_namespace() -> None:
-    [problem] = metadata.validate(good(), formats.dns_subdomain, namespaced=False)
+    [problem] = metadata.validate_object_meta(good(), formats.dns_subdomain_errors, namespaced=False)
     assert str(problem) == "metadata.namespace: Forbidden: not allowed on this type"
 
 
 def test_identity_does_not_change() -> None:
     old = {"name": "a", "namespace": "n", "uid": "u", "creationTimestamp": "t", "resourceVersion": "1"}
-    assert metadata.validate_update(dict(old), old) == []
-    found = metadata.validate_update({"name": "b", "resourceVersion": "1"}, old)
+    assert metadata.validate_object_meta_update(dict(old), old) == []
+    found = metadata.validate_object_meta_update({"name": "b", "resourceVersion": "1"}, old)
     assert [problem.field for problem in found] == [
         "metadata.name",
         "metadata.namespace",
@@ -81,7 +84,7 @@ def test_identity_does_not_change() -> None:
 
 def test_dying_object_gets_no_new_finalizer() -> None:
     old = {"name": "a", "resourceVersion": "1", "deletionTimestamp": "t", "finalizers": ["a.io/b"]}
-    [problem] = metadata.validate_update({**old, "finalizers": ["a.io/b", "a.io/c"]}, old)
+    [problem] = metadata.validate_object_meta_update({**old, "finalizers": ["a.io/b", "a.io/c"]}, old)
     assert problem.message == (
         "Forbidden: no new finalizers can be added if the object is being deleted, "
         'found new finalizers []string{"a.io/c"}'
@@ -93,6 +96,8 @@ def test_two_controllers_are_one_too_many() -> None:
         {"apiVersion": "v1", "kind": "K", "name": name, "uid": name, "controller": True}
         for name in ("a", "b")
     ]
-    [problem] = metadata.validate(good(ownerReferences=owners), formats.dns_subdomain, namespaced=True)
+    [problem] = metadata.validate_object_meta(
+        good(ownerReferences=owners), formats.dns_subdomain_errors, namespaced=True
+    )
     assert 'Found "true" in references for K/a and K/b' in problem.message
     assert '[{"apiVersion":"v1","kind":"K","name":"a"' in problem.message

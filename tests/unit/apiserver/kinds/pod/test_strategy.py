@@ -6,13 +6,17 @@ from typing import Any
 import pytest
 
 from gangline.api.quantity import QuantityError
-from gangline.apiserver.kinds.pod.defaults import pull_policy
-from gangline.apiserver.kinds.pod.strategy import PodKind, validate_binding, validate_ephemeral_update
-from gangline.apiserver.registry.strategies import kind_of
+from gangline.apiserver.kinds.pod.defaults import default_pull_policy
+from gangline.apiserver.kinds.pod.strategy import (
+    PodStrategy,
+    validate_binding,
+    validate_ephemeral_containers_update,
+)
+from gangline.apiserver.registry.strategies import strategy_for
 
 JSON = dict[str, Any]
 NOW = "2024-01-01T00:00:00Z"
-pods = kind_of("", "Pod")
+pods = strategy_for("", "Pod")
 
 
 def made(spec: JSON, **meta: Any) -> JSON:
@@ -23,8 +27,8 @@ def made(spec: JSON, **meta: Any) -> JSON:
         "metadata": {"name": "p", "namespace": "n", **meta},
         "spec": spec,
     }
-    pods.defaults(pod)
-    pods.create(pod, NOW)
+    pods.normalize(pod)
+    pods.prepare_for_create(pod, NOW)
     return pod
 
 
@@ -81,7 +85,7 @@ def test_defaults_are_the_same_the_second_time() -> None:
         }
     )
     again = copy.deepcopy(pod)
-    pods.defaults(again)
+    pods.normalize(again)
     assert again == pod
 
 
@@ -119,7 +123,7 @@ def test_unreadable_amount_is_for_the_caller_to_answer() -> None:
     ],
 )
 def test_only_the_latest_image_is_always_pulled(image: str, policy: str) -> None:
-    assert pull_policy(image) == policy
+    assert default_pull_policy(image) == policy
 
 
 def test_status_of_a_new_pod_is_the_servers() -> None:
@@ -216,7 +220,7 @@ def stored() -> JSON:
 def test_image_may_change_and_counts_up_the_generation(stored: JSON) -> None:
     new = updated(stored)
     new["spec"]["containers"][0]["image"] = "y:1"
-    pods.update(new, stored)
+    pods.prepare_for_update(new, stored)
     assert pods.validate_update(new, stored) == []
     assert new["metadata"]["generation"] == 2
 
@@ -224,7 +228,7 @@ def test_image_may_change_and_counts_up_the_generation(stored: JSON) -> None:
 def test_label_may_change_and_keeps_the_generation(stored: JSON) -> None:
     new = updated(stored)
     new["metadata"]["labels"] = {"a": "b"}
-    pods.update(new, stored)
+    pods.prepare_for_update(new, stored)
     assert pods.validate_update(new, stored) == []
     assert new["metadata"]["generation"] == 1
 
@@ -232,7 +236,7 @@ def test_label_may_change_and_keeps_the_generation(stored: JSON) -> None:
 def test_update_does_not_touch_the_status(stored: JSON) -> None:
     new = updated(stored)
     new["status"] = {"phase": "Running"}
-    pods.update(new, stored)
+    pods.prepare_for_update(new, stored)
     assert new["status"] == stored["status"]
 
 
@@ -252,8 +256,8 @@ def test_containers_may_not_be_added(stored: JSON) -> None:
 def test_status_update_keeps_spec_and_class(stored: JSON) -> None:
     new = updated(stored, nodeName="n")
     new["status"] = {"phase": "Running", "podIP": "1.2.3.4"}
-    pods.defaults(new)
-    pods.update_status(new, stored)
+    pods.normalize(new)
+    pods.prepare_for_status_update(new, stored)
     assert new["spec"] == stored["spec"]
     assert new["status"] == {
         "phase": "Running",
@@ -274,11 +278,11 @@ def test_finished_container_does_not_run_again() -> None:
 
 
 def test_ephemeral_containers_may_only_be_added(stored: JSON) -> None:
-    assert isinstance(pods, PodKind)
+    assert isinstance(pods, PodStrategy)
     debug = {**stored["spec"]["containers"][0], "name": "debug"}
     new = updated(stored, ephemeralContainers=[debug])
-    assert validate_ephemeral_update(pods, new, stored) == []
-    [problem] = validate_ephemeral_update(pods, stored, new)
+    assert validate_ephemeral_containers_update(pods, new, stored) == []
+    [problem] = validate_ephemeral_containers_update(pods, stored, new)
     assert problem.field == "spec.ephemeralContainers"
 
 

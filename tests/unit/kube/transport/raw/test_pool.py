@@ -11,16 +11,23 @@ from gangline.kube.config.connection import Connection, Impersonation
 from gangline.kube.config.credentials import StaticToken
 from gangline.kube.errors import Unreachable
 from gangline.kube.transport.api import Request, Response
-from gangline.kube.transport.raw.pool import LONGEST_TURN, express
+from gangline.kube.transport.raw.pool import MAX_CONNECTION_WAIT, raw_pool
 from gangline.testing.clock import settle
-from support.servers.raw_http import OTHER, Renewable, Talk, asked, quick_to, saying
-from support.servers.scripted import Scripted, answer
+from support.servers.raw_http import (
+    FALLBACK_TRANSPORT,
+    ByteHandler,
+    RenewableCredentials,
+    raw_pool_to,
+    read_request,
+    responder,
+)
+from support.servers.scripted import ScriptedTransport, json_response
 
 POST = Request("POST", "/api/v1/things", (("a b", "c;d"),), b'{"x":1}', "application/json")
 
 
-async def ask(talk: Talk, request: Request = POST, timeout: timedelta | None = None) -> Response:
-    async with quick_to(talk) as quick:
+async def ask(talk: ByteHandler, request: Request = POST, timeout: timedelta | None = None) -> Response:
+    async with raw_pool_to(talk) as quick:
         return await quick.send(request, timeout=timeout)
 
 
@@ -28,7 +35,7 @@ async def test_a_request_is_sent_as_the_other_transport_would() -> None:
     seen: list[tuple[str, dict[str, str], bytes]] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.append(await asked(reader))
+        seen.append(await read_request(reader))
         writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nRetry-After: 3\r\n\r\n{}")
         await writer.drain()
 
@@ -36,7 +43,7 @@ async def test_a_request_is_sent_as_the_other_transport_would() -> None:
         "credentials": StaticToken("secret", "test"),
         "impersonate": Impersonation(user="jane"),
     }
-    async with quick_to(talk, base="/base", **me) as quick:
+    async with raw_pool_to(talk, base="/base", **me) as quick:
         response = await quick.send(POST)
     ((line, headers, body),) = seen
     assert line == "POST /base/api/v1/things?a%20b=c%3Bd HTTP/1.1"
@@ -63,7 +70,7 @@ async def test_a_request_is_sent_as_the_other_transport_would() -> None:
     ids=["whole", "in pieces", "chunks", "chunks in pieces"],
 )
 async def test_an_answer_is_read_however_it_comes(pieces: list[bytes]) -> None:
-    assert (await ask(saying(*pieces))).body == b"hello"
+    assert (await ask(responder(*pieces))).body == b"hello"
 
 
 @pytest.mark.parametrize(
@@ -81,16 +88,18 @@ async def test_an_answer_is_read_however_it_comes(pieces: list[bytes]) -> None:
 )
 async def test_no_whole_answer_is_no_answer(text: bytes) -> None:
     with pytest.raises(Unreachable, match=r"^POST /api/v1/things: "):
-        await ask(saying(text, closes=True))
+        await ask(responder(text, closes=True))
 
 
 async def test_silence_is_told_after_the_time_limit() -> None:
     with pytest.raises(Unreachable, match="no answer in time"):
-        await ask(saying(b""), timeout=timedelta(milliseconds=20))
+        await ask(responder(b""), timeout=timedelta(milliseconds=20))
 
 
 async def test_nobody_there_is_told() -> None:
-    async with express(OTHER, Connection(server="http://127.0.0.1:1"), agent="test") as transport:
+    async with raw_pool(
+        FALLBACK_TRANSPORT, Connection(server="http://127.0.0.1:1"), agent="test"
+    ) as transport:
         with pytest.raises(Unreachable, match="POST /api/v1/things"):
             await transport.send(POST)
 
@@ -106,7 +115,7 @@ class Counting:
         self.connections += 1
         mine = self.connections
         while True:
-            _, _, body = await asked(reader)
+            _, _, body = await read_request(reader)
             if body == b"hang":
                 await asyncio.sleep(1.0)
             writer.write(f"{self._head}{mine}".encode())
@@ -116,13 +125,13 @@ class Counting:
 async def test_a_connection_is_used_again_unless_the_server_says_it_closes() -> None:
     for close, expected in (("", [b"1", b"1"]), ("Connection: close\r\n", [b"1", b"2"])):
         counting = Counting(close)
-        async with quick_to(counting.talk) as quick:
+        async with raw_pool_to(counting.talk) as quick:
             assert [(await quick.send(POST)).body for _ in range(2)] == expected
 
 
 async def test_after_a_cancelled_request_its_answer_is_not_given_to_another() -> None:
     counting = Counting()
-    async with quick_to(counting.talk) as quick:
+    async with raw_pool_to(counting.talk) as quick:
         with pytest.raises(Unreachable, match="no answer in time"):
             # Long enough to be connected by then.
             await quick.send(msgspec.structs.replace(POST, body=b"hang"), timeout=timedelta(seconds=0.9))
@@ -131,7 +140,7 @@ async def test_after_a_cancelled_request_its_answer_is_not_given_to_another() ->
 
 async def test_as_many_connections_as_requests_at_once() -> None:
     counting = Counting()
-    async with quick_to(counting.talk) as quick:
+    async with raw_pool_to(counting.talk) as quick:
         slow = msgspec.structs.replace(POST, body=b"hang")
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(quick.send(slow)) for _ in range(3)]
@@ -150,7 +159,7 @@ class Busy:
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         while True:
-            _, _, body = await asked(reader)
+            _, _, body = await read_request(reader)
             if body == b"hang":
                 self.hung.release()
                 await reader.read()
@@ -167,7 +176,7 @@ async def crowded(busy: Busy) -> bool:
     A server whose first answers take long seems to be far away, and who waits for too long makes a connection anyway.
     """
     took: list[float] = []
-    async with quick_to(busy.talk) as quick:
+    async with raw_pool_to(busy.talk) as quick:
 
         async def work() -> None:
             for _ in range(8):
@@ -178,8 +187,8 @@ async def crowded(busy: Busy) -> bool:
         async with asyncio.TaskGroup() as group:
             for _ in range(40):
                 group.create_task(work())
-        assert quick.kept == busy.connections
-    return min(took[:4]) > 0.02 or max(took) > LONGEST_TURN
+        assert quick.idle_count == busy.connections
+    return min(took[:4]) > 0.02 or max(took) > MAX_CONNECTION_WAIT
 
 
 async def test_a_busy_server_gets_no_more_connections_than_help() -> None:
@@ -192,7 +201,7 @@ async def test_a_busy_server_gets_no_more_connections_than_help() -> None:
 
 async def test_requests_that_hang_keep_no_others_from_their_turn() -> None:
     busy = Busy()
-    async with quick_to(busy.talk) as quick, asyncio.TaskGroup() as group:
+    async with raw_pool_to(busy.talk) as quick, asyncio.TaskGroup() as group:
         hang = msgspec.structs.replace(POST, body=b"hang")
         hanging = [group.create_task(quick.send(hang)) for _ in range(20)]
         for _ in hanging:
@@ -205,7 +214,7 @@ async def test_requests_that_hang_keep_no_others_from_their_turn() -> None:
 
 async def test_who_gives_up_waiting_leaves_its_turn_to_the_next() -> None:
     busy = Busy()
-    async with quick_to(busy.talk) as quick, asyncio.TaskGroup() as group:
+    async with raw_pool_to(busy.talk) as quick, asyncio.TaskGroup() as group:
         first = [group.create_task(quick.send(POST)) for _ in range(8)]
         later = [group.create_task(quick.send(POST)) for _ in range(16)]
         await settle()
@@ -220,15 +229,15 @@ async def test_a_server_that_closed_a_kept_connection_is_connected_to_anew() -> 
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
-        await asked(reader)
+        await read_request(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         await writer.drain()
 
-    async with quick_to(once) as quick:
+    async with raw_pool_to(once) as quick:
         await quick.send(POST)
         async with asyncio.timeout(60):
             while True:
-                if not quick.kept:
+                if not quick.idle_count:
                     break
                 await asyncio.sleep(0.001)
         await quick.send(POST)
@@ -236,17 +245,17 @@ async def test_a_server_that_closed_a_kept_connection_is_connected_to_anew() -> 
 
 
 async def test_a_401_that_can_be_healed_is_left_to_the_other_transport() -> None:
-    other = Scripted(lambda request: answer({"from": "the other"}))
-    refusing = saying(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
-    credentials = Renewable()
-    async with quick_to(refusing, other, credentials=credentials) as quick:
+    other = ScriptedTransport(lambda request: json_response({"from": "the other"}))
+    refusing = responder(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+    credentials = RenewableCredentials()
+    async with raw_pool_to(refusing, other, credentials=credentials) as quick:
         assert (await quick.send(POST)).body == b'{"from":"the other"}'
-    assert credentials.renewed
+    assert credentials.was_renewed
 
 
 async def test_reads_are_left_to_the_other_transport() -> None:
-    other = Scripted(lambda request: answer({"from": "the other"}))
-    async with express(other, Connection(server="http://127.0.0.1:1"), agent="test") as quick:
+    other = ScriptedTransport(lambda request: json_response({"from": "the other"}))
+    async with raw_pool(other, Connection(server="http://127.0.0.1:1"), agent="test") as quick:
         for method in ("GET", "DELETE"):
             response = await quick.send(Request(method, "/api/v1/pods"))
             assert response.body == b'{"from":"the other"}'
@@ -255,31 +264,31 @@ async def test_reads_are_left_to_the_other_transport() -> None:
 async def test_a_long_answer_in_chunks_is_put_together() -> None:
     chunk = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
     pieces = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", *[chunk] * 64, b"0\r\n\r\n"]
-    assert (await ask(saying(*pieces))).body == b"x" * (0x4000 * 64)
+    assert (await ask(responder(*pieces))).body == b"x" * (0x4000 * 64)
 
 
 async def test_behind_a_proxy_everything_is_left_to_the_other_transport() -> None:
-    other = Scripted(lambda request: answer({"from": "the other"}))
+    other = ScriptedTransport(lambda request: json_response({"from": "the other"}))
     connection = Connection(server="http://127.0.0.1:1", proxy="http://127.0.0.1:2")
-    async with express(other, connection, agent="test") as quick:
+    async with raw_pool(other, connection, agent="test") as quick:
         assert (await quick.send(POST)).body == b'{"from":"the other"}'
 
 
 async def test_warnings_are_handed_on() -> None:
     told: list[str] = []
     text = b'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nWarning: 299 - "old"\r\nWarning: 299 - "older"\r\n\r\n'
-    async with quick_to(saying(text), warn=told.append) as quick:
+    async with raw_pool_to(responder(text), warn=told.append) as quick:
         await quick.send(POST)
     assert told == ["old", "older"]
 
 
 async def test_connections_are_made_before_they_are_needed() -> None:
     counting = Counting()
-    async with quick_to(counting.talk) as quick:
-        await quick.prepare(5)
-        assert (quick.kept, counting.connections) == (5, 5)
-        await quick.prepare(3)
-        assert quick.kept == 5
+    async with raw_pool_to(counting.talk) as quick:
+        await quick.prewarm(5)
+        assert (quick.idle_count, counting.connections) == (5, 5)
+        await quick.prewarm(3)
+        assert quick.idle_count == 5
         async with asyncio.TaskGroup() as group:
             for _ in range(5):
                 group.create_task(quick.send(POST))
@@ -289,12 +298,12 @@ async def test_connections_are_made_before_they_are_needed() -> None:
 async def test_a_connection_made_ahead_goes_to_whoever_waits_for_one() -> None:
     busy = Busy()
     hang = msgspec.structs.replace(POST, body=b"hang")
-    async with quick_to(busy.talk) as quick, asyncio.TaskGroup() as group:
+    async with raw_pool_to(busy.talk) as quick, asyncio.TaskGroup() as group:
         tasks = [group.create_task(quick.send(hang)) for _ in range(6)]
         for _ in range(4):
             await busy.hung.acquire()
         # Two wait here for their turn, and would make a connection each if they had to wait for long.
-        await quick.prepare(6)
+        await quick.prewarm(6)
         for _ in range(2):
             await busy.hung.acquire()
         assert busy.connections == 6
@@ -303,6 +312,6 @@ async def test_a_connection_made_ahead_goes_to_whoever_waits_for_one() -> None:
 
 
 async def test_preparing_for_a_server_that_is_not_there_says_nothing() -> None:
-    async with express(OTHER, Connection(server="http://127.0.0.1:1"), agent="test") as quick:
-        await quick.prepare(10)
-        assert quick.kept == 0
+    async with raw_pool(FALLBACK_TRANSPORT, Connection(server="http://127.0.0.1:1"), agent="test") as quick:
+        await quick.prewarm(10)
+        assert quick.idle_count == 0

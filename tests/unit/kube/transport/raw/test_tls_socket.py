@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 import trustme
 
-from gangline.kube.transport.raw.tls_socket import Wire, connect
+from gangline.kube.transport.raw.tls_socket import TlsSocket, connect_socket
 
 LONG = b"0123456789abcdef" * 512 * 1024
 """8 MB: more than any socket takes at once."""
@@ -71,8 +71,8 @@ def contexts(ca: trustme.CA) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 @contextmanager
-def wired(made: socket.socket, end: End, rest: float = 0.0) -> Iterator[Wire]:
-    wire = Wire(made, end, rest=rest)
+def wired(made: socket.socket, end: End, rest: float = 0.0) -> Iterator[TlsSocket]:
+    wire = TlsSocket(made, end, rest=rest)
     try:
         yield wire
     finally:
@@ -85,7 +85,9 @@ async def test_all_that_is_written_arrives_however_long(ca: trustme.CA, secret: 
     server, client = contexts(ca)
     end = End()
     async with echoing(server if secret else None) as port:
-        made = await connect("127.0.0.1", port, context=client if secret else None, name="here.example")
+        made = await connect_socket(
+            "127.0.0.1", port, context=client if secret else None, name="here.example"
+        )
         with wired(made, end, rest) as wire:
             for begin in range(0, len(LONG), 1_000_000):
                 wire.write(LONG[begin : begin + 1_000_000])
@@ -108,7 +110,9 @@ async def test_the_end_is_told_once(ca: trustme.CA, secret: bool) -> None:
     listening = await asyncio.start_server(leave, "127.0.0.1", 0, ssl=server if secret else None)
     async with listening:
         port = listening.sockets[0].getsockname()[1]
-        made = await connect("127.0.0.1", port, context=client if secret else None, name="here.example")
+        made = await connect_socket(
+            "127.0.0.1", port, context=client if secret else None, name="here.example"
+        )
         end = End()
         with wired(made, end) as wire:
             await end.until(lost=True)
@@ -130,7 +134,7 @@ async def test_whoever_aborts_is_told_too_and_the_other_side_sees_the_end() -> N
     server = await asyncio.start_server(listen, "127.0.0.1", 0)
     async with server:
         end = End()
-        wire = Wire(await connect("127.0.0.1", server.sockets[0].getsockname()[1]), end)
+        wire = TlsSocket(await connect_socket("127.0.0.1", server.sockets[0].getsockname()[1]), end)
         wire.write(b"so far")
         wire.abort()
         await end.until(lost=True)
@@ -140,13 +144,13 @@ async def test_whoever_aborts_is_told_too_and_the_other_side_sees_the_end() -> N
 async def test_while_it_is_paused_nothing_is_read() -> None:
     async with echoing() as port:
         end = End()
-        made = await connect("127.0.0.1", port)
+        made = await connect_socket("127.0.0.1", port)
         with wired(made, end) as wire:
             wire.pause()
             wire.write(b"x" * 1000)
             other = End()
             # As long as another one needs for the same: by then it would have come.
-            with wired(await connect("127.0.0.1", port), other) as second:
+            with wired(await connect_socket("127.0.0.1", port), other) as second:
                 for _ in range(20):
                     second.write(b"y")
                     await other.until(len(other.received) + 1)
@@ -159,10 +163,10 @@ async def test_a_server_that_is_not_trusted_is_an_error_and_leaves_nothing_open(
     server, _ = contexts(ca)
     async with echoing(server) as port:
         with pytest.raises(ssl.SSLCertVerificationError):
-            await connect("127.0.0.1", port, context=ssl.create_default_context(), name="here.example")
+            await connect_socket("127.0.0.1", port, context=ssl.create_default_context(), name="here.example")
         _, client = contexts(ca)
         with pytest.raises(ssl.SSLCertVerificationError, match=r"there\.example"):
-            await connect("127.0.0.1", port, context=client, name="there.example")
+            await connect_socket("127.0.0.1", port, context=client, name="there.example")
 
 
 async def test_a_handshake_that_is_given_up_leaves_nothing_open(ca: trustme.CA) -> None:
@@ -179,7 +183,7 @@ async def test_a_handshake_that_is_given_up_leaves_nothing_open(ca: trustme.CA) 
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await connect("127.0.0.1", port, context=client, name="here.example")
+                await connect_socket("127.0.0.1", port, context=client, name="here.example")
         await asyncio.wait_for(gone.wait(), 60)
 
 
@@ -202,13 +206,13 @@ async def test_every_address_of_a_host_is_tried() -> None:
     async with echoing() as port:
         nobody, somebody = ("127.0.0.2", port), ("127.0.0.1", port)
         with resolving(nobody, somebody):
-            made = await connect("somewhere", port)
+            made = await connect_socket("somewhere", port)
             assert made.getpeername() == somebody
             made.close()
         with resolving(nobody), pytest.raises(ConnectionRefusedError):
-            await connect("somewhere", port)
+            await connect_socket("somewhere", port)
         with resolving(), pytest.raises(OSError, match="somewhere has no address"):
-            await connect("somewhere", port)
+            await connect_socket("somewhere", port)
 
 
 async def test_an_address_that_does_not_answer_leaves_time_for_the_others(ca: trustme.CA) -> None:
@@ -216,8 +220,8 @@ async def test_an_address_that_does_not_answer_leaves_time_for_the_others(ca: tr
     silent = socket.create_server(("127.0.0.1", 0))
     async with echoing(server) as port:
         with silent, resolving(silent.getsockname(), ("127.0.0.1", port)):
-            made = await connect("somewhere", port, context=client, name="here.example", seconds=4.0)
+            made = await connect_socket("somewhere", port, context=client, name="here.example", seconds=4.0)
             assert made.getpeername() == ("127.0.0.1", port)
             made.close()
         with resolving(("127.0.0.1", port)), pytest.raises(ssl.SSLCertVerificationError):
-            await connect("somewhere", port, context=client, name="there.example", seconds=60.0)
+            await connect_socket("somewhere", port, context=client, name="there.example", seconds=60.0)

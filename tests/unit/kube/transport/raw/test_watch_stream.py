@@ -9,12 +9,18 @@ import pytest
 
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import StreamBroken, Unreachable
-from gangline.kube.transport.api import Frames, Request, Response, Stream
-from gangline.kube.transport.raw.pool import express
-from gangline.kube.transport.raw.tls_socket import MOST_READ, connect
-from gangline.kube.transport.raw.watch_stream import ENOUGH, Flow
-from support.servers.http import speaking
-from support.servers.raw_http import OTHER, Renewable, Talk, quick_to, saying
+from gangline.kube.transport.api import Request, Response, ResponseStream, WebSocket
+from gangline.kube.transport.raw.pool import raw_pool
+from gangline.kube.transport.raw.tls_socket import MAX_READ_BYTES, connect_socket
+from gangline.kube.transport.raw.watch_stream import MAX_BUFFERED_BYTES, WatchStream
+from support.servers.http import byte_server
+from support.servers.raw_http import (
+    FALLBACK_TRANSPORT,
+    ByteHandler,
+    RenewableCredentials,
+    raw_pool_to,
+    responder,
+)
 
 WATCH = Request("GET", "/api/v1/pods", (("watch", "true"), ("resourceVersion", "5")))
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -28,9 +34,9 @@ def chunk(data: bytes) -> bytes:
 BODY = b"".join(map(chunk, EVENTS)) + b"0\r\n\r\n"
 
 
-async def followed(talk: Talk, idle: timedelta | None = None) -> tuple[Response, bytes]:
+async def followed(talk: ByteHandler, idle: timedelta | None = None) -> tuple[Response, bytes]:
     """All of a watch until the server ends it."""
-    async with quick_to(talk) as quick, quick.stream(WATCH, idle=idle) as stream:
+    async with raw_pool_to(talk) as quick, quick.stream(WATCH, idle=idle) as stream:
         return stream.response, b"".join([piece async for piece in stream.chunks()])
 
 
@@ -46,12 +52,12 @@ async def followed(talk: Talk, idle: timedelta | None = None) -> tuple[Response,
     ids=["at once", "head and body", "torn", "in crumbs", "counted"],
 )
 async def test_all_of_it_comes_however_it_is_cut(pieces: list[bytes]) -> None:
-    response, body = await followed(saying(*pieces))
+    response, body = await followed(responder(*pieces))
     assert (response.status, body) == (200, b"".join(EVENTS))
 
 
 async def test_without_a_length_the_body_ends_with_the_connection() -> None:
-    response, body = await followed(saying(b"HTTP/1.0 200 OK\r\n\r\nso ", b"much", closes=True))
+    response, body = await followed(responder(b"HTTP/1.0 200 OK\r\n\r\nso ", b"much", closes=True))
     assert (response.headers, body) == ({}, b"so much")
 
 
@@ -65,7 +71,7 @@ async def test_an_event_is_given_as_soon_as_it_is_there() -> None:
         writer.write(chunk(b"two\n"))
         await reader.read()
 
-    async with quick_to(talk) as quick, quick.stream(WATCH) as stream:
+    async with raw_pool_to(talk) as quick, quick.stream(WATCH) as stream:
         chunks = stream.chunks()
         assert await anext(chunks) == b"one\n"
         heard.set()
@@ -87,7 +93,7 @@ async def test_what_is_asked_is_what_the_other_transport_would_ask() -> None:
 async def test_an_error_is_given_whole() -> None:
     text = b'{"kind":"Status","code":410}'
     gone = b"HTTP/1.1 410 Gone\r\nContent-Length: %d\r\n\r\n" % len(text)
-    async with quick_to(saying(gone, text[:5], text[5:])) as quick, quick.stream(WATCH) as stream:
+    async with raw_pool_to(responder(gone, text[:5], text[5:])) as quick, quick.stream(WATCH) as stream:
         assert (stream.response.status, stream.response.body) == (410, text)
 
 
@@ -101,7 +107,7 @@ async def test_an_error_is_given_whole() -> None:
 )
 async def test_a_body_without_its_end_is_broken(text: bytes, told: str) -> None:
     with pytest.raises(StreamBroken, match=f"GET /api/v1/pods: {told}"):
-        await followed(saying(text, closes=True))
+        await followed(responder(text, closes=True))
 
 
 @pytest.mark.parametrize(
@@ -109,22 +115,22 @@ async def test_a_body_without_its_end_is_broken(text: bytes, told: str) -> None:
 )
 async def test_without_a_head_there_is_no_answer(text: bytes) -> None:
     with pytest.raises(Unreachable, match="GET /api/v1/pods"):
-        await followed(saying(text, closes=True))
+        await followed(responder(text, closes=True))
 
 
 async def test_nobody_there_is_told() -> None:
-    async with express(OTHER, Connection(server="http://127.0.0.1:1"), agent="test") as quick:
+    async with raw_pool(FALLBACK_TRANSPORT, Connection(server="http://127.0.0.1:1"), agent="test") as quick:
         with pytest.raises(Unreachable, match="GET /api/v1/pods"):
             async with quick.stream(WATCH):
                 pass
 
 
 @asynccontextmanager
-async def flowing(talk: Talk, idle: timedelta | None = None) -> AsyncIterator[Flow]:
+async def flowing(talk: ByteHandler, idle: timedelta | None = None) -> AsyncIterator[WatchStream]:
     """A watch that has been answered. Silence before that is the transport's to notice."""
-    async with speaking(talk) as url:
-        flow = Flow(await connect("127.0.0.1", int(url.rpartition(":")[2])), "GET /", idle)
-        await flow.ask(b"GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+    async with byte_server(talk) as url:
+        flow = WatchStream(await connect_socket("127.0.0.1", int(url.rpartition(":")[2])), "GET /", idle)
+        await flow.send(b"GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
         try:
             yield flow
         finally:
@@ -132,7 +138,7 @@ async def flowing(talk: Talk, idle: timedelta | None = None) -> AsyncIterator[Fl
 
 
 async def test_silence_that_is_too_long_breaks_it() -> None:
-    async with flowing(saying(HEAD + chunk(b"one\n")), timedelta(seconds=0.05)) as flow:
+    async with flowing(responder(HEAD + chunk(b"one\n")), timedelta(seconds=0.05)) as flow:
         assert await anext(flow.chunks()) == b"one\n"
         with pytest.raises(StreamBroken, match="nothing arrived for a while"):
             await anext(flow.chunks())
@@ -140,7 +146,7 @@ async def test_silence_that_is_too_long_breaks_it() -> None:
 
 async def test_silence_instead_of_an_answer_is_no_answer() -> None:
     with pytest.raises(Unreachable, match="no answer in time"):
-        await followed(saying(b""), idle=timedelta(seconds=0.05))
+        await followed(responder(b""), idle=timedelta(seconds=0.05))
 
 
 async def test_a_reader_that_is_slow_is_not_taken_for_silence_of_the_server() -> None:
@@ -148,14 +154,14 @@ async def test_a_reader_that_is_slow_is_not_taken_for_silence_of_the_server() ->
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(HEAD + chunk(b"y" * 2 * ENOUGH))
+        writer.write(HEAD + chunk(b"y" * 2 * MAX_BUFFERED_BYTES))
         await reader.read()
         cut.set()
 
     async with flowing(talk, timedelta(seconds=0.05)) as flow:
         await asyncio.sleep(0.3)
         assert not cut.is_set()
-        assert await anext(flow.chunks()) == b"y" * 2 * ENOUGH
+        assert await anext(flow.chunks()) == b"y" * 2 * MAX_BUFFERED_BYTES
 
 
 async def test_who_reads_slowly_makes_the_server_wait() -> None:
@@ -177,7 +183,7 @@ async def test_who_reads_slowly_makes_the_server_wait() -> None:
             # Others have their turn, and more may come in.
             await asyncio.sleep(0.001)
     assert size == 100_000 * count
-    assert most <= ENOUGH + 100_000 + MOST_READ
+    assert most <= MAX_BUFFERED_BYTES + 100_000 + MAX_READ_BYTES
 
 
 async def test_who_leaves_early_closes_the_connection() -> None:
@@ -189,7 +195,7 @@ async def test_who_leaves_early_closes_the_connection() -> None:
         await reader.read()
         gone.set()
 
-    async with quick_to(talk) as quick:
+    async with raw_pool_to(talk) as quick:
         async with quick.stream(WATCH) as stream:
             await anext(stream.chunks())
         await asyncio.wait_for(gone.wait(), 60)
@@ -202,7 +208,9 @@ class Other:
         self.asked: list[str] = []
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[Stream]:
+    async def stream(
+        self, request: Request, *, idle: timedelta | None = None
+    ) -> AsyncIterator[ResponseStream]:
         self.asked.append(request.path)
         yield self
 
@@ -216,21 +224,21 @@ class Other:
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
         raise NotImplementedError
 
-    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[Frames]:
+    def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
         raise NotImplementedError
 
 
 async def test_a_401_that_can_be_healed_is_left_to_the_other_transport() -> None:
-    credentials, other = Renewable(), Other()
-    refusing = saying(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
-    async with quick_to(refusing, other, credentials=credentials) as quick, quick.stream(WATCH) as stream:
+    credentials, other = RenewableCredentials(), Other()
+    refusing = responder(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+    async with raw_pool_to(refusing, other, credentials=credentials) as quick, quick.stream(WATCH) as stream:
         assert stream.response.status == 202
-    assert (credentials.renewed, other.asked) == (True, ["/api/v1/pods"])
+    assert (credentials.was_renewed, other.asked) == (True, ["/api/v1/pods"])
 
 
 async def test_what_is_no_watch_is_left_to_the_other_transport() -> None:
     other = Other()
-    async with quick_to(saying(), other) as quick, quick.stream(Request("GET", "/logs")) as stream:
+    async with raw_pool_to(responder(), other) as quick, quick.stream(Request("GET", "/logs")) as stream:
         assert stream.response.status == 202
     assert other.asked == ["/logs"]
 
@@ -238,6 +246,6 @@ async def test_what_is_no_watch_is_left_to_the_other_transport() -> None:
 async def test_warnings_are_handed_on() -> None:
     told: list[str] = []
     warned = HEAD.replace(b"Content-Type", b'Warning: 299 - "old"\r\nContent-Type')
-    async with quick_to(saying(warned, b"0\r\n\r\n"), warn=told.append) as quick, quick.stream(WATCH):
+    async with raw_pool_to(responder(warned, b"0\r\n\r\n"), warn=told.append) as quick, quick.stream(WATCH):
         pass
     assert told == ["old"]

@@ -95,9 +95,7 @@ class Canned:
         )
 
     @asynccontextmanager
-    async def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AsyncIterator[ResponseStream]:
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
         yield _Quiet()
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> Any:

@@ -137,9 +137,7 @@ def _against(found: dict[str, Figures], name: str, figure: str) -> float:
 
 
 def _in_a_fresh_process(name: str, folder: Path, how: str) -> dict[str, int]:
-    done = subprocess.run(
-        [sys.executable, __file__, name, str(folder), how], check=True, stdout=subprocess.PIPE
-    )
+    done = subprocess.run([sys.executable, __file__, name, str(folder), how], check=True, stdout=subprocess.PIPE)
     answer: dict[str, int] = json.loads(done.stdout)
     return answer
 

@@ -51,9 +51,7 @@ def main() -> int:
         }
         kubectl, ours = str(assets / "kubectl"), str(Path(sys.executable).with_name("gangline"))
         crds = subprocess.run([ours, "crds"], check=True, capture_output=True, env=environment).stdout
-        subprocess.run(
-            [kubectl, "apply", "-f", "-"], input=crds, check=True, capture_output=True, env=environment
-        )
+        subprocess.run([kubectl, "apply", "-f", "-"], input=crds, check=True, capture_output=True, env=environment)
         commands = {
             "kubectl get pods": [kubectl, "get", "pods", "-A"],
             "gangline get pods": [ours, "get", "pods", "-A"],
@@ -69,9 +67,7 @@ def main() -> int:
     return 1 if ratio > MOST else 0
 
 
-def measured(
-    commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], rounds: int
-) -> dict[str, Took]:
+def measured(commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], rounds: int) -> dict[str, Took]:
     """The median of each, one round of all after the other; the first, which fills caches, does not count."""
     runs: dict[str, list[Took]] = {name: [] for name in commands}
     for _ in range(rounds + 1):

@@ -49,9 +49,7 @@ def watch(pages: list[bytes], stream: list[bytes], total: int, rounds: int) -> F
     return {name: total / median(values) for name, values in took.items()}
 
 
-async def _informed(
-    pages: list[bytes], stream: list[bytes], total: int, trim: TransformFunc[Pod] | None
-) -> float:
+async def _informed(pages: list[bytes], stream: list[bytes], total: int, trim: TransformFunc[Pod] | None) -> float:
     done = asyncio.Event()
     left = total
     began = 0.0

@@ -131,8 +131,7 @@ class Bench:
                 assert one["objects"] == total, one
                 found.setdefault(label, []).append(one)
         return {
-            label: {figure: median(one[figure] for one in many) for figure in many[0]}
-            for label, many in found.items()
+            label: {figure: median(one[figure] for one in many) for figure in many[0]} for label, many in found.items()
         }
 
     def _with_contents(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
@@ -196,10 +195,7 @@ async def _report(kubeconfig: str, numbers: Sequence[int]) -> float:
         client = Client(transport, options=WriteOptions(field_manager="kubelet"))
         began = time.perf_counter()
         await run_all(
-            (
-                client.patch(Pod, key, patch, form=PatchType.STRATEGIC, subresource="status")
-                for key, patch in patches
-            ),
+            (client.patch(Pod, key, patch, form=PatchType.STRATEGIC, subresource="status") for key, patch in patches),
             at_once=AT_ONCE,
         )
         return len(numbers) / (time.perf_counter() - began)
@@ -233,10 +229,7 @@ def report(found: Figures) -> None:
         "Watch events from the server",
         ("", "events", "CPU per event"),
         [
-            *(
-                (label, rate(one["per_second"]), f"{one['cpu_microseconds']:.0f} µs")
-                for label, one in watched.items()
-            ),
+            *((label, rate(one["per_second"]), f"{one['cpu_microseconds']:.0f} µs") for label, one in watched.items()),
             ("(pods created, 32 in flight)", rate(found["create_pods_per_second"]), ""),
         ],
     )

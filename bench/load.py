@@ -119,9 +119,7 @@ async def _pages(session: aiohttp.ClientSession, place: str) -> int:
             return count
 
 
-async def watch(
-    server: Target, first: int, last: int, watchers: int, per_second: int, in_flight: int
-) -> Figures:
+async def watch(server: Target, first: int, last: int, watchers: int, per_second: int, in_flight: int) -> Figures:
     """Many watch, one creates at an even pace; then many create at once."""
     async with server.session(max(in_flight, 1)) as session:
         page = json.loads(await _get(session, f"/api/v1/namespaces/{WATCHED}/pods?limit=1"))
@@ -136,9 +134,7 @@ async def watch(
     return {"paced": paced, "burst": burst, "given_up": given_up}
 
 
-async def _paced(
-    session: aiohttp.ClientSession, eyes: Sequence["Watcher"], numbers: range, per_second: int
-) -> Figures:
+async def _paced(session: aiohttp.ClientSession, eyes: Sequence["Watcher"], numbers: range, per_second: int) -> Figures:
     sent: list[float] = []
     answered: list[float] = []
     began = time.perf_counter()
@@ -161,9 +157,7 @@ async def _paced(
     }
 
 
-async def _burst(
-    session: aiohttp.ClientSession, eyes: Sequence["Watcher"], numbers: range, in_flight: int
-) -> Figures:
+async def _burst(session: aiohttp.ClientSession, eyes: Sequence["Watcher"], numbers: range, in_flight: int) -> Figures:
     before = len(eyes[0].times)
     left = iter([body(number, WATCHED) for number in numbers])
 
@@ -255,9 +249,7 @@ async def _watcher(server: Target, version: str) -> Watcher:
     lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
     loop = asyncio.get_running_loop()
     request = "\r\n".join(lines).encode()
-    _, watcher = await loop.create_connection(
-        lambda: Watcher(request), server.host, server.port, ssl=server.tls
-    )
+    _, watcher = await loop.create_connection(lambda: Watcher(request), server.host, server.port, ssl=server.tls)
     # Both servers send their headers before the first event.
     await watcher.ready
     return watcher

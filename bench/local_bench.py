@@ -81,8 +81,7 @@ def measure(folder: Path, asked: argparse.Namespace) -> Figures:
         report_list(found["list"])
         events = min(asked.pods // 10, 200)
         found["watch"] = {
-            name: load(server, "watch", 0, events * 2, WATCHERS, PACE, IN_FLIGHT)
-            for name, server in servers.items()
+            name: load(server, "watch", 0, events * 2, WATCHERS, PACE, IN_FLIGHT) for name, server in servers.items()
         }
         report_watch(found["watch"], events)
     return found

@@ -23,9 +23,7 @@ CASES = (ALONE, SLOW, BROKEN)
 
 def measure(folder: Path, sides: Sequence[OperatorProgram], rounds: int, patience: float) -> Figures:
     """Seconds until all small jobs run, by side and by case."""
-    found: dict[str, dict[str, list[float | None]]] = {
-        side.name: {case: [] for case in CASES} for side in sides
-    }
+    found: dict[str, dict[str, list[float | None]]] = {side.name: {case: [] for case in CASES} for side in sides}
     for turn in range(rounds):
         for side in sides if turn % 2 == 0 else list(reversed(sides)):
             for case in CASES:
@@ -89,9 +87,7 @@ def report(found: Mapping[str, Mapping[str, float | None]]) -> None:
     for name, one in found.items():
         alone = one[ALONE]
         cells = [seconds(one[case] or 0) if one[case] is not None else "-" for case in CASES]
-        ratios = [
-            times(value / alone) if alone and (value := one[case]) is not None else "-" for case in CASES[1:]
-        ]
+        ratios = [times(value / alone) if alone and (value := one[case]) is not None else "-" for case in CASES[1:]]
         rows.append((name, *cells, *ratios))
     head = ("", *CASES, "slow/alone", "broken/alone")
     show(f"{SMALL} {KIND}s of {PODS} pods, until all run", head, rows)

@@ -70,9 +70,7 @@ def main() -> int:
         for text in asked.workloads:
             if text == NEIGHBOURS:
                 sides = [
-                    SIDES[name]
-                    for name in asked.operators
-                    if name in SIDES and name != GANGLINE_PER_JOB_SERVICES.name
+                    SIDES[name] for name in asked.operators if name in SIDES and name != GANGLINE_PER_JOB_SERVICES.name
                 ]
                 found[text] = neighbours.measure(Path(folder), sides, asked.rounds, asked.patience)
                 neighbours.report(found[text])
@@ -94,9 +92,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--operators", nargs="+", choices=SHORT, default=list(SHORT), help="the sides (all)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (3)")
-    parser.add_argument(
-        "--kind", choices=("TFJob", "PyTorchJob"), default="TFJob", help="of the jobs (TFJob)"
-    )
+    parser.add_argument("--kind", choices=("TFJob", "PyTorchJob"), default="TFJob", help="of the jobs (TFJob)")
     parser.add_argument("--patience", type=float, default=240, help="seconds for one run at most (240)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     asked = parser.parse_args()
@@ -157,9 +153,7 @@ class Rounds:
     def _raw(self, folder: Path) -> Figures:
         """The same objects, as fast as the server takes them. Nothing here owns them: there is no job."""
         with measured_server(folder) as server:
-            install_crds(
-                server, GANGLINE_OPERATOR.crds()
-            )  # so that jobs can be watched, though there are none
+            install_crds(server, GANGLINE_OPERATOR.crds())  # so that jobs can be watched, though there are none
             return asyncio.run(self._post(server))
 
     async def _post(self, server: RealServer) -> Figures:
@@ -293,10 +287,7 @@ class Usage:
     def _cpu(self) -> float:
         # In nanoseconds, of all threads: what /proc/PID/stat counts in ticks is too coarse for a small workload.
         return (
-            sum(
-                int((task / "schedstat").read_text().split()[0])
-                for task in Path(f"/proc/{self._pid}/task").iterdir()
-            )
+            sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{self._pid}/task").iterdir())
             / 1e9
         )
 
@@ -367,9 +358,7 @@ def report(found: Figures, text: str, kind: str) -> None:
             if one is not ours:
                 keys = ("created", "running", "active", "cpu", "memory")
                 ratios = [_or_dash(ratio(one[key], ours[key]), times) for key in keys]
-                rows.append(
-                    (f"{name} / gangline", *ratios, times(writes(one) / max(writes(ours), 1)), "", "", "")
-                )
+                rows.append((f"{name} / gangline", *ratios, times(writes(one) / max(writes(ours), 1)), "", "", ""))
     show(f"{text} {kind}: medians, and how many times ours the others take", head, rows)
     for name, one in found.items():
         asked = ", ".join(f"{what} {count:g}" for what, count in one["requests"].items() if count)
@@ -385,16 +374,12 @@ def broken_promises(found: Figures) -> list[str]:
     checks: list[tuple[str, float | None, float]] = []
     big, small = found.get("1x500", {}), found.get("100x2", {})
     for key in ("created", "active"):
-        checks.append(
-            (f"1x500 {key}: times faster than the lifted peer", _than(big, KUBEFLOW_LIFTED.name, key), 3.0)
-        )
+        checks.append((f"1x500 {key}: times faster than the lifted peer", _than(big, KUBEFLOW_LIFTED.name, key), 3.0))
         checks.append((f"1x500 {key}: of the raw client's speed", _than(big, RAW, key), 0.5))
     checks.append(
         ("100x2 active: times faster than the lifted peer", _than(small, KUBEFLOW_LIFTED.name, "active"), 1.3)
     )
-    checks.append(
-        ("100x2 active: times faster than the shipped peer", _than(small, KUBEFLOW.name, "active"), 6.0)
-    )
+    checks.append(("100x2 active: times faster than the shipped peer", _than(small, KUBEFLOW.name, "active"), 6.0))
     for text in WORKLOADS:
         for key in ("cpu", "memory"):
             share = _than(found.get(text, {}), KUBEFLOW_LIFTED.name, key)

@@ -86,9 +86,7 @@ def decisions(cluster: NodeCache, rounds: int) -> Figures:
     cases: dict[str, Callable[[], None]] = {
         "a snapshot": lambda: _place(cluster),
         "a gang of 1,000": lambda: _place(cluster, _ask((plain, many))),
-        "100 gangs of 100": lambda: _place(
-            cluster, *(_ask((plain, some)) for _ in range(min(100, size // 20)))
-        ),
+        "100 gangs of 100": lambda: _place(cluster, *(_ask((plain, some)) for _ in range(min(100, size // 20)))),
         "1,000 gangs of 4": lambda: _place(cluster, *(_ask((plain, 4)) for _ in range(many))),
         "a gang that cannot fit": lambda: _place(cluster, _ask((plain, 10 * size)), fits=False),
         "20,000 gangs that wait, a round": lambda: _round(cluster, line),
@@ -215,12 +213,8 @@ def report(found: Figures, nodes: int, residents: int) -> None:
     for name, took in found["decisions"].items():
         print(f"  {name:34} {took:9.2f} ms")
     memory = found["memory"]
-    print(
-        f"  memory of the cluster {memory['cluster_mb']:.0f} MB, of the process {memory['process_mb']:.0f} MB"
-    )
-    print(
-        f"  taking in a node {memory['node_us']:.0f} us, a pod {memory['pod_us']:.0f} us (decoding included)"
-    )
+    print(f"  memory of the cluster {memory['cluster_mb']:.0f} MB, of the process {memory['process_mb']:.0f} MB")
+    print(f"  taking in a node {memory['node_us']:.0f} us, a pod {memory['pod_us']:.0f} us (decoding included)")
 
 
 if __name__ == "__main__":

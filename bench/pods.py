@@ -105,9 +105,7 @@ TOKEN_SOURCES = [
     {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
     {
         "downwardAPI": {
-            "items": [
-                {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
-            ]
+            "items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]
         }
     },
 ]
@@ -211,9 +209,7 @@ def page(first: int, last: int, total: int) -> bytes:
     """One page of the list of all pods, as the server writes it."""
     more = {"continue": f"after-{last}", "remainingItemCount": total - last} if last < total else {}
     metadata = {"resourceVersion": "2000000", **more}
-    items = ",".join(
-        stored(number).replace('"kind":"Pod","apiVersion":"v1",', "", 1) for number in range(first, last)
-    )
+    items = ",".join(stored(number).replace('"kind":"Pod","apiVersion":"v1",', "", 1) for number in range(first, last))
     head = f'{{"kind":"PodList","apiVersion":"v1","metadata":{json.dumps(metadata, separators=(",", ":"))}'
     return f'{head},"items":[{items}]}}\n'.encode()
 

@@ -36,9 +36,7 @@ class Since:
     async def get(self, kind: Any, key: Key) -> Any:
         return await self._client.get(kind, key)
 
-    async def pages(
-        self, kind: Any, where: Selector = EVERYTHING, *, limit: int = 0
-    ) -> AsyncIterator[Page[Any]]:
+    async def pages(self, kind: Any, where: Selector = EVERYTHING, *, limit: int = 0) -> AsyncIterator[Page[Any]]:
         yield Page(metadata=ListMeta(resource_version=self._version))
 
     def watch(
@@ -55,9 +53,7 @@ class Since:
 
 async def sync(client: Client, asked: argparse.Namespace) -> Figures:
     before = resident()
-    informer = Informer(
-        client, Pod, Selector(namespace=asked.namespace), clock=SystemClock(), trim=_trim(asked)
-    )
+    informer = Informer(client, Pod, Selector(namespace=asked.namespace), clock=SystemClock(), trim=_trim(asked))
     began = time.perf_counter()
     await run_until(informer)
     took = time.perf_counter() - began
@@ -84,9 +80,7 @@ async def events(client: Client, asked: argparse.Namespace) -> Figures:
             done.set()
 
     where = Selector(namespace=asked.namespace)
-    informer: Informer[Pod] = Informer(
-        Since(client, asked.since), Pod, where, clock=SystemClock(), trim=_trim(asked)
-    )
+    informer: Informer[Pod] = Informer(Since(client, asked.since), Pod, where, clock=SystemClock(), trim=_trim(asked))
     began = time.perf_counter()
     with informer.subscribe(tell):
         await run_until(informer, done)
@@ -130,9 +124,7 @@ async def run(asked: argparse.Namespace) -> Figures:
     connection = load_connection(kubeconfig=asked.kubeconfig, environ={}, home=Path.home())
     async with HttpTransport(connection) as transport, asyncio.timeout(120):
         began = cpu_seconds()
-        found = await {"sync": sync, "events": events, "get": get, "create": create}[asked.do](
-            Client(transport), asked
-        )
+        found = await {"sync": sync, "events": events, "get": get, "create": create}[asked.do](Client(transport), asked)
     return {**found, "cpu_seconds": cpu_seconds() - began}
 
 

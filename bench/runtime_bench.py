@@ -89,9 +89,7 @@ def broken_promises(found: Figures) -> list[str]:
         checks.append(("times faster than dictionaries", cache["faster"][ours], LESS_TIME))
         checks.append(("times less memory than dictionaries, traced", cache["smaller"][ours], LESS_MEMORY))
         if cache["pods"] >= FULL:  # fewer do not outweigh what a process takes anyway
-            checks.append(
-                ("times less memory than dictionaries, RSS", cache["smaller_rss"][ours], LESS_MEMORY)
-            )
+            checks.append(("times less memory than dictionaries, RSS", cache["smaller_rss"][ours], LESS_MEMORY))
     missed = [f"{value:.1f} {what}, promised {least}" for what, value, least in checks if value < least]
     if "start" in found and found["start"]["ratio"] > LONGEST_START:
         missed.append(

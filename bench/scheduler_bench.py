@@ -57,20 +57,14 @@ def main() -> int:
             found[str(nodes)] = Bench(Path(folder), nodes, wanted, asked).measure()
             report(found[str(nodes)], nodes)
     if not asked.small:
-        found["big"] = json.loads(
-            subprocess.run([sys.executable, str(BIG)], check=True, capture_output=True).stdout
-        )
-        print(
-            f"\n5,000 nodes, 50,000 pods: {size(found['big']['memory'])}, read in {found['big']['seconds']:.1f} s"
-        )
+        found["big"] = json.loads(subprocess.run([sys.executable, str(BIG)], check=True, capture_output=True).stdout)
+        print(f"\n5,000 nodes, 50,000 pods: {size(found['big']['memory'])}, read in {found['big']['seconds']:.1f} s")
     return concluded(found, began, asked.json, broken_promises(found))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument(
-        "--loads", nargs="+", default=LOADS, metavar="GANGSxPODS", help=f"({' '.join(LOADS)})"
-    )
+    parser.add_argument("--loads", nargs="+", default=LOADS, metavar="GANGSxPODS", help=f"({' '.join(LOADS)})")
     parser.add_argument("--nodes", nargs="+", type=int, default=NODES, help="fake nodes (500 2000)")
     parser.add_argument(
         "--sides",
@@ -114,9 +108,7 @@ class Bench:
         }
         return medians | {"idle": found["idle"]}
 
-    async def _turn(
-        self, scene: Stage, server: RealServer, side: Side, place: Path, load: str, found: Figures
-    ) -> None:
+    async def _turn(self, scene: Stage, server: RealServer, side: Side, place: Path, load: str, found: Figures) -> None:
         """One load on one side, by a fresh process."""
         process = await asyncio.to_thread(side.start, server, place) if side.start is not None else None
         try:

@@ -98,9 +98,7 @@ def kube_scheduler(assets: Path) -> Callable[[RealServer, Path], LoggedProcess]:
         command += [f"--bind-address={HOST}", f"--cert-dir={folder}"]
         log = folder / "kube-scheduler.log"
         process = LoggedProcess(command, log)
-        process.wait_until(
-            lambda: "Caches are synced" in log.read_text() or "Serving securely" in log.read_text()
-        )
+        process.wait_until(lambda: "Caches are synced" in log.read_text() or "Serving securely" in log.read_text())
         return process
 
     return start
@@ -230,11 +228,7 @@ class Stage:
             for name in (load.names if side.groups else ())
         ]
         await each(groups, lambda body: self.call("POST", GROUPS, body))
-        pods = [
-            msgspec.json.encode(pod(side, gang, number))
-            for gang in load.names
-            for number in range(load.members)
-        ]
+        pods = [msgspec.json.encode(pod(side, gang, number)) for gang in load.names for number in range(load.members)]
         await each(pods, lambda body: self.call("POST", PODS, body))
 
     async def _post(self, load: Load) -> None:
@@ -319,9 +313,7 @@ def pod(side: Side, gang: str, number: int) -> Any:
             "schedulerName": side.scheduler,
             "automountServiceAccountToken": False,
             "restartPolicy": "Never",
-            "containers": [
-                {"name": "main", "image": "train:1", "command": ["train"], "resources": resources}
-            ],
+            "containers": [{"name": "main", "image": "train:1", "command": ["train"], "resources": resources}],
         },
     }
 

@@ -79,9 +79,7 @@ def plane(folder: Path) -> Iterator[DetachedPlane]:
         found.down()
 
 
-def created(
-    server: str, python: str, environment: Mapping[str, str], count: int, rounds: int
-) -> Iterator[float]:
+def created(server: str, python: str, environment: Mapping[str, str], count: int, rounds: int) -> Iterator[float]:
     """Prints the medians, and gives the ratio of the times, ours to theirs. The first round does not count."""
     took: dict[str, list[tuple[float, float]]] = {name: [] for name in SDKS}
     for number in range(rounds + 1):
@@ -91,9 +89,7 @@ def created(
             done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
             said = json.loads(done.stdout)
             took[name].append((said["wall"], said["cpu"]))
-    medians = {
-        name: [statistics.median(each) for each in zip(*runs[1:], strict=True)] for name, runs in took.items()
-    }
+    medians = {name: [statistics.median(each) for each in zip(*runs[1:], strict=True)] for name, runs in took.items()}
     for name, (wall, cpu) in medians.items():
         print(
             f"{server:15} {name:10} {count} jobs {wall * 1000:6.0f} ms   processor of the client {cpu * 1000:4.0f} ms"

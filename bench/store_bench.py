@@ -53,9 +53,7 @@ async def measure(folder: Path, commits: int, objects: int) -> Figures:
     for kind, make in stores.items():
         for in_flight in (1, 32):
             async with make(f"{in_flight}") as store:
-                found["commits"][f"{kind}, {in_flight} in flight"] = await committing(
-                    store, commits, in_flight
-                )
+                found["commits"][f"{kind}, {in_flight} in flight"] = await committing(store, commits, in_flight)
     async with Store() as store:
         found["list"] = await listing(store, objects)
     for kind, make in stores.items():

@@ -52,6 +52,4 @@ async def main(namespace: str, lease: timedelta) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(
-        main((sys.argv[1:] or ["default"])[0], timedelta(seconds=float(os.environ.get("LEASE", "15"))))
-    )
+    asyncio.run(main((sys.argv[1:] or ["default"])[0], timedelta(seconds=float(os.environ.get("LEASE", "15")))))

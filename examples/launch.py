@@ -18,9 +18,7 @@ def main() -> int:
     agent = os.environ["OMPI_MCA_plm_rsh_agent"]
     lines = Path(os.environ["OMPI_MCA_orte_default_hostfile"]).read_text().splitlines()
     hosts = [line.split()[0] for line in lines]
-    leader = subprocess.run(
-        [agent, hosts[0], ADDRESS], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    leader = subprocess.run([agent, hosts[0], ADDRESS], check=True, capture_output=True, text=True).stdout.strip()
     with socket.create_server(("", 0)) as free:
         port = free.getsockname()[1]
     ranks = []

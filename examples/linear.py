@@ -29,9 +29,7 @@ def main() -> None:
     arguments.add_argument("--steps", type=int, default=200)
     # From a variable, so that a sweep can try some: gangline sweep tfjob-numpy.yaml --set RATE=0.01,0.05,0.2
     arguments.add_argument("--rate", type=float, default=float(os.environ.get("RATE", "0.05")))
-    arguments.add_argument(
-        "--pace", type=float, default=0.0, help="seconds to wait in every step, to be watched"
-    )
+    arguments.add_argument("--pace", type=float, default=0.0, help="seconds to wait in every step, to be watched")
     wanted = arguments.parse_args()
     config = json.loads(os.environ["TF_CONFIG"])
     cluster, task = config["cluster"], config["task"]

@@ -51,9 +51,7 @@ def main() -> int:
         for name, shots in found.items():
             kubeflow.save_golden(name, shots, asked.golden)
         return 0
-    return report(
-        found, asked.golden, kubeflow.expected_differences() if operator is GANGLINE_OPERATOR else []
-    )
+    return report(found, asked.golden, kubeflow.expected_differences() if operator is GANGLINE_OPERATOR else [])
 
 
 def _arguments() -> argparse.Namespace:
@@ -62,9 +60,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--operator", choices=OPERATORS)
     parser.add_argument("--at-once", type=int, help="how many are played at once (64; with the peer 6)")
-    parser.add_argument(
-        "--golden", type=Path, default=kubeflow.DATA_FOLDER / "golden", help="where recordings are"
-    )
+    parser.add_argument("--golden", type=Path, default=kubeflow.DATA_FOLDER / "golden", help="where recordings are")
     parser.add_argument("--log", type=Path, help="keep the operator's log there")
     asked = parser.parse_args()
     if asked.what == "record" and asked.operator == "gangline":

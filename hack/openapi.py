@@ -72,9 +72,7 @@ def main() -> None:
         templates = {scope: template(server, scope) for scope in ("Namespaced", "Cluster")}
     discovery = {
         "groups": list(kept(groups[0] + groups[1])),
-        "hashes": {
-            name: hashlib.sha512(packed(document)).hexdigest().upper() for name, document in documents.items()
-        },
+        "hashes": {name: hashlib.sha512(packed(document)).hexdigest().upper() for name, document in documents.items()},
     }
     for folder in (DATA, VECTORS):
         folder.mkdir(exist_ok=True)

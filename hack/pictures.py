@@ -97,9 +97,7 @@ def rect(box: Box, tone: str, radius: float = 8) -> str:
 
 
 def text(at: Point, told: str, style: str, anchor: str = "start") -> str:
-    return (
-        f'<text class="{style}" x="{num(at.x)}" y="{num(at.y)}" text-anchor="{anchor}">{escape(told)}</text>'
-    )
+    return f'<text class="{style}" x="{num(at.x)}" y="{num(at.y)}" text-anchor="{anchor}">{escape(told)}</text>'
 
 
 def labelled(box: Box, tone: str, told: str) -> list[str]:
@@ -164,9 +162,7 @@ def touch(word: str, boxes: dict[str, Box]) -> tuple[Point, str]:
 def label(line: Line, points: list[Point]) -> list[str]:
     """Beside the longest piece of the path, or where the text says."""
     parts = [part.strip() for part in line.text.split("|")]
-    a, b = max(
-        pairwise(points), key=lambda piece: abs(piece[0].x - piece[1].x) + abs(piece[0].y - piece[1].y)
-    )
+    a, b = max(pairwise(points), key=lambda piece: abs(piece[0].x - piece[1].x) + abs(piece[0].y - piece[1].y))
     level = a.y == b.y
     spot = Point((a.x + b.x) / 2 + (0 if level else 9), (a.y + b.y) / 2 + (-8 if level else 4))
     if "at" in line.options:

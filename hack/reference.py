@@ -124,21 +124,13 @@ def keys() -> dict[str, str]:
 
 
 def _constant(each: ast.stmt) -> str:
-    if (
-        isinstance(each, ast.Assign)
-        and isinstance(each.value, ast.Constant)
-        and isinstance(each.value.value, str)
-    ):
+    if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str):
         return each.value.value if "/" in each.value.value else ""
     return ""
 
 
 def _text(each: ast.stmt | None) -> str:
-    if (
-        isinstance(each, ast.Expr)
-        and isinstance(each.value, ast.Constant)
-        and isinstance(each.value.value, str)
-    ):
+    if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str):
         return each.value.value
     return ""
 
@@ -198,9 +190,7 @@ def _signature(name: str, found: Any) -> str:
 
 
 def _short(name: str, found: Any) -> str:
-    parameters = [
-        str(each.name) for each in inspect.signature(found).parameters.values() if each.name != "self"
-    ]
+    parameters = [str(each.name) for each in inspect.signature(found).parameters.values() if each.name != "self"]
     return f"{name}({', '.join(parameters)})"
 
 

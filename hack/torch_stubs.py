@@ -39,9 +39,7 @@ class Linked(NamedTuple):
 
 
 def read(file: Path) -> Linked:
-    found = subprocess.run(
-        ["readelf", "-dVW", "--dyn-syms", file], capture_output=True, text=True, check=True
-    )
+    found = subprocess.run(["readelf", "-dVW", "--dyn-syms", file], capture_output=True, text=True, check=True)
     givers, giver = {}, ""
     for kind, name in re.findall(r"(File|Name): (\S+)", found.stdout):
         if kind == "File":
@@ -92,9 +90,7 @@ def build(name: str, symbols: set[Symbol]) -> None:
     versions: dict[str, list[str]] = defaultdict(list)
     source = []
     for symbol in sorted(symbols):
-        source.append(
-            f"char {symbol.name}[256];" if symbol.data else f"int {symbol.name}(void) {{ return 1; }}"
-        )
+        source.append(f"char {symbol.name}[256];" if symbol.data else f"int {symbol.name}(void) {{ return 1; }}")
         if symbol.version:
             versions[symbol.version].append(symbol.name)
     script = [f"{version} {{ global: {'; '.join(names)}; }};" for version, names in versions.items()]

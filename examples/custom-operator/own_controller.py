@@ -31,9 +31,7 @@ GANGS: dict[str, GangScheduler] = {"volcano": Volcano()}
 class MyController:
     """Looks at a job first, and hands it to the engine if it is welcome."""
 
-    def __init__(
-        self, jobs: Cache[RelayJob], engine: JobReconciler[RelayJob], recorder: EventRecorder
-    ) -> None:
+    def __init__(self, jobs: Cache[RelayJob], engine: JobReconciler[RelayJob], recorder: EventRecorder) -> None:
         self._jobs, self._engine, self._recorder = jobs, engine, recorder
 
     async def reconcile(self, key: Key) -> timedelta | None:

@@ -26,9 +26,7 @@ def main() -> None:
     check(strategy, weights, truth)
 
 
-def update(
-    strategy: tf.distribute.Strategy, weights: tf.Variable, inputs: tf.Tensor, truth: np.ndarray
-) -> tf.Tensor:
+def update(strategy: tf.distribute.Strategy, weights: tf.Variable, inputs: tf.Tensor, truth: np.ndarray) -> tf.Tensor:
     """One step on all workers at once. The mean loss."""
 
     def replica(inputs: tf.Tensor) -> tf.Tensor:

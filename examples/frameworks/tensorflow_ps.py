@@ -18,9 +18,7 @@ def main() -> None:
     if cluster.task_type in ("ps", "worker"):
         print(f"{cluster.task_type}={cluster.task_id} serves", flush=True)
         spec = cluster.cluster_spec()
-        server = tf.distribute.Server(
-            spec, job_name=cluster.task_type, task_index=cluster.task_id, protocol="grpc"
-        )
+        server = tf.distribute.Server(spec, job_name=cluster.task_type, task_index=cluster.task_id, protocol="grpc")
         server.join()  # for ever
     else:
         coordinate(cluster)

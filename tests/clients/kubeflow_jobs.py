@@ -28,12 +28,8 @@ LAUNCH = ("python", "launch.py", *ALLREDUCE)
 PAIR, TRIO = {"Master": 1, "Worker": 1}, {"Master": 1, "Worker": 2}
 WORKER, MASTER, LAUNCHER = {"Worker": 1}, {"Master": 1}, {"Launcher": 1}
 KINDS = {
-    "TFJob": Kind(
-        "tf_replica_specs", "tensorflow", {"PS": 1, "Worker": 2}, LINEAR, "trained", "worker-0", WORKER
-    ),
-    "PyTorchJob": Kind(
-        "pytorch_replica_specs", "pytorch", TRIO, ALLREDUCE, "rank 0 of 3", "master-0", MASTER
-    ),
+    "TFJob": Kind("tf_replica_specs", "tensorflow", {"PS": 1, "Worker": 2}, LINEAR, "trained", "worker-0", WORKER),
+    "PyTorchJob": Kind("pytorch_replica_specs", "pytorch", TRIO, ALLREDUCE, "rank 0 of 3", "master-0", MASTER),
     "XGBoostJob": Kind("xgb_replica_specs", "xgboost", PAIR, ALLREDUCE, "rank 0 of 2", "master-0", MASTER),
     "MPIJob": Kind(
         "mpi_replica_specs",

@@ -199,9 +199,7 @@ def from_functions() -> None:
 
 
 def stand_ins() -> None:
-    names = (
-        "SequenceClassification TokenClassification QuestionAnswering CausalLM MaskedLM ImageClassification"
-    )
+    names = "SequenceClassification TokenClassification QuestionAnswering CausalLM MaskedLM ImageClassification"
     transformers: Any = types.ModuleType("transformers")
     for name in names.split():
         setattr(transformers, f"AutoModelFor{name}", type(f"AutoModelFor{name}", (), {}))

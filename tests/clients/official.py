@@ -33,9 +33,7 @@ def config_maps(core: Any, namespace: str) -> None:
 
     names, following = [], None
     while following != "":
-        page = core.list_namespaced_config_map(
-            namespace, label_selector="app=official", limit=2, _continue=following
-        )
+        page = core.list_namespaced_config_map(namespace, label_selector="app=official", limit=2, _continue=following)
         assert len(page.items) <= 2
         names += [item.metadata.name for item in page.items]
         following = page.metadata._continue or ""
@@ -58,9 +56,7 @@ def watching(core: Any, namespace: str) -> None:
     core.patch_namespaced_config_map("seen", namespace, {"data": {"a": "b"}})
     core.delete_namespaced_config_map("seen", namespace)
     watcher, seen = watch.Watch(), []
-    stream = watcher.stream(
-        core.list_namespaced_config_map, namespace, resource_version=start, timeout_seconds=60
-    )
+    stream = watcher.stream(core.list_namespaced_config_map, namespace, resource_version=start, timeout_seconds=60)
     for event in stream:
         seen.append((event["type"], event["object"].metadata.name))
         if event["type"] == "DELETED":

@@ -28,9 +28,7 @@ models = {name: found for name, found in vars(kubeflow.training).items() if name
 face = {
     "calls": {name: parameters(call) for name, call in vars(TrainingClient).items() if callable(call)},
     "attributes": sorted(vars(TrainingClient(client_configuration=Configuration()))),
-    "constants": {
-        name: told(value) for name, value in vars(constants).items() if name.isupper() and is_plain(value)
-    },
+    "constants": {name: told(value) for name, value in vars(constants).items() if name.isupper() and is_plain(value)},
     "models": {name: found.attribute_map for name, found in models.items()},
 }
 print(json.dumps(face))

@@ -47,9 +47,7 @@ def job(name: str, code: str) -> V1TFJob:
     )
 
 
-HELLO = (
-    "import json, os; task = json.loads(os.environ['TF_CONFIG'])['task']; print(task['type'], task['index'])"
-)
+HELLO = "import json, os; task = json.loads(os.environ['TF_CONFIG'])['task']; print(task['type'], task['index'])"
 made = sdk.create(job("good", HELLO))
 assert made["metadata"]["name"] == "good"
 states: list[object] = []

@@ -24,9 +24,7 @@ REAL = pytest.param("real", marks=[pytest.mark.real, pytest.mark.xdist_group("re
 
 
 @pytest.fixture(params=[REAL, "embedded"])
-async def server(
-    request: pytest.FixtureRequest, tmp_path: Path, stores: list[Store]
-) -> AsyncIterator[Connection]:
+async def server(request: pytest.FixtureRequest, tmp_path: Path, stores: list[Store]) -> AsyncIterator[Connection]:
     """How to reach a server as somebody who may do everything. One suite, two servers: ours cannot drift."""
     if request.param == "real":
         real: RealServer = request.getfixturevalue("real_server")
@@ -47,9 +45,7 @@ def stores() -> list[Store]:
 
 
 @pytest.fixture
-def forget(
-    request: pytest.FixtureRequest, server: Connection, stores: list[Store]
-) -> Callable[[], Awaitable[None]]:
+def forget(request: pytest.FixtureRequest, server: Connection, stores: list[Store]) -> Callable[[], Awaitable[None]]:
     """Makes the server forget all history."""
 
     async def compacted() -> None:

@@ -41,9 +41,7 @@ from support.builders.objects import (
     wait_until,
 )
 
-REVIEWS = Resource(
-    "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", dict, namespaced=False
-)
+REVIEWS = Resource("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", dict, namespaced=False)
 
 
 @pytest.fixture
@@ -187,9 +185,7 @@ async def test_json_patch_does_what_it_lists(client: Client, namespace: str) -> 
         await client.patch(ConfigMap, Key(namespace, "one"), failing, form=PatchType.JSON)
 
 
-async def test_strategic_patch_merges_lists_by_key(
-    client: Client, namespace: str, widgets: Resource[JSON]
-) -> None:
+async def test_strategic_patch_merges_lists_by_key(client: Client, namespace: str, widgets: Resource[JSON]) -> None:
     await client.create(DEPLOYMENTS, deployment_body("one", namespace))
     added = [{"name": "side", "image": "none"}]
     patch = {"spec": {"template": {"spec": {"containers": added}}}}
@@ -204,9 +200,7 @@ async def test_strategic_patch_merges_lists_by_key(
 
 
 @pytest.mark.parametrize("form", [PatchType.MERGE, PatchType.JSON])
-async def test_patch_for_an_older_version_is_a_conflict(
-    client: Client, namespace: str, form: PatchType
-) -> None:
+async def test_patch_for_an_older_version_is_a_conflict(client: Client, namespace: str, form: PatchType) -> None:
     made = await client.create(ConfigMap, config_map_body("one", namespace, a="1"))
     key, old = made.metadata.key, made.metadata.resource_version
     body: JSON | list[JSON] = {"data": {"a": "2"}}
@@ -255,9 +249,7 @@ async def test_status_of_a_custom_resource_is_written_apart(
     changed = await client.apply(widgets, applied, owner="me", subresource="status")
     assert changed["status"] == {"phase": "Ready"}
     assert changed["metadata"]["generation"] == 1
-    patched = await client.patch(
-        widgets, Key(**metadata), {"status": {"phase": "Done"}}, subresource="status"
-    )
+    patched = await client.patch(widgets, Key(**metadata), {"status": {"phase": "Done"}}, subresource="status")
     assert patched["status"] == {"phase": "Done"}
 
 
@@ -283,9 +275,7 @@ async def test_delete_of_another_object_of_that_name_is_a_conflict(client: Clien
         await client.delete(ConfigMap, key, uid="00000000-0000-0000-0000-000000000000")
     with pytest.raises(Conflict):
         await client.delete(ConfigMap, key, resource_version="1")
-    await client.delete(
-        ConfigMap, key, uid=made.metadata.uid, resource_version=made.metadata.resource_version
-    )
+    await client.delete(ConfigMap, key, uid=made.metadata.uid, resource_version=made.metadata.resource_version)
     with pytest.raises(NotFound):
         await client.get(ConfigMap, key)
 

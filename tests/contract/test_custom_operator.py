@@ -53,9 +53,7 @@ VOLCANO: JSON = {
                 "name": "v1beta1",
                 "served": True,
                 "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
             }
         ],
     },
@@ -103,9 +101,7 @@ async def end_all(client: Client, namespace: str) -> None:
     for pod in reversed((await client.list(Pod, Selector(namespace=namespace))).items):
         ended = {"name": "relay", "state": {"terminated": {"exitCode": 0}}, "image": "", "imageID": ""}
         status = {"phase": "Succeeded", "containerStatuses": [{**ended, "ready": False, "restartCount": 0}]}
-        await client.patch(
-            Pod, pod.metadata.key, {"status": status}, form=PatchType.STRATEGIC, subresource="status"
-        )
+        await client.patch(Pod, pod.metadata.key, {"status": status}, form=PatchType.STRATEGIC, subresource="status")
 
 
 async def job(client: Client, namespace: str) -> RelayJob:
@@ -143,9 +139,7 @@ async def test_a_kind_of_ones_own_has_the_whole_life_of_a_job(client: Client, na
 async def test_the_schema_of_ones_own_kind_refuses_what_cannot_run(client: Client, namespace: str) -> None:
     wrong = body()
     del wrong["spec"]["relayReplicaSpecs"]["Coordinator"]
-    with pytest.raises(
-        Exception, match=r"RelayJob needs a Coordinator: add spec\.relayReplicaSpecs\.Coordinator"
-    ):
+    with pytest.raises(Exception, match=r"RelayJob needs a Coordinator: add spec\.relayReplicaSpecs\.Coordinator"):
         await client.create(RelayJob, wrong, namespace=namespace)
     wrong = body()
     wrong["spec"]["relayReplicaSpecs"]["Coordinator"]["replicas"] = 2
@@ -170,9 +164,7 @@ async def test_the_engine_works_inside_somebody_elses_controller(
 
         await until(refused)
         assert not (await client.list(Pod, where)).items
-        await client.patch(
-            RelayJob, Key(namespace, "relay"), {"metadata": {"labels": {"example.com/team": "a"}}}
-        )
+        await client.patch(RelayJob, Key(namespace, "relay"), {"metadata": {"labels": {"example.com/team": "a"}}})
         if gang is not None:
             kind = client.unstructured(client.scheme.find(GROUPS))
 

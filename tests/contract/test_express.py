@@ -54,9 +54,7 @@ async def test_many_at_once_do_not_meet(server: Connection, namespace: str) -> N
         ]
 
 
-async def test_a_watch_tells_all_in_order_and_ends_when_the_server_ends_it(
-    server: Connection, namespace: str
-) -> None:
+async def test_a_watch_tells_all_in_order_and_ends_when_the_server_ends_it(server: Connection, namespace: str) -> None:
     where = Selector(namespace=namespace)
     async with HttpTransport(server) as other, raw_pool(other, server, agent="test") as quick:
         client = Client(quick)
@@ -65,9 +63,7 @@ async def test_a_watch_tells_all_in_order_and_ends_when_the_server_ends_it(
         for name in names:
             # The last one is longer than what comes in one piece.
             text = "x" * (500_000 if name == names[-1] else 10)
-            await client.create(
-                ConfigMap, {"metadata": {"name": name}, "data": {"t": text}}, namespace=namespace
-            )
+            await client.create(ConfigMap, {"metadata": {"name": name}, "data": {"t": text}}, namespace=namespace)
         seen = [
             (event.type, event.object.metadata.name, len(event.object.data["t"]))
             async for event in client.watch(ConfigMap, where, since=since, timeout=timedelta(seconds=2))
@@ -76,9 +72,7 @@ async def test_a_watch_tells_all_in_order_and_ends_when_the_server_ends_it(
         assert seen == [("ADDED", name, 10) for name in names[:-1]] + [("ADDED", names[-1], 500_000)]
 
 
-async def test_a_watch_that_is_refused_says_why(
-    server: Connection, nobody: Connection, namespace: str
-) -> None:
+async def test_a_watch_that_is_refused_says_why(server: Connection, nobody: Connection, namespace: str) -> None:
     where = Selector(namespace=namespace)
     async with HttpTransport(nobody) as other, raw_pool(other, nobody, agent="test") as quick:
         with pytest.raises(Forbidden):

@@ -132,9 +132,7 @@ async def test_version_that_was_compacted_away_leads_to_a_new_list(
         await follower.caught_up()
 
 
-async def test_server_that_hangs_is_noticed_and_followed_again(
-    real_server: RealServer, real_namespace: str
-) -> None:
+async def test_server_that_hangs_is_noticed_and_followed_again(real_server: RealServer, real_namespace: str) -> None:
     async with following(real_server, real_namespace, idle=timedelta(seconds=1)) as follower:
         with real_server.suspended():
             await follower.clock.next_pause()

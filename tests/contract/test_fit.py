@@ -35,11 +35,7 @@ async def town(server: Connection) -> AsyncIterator[SchedulerEnv]:
 
 
 def job(town: SchedulerEnv, name: str, count: int) -> tuple[Document, JobKind]:
-    text = (
-        JOB.replace("NAME", name)
-        .replace("COUNT", str(count))
-        .replace("SELECTED", f"{ENV_LABEL}: {town.namespace}")
-    )
+    text = JOB.replace("NAME", name).replace("COUNT", str(count)).replace("SELECTED", f"{ENV_LABEL}: {town.namespace}")
     document = next(iter(documents(text)))
     kind = kind_of(document)
     assert isinstance(kind, JobKind)

@@ -61,9 +61,7 @@ async def test_definitions_are_taken_without_a_warning(client: Client, told: lis
     ],
     ids=["none", "no-minimum", "no-key"],
 )
-async def test_a_group_that_cannot_be_meant_is_refused(
-    gangs: Client, namespace: str, spec: JSON, message: str
-) -> None:
+async def test_a_group_that_cannot_be_meant_is_refused(gangs: Client, namespace: str, spec: JSON, message: str) -> None:
     with pytest.raises(Invalid) as refused:
         await gangs.create(gangs.unstructured(PODGROUPS), group(**spec), namespace=namespace)
     assert refused.value.status.message.partition(" is invalid: ")[2] == message

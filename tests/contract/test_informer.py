@@ -35,9 +35,7 @@ NUMBERS = Resource("", "v1", "ConfigMap", "configmaps", Numbers)
 
 @pytest.fixture
 async def client(real_server: RealServer, real_namespace: str) -> AsyncIterator[Client]:
-    connection = load_connection(
-        kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nonexistent")
-    )
+    connection = load_connection(kubeconfig=str(real_server.kubeconfig), environ={}, home=Path("/nonexistent"))
     async with asyncio.timeout(PATIENCE), HttpTransport(connection) as transport:
         yield Client(transport)
 
@@ -60,9 +58,7 @@ def config_map(namespace: str, name: str, value: str = "1", **labels: str) -> JS
     }
 
 
-async def test_cache_follows_creations_updates_deletions_and_successors(
-    client: Client, real_namespace: str
-) -> None:
+async def test_cache_follows_creations_updates_deletions_and_successors(client: Client, real_namespace: str) -> None:
     key = Key(real_namespace, "a")
     informer = Informer(client, ConfigMap, Selector(namespace=real_namespace), clock=SystemClock())
     told: list[Delta[ConfigMap]] = []
@@ -92,9 +88,7 @@ async def test_object_that_leaves_the_selector_is_gone(client: Client, real_name
         await informer.wait_until(lambda cache: len(cache) == 0)
 
 
-async def test_object_that_does_not_fit_is_left_out_and_comes_back(
-    client: Client, real_namespace: str
-) -> None:
+async def test_object_that_does_not_fit_is_left_out_and_comes_back(client: Client, real_namespace: str) -> None:
     good, bad = Key(real_namespace, "good"), Key(real_namespace, "bad")
     await client.create(ConfigMap, config_map(real_namespace, "good"))
     await client.create(ConfigMap, config_map(real_namespace, "bad", "text"))
@@ -122,9 +116,7 @@ async def test_watch_ends_in_order_after_the_time_asked_for(client: Client, real
     assert change.type is ChangeType.ADDED
 
 
-async def test_kind_that_is_not_there_yet_is_a_problem_and_not_the_end(
-    client: Client, real_namespace: str
-) -> None:
+async def test_kind_that_is_not_there_yet_is_a_problem_and_not_the_end(client: Client, real_namespace: str) -> None:
     missing: Resource[Object] = Resource("nowhere.example", "v1", "Thing", "things", Object)
     paused = asyncio.Event()
 

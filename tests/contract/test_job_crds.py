@@ -87,9 +87,7 @@ async def until(done: Callable[[], Awaitable[bool]]) -> None:
 
 
 @pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
-async def test_server_says_what_is_wrong(
-    client: Client, namespace: str, define: Define, kind: JobKind
-) -> None:
+async def test_server_says_what_is_wrong(client: Client, namespace: str, define: Define, kind: JobKind) -> None:
     served = await define(kind)
     said = {}
     cases = [case for case in INVALID_JOBS if case.kind is kind]
@@ -104,9 +102,7 @@ async def test_server_says_what_is_wrong(
 # What is accepted
 
 
-async def test_definitions_are_taken_without_a_warning(
-    client: Client, told: list[str], define: Define
-) -> None:
+async def test_definitions_are_taken_without_a_warning(client: Client, told: list[str], define: Define) -> None:
     for kind in TRAINING_KINDS:
         await client.with_options(WriteOptions(dry_run=True, field_validation=FieldValidation.STRICT)).create(
             CRDS, moved(kind, "strict.contract.example.com")
@@ -126,9 +122,7 @@ async def test_jobs_as_people_have_them_are_taken(
 
 
 @pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
-async def test_what_v1_assumes_is_stored(
-    client: Client, namespace: str, define: Define, kind: JobKind
-) -> None:
+async def test_what_v1_assumes_is_stored(client: Client, namespace: str, define: Define, kind: JobKind) -> None:
     served = await define(kind)
     one = next(iter(job_spec(kind)[kind.replicas]))
     bare = {kind.replicas: {one: {"template": pod_template(kind.container)}}}
@@ -157,18 +151,14 @@ async def test_nothing_of_the_status_is_dropped(client: Client, namespace: str, 
     assert to_json(msgspec.convert(found["status"], JobStatus)) == status
 
 
-async def test_replica_type_that_is_null_is_dropped_as_in_v1(
-    client: Client, namespace: str, define: Define
-) -> None:
+async def test_replica_type_that_is_null_is_dropped_as_in_v1(client: Client, namespace: str, define: Define) -> None:
     served = await define(TFJOB)
     said = with_field(job_spec(TFJOB), "tfReplicaSpecs", "PS", to=None)
     found = await client.create(served, job_body(TFJOB, said), namespace=namespace)
     assert found["spec"]["tfReplicaSpecs"].keys() == {"Worker"}
 
 
-async def test_generated_name_is_judged_as_it_came_out(
-    client: Client, namespace: str, define: Define
-) -> None:
+async def test_generated_name_is_judged_as_it_came_out(client: Client, namespace: str, define: Define) -> None:
     served = await define(TFJOB)
     made = {"metadata": {"generateName": "train-"}, "spec": job_spec(TFJOB)}
     found = await client.create(served, made, namespace=namespace)
@@ -219,9 +209,7 @@ async def refused(client: Client, served: Job, key: Key, change: JSON, subresour
 
 
 @pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
-async def test_manager_of_a_job_never_changes(
-    client: Client, namespace: str, define: Define, kind: JobKind
-) -> None:
+async def test_manager_of_a_job_never_changes(client: Client, namespace: str, define: Define, kind: JobKind) -> None:
     served = await define(kind)
     immutable = (
         'spec.runPolicy.managedBy: Invalid value: "object": managedBy is immutable: '
@@ -300,9 +288,7 @@ class Old:
         await self._client.create(self._served, job_body(TFJOB, said, name), namespace=self._namespace)
 
     async def change(self, name: str, said: JSON, subresource: str = "") -> JSON:
-        return await self._client.patch(
-            self._served, Key(self._namespace, name), said, subresource=subresource
-        )
+        return await self._client.patch(self._served, Key(self._namespace, name), said, subresource=subresource)
 
     async def refusal(self, name: str, said: JSON) -> str:
         return await refused(self._client, self._served, Key(self._namespace, name), said)
@@ -316,9 +302,7 @@ class Old:
     async def _is_tight(self) -> bool:
         trial = self._client.with_options(WriteOptions(dry_run=True))
         try:
-            await trial.create(
-                self._served, {"metadata": {"name": "t"}, "spec": {}}, namespace=self._namespace
-            )
+            await trial.create(self._served, {"metadata": {"name": "t"}, "spec": {}}, namespace=self._namespace)
         except Invalid:
             return True
         return False

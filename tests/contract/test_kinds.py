@@ -47,9 +47,7 @@ def answer(server: RealServer, method: str, path: str, body: JSON) -> tuple[int,
 
 
 def warnings(headers: Message) -> list[str]:
-    return [
-        json.loads(value.split(" ", 2)[2]) for name, value in headers.items() if name.lower() == "warning"
-    ]
+    return [json.loads(value.split(" ", 2)[2]) for name, value in headers.items() if name.lower() == "warning"]
 
 
 def differences(status: int, body: JSON, said: list[str], found: CreateResult) -> str:
@@ -58,9 +56,7 @@ def differences(status: int, body: JSON, said: list[str], found: CreateResult) -
         return ""
     if status == 422:
         causes = cause_lines(body["details"].get("causes", []))
-        return (
-            "" if causes == cause_lines(found.causes) else f"real {causes}\nours {cause_lines(found.causes)}"
-        )
+        return "" if causes == cause_lines(found.causes) else f"real {causes}\nours {cause_lines(found.causes)}"
     real = normalized_object(body)
     if found.stored != real:
         return f"real {real}\nours {found.stored} {cause_lines(found.causes)}"
@@ -79,9 +75,7 @@ def create(server: RealServer, namespace: str, kind: str, body: JSON) -> str:
 
 
 @pytest.mark.parametrize("kind", RESOURCES)
-def test_created_objects_are_stored_or_refused_alike(
-    real_server: RealServer, kinds_namespace: str, kind: str
-) -> None:
+def test_created_objects_are_stored_or_refused_alike(real_server: RealServer, kinds_namespace: str, kind: str) -> None:
     bodies = [with_namespace(body, kinds_namespace) for name, body in load_cases() if name == kind]
     wrong = [told for body in bodies if (told := create(real_server, kinds_namespace, kind, body))]
     assert bodies
@@ -89,9 +83,7 @@ def test_created_objects_are_stored_or_refused_alike(
 
 
 @pytest.mark.slow
-def test_objects_changed_at_random_are_stored_or_refused_alike(
-    real_server: RealServer, kinds_namespace: str
-) -> None:
+def test_objects_changed_at_random_are_stored_or_refused_alike(real_server: RealServer, kinds_namespace: str) -> None:
     chance = random.Random(23)
     cases = list(load_cases())
     wrong = []
@@ -113,9 +105,7 @@ def test_updates_are_stored_or_refused_alike(
 ) -> None:
     resource, name = RESOURCES[kind], f"u{uuid.uuid4().hex[:8]}"
     path = resource.path(kinds_namespace)
-    status, first, _ = answer(
-        real_server, "POST", path, with_namespace(with_name(old, name), kinds_namespace)
-    )
+    status, first, _ = answer(real_server, "POST", path, with_namespace(with_name(old, name), kinds_namespace))
     assert status == 201, first
     changed = with_namespace(with_name(new, name), kinds_namespace)
     changed["metadata"]["resourceVersion"] = first["metadata"]["resourceVersion"]

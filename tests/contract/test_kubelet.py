@@ -85,9 +85,7 @@ async def test_log_of_what_is_not_there_is_refused(pods: PodSubresources, placed
 # Commands
 
 
-async def test_command_runs_and_its_output_and_exit_code_come_back(
-    pods: PodSubresources, placed: Key
-) -> None:
+async def test_command_runs_and_its_output_and_exit_code_come_back(pods: PodSubresources, placed: Key) -> None:
     assert await pods.run(placed, ["echo", "hello"]) == ExecResult(0, b"hello\n")
     script = "echo out; echo err >&2; exit 3"
     assert await pods.run(placed, ["sh", "-c", script]) == ExecResult(3, b"out\n", b"err\n")
@@ -124,9 +122,7 @@ async def test_terminal_knows_its_size(pods: PodSubresources, placed: Key) -> No
     assert said == b"132 43\n"
 
 
-async def test_command_that_does_not_exist_is_an_error_of_the_server(
-    pods: PodSubresources, placed: Key
-) -> None:
+async def test_command_that_does_not_exist_is_an_error_of_the_server(pods: PodSubresources, placed: Key) -> None:
     with pytest.raises(ServerError, match="no-such-command"):
         await pods.run(placed, ["no-such-command"])
 
@@ -135,9 +131,7 @@ async def test_older_protocol_does_all_but_close_the_input(client: Client, place
     words = ("sh", "-c", "read line; echo got $line; echo err >&2; exit 3")
     flags = (("stdin", "true"), ("stdout", "true"), ("stderr", "true"))
     query = (*flags, *(("command", word) for word in words))
-    async with client.frames(
-        Request("GET", object_path(PODS, placed, "exec"), query), (CHANNEL_V4,)
-    ) as frames:
+    async with client.frames(Request("GET", object_path(PODS, placed, "exec"), query), (CHANNEL_V4,)) as frames:
         session = ExecSession(frames)
         await session.write(b"one\n")
         said = {channel: data async for channel, data in session}
@@ -152,9 +146,7 @@ async def test_session_can_be_left_while_the_command_runs(pods: PodSubresources,
         assert await anext(session) == (Channel.STDOUT, b"ready\n")
 
 
-async def test_command_is_refused_before_it_runs(
-    pods: PodSubresources, placed: Key, nobody: Connection
-) -> None:
+async def test_command_is_refused_before_it_runs(pods: PodSubresources, placed: Key, nobody: Connection) -> None:
     with pytest.raises(NotFound):
         await pods.run(Key(placed.namespace, "nothing"), ["true"])
     with pytest.raises(BadRequest, match="container nothing is not valid"):

@@ -123,9 +123,7 @@ async def test_leader_cut_off_from_the_server_stops_in_real_time(
     client: Client, real_namespace: str, real_server: RealServer
 ) -> None:
     key, term = Key(real_namespace, "operator"), Term()
-    settings = LeaseSettings(
-        lease=timedelta(seconds=10), renew_deadline=QUICK.renew_deadline, retry=QUICK.retry
-    )
+    settings = LeaseSettings(lease=timedelta(seconds=10), renew_deadline=QUICK.renew_deadline, retry=QUICK.retry)
     leader = LeaderElector(client, key, "a", CLOCK, settings)
     stopped: list[float] = []
 
@@ -168,9 +166,7 @@ async def test_recorded_events_are_visible_and_repeats_are_counted(
     client: Client, real_namespace: str, real_server: RealServer
 ) -> None:
     recorder = EventRecorder(client, "gangline.dev/operator", "here", CLOCK)
-    job = ObjectReference(
-        api_version="kubeflow.org/v1", kind="TFJob", namespace=real_namespace, name="mnist", uid="u1"
-    )
+    job = ObjectReference(api_version="kubeflow.org/v1", kind="TFJob", namespace=real_namespace, name="mnist", uid="u1")
     node = ObjectReference(api_version="v1", kind="Node", name=f"node-{real_namespace}", uid=real_namespace)
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(recorder.run())
@@ -190,15 +186,11 @@ async def test_recorded_events_are_visible_and_repeats_are_counted(
     assert len(real_server.call("GET", f"/api/v1/namespaces/default/events?{selector}").body["items"]) == 1
 
 
-async def test_event_for_a_namespace_that_is_not_there_is_dropped(
-    client: Client, real_server: RealServer
-) -> None:
+async def test_event_for_a_namespace_that_is_not_there_is_dropped(client: Client, real_server: RealServer) -> None:
     recorder = EventRecorder(client, "gangline.dev/operator", "here", CLOCK)
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(recorder.run())
-        recorder.record(
-            ObjectReference(kind="TFJob", namespace="nowhere", name="x", uid="u"), "Normal", "Seen", ""
-        )
+        recorder.record(ObjectReference(kind="TFJob", namespace="nowhere", name="x", uid="u"), "Normal", "Seen", "")
         while not recorder.dropped_count:
             await CLOCK.sleep(timedelta(milliseconds=10))
         writing.cancel()

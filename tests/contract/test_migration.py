@@ -46,9 +46,7 @@ BRIEF = MigratedJob(
     {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 1},
 )
 FAILING = MigratedJob(XGB, "failing", {"Master": 1, "Worker": 1})
-LAUNCHED = MigratedJob(
-    MPI, "launched", {"Launcher": 1, "Worker": 2}, run_policy={"cleanPodPolicy": "Running"}
-)
+LAUNCHED = MigratedJob(MPI, "launched", {"Launcher": 1, "Worker": 2}, run_policy={"cleanPodPolicy": "Running"})
 ENDING = (SERVED, BRIEF, FAILING, LAUNCHED)
 # They run all the time.
 HALF = MigratedJob(TF, "half", {"Chief": 1, "Worker": 2})
@@ -74,9 +72,7 @@ def cluster(tmp_path: Path) -> Iterator[MigrationCluster]:
     assets = find_assets()
     if assets is None or not (assets / "kubectl").exists() or KUBEFLOW.missing():
         give_up = pytest.fail if os.environ.get("GANGLINE_REQUIRE_REAL") == "1" else pytest.skip
-        give_up(
-            "the Kubeflow operator or real Kubernetes is missing: run hack/kubernetes.sh and hack/peer.sh"
-        )
+        give_up("the Kubeflow operator or real Kubernetes is missing: run hack/kubernetes.sh and hack/peer.sh")
     with RealServer(directory=tmp_path / "server", users={**USERS, OUR_USER: ()}) as server:
         found = MigrationCluster(server, assets, tmp_path)
         for name in (TEAM_NAMESPACE, "kubeflow"):
@@ -187,9 +183,7 @@ def tidied(cluster: MigrationCluster, before: dict[str, str]) -> None:
     over = ("overdue-", "outlived")
     kept = {name: uid for name, uid in before.items() if not name.partition("/")[2].startswith(over)}
     cluster.wait_until(lambda: not cluster.pods(OVERDUE), "pods stay")
-    cluster.wait_until(
-        lambda: "horizontalpodautoscalers/outlived" not in cluster.owned_uids(), "the autoscaler stays"
-    )
+    cluster.wait_until(lambda: "horizontalpodautoscalers/outlived" not in cluster.owned_uids(), "the autoscaler stays")
     found = cluster.owned_uids()
     assert {name: found.get(name) for name in kept} == kept
     assert found.keys() <= before.keys()
@@ -211,9 +205,7 @@ def carry_on(cluster: MigrationCluster) -> None:
     first = cluster.pods(AGAIN)
     cluster.set_pods(AGAIN, {"exit": 137}, "worker-1")
     cluster.wait_until(lambda: cluster.status(AGAIN).get("restarts") == 3, "two in place and this one")
-    cluster.wait_until(
-        lambda: _uid(cluster.pods(AGAIN), "worker-1") not in ("", _uid(first, "worker-1")), "no pod"
-    )
+    cluster.wait_until(lambda: _uid(cluster.pods(AGAIN), "worker-1") not in ("", _uid(first, "worker-1")), "no pod")
     assert _uid(cluster.pods(AGAIN), "worker-0") == _uid(first, "worker-0")
     cluster.set_pods_until(AGAIN, "Running", "Running", "worker-1")
     cluster.set_pods(HALF, "Succeeded", "worker-1")

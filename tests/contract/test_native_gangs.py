@@ -293,9 +293,7 @@ def test_a_gang_that_fits_is_bound_as_a_whole_runs_and_leaves_nothing_behind(pla
         place.node(name, "2")
     place.submit("job", 3)
     place.until(lambda: place.bound("job") == 4, "not all were bound")
-    said = place.until(
-        lambda: place.condition(place.groups, "job", place.release.placed), "the group says nothing"
-    )
+    said = place.until(lambda: place.condition(place.groups, "job", place.release.placed), "the group says nothing")
     assert said["status"] == "True"
     place.until(lambda: _holds(place.condition(JOBS, "job", "Running")), "the job does not run")
     place.becomes("job-master-0", "Succeeded")
@@ -308,9 +306,7 @@ def test_of_a_gang_that_is_too_large_nothing_is_bound_until_all_of_it_fits(place
     for name in ("a", "b"):
         place.node(name, "2")
     place.submit("large", 4)
-    said = place.until(
-        lambda: place.condition(place.groups, "large", place.release.placed), "the group says nothing"
-    )
+    said = place.until(lambda: place.condition(place.groups, "large", place.release.placed), "the group says nothing")
     assert (said["status"], said["reason"]) == ("False", "Unschedulable")
     assert place.bound("large") == 0
     (cause,) = asyncio.run(causes(place, "large"))
@@ -380,9 +376,7 @@ def test_a_suspended_job_has_no_group_and_a_resumed_one_a_new_one(place: Place) 
     before = place.get(place.groups, "job")["metadata"]["uid"]
     _suspend(place, "job", suspend=True)
     place.until(lambda: not place.pods("job"), "pods are still there")
-    place.until(
-        lambda: not place.all(place.groups) and not place.all(place.workloads), "groups are still there"
-    )
+    place.until(lambda: not place.all(place.groups) and not place.all(place.workloads), "groups are still there")
     _suspend(place, "job", suspend=False)
     place.until(lambda: place.bound("job") == 2, "it was not bound again")
     assert place.get(place.groups, "job")["metadata"]["uid"] != before

@@ -20,9 +20,7 @@ from gangline.runtime.informer import Informer
 async def running(client: Client, name: str, folder: Path) -> AsyncIterator[Informer[Pod]]:
     clock = SystemClock()
     pods = Informer(client, Pod, Selector(fields=f"spec.nodeName={name}"), clock=clock)
-    settings = NodeSettings(
-        name=name, backoff=Backoff().scaled(0.005), retry_interval=timedelta(milliseconds=100)
-    )
+    settings = NodeSettings(name=name, backoff=Backoff().scaled(0.005), retry_interval=timedelta(milliseconds=100))
     node = nodes.LocalKubelet(client, pods, folder=folder, logs=folder, clock=clock, settings=settings)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(node.run()), group.create_task(pods.run())]

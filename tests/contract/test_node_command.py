@@ -53,15 +53,10 @@ async def test_a_real_server_runs_a_pod_here_and_shows_its_log(
         client = Client(transport)
         with node(real_server, name, tmp_path) as process:
             await client.create(Pod, {"metadata": {"name": "p"}, "spec": spec}, namespace=real_namespace)
-            await finished(
-                client, real_namespace, lambda pod: pod is not None and pod.status.phase == "Succeeded"
-            )
+            await finished(client, real_namespace, lambda pod: pod is not None and pod.status.phase == "Succeeded")
             lines = [line async for line in PodSubresources(client).logs(Key(real_namespace, "p"))]
             assert lines == [b"from a process"]
-            ready = {
-                found.type: found.status
-                for found in (await client.get(Node, Key("", name))).status.conditions
-            }
+            ready = {found.type: found.status for found in (await client.get(Node, Key("", name))).status.conditions}
             assert ready["Ready"] == "True"
             await client.delete(Pod, Key(real_namespace, "p"))
             await finished(client, real_namespace, lambda pod: pod is None)

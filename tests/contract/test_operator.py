@@ -239,9 +239,7 @@ def test_the_server_takes_the_deployment_as_it_is_written(server: RealServer) ->
 # Every kind, with no more rights than the manifest gives
 
 
-def test_with_the_rights_of_the_manifest_it_runs_every_kind(
-    server: RealServer, namespace: str, tmp_path: Path
-) -> None:
+def test_with_the_rights_of_the_manifest_it_runs_every_kind(server: RealServer, namespace: str, tmp_path: Path) -> None:
     with running(server, tmp_path, "--leader-elect", context=CLUSTER) as operator:
         for kind in TRAINING_KINDS:
             submit(server, namespace, kind, kind.plural)
@@ -347,9 +345,7 @@ def test_failures_and_deletions_are_counted_once(server: RealServer, namespace: 
         bring_to(server, namespace, TFJOB, "fails", "Running")
         bring_to(server, namespace, TFJOB, "fails", "Failed")
         submit(server, namespace, TFJOB, "late", activeDeadlineSeconds=1)
-        eventually(
-            lambda: conditions(server, namespace, TFJOB, "late").get("Failed") == "True", "no deadline"
-        )
+        eventually(lambda: conditions(server, namespace, TFJOB, "late").get("Failed") == "True", "no deadline")
         server.call("DELETE", f"{APIS}/namespaces/{namespace}/tfjobs/fails")
         operator.counts("training_operator_jobs_deleted_total", 1, **where)
         operator.counts("training_operator_jobs_created_total", 2, **where)
@@ -366,9 +362,7 @@ def test_failures_and_deletions_are_counted_once(server: RealServer, namespace: 
 # Crashes and elections
 
 
-def test_killed_in_the_middle_it_goes_on_where_it_was(
-    server: RealServer, namespace: str, tmp_path: Path
-) -> None:
+def test_killed_in_the_middle_it_goes_on_where_it_was(server: RealServer, namespace: str, tmp_path: Path) -> None:
     with running(server, tmp_path, f"--namespace={namespace}") as operator:
         submit(server, namespace, TFJOB, "job")
         bring_to(server, namespace, TFJOB, "job", "Running")

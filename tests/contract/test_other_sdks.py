@@ -56,9 +56,7 @@ class Cluster:
         target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
         for pod in self._server.call("GET", f"{path}?fieldSelector=spec.nodeName=").body["items"]:
             name = pod["metadata"]["name"]
-            self._server.call(
-                "POST", f"{path}/{name}/binding", {"metadata": {"name": name}, "target": target}
-            )
+            self._server.call("POST", f"{path}/{name}/binding", {"metadata": {"name": name}, "target": target})
 
 
 @pytest.fixture(scope="module")

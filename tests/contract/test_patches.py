@@ -83,9 +83,7 @@ def container(dice: Dice, name: str) -> JSON:
             "env": lambda: env(dice),
             "ports": lambda: ports(dice),
             "args": lambda: [dice.choice("pqr") for _ in range(dice.randint(0, 2))],
-            "resources": lambda: {
-                "limits": some(dice, {"cpu": lambda: dice.choice("12"), "memory": lambda: "1Gi"})
-            },
+            "resources": lambda: {"limits": some(dice, {"cpu": lambda: dice.choice("12"), "memory": lambda: "1Gi"})},
             "volumeMounts": lambda: [
                 {"mountPath": f"/{place}", "name": "v"} for place in dice.sample("mn", dice.randint(0, 2))
             ],
@@ -106,9 +104,7 @@ def pod_spec(dice: Dice, at_least: int = 0) -> JSON:
                 "tolerations": lambda: [
                     {"key": key, "operator": "Exists"} for key in dice.sample("kl", dice.randint(0, 2))
                 ],
-                "imagePullSecrets": lambda: [
-                    {"name": name} for name in dice.sample("st", dice.randint(0, 2))
-                ],
+                "imagePullSecrets": lambda: [{"name": name} for name in dice.sample("st", dice.randint(0, 2))],
                 "hostAliases": lambda: [
                     {"ip": ip, "hostnames": ["h"]} for ip in dice.sample(["1.1.1.1", "2.2.2.2"], 1)
                 ],
@@ -125,9 +121,7 @@ def metadata(dice: Dice) -> JSON:
         {
             "labels": lambda: words(dice),
             "annotations": lambda: words(dice),
-            "finalizers": lambda: [
-                f"example.com/{letter}" for letter in dice.sample("fgh", dice.randint(0, 2))
-            ],
+            "finalizers": lambda: [f"example.com/{letter}" for letter in dice.sample("fgh", dice.randint(0, 2))],
         },
     )
 
@@ -147,9 +141,7 @@ def deployment(dice: Dice) -> JSON:
 
 
 def config_map(dice: Dice) -> JSON:
-    return {"metadata": metadata(dice)} | some(
-        dice, {"data": lambda: words(dice), "binaryData": lambda: {"q": "eA=="}}
-    )
+    return {"metadata": metadata(dice)} | some(dice, {"data": lambda: words(dice), "binaryData": lambda: {"q": "eA=="}})
 
 
 def service(dice: Dice) -> JSON:
@@ -185,8 +177,7 @@ def thing(dice: Dice) -> JSON:
                     for name in dice.sample("abcd", dice.randint(0, 4))
                 ],
                 "ports": lambda: [
-                    {"port": port}
-                    | some(dice, {"protocol": lambda: dice.choice(["TCP", "UDP"]), "name": lambda: "n"})
+                    {"port": port} | some(dice, {"protocol": lambda: dice.choice(["TCP", "UDP"]), "name": lambda: "n"})
                     for port in dice.sample([1, 2, 3], dice.randint(0, 3))
                 ],
                 "tags": lambda: dice.sample(["a", "b", "<c>", "d"], dice.randint(0, 4)),
@@ -252,16 +243,12 @@ THING_SCHEMA: JSON = {
 
 
 class Kind:
-    def __init__(
-        self, path: str, kind: ManagedKind, make: Callable[[Dice], JSON], *, custom: bool = False
-    ) -> None:
+    def __init__(self, path: str, kind: ManagedKind, make: Callable[[Dice], JSON], *, custom: bool = False) -> None:
         self.path, self.tracked, self.make, self.custom = path, kind, make, custom
 
 
 KINDS = {
-    "configmaps": Kind(
-        "/api/v1", managed_kind("v1", "ConfigMap", builtin_type("v1", "ConfigMap")), config_map
-    ),
+    "configmaps": Kind("/api/v1", managed_kind("v1", "ConfigMap", builtin_type("v1", "ConfigMap")), config_map),
     "services": Kind("/api/v1", managed_kind("v1", "Service", builtin_type("v1", "Service")), service),
     "deployments": Kind(
         "/apis/apps/v1",
@@ -423,9 +410,7 @@ class Play:
         assert self.live is not None
         manager, wanted = self.updater(), self.wanted()
         del wanted["metadata"]["name"]
-        forms = (
-            [MERGE, JSON_PATCH] if self.kind.custom else [STRATEGIC, STRATEGIC, STRATEGIC, MERGE, JSON_PATCH]
-        )
+        forms = [MERGE, JSON_PATCH] if self.kind.custom else [STRATEGIC, STRATEGIC, STRATEGIC, MERGE, JSON_PATCH]
         form = self.dice.choice(forms)
         body: Any = wanted
         if form == STRATEGIC:
@@ -450,12 +435,8 @@ class Play:
         """Write managedFields by hand."""
         assert self.live is not None
         stored = self.live["metadata"].get("managedFields", [])
-        wish: Any = self.dice.choice(
-            [[], [{}], None, stored[:1], [*stored, {"manager": "bad"}], self._handmade()]
-        )
-        answer = self.call(
-            "PATCH", f"{self.url}?fieldManager=hand", {"metadata": {"managedFields": wish}}, MERGE
-        )
+        wish: Any = self.dice.choice([[], [{}], None, stored[:1], [*stored, {"manager": "bad"}], self._handmade()])
+        answer = self.call("PATCH", f"{self.url}?fieldManager=hand", {"metadata": {"managedFields": wish}}, MERGE)
         if answer.status == 200:
             self._updated(self.live, answer.body, "hand", wish)
         return f"reset {answer.status}"
@@ -504,13 +485,9 @@ class Play:
         self.live = answer.body
         return "apply"
 
-    def _applied(
-        self, body: JSON, manager: str, *, force: bool, now: str
-    ) -> ApplyResult | StatusError | ApplyConflict:
+    def _applied(self, body: JSON, manager: str, *, force: bool, now: str) -> ApplyResult | StatusError | ApplyConflict:
         try:
-            return server_side_apply(
-                self.live, body, self.kind.tracked, manager=manager, now=now, force=force
-            )
+            return server_side_apply(self.live, body, self.kind.tracked, manager=manager, now=now, force=force)
         except (StatusError, ApplyConflict) as error:
             return error
 
@@ -530,9 +507,7 @@ class Play:
             case 2:
                 spec["replicas"] = "many"
 
-    def _updated(
-        self, old: JSON | None, after: JSON, manager: str, wish: Any = None, *, kept: bool = True
-    ) -> None:
+    def _updated(self, old: JSON | None, after: JSON, manager: str, wish: Any = None, *, kept: bool = True) -> None:
         new = deep_copy(after)
         new["metadata"]["managedFields"] = wish
         if self.kind.tracked.kind == "Service" and not kept:  # the server fills these in later
@@ -609,9 +584,7 @@ def things(real_server: RealServer) -> None:
 
 @pytest.mark.parametrize("name", sorted(KINDS))
 @pytest.mark.usefixtures("things")
-def test_random_writes_end_as_on_the_real_server(
-    real_server: RealServer, real_namespace: str, name: str
-) -> None:
+def test_random_writes_end_as_on_the_real_server(real_server: RealServer, real_namespace: str, name: str) -> None:
     for seed in range(ROUNDS):
         play = Play(real_server, real_namespace, name, seed)
         for _ in range(STEPS):

@@ -58,9 +58,7 @@ def reference(real_server: RealServer, tmp_path: Path) -> Iterator[None]:
     }
     file = tmp_path / "config.json"
     file.write_bytes(encode(config))
-    process = LoggedProcess(
-        [str(program), f"--config={file}", "--secure-port=0"], tmp_path / "kube-scheduler.log"
-    )
+    process = LoggedProcess([str(program), f"--config={file}", "--secure-port=0"], tmp_path / "kube-scheduler.log")
     try:
         yield
     finally:
@@ -110,9 +108,7 @@ async def asked(
     client: Client, found: list[PlacementCase], spaces: tuple[str, str]
 ) -> list[tuple[PlacementCase, str, str]]:
     """Every case with kube-scheduler's answer and ours: empty if the pod fits, else why not."""
-    await for_each(
-        [each for case in found for each in case.attach_limits], lambda each: client.create(CSINode, each)
-    )
+    await for_each([each for case in found for each in case.attach_limits], lambda each: client.create(CSINode, each))
     nodes = [node for case in found for node in case.nodes]
     await for_each(nodes, lambda node: client.create(Node, node))
     await sentinel(client, spaces[0])
@@ -125,10 +121,7 @@ async def asked(
     await for_each(found, lambda case: client.create(Pod, case.pod, namespace=spaces[0]))
     theirs = await decided(client, spaces[0], len(found))
     trial = (await seen(client, spaces)).what_if()
-    pods = {
-        pod.metadata.name: pod
-        for pod in (await client.list(Pod, Selector(spaces[0], labels=PROBE_LABEL))).items
-    }
+    pods = {pod.metadata.name: pod for pod in (await client.list(Pod, Selector(spaces[0], labels=PROBE_LABEL))).items}
     answers = []
     for case in found:
         name = case.pod["metadata"]["name"]
@@ -170,9 +163,7 @@ async def stored(client: Client, volume: JSON, claim: JSON) -> None:
 async def sentinel(client: Client, space: str) -> None:
     """Return when kube-scheduler has seen all nodes: it has then seen the last one, on which only this pod goes."""
     offered = {"allocatable": {"pods": "9"}}
-    await client.create(
-        Node, {"metadata": {"name": "sentinel", "labels": {CASE_LABEL: "sentinel"}}, "status": offered}
-    )
+    await client.create(Node, {"metadata": {"name": "sentinel", "labels": {CASE_LABEL: "sentinel"}}, "status": offered})
     spec = {
         "schedulerName": SCHEDULER,
         "nodeSelector": {CASE_LABEL: "sentinel"},

@@ -27,9 +27,7 @@ def pods(client: Client) -> PodSubresources:
 # Placing
 
 
-async def test_pod_is_bound_once_and_only_that_very_pod(
-    client: Client, namespace: str, pods: PodSubresources
-) -> None:
+async def test_pod_is_bound_once_and_only_that_very_pod(client: Client, namespace: str, pods: PodSubresources) -> None:
     first, second = unique_name("node"), unique_name("node")
     for name in (first, second):
         await create_node(client, name)

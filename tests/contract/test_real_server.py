@@ -43,9 +43,7 @@ def test_build_script_and_tests_agree_on_the_folder() -> None:
 def test_server_says_which_version_it_is(real_server: RealServer) -> None:
     assets = find_assets()
     assert assets is not None
-    printed = subprocess.run(
-        [assets / "kube-apiserver", "--version"], capture_output=True, text=True, check=True
-    )
+    printed = subprocess.run([assets / "kube-apiserver", "--version"], capture_output=True, text=True, check=True)
     assert f"Kubernetes {real_server.call('GET', '/version').body['gitVersion']}" == printed.stdout.strip()
 
 
@@ -85,9 +83,7 @@ def test_killed_server_comes_back_at_the_same_address_with_its_data(
     assert found.body["metadata"]["resourceVersion"] == version
 
 
-def test_watch_from_a_recent_version_replays_what_came_after(
-    real_server: RealServer, real_namespace: str
-) -> None:
+def test_watch_from_a_recent_version_replays_what_came_after(real_server: RealServer, real_namespace: str) -> None:
     before = create(real_server, real_namespace, "one")
     after = create(real_server, real_namespace, "two")
     event = first_event(real_server, real_namespace, before)
@@ -114,9 +110,7 @@ def test_list_page_from_before_a_compaction_is_told_that_history_is_gone(
     page = real_server.call("GET", f"{config_maps(real_namespace)}?limit=1").body
     create(real_server, real_namespace, "three")
     real_server.expire_watches()
-    answer = real_server.call(
-        "GET", f"{config_maps(real_namespace)}?limit=1&continue={page['metadata']['continue']}"
-    )
+    answer = real_server.call("GET", f"{config_maps(real_namespace)}?limit=1&continue={page['metadata']['continue']}")
     assert (answer.status, answer.body["reason"]) == (410, "Expired")
 
 

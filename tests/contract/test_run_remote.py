@@ -53,9 +53,7 @@ def test_a_script_and_its_folder_run_in_a_real_cluster(
     environment = {**os.environ, "KUBECONFIG": str(real_server.kubeconfig), "HOME": str(tmp_path)}
 
     def run() -> tuple[list[str], str]:
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=project, env=environment, timeout=90
-        )
+        done = subprocess.run(command, capture_output=True, text=True, cwd=project, env=environment, timeout=90)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.splitlines(), done.stderr
 

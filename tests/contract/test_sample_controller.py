@@ -47,9 +47,7 @@ def controller(server: RealServer, namespace: str, name: str) -> Iterator["subpr
 async def create_pods(client: Client, namespace: str, names: list[str]) -> None:
     spec = {"containers": [{"name": "main", "image": "none"}]}
     await run_all(
-        client.create(
-            Pod, {"metadata": {"name": name, "labels": {LABEL: ""}}, "spec": spec}, namespace=namespace
-        )
+        client.create(Pod, {"metadata": {"name": name, "labels": {LABEL: ""}}, "spec": spec}, namespace=namespace)
         for name in names
     )
 

@@ -179,9 +179,7 @@ async def test_nothing_is_bound_until_all_members_exist(town: SchedulerEnv) -> N
         await town.create_group("g", 4)
         for number in range(3):
             await town.create_pod(f"g-{number}", "g")
-        waiting = await town.wait_for(
-            PodGroup, "g", lambda found: "3 of 4 exist" in found.status.state.message
-        )
+        waiting = await town.wait_for(PodGroup, "g", lambda found: "3 of 4 exist" in found.status.state.message)
         assert waiting.status.state.reason == "NotEnoughTasks"
         assert await town.all_unbound([f"g-{number}" for number in range(3)])
         await town.create_pod("g-3", "g")
@@ -283,9 +281,7 @@ async def test_a_queue_at_its_cap_keeps_a_gang_waiting_without_a_word_to_autosca
 ) -> None:
     await town.create_node("a", cpu="4")
     queue = town.namespace
-    await town.client.create(
-        Queue, {"metadata": {"name": queue}, "spec": {"weight": 1, "capability": {"cpu": "1"}}}
-    )
+    await town.client.create(Queue, {"metadata": {"name": queue}, "spec": {"weight": 1, "capability": {"cpu": "1"}}})
     try:
         async with town.run_scheduler():
             await town.create_group("g", 2, queue=queue)

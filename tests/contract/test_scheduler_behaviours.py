@@ -530,9 +530,7 @@ async def disk(town: SchedulerEnv, name: str, driver: str) -> None:
     wants = {**spec, "resources": {"requests": size}, "volumeName": volume}
     await post(town, claims, {"metadata": {"name": name}, "spec": wants})
     bound = msgspec.json.encode({"status": {"phase": "Bound"}})
-    request = Request(
-        "PATCH", f"{claims}/{name}/status", body=bound, content_type="application/merge-patch+json"
-    )
+    request = Request("PATCH", f"{claims}/{name}/status", body=bound, content_type="application/merge-patch+json")
     await town.client.call(request)
 
 

@@ -47,9 +47,7 @@ SERVERS = [REAL, "embedded"] if "GANGLINE_CHAOS_SECONDS" in os.environ else ["em
 STUCK = 30.0  # seconds
 NODES, CPUS = 4, 4
 # Between the last moment in which one acts and the first in which another may, there is time for calls under way to end.
-LEASE = LeaseSettings(
-    lease=timedelta(seconds=3), renew_deadline=timedelta(seconds=1), retry=timedelta(milliseconds=50)
-)
+LEASE = LeaseSettings(lease=timedelta(seconds=3), renew_deadline=timedelta(seconds=1), retry=timedelta(milliseconds=50))
 # Longer than a lease, else nobody would live to take over from one who was killed.
 LIVES = (0.3, 6.0)
 CLOCK = SystemClock()
@@ -91,9 +89,7 @@ class Chaos:
                 transport.bound = self.bound
                 await self._life(run, Client(transport, scheme=scheme), transport)
 
-    async def _life(
-        self, run: Callable[[Client], Awaitable[None]], client: Client, transport: Mortal
-    ) -> None:
+    async def _life(self, run: Callable[[Client], Awaitable[None]], client: Client, transport: Mortal) -> None:
         async def living() -> None:
             try:
                 await run(client)
@@ -165,9 +161,7 @@ class Chaos:
         found = []
         for group in groups.items:
             name, least = group.metadata.name, group.spec.min_member
-            members = [
-                pod for pod in pods if pod.metadata.annotations.get("scheduling.k8s.io/group-name") == name
-            ]
+            members = [pod for pod in pods if pod.metadata.annotations.get("scheduling.k8s.io/group-name") == name]
             there = [pod for pod in members if pod.spec.node_name and pod.status.phase != "Failed"]
             held = [pod for pod in there if pod.status.phase in ("Pending", "Running")]
             if held and len(there) < least:
@@ -177,10 +171,7 @@ class Chaos:
     async def described(self) -> str:
         """Where everything stands."""
         groups = await self.town.client.list(PodGroup, Selector(namespace=self.town.namespace))
-        states = [
-            (group.metadata.name, group.status.state.phase, group.status.state.message)
-            for group in groups.items
-        ]
+        states = [(group.metadata.name, group.status.state.phase, group.status.state.message) for group in groups.items]
         pods = Counter((pod.status.phase, bool(pod.spec.node_name)) for pod in await self.pods())
         return f"groups {states}; pods {dict(pods)}"
 

@@ -80,9 +80,7 @@ class Process:
             lease_namespace=town.namespace,
         )
         client = Client(transport, scheme=SCHEME.with_resources(CRDS))
-        self.process = SchedulerProcess(
-            connection, settings, client, PrometheusMetrics(), SystemClock(), LEASE
-        )
+        self.process = SchedulerProcess(connection, settings, client, PrometheusMetrics(), SystemClock(), LEASE)
 
     async def _note(self, request: Request) -> Response:
         response = await HttpTransport.send(self._transport, request)
@@ -191,9 +189,7 @@ async def test_the_rights_in_the_manifest_are_enough(real_server: RealServer) ->
             )
             client = Client(transport, scheme=SCHEME)
             stop = asyncio.Event()
-            process = SchedulerProcess(
-                as_scheduler, settings, client, PrometheusMetrics(), SystemClock(), LEASE
-            )
+            process = SchedulerProcess(as_scheduler, settings, client, PrometheusMetrics(), SystemClock(), LEASE)
             task = group.create_task(process.run(stop))
             # Bound, probed, told.
             names = await town.create_gang("g", 2)

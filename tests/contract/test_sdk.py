@@ -33,9 +33,7 @@ async def cluster(real_server: RealServer, tmp_path: Path) -> AsyncIterator[Clie
 
 
 @pytest.fixture
-async def sdk(
-    cluster: Client, real_server: RealServer, real_namespace: str
-) -> AsyncIterator[AsyncTrainingClient]:
+async def sdk(cluster: Client, real_server: RealServer, real_namespace: str) -> AsyncIterator[AsyncTrainingClient]:
     async with AsyncTrainingClient(str(real_server.kubeconfig), namespace=real_namespace) as client:
         yield client
 

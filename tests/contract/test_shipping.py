@@ -24,9 +24,7 @@ JOB = {
             "Worker": {
                 "replicas": 2,
                 "template": {
-                    "spec": {
-                        "containers": [{"name": "pytorch", "image": "i", "command": ["python", "train.py"]}]
-                    }
+                    "spec": {"containers": [{"name": "pytorch", "image": "i", "command": ["python", "train.py"]}]}
                 },
             }
         }
@@ -69,9 +67,7 @@ async def carriers(client: Client, namespace: str) -> list[str]:
     found = [
         body["metadata"]["name"]
         for kind in (CONFIG_MAPS, VOLUME_CLAIMS)
-        for body in (
-            await client.list(kind, Selector(namespace, labels="training.gangline.dev/parcel=train"))
-        ).items
+        for body in (await client.list(kind, Selector(namespace, labels="training.gangline.dev/parcel=train"))).items
     ]
     pods = await client.list(Pod, Selector(namespace, labels="training.gangline.dev/parcel=train"))
     return [*found, *(pod.metadata.name for pod in pods.items)]

@@ -40,9 +40,7 @@ def shipment(tmp_path: Path) -> Shipment:
     return plan_shipment(list_files(project), tmp_path)
 
 
-async def test_what_arrives_is_what_was_sent(
-    client: Client, placed: Key, shipment: Shipment, tmp_path: Path
-) -> None:
+async def test_what_arrives_is_what_was_sent(client: Client, placed: Key, shipment: Shipment, tmp_path: Path) -> None:
     there = tmp_path / "there.tar.gz"
     await upload_archive(client, placed, shipment, str(there), container="main")
     assert hashlib.sha256(there.read_bytes()).hexdigest() == shipment.digest
@@ -55,7 +53,5 @@ async def test_what_cannot_be_written_is_told(client: Client, placed: Key, shipm
 
 
 async def test_what_arrives_otherwise_is_refused(client: Client, placed: Key, shipment: Shipment) -> None:
-    with pytest.raises(
-        ShippingFailed, match="did not arrive in pod one as it was sent: its sum is another one"
-    ):
+    with pytest.raises(ShippingFailed, match="did not arrive in pod one as it was sent: its sum is another one"):
         await upload_archive(client, placed, shipment, "/dev/null", container="main")

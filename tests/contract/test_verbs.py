@@ -69,9 +69,7 @@ class Place:
 
 def gangline(place: Place, *words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "gangline.cli.verbs", *words]
-    return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, env=place.environment, timeout=60
-    )
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, env=place.environment, timeout=60)
 
 
 def pod(name: str, **labels: str) -> dict[str, Any]:
@@ -141,9 +139,7 @@ def test_a_job_that_no_operator_sees_is_pending_with_all_of_kubectls_deletion(
     assert listed[:4] == ["TFJob", "t", "Pending", "0/2"]
     assert gangline(place, "suspend", "t", *there).stdout == "tfjob.kubeflow.org/t suspended\n"
     assert gangline(place, "scale", "t", "--replicas", "3", *there).returncode == 0
-    looked = gangline(
-        place, "get", "tfjob/t", *there, "-o", "jsonpath={.spec.tfReplicaSpecs.Worker.replicas}"
-    )
+    looked = gangline(place, "get", "tfjob/t", *there, "-o", "jsonpath={.spec.tfReplicaSpecs.Worker.replicas}")
     assert looked.stdout == "3"
     assert gangline(place, "wait", "t", "--timeout", "100ms", *there).returncode == 101
     assert gangline(place, "top", "t", *there).returncode == 1
@@ -154,9 +150,7 @@ def test_a_job_that_no_operator_sees_is_pending_with_all_of_kubectls_deletion(
     assert gone.stdout == f'tfjob.kubeflow.org "t" deleted from {real_namespace} namespace\n'
 
 
-def test_what_the_server_refuses_is_told_with_the_line(
-    place: Place, real_namespace: str, tmp_path: Path
-) -> None:
+def test_what_the_server_refuses_is_told_with_the_line(place: Place, real_namespace: str, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     body = tfjob("t")
     body["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = -1
@@ -170,6 +164,4 @@ def test_what_the_server_refuses_is_told_with_the_line(
 def test_who_may_not_is_told_so(place: Place, real_namespace: str) -> None:
     done = gangline(place, "get", "pods", "-n", real_namespace, "--as", "nobody")
     assert done.returncode == 1
-    assert done.stderr.startswith(
-        'Error from server (Forbidden): pods is forbidden: User "nobody" cannot list'
-    )
+    assert done.stderr.startswith('Error from server (Forbidden): pods is forbidden: User "nobody" cannot list')

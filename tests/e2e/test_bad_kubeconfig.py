@@ -113,9 +113,7 @@ def test_a_client_certificate_that_is_none(tmp_path: Path, server: str, authorit
 def test_a_broken_exec_plugin(tmp_path: Path, server: str, authority: trustme.CA) -> None:
     authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
     plugin = tmp_path / "login"
-    plugin.write_text(
-        "#!/bin/sh\necho token-that-must-not-be-shown\necho 'please log in first' >&2\nexit 3\n"
-    )
+    plugin.write_text("#!/bin/sh\necho token-that-must-not-be-shown\necho 'please log in first' >&2\nexit 3\n")
     plugin.chmod(0o755)
     user = {
         "exec": {

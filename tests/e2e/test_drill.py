@@ -172,20 +172,14 @@ async def running(client: Client, body: JSON, *, reporting: bool = False) -> Ser
         while True:
             found = await find_job(client, "default", name)
             pods = await list_replicas(client, found)
-            if (
-                len(pods) == 3
-                and all(map(is_running, pods))
-                and (not reporting or all(map(last_report, pods)))
-            ):
+            if len(pods) == 3 and all(map(is_running, pods)) and (not reporting or all(map(last_report, pods))):
                 return found
             await asyncio.sleep(0.1)
 
 
 async def created(client: Client, body: JSON) -> None:
     plural = f"{body['kind'].lower()}s"
-    await client.create(
-        client.unstructured(client.scheme.find(f"{plural}.kubeflow.org")), body, namespace="default"
-    )
+    await client.create(client.unstructured(client.scheme.find(f"{plural}.kubeflow.org")), body, namespace="default")
 
 
 class World(msgspec.Struct):
@@ -263,9 +257,7 @@ async def _lose(client: Client, world: World) -> None:
 
 async def _slow(client: Client, folder: Path, world: World) -> None:
     """One of three workers falls behind, and `why` sees that while it does. They begin when the drill does."""
-    env = {
-        "env": [{"name": "CHECKPOINT", "value": f"{folder}/slow-"}, {"name": "GO", "value": f"{folder}/go"}]
-    }
+    env = {"env": [{"name": "CHECKPOINT", "value": f"{folder}/slow-"}, {"name": "GO", "value": f"{folder}/go"}]}
     wait = "import os, time\nwhile not os.path.exists(os.environ['GO']): time.sleep(0.01)\n"
     program = python_command(wait + STEPS)
     body = fault_job("slow", *program, kind="PyTorchJob", restart="OnFailure", container=env, Worker=3)
@@ -413,9 +405,7 @@ def test_who_deletes_the_job_of_a_run_ends_it_with_103_and_those_who_watched_it(
     ):
         try:
             wait_until(lambda: (tmp_path / "out").read_text().count("running") >= 3)
-            with subprocess.Popen(
-                [*command, "get", "jobs", "-w"], stdout=seen, stderr=seen, env=env
-            ) as watching:
+            with subprocess.Popen([*command, "get", "jobs", "-w"], stdout=seen, stderr=seen, env=env) as watching:
                 wait_until(lambda: "Running" in (tmp_path / "seen").read_text())
                 deleted = gangline("delete", "toy", env=env)
                 assert process.wait(timeout=DEADLINE) == 103, (tmp_path / "out").read_text()

@@ -39,9 +39,7 @@ def test_an_example_trains(file: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{job['kind'].lower()}/{job['metadata']['name']}  Succeeded" in done.stdout
-    assert len(re.findall(r"\| trained: ", done.stdout)) == sum(
-        replicas[each]["replicas"] for each in workers
-    )
+    assert len(re.findall(r"\| trained: ", done.stdout)) == sum(replicas[each]["replicas"] for each in workers)
 
 
 def test_there_is_one_of_every_kind() -> None:

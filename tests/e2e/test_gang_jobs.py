@@ -122,9 +122,7 @@ class Play:
         assert group is not None
         here = {name: _facts(pod) for name, pod in pods.items()}
         gone = tuple(
-            LostMember(name, before.role, before.index)
-            for name, before in self._known.items()
-            if name not in here
+            LostMember(name, before.role, before.index) for name, before in self._known.items() if name not in here
         )
         state, before = group.status.state, None
         while state is not before:
@@ -168,9 +166,7 @@ async def test_an_mpi_job_goes_through_all_phases_and_starts_anew_without_room()
         assert group is not None
         assert group.spec.min_member == 3
         assert {pod.spec.scheduler_name for pod in pods.values()} == {"gangline"}
-        assert all(
-            int(group.metadata.resource_version) < int(pod.metadata.resource_version) for pod in pods.values()
-        )
+        assert all(int(group.metadata.resource_version) < int(pod.metadata.resource_version) for pod in pods.values())
         await play.run(*pods)
         assert (await play.probe()).phase == "Running"
 

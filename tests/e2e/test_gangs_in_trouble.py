@@ -43,9 +43,7 @@ class Watching:
     async def until(self, phase: str, minimum: int) -> None:
         """Its group is in that phase, with that minimum."""
         await self.groups.wait_until(
-            lambda cache: any(
-                group.status.state.phase == phase and group.spec.min_member == minimum for group in cache
-            )
+            lambda cache: any(group.status.state.phase == phase and group.spec.min_member == minimum for group in cache)
         )
 
     async def all_run(self, count: int) -> set[str]:
@@ -100,9 +98,7 @@ async def test_k35_an_mpi_job_without_room_for_all_starts_anew_when_there_is_roo
         await seen.kill("job-worker-1")
         await seen.until("Pending", 3)
         # All that ran are gone; their successors wait.
-        await seen.pods.wait_until(
-            lambda cache: len(cache) == 3 and not first & {p.metadata.uid for p in cache}
-        )
+        await seen.pods.wait_until(lambda cache: len(cache) == 3 and not first & {p.metadata.uid for p in cache})
         await seen.cordon(on=False)
         second = await seen.all_run(3)
         await seen.until("Running", 3)

@@ -82,9 +82,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 def hubs(folder: Path) -> list[int]:
     """The processes that hold a network of this folder."""
     found = psutil.process_iter(["pid", "cmdline"])
-    return [
-        each.info["pid"] for each in found if str(folder / "logs" / "network") in (each.info["cmdline"] or ())
-    ]
+    return [each.info["pid"] for each in found if str(folder / "logs" / "network") in (each.info["cmdline"] or ())]
 
 
 def python(name: str, script: str, *arguments: str, **container: object) -> JSON:
@@ -106,8 +104,7 @@ async def until(client: Client, name: str, *phases: str, ready: bool = False) ->
 
     def there(cache: Cache[Pod]) -> bool:
         return any(
-            pod.status.phase in phases and (not ready or pod.status.container_statuses[0].ready)
-            for pod in cache
+            pod.status.phase in phases and (not ready or pod.status.container_statuses[0].ready) for pod in cache
         )
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
@@ -151,9 +148,7 @@ async def test_services_are_told_the_names_and_ports_of_a_cluster(cluster: Local
 
 
 async def test_a_pod_has_a_host_name_and_an_address_that_belong_together(cluster: LocalCluster) -> None:
-    script = (
-        "import os, socket; n = socket.gethostname(); print(n, socket.gethostbyname(n) == os.environ['IP'])"
-    )
+    script = "import os, socket; n = socket.gethostname(); print(n, socket.gethostbyname(n) == os.environ['IP'])"
     env = [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
     await cluster.client.create(Pod, python("p", script, env=env))
     assert await said(cluster.client, "p") == "p True"

@@ -69,9 +69,7 @@ def test_create_refuses_what_exists_and_apply_changes_it(kubectl: Kubectl) -> No
 
 def test_server_side_apply_tells_of_a_conflict_and_can_win_it(kubectl: Kubectl) -> None:
     kubectl("apply", "--server-side", "--field-manager=one", "-f", "-", stdin=CONFIG)
-    refused = kubectl.run_failing(
-        "apply", "--server-side", "--field-manager=two", "-f", "-", stdin=changed("2")
-    )
+    refused = kubectl.run_failing("apply", "--server-side", "--field-manager=two", "-f", "-", stdin=changed("2"))
     assert 'conflict with "one": .data.level' in refused
     forced = ("--server-side", "--field-manager=two", "--force-conflicts")
     kubectl("apply", *forced, "-f", "-", stdin=changed("2"))
@@ -323,9 +321,7 @@ def test_explain_knows_built_in_and_custom_kinds(kubectl: Kubectl) -> None:
 
 def test_api_resources_lists_built_in_and_custom_kinds(kubectl: Kubectl) -> None:
     found = kubectl("api-resources", "-o", "name").split()
-    assert {"pods", "nodes", "deployments.apps", "leases.coordination.k8s.io", "tfjobs.kubeflow.org"} <= set(
-        found
-    )
+    assert {"pods", "nodes", "deployments.apps", "leases.coordination.k8s.io", "tfjobs.kubeflow.org"} <= set(found)
     lines = [line.split() for line in kubectl("api-resources", "--no-headers").splitlines()]
     assert ["pods", "po", "v1", "true", "Pod"] in lines
     assert "kubeflow.org/v1" in kubectl("api-versions").split()
@@ -385,9 +381,7 @@ def test_auth_says_who_one_is_and_what_one_may(kubectl: Kubectl) -> None:
 def test_acting_as_somebody_else(kubectl: Kubectl) -> None:
     assert "jane" in kubectl("auth", "whoami", "--as=jane", "--as-group=devs")
     assert kubectl("auth", "can-i", "get", "pods", "--as=jane", code=1) == "no\n"
-    assert 'User "jane" cannot list resource "pods"' in kubectl.run_failing(
-        "get", "--raw", "/api/v1/pods", "--as=jane"
-    )
+    assert 'User "jane" cannot list resource "pods"' in kubectl.run_failing("get", "--raw", "/api/v1/pods", "--as=jane")
 
 
 def test_version_and_cluster_info(plane: DetachedPlane, kubectl: Kubectl) -> None:

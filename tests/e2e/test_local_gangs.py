@@ -28,9 +28,7 @@ PATIENCE = 60.0
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
     """A plane whose node offers three GPUs; pods run in its folder."""
-    node = node_settings(
-        capacity=("nvidia.com/gpu=3", "cpu=64"), images=None, runtime="process", network="shared"
-    )
+    node = node_settings(capacity=("nvidia.com/gpu=3", "cpu=64"), images=None, runtime="process", network="shared")
     settings = LocalSettings(folder=tmp_path, logs=tmp_path / "logs", node=node)
     only = msgspec.structs.replace(LOCAL_SETTINGS, kinds=("TFJob",))
     async with embedded_plane(settings, SystemClock(), only) as plane:
@@ -76,17 +74,13 @@ async def submit(client: Client, body: JSON) -> None:
     await client.create(TFJob, body, namespace="default")
 
 
-async def test_a_gang_that_does_not_fit_waits_whole_until_the_other_has_ended(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_a_gang_that_does_not_fit_waits_whole_until_the_other_has_ended(client: Client, tmp_path: Path) -> None:
     await submit(client, job("one", 2, "until test -e go; do sleep 0.02; done"))
     await until(client, PodGroup, "one", lambda group: group.status.state.phase == "Running")
     assert {pod.spec.scheduler_name for pod in await pods(client, "one")} == {SCHEDULER_NAME}
     # One GPU is free, and it needs two.
     await submit(client, job("two", 2, "true"))
-    waiting = await until(
-        client, PodGroup, "two", lambda group: group.status.state.reason == "NotEnoughResources"
-    )
+    waiting = await until(client, PodGroup, "two", lambda group: group.status.state.reason == "NotEnoughResources")
     assert waiting.status.state.phase == "Pending"
     assert not any(pod.spec.node_name for pod in await pods(client, "two"))
     (tmp_path / "go").touch()
@@ -95,9 +89,7 @@ async def test_a_gang_that_does_not_fit_waits_whole_until_the_other_has_ended(
         assert done.status.phase == "Done"
 
 
-async def test_a_member_that_dies_is_replaced_and_the_gang_is_whole_again(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_a_member_that_dies_is_replaced_and_the_gang_is_whole_again(client: Client, tmp_path: Path) -> None:
     once = 'test "$(cat first 2>/dev/null)" || { until test -e die; do sleep 0.02; done; echo x > first; exit 137; }'
     only_first = 'case "$TF_CONFIG" in *\'"index": 0}\'*|*\'"index":0}\'*) ' + once + ";; esac"
     await submit(client, job("j", 2, f"{only_first}; until test -e go; do sleep 0.02; done"))

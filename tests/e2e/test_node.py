@@ -93,8 +93,7 @@ async def test_restarts_back_off_and_keep_the_last_state(api: NodeApi, tmp_path:
     assert main_container_status(status)["restartCount"] == 2
     assert main_container_status(status)["lastState"]["terminated"]["exitCode"] == 1
     reasons = [
-        main_container_status(each)["state"].get("waiting", {}).get("reason")
-        for each in api.status_history("p")[1:]
+        main_container_status(each)["state"].get("waiting", {}).get("reason") for each in api.status_history("p")[1:]
     ]
     assert "CrashLoopBackOff" in reasons
 
@@ -132,7 +131,9 @@ async def test_init_containers_and_sidecars_come_in_order(api: NodeApi, tmp_path
 
 
 async def test_deletion_asks_then_kills_the_whole_group_and_releases(api: NodeApi, tmp_path: Path) -> None:
-    script = f"trap '' TERM; sh -c 'trap \"\" TERM; echo $$$$ > {tmp_path}/child; while :; do sleep 1; done' & wait; wait"
+    script = (
+        f"trap '' TERM; sh -c 'trap \"\" TERM; echo $$$$ > {tmp_path}/child; while :; do sleep 1; done' & wait; wait"
+    )
     async with running_node(api, tmp_path):
         client = api.client()
         await client.create(Pod, command_pod("p", *shell_command(script), terminationGracePeriodSeconds=1))
@@ -151,9 +152,7 @@ async def test_grace_is_measured_by_the_clock(api: NodeApi, tmp_path: Path) -> N
     clock = FakeClock()
     script = f"trap '' TERM; echo up > {tmp_path}/up; while :; do sleep 0.05; done"
     async with running_node(api, tmp_path, NodeSettings(), clock):
-        await api.client().create(
-            Pod, command_pod("p", *shell_command(script), terminationGracePeriodSeconds=60)
-        )
+        await api.client().create(Pod, command_pod("p", *shell_command(script), terminationGracePeriodSeconds=60))
         await api.wait_phase("p", "Running")
         await wait_until(lambda: file_text(tmp_path / "up"))
         await api.client().delete(Pod, default_key("p"))
@@ -206,9 +205,7 @@ def team_member(*command: str, restart: str = "Never") -> JSON:
 
 
 @pytest.mark.parametrize("restart", ["Never", "OnFailure", "Always"])
-async def test_a_port_that_somebody_took_fails_the_pod_as_such(
-    api: NodeApi, tmp_path: Path, restart: str
-) -> None:
+async def test_a_port_that_somebody_took_fails_the_pod_as_such(api: NodeApi, tmp_path: Path, restart: str) -> None:
     async with address_book(api) as (book, port):
         book.close()
         with bind_port(port) as stranger:
@@ -248,7 +245,9 @@ async def test_a_pod_that_nobody_makes_anew_waits_for_its_port(api: NodeApi, tmp
 
 
 async def test_files_follow_their_objects_while_a_pod_runs(api: NodeApi, tmp_path: Path) -> None:
-    script = "import sys, time\nwhile open(sys.argv[1]).read() != 'new': time.sleep(0.02)\nprint(open(sys.argv[2]).read())"
+    script = (
+        "import sys, time\nwhile open(sys.argv[1]).read() != 'new': time.sleep(0.02)\nprint(open(sys.argv[2]).read())"
+    )
     mounts = [
         {"name": "v", "mountPath": "/conf"},
         {"name": "v", "mountPath": "/one", "subPath": "a"},
@@ -265,9 +264,7 @@ async def test_files_follow_their_objects_while_a_pod_runs(api: NodeApi, tmp_pat
     async with running_node(api, tmp_path):
         client = api.client()
         await client.create(ConfigMap, {"metadata": {"name": "c"}, "data": {"a": "old"}}, namespace="default")
-        await client.create(
-            Pod, command_pod("p", *command, container={"volumeMounts": mounts}, volumes=volumes)
-        )
+        await client.create(Pod, command_pod("p", *command, container={"volumeMounts": mounts}, volumes=volumes))
         await api.wait_phase("p", "Running")
         seen = single_file(tmp_path, "pods/*/_volumes/d/l")
         assert file_text(seen) == ""
@@ -279,9 +276,7 @@ async def test_files_follow_their_objects_while_a_pod_runs(api: NodeApi, tmp_pat
     assert await container_logs(tmp_path, "p") == "old\n"
 
 
-async def test_every_container_has_a_folder_for_temporary_files_while_it_runs(
-    api: NodeApi, tmp_path: Path
-) -> None:
+async def test_every_container_has_a_folder_for_temporary_files_while_it_runs(api: NodeApi, tmp_path: Path) -> None:
     script = f"mktemp; mkdir $TMPDIR/deep; ln -s {tmp_path} $TMPDIR/deep/link; echo $TMPDIR"
     mounts = [{"name": "t", "mountPath": "/tmp"}]
     own = command_pod("q", *shell_command("echo $TMPDIR"), container={"volumeMounts": mounts})
@@ -356,12 +351,8 @@ async def test_environment_waits_for_what_it_needs(api: NodeApi, tmp_path: Path)
         client = api.client()
         await client.create(Pod, body)
         await api.wait_until(lambda: "CreateContainerConfigError" in str(api.stored_pod("p")["status"]))
-        await client.create(
-            ConfigMap, {"metadata": {"name": "c"}, "data": {"who": "me"}}, namespace="default"
-        )
-        await client.create(
-            Secret, {"metadata": {"name": "s"}, "data": {"pass": "cHc="}}, namespace="default"
-        )
+        await client.create(ConfigMap, {"metadata": {"name": "c"}, "data": {"who": "me"}}, namespace="default")
+        await client.create(Secret, {"metadata": {"name": "s"}, "data": {"pass": "cHc="}}, namespace="default")
         await api.wait_phase("p", "Succeeded")
     assert await container_logs(tmp_path, "p") == "me pw p $(WHO) $(NO)\n"
 
@@ -381,13 +372,9 @@ async def test_volumes_are_folders_that_paths_lead_to(api: NodeApi, tmp_path: Pa
     container = {"volumeMounts": mounts, "workingDir": "/scratch/dir"}
     async with running_node(api, tmp_path):
         client = api.client()
-        await client.create(
-            ConfigMap, {"metadata": {"name": "c"}, "data": {"a": "text\n"}}, namespace="default"
-        )
+        await client.create(ConfigMap, {"metadata": {"name": "c"}, "data": {"a": "text\n"}}, namespace="default")
         await client.create(CLAIMS, {"metadata": {"name": "data"}, "spec": {}}, namespace="default")
-        await client.create(
-            Pod, command_pod("p", *shell_command(script), container=container, volumes=volumes)
-        )
+        await client.create(Pod, command_pod("p", *shell_command(script), container=container, volumes=volumes))
         await api.wait_phase("p", "Succeeded")
         assert await container_logs(tmp_path, "p") == "text\nhere\n"
         await client.delete(Pod, default_key("p"))
@@ -454,18 +441,14 @@ async def test_probes_make_ready_and_restart(api: NodeApi, tmp_path: Path) -> No
         },
     }
     async with running_node(api, tmp_path):
-        body = command_pod(
-            "p", "sleep", "99", container=container, restart="Always", terminationGracePeriodSeconds=1
-        )
+        body = command_pod("p", "sleep", "99", container=container, restart="Always", terminationGracePeriodSeconds=1)
         await api.client().create(Pod, body)
         status = await api.wait_phase("p", "Running")
         assert main_container_status(status)["ready"] is False
         (tmp_path / "ready").touch()
         await api.wait_until(lambda: main_container_status(api.stored_pod("p")["status"])["ready"])
         (tmp_path / "sick").touch()
-        await api.wait_until(
-            lambda: main_container_status(api.stored_pod("p")["status"])["restartCount"] >= 1
-        )
+        await api.wait_until(lambda: main_container_status(api.stored_pod("p")["status"])["restartCount"] >= 1)
 
 
 async def test_hooks_run_around_a_process(api: NodeApi, tmp_path: Path) -> None:
@@ -491,9 +474,7 @@ async def test_termination_message_comes_from_file_or_log(api: NodeApi, tmp_path
         client = api.client()
         await client.create(Pod, command_pod("a", *shell_command("echo why > /dev/termination-log; exit 1")))
         fallback = {"terminationMessagePolicy": "FallbackToLogsOnError"}
-        await client.create(
-            Pod, command_pod("b", *shell_command("echo last words; exit 1"), container=fallback)
-        )
+        await client.create(Pod, command_pod("b", *shell_command("echo last words; exit 1"), container=fallback))
         first, second = await api.wait_phase("a", "Failed"), await api.wait_phase("b", "Failed")
     assert main_container_status(first)["state"]["terminated"]["message"] == "why\n"
     assert main_container_status(second)["state"]["terminated"]["message"] == "last words\n"
@@ -503,9 +484,7 @@ async def test_leaving_ends_every_process(api: NodeApi, tmp_path: Path) -> None:
     async with running_node(api, tmp_path):
         await api.client().create(
             Pod,
-            command_pod(
-                "p", *shell_command(f"echo $$$$ > {tmp_path}/pid; trap '' TERM; sleep 99 & wait; wait")
-            ),
+            command_pod("p", *shell_command(f"echo $$$$ > {tmp_path}/pid; trap '' TERM; sleep 99 & wait; wait")),
         )
         await api.wait_phase("p", "Running")
         await wait_until(lambda: file_text(tmp_path / "pid"))
@@ -514,9 +493,7 @@ async def test_leaving_ends_every_process(api: NodeApi, tmp_path: Path) -> None:
 
 async def test_what_is_left_running_is_adopted(api: NodeApi, tmp_path: Path) -> None:
     settings = NodeSettings(leave_running=True)
-    body = command_pod(
-        "p", *shell_command(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo done; exit 4")
-    )
+    body = command_pod("p", *shell_command(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo done; exit 4"))
     async with running_node(api, tmp_path, settings):
         await api.client().create(Pod, body)
         before = main_container_status(await api.wait_phase("p", "Running"))["containerID"]
@@ -544,9 +521,7 @@ def marked() -> list[int]:
 async def test_a_killed_node_doubles_nothing_and_orphans_nothing(api: NodeApi, tmp_path: Path) -> None:
     count = 20
     env = [{"name": "NODE_TEST", "value": str(os.getpid())}]
-    script = (
-        f"echo run >> {tmp_path}/$HOSTNAME.runs; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; exit 5"
-    )
+    script = f"echo run >> {tmp_path}/$HOSTNAME.runs; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; exit 5"
     async with serve_http(api) as address:
 
         async def start() -> asyncio.subprocess.Process:
@@ -561,9 +536,7 @@ async def test_a_killed_node_doubles_nothing_and_orphans_nothing(api: NodeApi, t
         for name in names:
             await api.wait_phase(name, "Running")
         await wait_until(lambda: all(file_text(tmp_path / f"{name}.runs") for name in names))
-        before = {
-            name: main_container_status(api.stored_pod(name)["status"])["containerID"] for name in names
-        }
+        before = {name: main_container_status(api.stored_pod(name)["status"])["containerID"] for name in names}
         first.send_signal(signal.SIGKILL)
         await first.wait()
         # One pod goes while there is no node, and is force-deleted: nobody else could end its process.

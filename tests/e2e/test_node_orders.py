@@ -28,9 +28,7 @@ def notes(api: NodeApi) -> dict[str, str]:
     return found
 
 
-async def test_the_last_report_of_a_program_is_on_its_pod_before_its_end_is(
-    api: NodeApi, tmp_path: Path
-) -> None:
+async def test_the_last_report_of_a_program_is_on_its_pod_before_its_end_is(api: NodeApi, tmp_path: Path) -> None:
     settings = msgspec.structs.replace(FAST_SETTINGS, progress_period=timedelta(hours=1))
     script = 'for n in 1 2 3; do echo \'{"progress": {"step": \'$n\', "total": 3}}\'; sleep 0.2; done'
     async with running_node(api, tmp_path, settings):
@@ -59,9 +57,7 @@ async def test_an_order_is_answered_and_obeyed_once(api: NodeApi, tmp_path: Path
         await api.wait_phase("p", "Running")
         await wait_until(lambda: file_text(tmp_path / "runs"))
         await api.client().patch(Pod, default_key("p"), ordered(FaultRequest(id="a", fault=FaultKind.KILL)))
-        await api.wait_until(
-            lambda: main_container_status(api.stored_pod("p")["status"])["restartCount"] == 1
-        )
+        await api.wait_until(lambda: main_container_status(api.stored_pod("p")["status"])["restartCount"] == 1)
         answer = fault_response(notes(api))
         assert answer is not None
         assert (answer.id, answer.refuses) == ("a", "")
@@ -69,18 +65,11 @@ async def test_an_order_is_answered_and_obeyed_once(api: NodeApi, tmp_path: Path
         await wait_until(lambda: file_text(tmp_path / "runs") == "run\nrun")
         await api.client().patch(Pod, default_key("p"), {"metadata": {"labels": {"x": "y"}}})
         await api.client().patch(Pod, default_key("p"), ordered(FaultRequest(id="b", fault=FaultKind.OOM)))
-        await api.wait_until(
-            lambda: main_container_status(api.stored_pod("p")["status"])["restartCount"] == 2
-        )
-    assert (
-        main_container_status(api.stored_pod("p")["status"])["lastState"]["terminated"]["reason"]
-        == "OOMKilled"
-    )
+        await api.wait_until(lambda: main_container_status(api.stored_pod("p")["status"])["restartCount"] == 2)
+    assert main_container_status(api.stored_pod("p")["status"])["lastState"]["terminated"]["reason"] == "OOMKilled"
 
 
-async def test_an_order_that_was_answered_by_an_earlier_node_is_not_obeyed_again(
-    api: NodeApi, tmp_path: Path
-) -> None:
+async def test_an_order_that_was_answered_by_an_earlier_node_is_not_obeyed_again(api: NodeApi, tmp_path: Path) -> None:
     body = command_pod("p", *shell_command(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"))
     order = ordered(FaultRequest(id="a", fault=FaultKind.KILL))["metadata"]["annotations"]
     body["metadata"]["annotations"] = {**order, DRILL_RESULT_ANNOTATION: '{"id": "a", "does": "it"}'}
@@ -98,9 +87,7 @@ async def test_an_order_that_was_answered_by_an_earlier_node_is_not_obeyed_again
         (FaultRequest(id="a", fault=FaultKind.SLOW), "a pause takes longer than nothing"),
     ],
 )
-async def test_what_cannot_be_done_is_refused(
-    api: NodeApi, tmp_path: Path, order: FaultRequest, why: str
-) -> None:
+async def test_what_cannot_be_done_is_refused(api: NodeApi, tmp_path: Path, order: FaultRequest, why: str) -> None:
     async with running_node(api, tmp_path):
         await api.client().create(Pod, command_pod("p", *shell_command("exec sleep 600")))
         await api.wait_phase("p", "Running")

@@ -15,9 +15,7 @@ def test_the_notebook_runs_and_shows_jobs(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(_kernels(tmp_path)))
     notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
-    done = NotebookClient(
-        notebook, timeout=120, kernel_name="ours", resources={"metadata": {"path": str(tmp_path)}}
-    )
+    done = NotebookClient(notebook, timeout=120, kernel_name="ours", resources={"metadata": {"path": str(tmp_path)}})
     found = done.execute()
     outputs = {cell.source: cell.outputs for cell in found.cells if cell.cell_type == "code"}
     assert outputs["run.result()"][0]["data"]["text/plain"] == "[1.0, -2.0, 3.0, 0.5]"

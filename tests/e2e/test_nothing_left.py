@@ -55,9 +55,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.mark = uuid.uuid4().hex
-        self.jobs, self.temporary, self.home, self.state = (
-            folder / name for name in ("jobs", "tmp", "home", "state")
-        )
+        self.jobs, self.temporary, self.home, self.state = (folder / name for name in ("jobs", "tmp", "home", "state"))
         for each in (self.jobs, self.temporary, self.home):
             each.mkdir()
         self.ports: set[int] = set()

@@ -34,9 +34,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetachedPlane]:
     found.down()
 
 
-def run(
-    plane: DetachedPlane, script: str, *arguments: str, python: Path | None = None, **environment: str
-) -> str:
+def run(plane: DetachedPlane, script: str, *arguments: str, python: Path | None = None, **environment: str) -> str:
     """Run a script of tests/clients to its end. It checks what it sees, and fails if that is wrong."""
     done = subprocess.run(
         [python or find_clients_python(), CLIENTS_FOLDER / script, *arguments],

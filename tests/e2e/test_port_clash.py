@@ -102,7 +102,4 @@ async def test_with_a_network_for_every_pod_a_job_has_the_names_and_ports_of_a_c
         found = await ended(plane)
         assert found.status.holds(ConditionType.SUCCEEDED), json.dumps(msgspec.to_builtins(found.status))
         service = await plane.client.get(Service, Key("default", "j-worker-1"))
-        assert (
-            service.metadata.annotations[ADDRESSES_ANNOTATION]
-            == '{"tfjob-port":"j-worker-1.default.svc:2222"}'
-        )
+        assert service.metadata.annotations[ADDRESSES_ANNOTATION] == '{"tfjob-port":"j-worker-1.default.svc:2222"}'

@@ -57,9 +57,7 @@ def wait_until(true: Callable[[], bool], patience: float = 60.0) -> None:
 
 def trained(output: str) -> None:
     for worker in range(3):
-        losses = [
-            float(found) for found in re.findall(rf"worker-{worker}\| step=\d+ of=\d+ loss=([\d.]+)", output)
-        ]
+        losses = [float(found) for found in re.findall(rf"worker-{worker}\| step=\d+ of=\d+ loss=([\d.]+)", output)]
         assert len(losses) >= 4
         assert losses[0] > 100 * losses[-1]
     assert "tfjob/linear  Succeeded" in output
@@ -235,9 +233,7 @@ def test_bad_input_is_one_line_and_exit_code_1(tmp_path: Path, text: str, messag
     ],
     ids=["image", "container", "type", "field"],
 )
-def test_what_the_plane_refuses_is_told_with_its_line(
-    tmp_path: Path, before: str, after: str, told: list[str]
-) -> None:
+def test_what_the_plane_refuses_is_told_with_its_line(tmp_path: Path, before: str, after: str, told: list[str]) -> None:
     text = JOB.format(command='"true"', replicas="2")
     assert before in text
     (tmp_path / "job.yaml").write_text(text.replace(before, after))
@@ -261,9 +257,7 @@ def test_the_job_as_it_ended_goes_to_stdout_and_all_else_to_stderr(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     ended = json.loads(done.stdout)
     assert (ended["kind"], ended["metadata"]["name"]) == ("TFJob", "other")
-    assert [each["type"] for each in ended["status"]["conditions"] if each["status"] == "True"][
-        -1
-    ] == "Succeeded"
+    assert [each["type"] for each in ended["status"]["conditions"] if each["status"] == "True"][-1] == "Succeeded"
     assert "worker-0| hello" in done.stderr
 
 
@@ -277,9 +271,7 @@ def test_a_setting_of_the_wrong_type_is_one_line_and_exit_code_1(tmp_path: Path)
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "XGBoostJob", "JAXJob", "PaddleJob"])
 def test_a_script_needs_no_file(kind: str) -> None:
-    done = gangline(
-        "run", "--nproc", "3", "--kind", kind, "--", "python", "allreduce.py", cwd=ROOT / "examples"
-    )
+    done = gangline("run", "--nproc", "3", "--kind", kind, "--", "python", "allreduce.py", cwd=ROOT / "examples")
     assert done.returncode == 0, done.stdout + done.stderr
     assert {int(rank) for rank in re.findall(r"trained: rank (\d+) of", done.stdout)} == {0, 1, 2}
     assert f"{kind.lower()}/allreduce  Succeeded" in done.stdout
@@ -295,9 +287,7 @@ def test_several_files_run_at_once_each_in_its_own_folder(tmp_path: Path) -> Non
     for name, code in (("good", 0), ("bad", 3)):
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "train.py").write_text(
-            f"import os; print('in', os.path.basename(os.getcwd())); os._exit({code})"
-        )
+        (folder / "train.py").write_text(f"import os; print('in', os.path.basename(os.getcwd())); os._exit({code})")
         file = job(folder, "python, -u, train.py", replicas="1")
         file.write_text(file.read_text().replace("name: small", f"name: {name}"))
     done = gangline("run", "good/job.yaml", "bad/job.yaml", "-o", "json", cwd=tmp_path)
@@ -313,9 +303,7 @@ def test_several_files_run_at_once_each_in_its_own_folder(tmp_path: Path) -> Non
 
 def test_several_jobs_in_one_file_run_at_once(tmp_path: Path) -> None:
     # One name begins with the other: their pods are told apart.
-    texts = [
-        JOB.format(command=f"echo, {name}", replicas="1").replace("small", name) for name in ("a", "a-b")
-    ]
+    texts = [JOB.format(command=f"echo, {name}", replicas="1").replace("small", name) for name in ("a", "a-b")]
     (tmp_path / "job.yaml").write_text("---\n".join(texts))
     done = gangline("run", "job.yaml", "--keep", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -327,9 +315,7 @@ def test_several_jobs_in_one_file_run_at_once(tmp_path: Path) -> None:
 def test_what_a_file_holds_beside_its_job_is_made_first(tmp_path: Path) -> None:
     settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {LR: '0.1'}\n"
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
-    data = (
-        f"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data}}\nspec: {json.dumps(claim)}\n"
-    )
+    data = f"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data}}\nspec: {json.dumps(claim)}\n"
     more = "              envFrom: [{configMapRef: {name: settings}}]\n"
     more += "              volumeMounts: [{name: data, mountPath: /data}]\n"
     more += "          volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]\n"
@@ -354,9 +340,7 @@ def test_two_jobs_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_no_file_is_refused_with_what_to_write() -> None:
     done = gangline("run")
     assert done.returncode == 1
-    assert done.stderr == (
-        "error: expected a FILE; or for a script: gangline run --nproc 4 -- python train.py\n"
-    )
+    assert done.stderr == ("error: expected a FILE; or for a script: gangline run --nproc 4 -- python train.py\n")
 
 
 def test_what_is_kept_is_where_it_was_asked_to_be(tmp_path: Path) -> None:
@@ -444,9 +428,7 @@ def test_a_timeout_is_a_duration(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
 @pytest.mark.parametrize("words", [("crds",), ("get",), ("plan", "job.yaml"), ("run", "job.yaml")])
-def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(tmp_path: Path, words: tuple[str, ...]) -> None:
     job(tmp_path)
     env = {**os.environ, "HOME": str(tmp_path), "GANGLINE_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-m", "gangline"]

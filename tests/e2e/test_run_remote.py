@@ -81,19 +81,12 @@ KIND = ("--kind", "TFJob", "--set", "spec.successPolicy=AllWorkers")
 COMMAND = ("--context", "gangline", "--image", "any", "--nproc", "2", *KIND)
 
 
-def test_a_script_runs_there_with_its_folder_and_may_write_beside_itself(
-    cluster: Cluster, folder: Path
-) -> None:
-    done = cluster.run(
-        *COMMAND, "--keep", "--set", "metadata.name=one", "--", "python", "train.py", cwd=folder
-    )
+def test_a_script_runs_there_with_its_folder_and_may_write_beside_itself(cluster: Cluster, folder: Path) -> None:
+    done = cluster.run(*COMMAND, "--keep", "--set", "metadata.name=one", "--", "python", "train.py", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     told = done.stderr.splitlines()
     assert re.fullmatch(r"server: context gangline \(https://.*\), namespace default", told[0])
-    assert (
-        told[1]
-        == f"shipping {folder}: 3 files, {(folder / 'train.py').stat().st_size + 21} bytes, in a ConfigMap"
-    )
+    assert told[1] == f"shipping {folder}: 3 files, {(folder / 'train.py').stat().st_size + 21} bytes, in a ConfigMap"
     for index in range(2):
         assert f"worker-{index}| index {index} model\n" in done.stdout
         assert f"worker-{index}| files .gitignore checkpoint lib train.py\n" in done.stdout
@@ -151,9 +144,7 @@ def test_files_run_there_too_and_a_name_that_is_taken_is_refused(cluster: Cluste
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_an_interrupt_deletes_the_job_unless_it_is_to_be_kept(
-    cluster: Cluster, folder: Path, keep: bool
-) -> None:
+def test_an_interrupt_deletes_the_job_unless_it_is_to_be_kept(cluster: Cluster, folder: Path, keep: bool) -> None:
     name = "kept" if keep else "gone"
     words = (
         "--set",

@@ -62,9 +62,7 @@ def api() -> NodeApi:
     return NodeApi()
 
 
-async def test_a_container_runs_from_its_image_and_is_removed(
-    api: NodeApi, tmp_path: Path, podman: StandIn
-) -> None:
+async def test_a_container_runs_from_its_image_and_is_removed(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
     async with running_node(api, tmp_path, PODMAN):
         await api.client().create(Pod, command_pod("p", *shell_command("echo $IMAGE $HOSTNAME; exit 3")))
         status = await api.wait_phase("p", "Failed")
@@ -73,9 +71,7 @@ async def test_a_container_runs_from_its_image_and_is_removed(
     assert len(podman.containers("removed")) == 1
 
 
-async def test_volumes_and_environment_are_the_containers_own(
-    api: NodeApi, tmp_path: Path, podman: StandIn
-) -> None:
+async def test_volumes_and_environment_are_the_containers_own(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
     env = [
         {"name": "PASS", "valueFrom": {"secretKeyRef": {"name": "s", "key": "p"}}},
         {"name": "HOME", "value": "/data"},
@@ -100,9 +96,7 @@ async def test_volumes_and_environment_are_the_containers_own(
     assert f"{real}:/data:ro" in run["words"]
 
 
-async def test_termination_asks_and_then_kills_the_container(
-    api: NodeApi, tmp_path: Path, podman: StandIn
-) -> None:
+async def test_termination_asks_and_then_kills_the_container(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
     stubborn = shell_command("trap '' TERM; echo up; while true; do sleep 0.05; done")
     async with running_node(api, tmp_path, PODMAN):
         await api.client().create(Pod, command_pod("polite", "sleep", "99"))
@@ -135,9 +129,7 @@ async def test_too_much_memory_is_told_as_such(api: NodeApi, tmp_path: Path, pod
     assert words[words.index("--cpus") + 1] == "0.5"
 
 
-async def test_an_image_that_cannot_be_had_is_waited_for(
-    api: NodeApi, tmp_path: Path, podman: StandIn
-) -> None:
+async def test_an_image_that_cannot_be_had_is_waited_for(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
     async with running_node(api, tmp_path, PODMAN):
         await api.client().create(Pod, command_pod("p", "true", container={"image": "missing"}))
         await api.wait_until(lambda: "ErrImagePull" in str(api.stored_pod("p").get("status")))
@@ -157,9 +149,7 @@ async def exec_in(running: LocalKubelet, uid: str, *command: str) -> tuple[int, 
         return await started.wait(), out
 
 
-async def test_commands_and_probes_run_in_the_container(
-    api: NodeApi, tmp_path: Path, podman: StandIn
-) -> None:
+async def test_commands_and_probes_run_in_the_container(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
     probe = {"exec": {"command": ["sh", "-c", "[ $IMAGE = none ]"]}, "periodSeconds": 1}
     async with running_node(api, tmp_path, PODMAN) as running:
         await api.client().create(Pod, command_pod("p", "sleep", "99", container={"readinessProbe": probe}))
@@ -169,9 +159,7 @@ async def test_commands_and_probes_run_in_the_container(
         assert await exec_in(running, uid, "sh", "-c", "echo in $IMAGE; exit 4") == (4, b"in none\n")
 
 
-async def test_a_container_outlives_the_node_and_is_adopted(
-    api: NodeApi, tmp_path: Path, podman: StandIn
-) -> None:
+async def test_a_container_outlives_the_node_and_is_adopted(api: NodeApi, tmp_path: Path, podman: StandIn) -> None:
     staying = NodeSettings(runtime="podman", leave_running=True)
     script = shell_command(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; exit 6")
     async with running_node(api, tmp_path, staying):
@@ -186,7 +174,5 @@ async def test_a_container_outlives_the_node_and_is_adopted(
 
 def test_a_program_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(
-        InputError, match="--runtime podman: no such program; install podman, or leave the option out"
-    ):
+    with pytest.raises(InputError, match="--runtime podman: no such program; install podman, or leave the option out"):
         node_settings(runtime="podman")

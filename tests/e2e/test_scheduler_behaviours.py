@@ -53,9 +53,7 @@ LEASE = LeaseSettings(
 class Machine(SchedulerEnv):
     """A town on one node of which pods are processes."""
 
-    async def run(
-        self, name: str, group: str = "", *, script: str = SLEEP, cpu: str = "1", **rest: Any
-    ) -> Pod:
+    async def run(self, name: str, group: str = "", *, script: str = SLEEP, cpu: str = "1", **rest: Any) -> Pod:
         """A pod that runs a script of the shell, once."""
         container = {
             "name": "main",
@@ -133,9 +131,7 @@ async def plane(tmp_path: Path) -> AsyncIterator[Connection]:
 async def machine(plane: Connection) -> AsyncIterator[Machine]:
     async with scheduler_env(plane) as town:
         machine = Machine(town.client, town.namespace)
-        await machine.wait_for(
-            Node, "local", lambda found: "cpu" in found.status.allocatable, namespaced=False
-        )
+        await machine.wait_for(Node, "local", lambda found: "cpu" in found.status.allocatable, namespaced=False)
         yield machine
 
 
@@ -154,9 +150,7 @@ def meddled(transport: InterceptedTransport) -> Client:
 # The life cycle
 
 
-async def test_a_gang_of_processes_goes_through_all_rows_of_the_table(
-    machine: Machine, tmp_path: Path
-) -> None:
+async def test_a_gang_of_processes_goes_through_all_rows_of_the_table(machine: Machine, tmp_path: Path) -> None:
     groups, story = Informer(machine.client, PodGroup, clock=CLOCK), Story()
     fails = [{"name": "init", "image": "none", "command": ["sh", "-c", "exit 3"]}]
     dies = "until test -e die; do sleep 0.02; done; exit 137"
@@ -225,9 +219,7 @@ async def test_a_refusal_by_the_node_is_named_and_one_pod_replaces_the_member(ma
         assert not await machine.list_events("Unschedulable")
 
 
-async def test_while_a_killed_process_takes_its_time_the_gang_recovers(
-    machine: Machine, tmp_path: Path
-) -> None:
+async def test_while_a_killed_process_takes_its_time_the_gang_recovers(machine: Machine, tmp_path: Path) -> None:
     stubborn = "trap '' TERM; echo ready > ready; while :; do sleep 0.02; done"
     async with machine.run_scheduler():
         await machine.create_group("g", 2)
@@ -412,9 +404,7 @@ async def test_when_the_leader_stops_the_other_goes_on_and_no_pod_is_bound_twice
                 lease_namespace=machine.namespace,
             )
             client = Client(transport, scheme=SCHEME)
-            await SchedulerProcess(plane, settings, client, PrometheusMetrics(), CLOCK, LEASE).run(
-                stops[name]
-            )
+            await SchedulerProcess(plane, settings, client, PrometheusMetrics(), CLOCK, LEASE).run(stops[name])
 
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(WAIT_SECONDS):
         running = {name: tasks.create_task(schedule(name)) for name in stops}

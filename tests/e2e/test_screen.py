@@ -48,9 +48,7 @@ def test_the_demo_heals_before_the_viewers_eyes(tmp_path: Path) -> None:
             lambda seen: re.search(r"worker-1  (✖ failed|◐ restart(ing|ed)) .*exit 137 \(SIGKILL\)", seen)
         )
         # For two seconds it is said to be restarted; a quick one is done by then.
-        terminal.wait_for(
-            lambda seen: re.search(r"worker-1  (● running|✔ succeeded|○ stopped) +1 restart\b", seen)
-        )
+        terminal.wait_for(lambda seen: re.search(r"worker-1  (● running|✔ succeeded|○ stopped) +1 restart\b", seen))
         assert terminal.wait_for_exit() == 0, terminal.screen.text
     screen = terminal.screen.text
     assert re.search(r"✔ Succeeded in .* · 1 restart · loss [\d.]+ → [\d.]+\n", screen)
@@ -85,9 +83,7 @@ def test_lines_that_repeat_are_folded(tmp_path: Path) -> None:
 
 def test_no_color_is_respected(tmp_path: Path) -> None:
     program = "print('\\033[31mred\\033[0m')\n"
-    with PtyTerminal(
-        [*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, program), env={"NO_COLOR": "1"}
-    ) as terminal:
+    with PtyTerminal([*GANGLINE, "run", "job.yaml"], cwd=job(tmp_path, program), env={"NO_COLOR": "1"}) as terminal:
         assert terminal.wait_for_exit() == 0
     assert "worker-0│ red" in terminal.screen.text
     assert not terminal.screen.has_colour

@@ -110,9 +110,7 @@ def test_a_job_is_suspended_resumed_scaled_and_restarted(client: TrainingClient)
         if job.status.replica_statuses.get("Worker") and job.status.replica_statuses["Worker"].active == 2:
             break
     before = {pod.metadata.name: pod.metadata.uid for pod in client.get_job_pods("long")}
-    assert client.restart_job("long", job_kind="JAXJob", replica_type="worker", replica_index=1) == [
-        "long-worker-1"
-    ]
+    assert client.restart_job("long", job_kind="JAXJob", replica_type="worker", replica_index=1) == ["long-worker-1"]
     # By looking: of a pod that is made anew quickly enough the status of its job says nothing.
     now, deadline = before, time.monotonic() + 60
     while now.keys() != before.keys() or now["long-worker-1"] == before["long-worker-1"]:
@@ -181,7 +179,4 @@ def test_where_no_cluster_is_configured_that_is_said(tmp_path: Any) -> None:
     environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "GANGLINE_HOME": str(tmp_path / "home")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
-    assert (
-        done.stderr
-        == "gangline: no cluster is configured; jobs run on this machine while this program does\n"
-    )
+    assert done.stderr == "gangline: no cluster is configured; jobs run on this machine while this program does\n"

@@ -124,15 +124,11 @@ class Load:
         """Everything promised is there, as promised, and the watch goes on to the newest without going back."""
         async with HttpTransport(server.connection) as transport, asyncio.TaskGroup() as group:
             client = Client(transport)
-            there = {
-                found.metadata.name: found async for found in client.iterate(ConfigMap, Selector("default"))
-            }
+            there = {found.metadata.name: found async for found in client.iterate(ConfigMap, Selector("default"))}
             for name, promised in self.promised.items():
                 assert there[name].metadata.resource_version == promised
                 assert there[name].data == {"is": name}
-            last = await client.create(
-                ConfigMap, {"metadata": {"generateName": "last-"}}, namespace="default"
-            )
+            last = await client.create(ConfigMap, {"metadata": {"generateName": "last-"}}, namespace="default")
             watching = group.create_task(self.watch(client))
 
             async def caught_up() -> bool:

@@ -53,8 +53,7 @@ async def check(folder: Path, seen: Seen) -> None:
     async with Store(SqliteJournal(folder), store_writer.RETENTION) as store:
         assert store.revision >= seen.revision
         there = {
-            record.path: (json.loads(record.data)["number"], record.revision)
-            for record in store.range("").records
+            record.path: (json.loads(record.data)["number"], record.revision) for record in store.range("").records
         }
         for path in seen.begun.keys() | there.keys():
             number, revision = there.get(path, (-1, 0))

@@ -152,9 +152,7 @@ async def test_container_must_be_named_when_there_are_two(client: Client, pods: 
     key = await created(client, "p", sh("echo from a", "a"), sh("echo from b", "b"))
     await until(client, key, "Succeeded")
     assert await text(pods, key, container="b") == ["from b"]
-    with pytest.raises(
-        BadRequest, match=r"a container name must be specified for pod p, choose one of: \[a b\]"
-    ):
+    with pytest.raises(BadRequest, match=r"a container name must be specified for pod p, choose one of: \[a b\]"):
         await text(pods, key)
     with pytest.raises(BadRequest, match="container c is not valid for pod p"):
         await text(pods, key, container="c")
@@ -208,9 +206,7 @@ async def test_bad_options_are_refused_as_the_real_server_does(
     assert message in str(refused.value)
 
 
-async def test_reader_that_leaves_a_silent_log_leaves_nothing_behind(
-    client: Client, pods: PodSubresources
-) -> None:
+async def test_reader_that_leaves_a_silent_log_leaves_nothing_behind(client: Client, pods: PodSubresources) -> None:
     # Other tests of this process may have servers whose logs are open.
     others = open_logs()
     key = await sleeper(client, before="echo hello;")
@@ -243,9 +239,7 @@ async def test_command_gives_its_streams_and_its_exit_code(client: Client, pods:
     assert (await run(pods, key, "sh", "-c", "kill -9 $$")).exit_code == 137
 
 
-async def test_command_runs_where_the_container_does(
-    client: Client, pods: PodSubresources, tmp_path: Path
-) -> None:
+async def test_command_runs_where_the_container_does(client: Client, pods: PodSubresources, tmp_path: Path) -> None:
     (tmp_path / "data.txt").write_text("found")
     container = sh(
         "exec sleep 1000",
@@ -303,9 +297,7 @@ async def test_terminal_is_one_and_has_a_size(client: Client, pods: PodSubresour
     assert session.exit_code == 5
 
 
-async def test_command_that_cannot_be_run_says_why(
-    client: Client, pods: PodSubresources, tmp_path: Path
-) -> None:
+async def test_command_that_cannot_be_run_says_why(client: Client, pods: PodSubresources, tmp_path: Path) -> None:
     key = await sleeper(client)
     done = await run(pods, key, "no-such-program")
     assert done == ExecResult(127, b"", b'exec: "no-such-program": executable file not found in $PATH\n')
@@ -324,9 +316,7 @@ async def test_command_in_a_pod_that_is_over_is_refused(client: Client, pods: Po
         await run(pods, Key("default", "q"), "true")
 
 
-async def test_command_that_leaves_something_in_the_background_ends(
-    client: Client, pods: PodSubresources
-) -> None:
+async def test_command_that_leaves_something_in_the_background_ends(client: Client, pods: PodSubresources) -> None:
     key = await sleeper(client)
     done = await run(pods, key, "sh", "-c", "sleep 1000 & echo $!")
     child = psutil.Process(int(done.stdout))

@@ -173,9 +173,7 @@ def test_what_the_page_types_works(command: str, tmp_path: Path) -> None:
         (["--nproc", "1", "--set", "x.y=1", "--", "true"], "a path begins with spec. or metadata."),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_1(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line_and_exit_code_1(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     from gangline.cli.main import run
 
     assert run(["sweep", *words]) == 1

@@ -32,9 +32,7 @@ def test_a_function_returns_what_it_returns(client: TrainingClient) -> None:
 
 
 def test_a_folder_runs_where_it_is(client: TrainingClient, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(
-        "import sys; open('made', 'w').write('x'); print('price: $5', *sys.argv[1:])"
-    )
+    (tmp_path / "train.py").write_text("import sys; open('made', 'w').write('x'); print('price: $5', *sys.argv[1:])")
     run = train(tmp_path, ["python", "train.py", "$(HOME)"], framework="tensorflow", client=client)
     assert run.wait(timeout=60).state == "Succeeded"
     assert [line.text for line in run.logs()] == ["price: $5 $(HOME)"]

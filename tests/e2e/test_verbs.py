@@ -53,9 +53,7 @@ class Gangline:
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         """One that goes on; the caller ends it."""
-        return subprocess.Popen(
-            self.command(*words), stdout=subprocess.PIPE, text=True, env=self.plane.environment
-        )
+        return subprocess.Popen(self.command(*words), stdout=subprocess.PIPE, text=True, env=self.plane.environment)
 
     def submit(self, name: str, **programs: str) -> None:
         """A TFJob with one replica for each program, by type."""
@@ -111,9 +109,7 @@ def gang(plane: DetachedPlane, tmp_path: Path) -> Gangline:
 
 
 def test_an_empty_namespace_says_so_to_people_only(gang: Gangline) -> None:
-    assert gang("get", "jobs", "-n", "kube-public") == Done(
-        0, "", "No resources found in kube-public namespace.\n"
-    )
+    assert gang("get", "jobs", "-n", "kube-public") == Done(0, "", "No resources found in kube-public namespace.\n")
 
 
 def test_a_job_is_followed_from_submission_to_its_verdict(gang: Gangline) -> None:
@@ -166,10 +162,7 @@ def test_replicas_are_restarted_scaled_suspended_and_resumed(gang: Gangline) -> 
     gang.until("lasting", "Running")
     kubectl = Kubectl(gang.plane)
     before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kubectl.get("pods")["items"]}
-    assert (
-        gang("restart", "lasting", "--replica", "worker/0").out
-        == "tfjob.kubeflow.org/lasting worker-0 restarted\n"
-    )
+    assert gang("restart", "lasting", "--replica", "worker/0").out == "tfjob.kubeflow.org/lasting worker-0 restarted\n"
     # The old one may take its time to go, and has its name until then.
     after, end = before, time.monotonic() + WAIT
     while after.get("lasting-worker-0") in (None, before["lasting-worker-0"]):
@@ -179,10 +172,7 @@ def test_replicas_are_restarted_scaled_suspended_and_resumed(gang: Gangline) -> 
     waited = gang("wait", "pod/lasting-worker-0", "--for", "condition=Ready", "--timeout", "50s")
     assert waited.code == 0, waited
     gang.until("lasting", "Running")
-    assert (
-        gang("scale", "lasting", "--replicas", "2").out
-        == "tfjob.kubeflow.org/lasting scaled: Worker 1 -> 2\n"
-    )
+    assert gang("scale", "lasting", "--replicas", "2").out == "tfjob.kubeflow.org/lasting scaled: Worker 1 -> 2\n"
     ready = ("--for", "jsonpath={.status.replicaStatuses.Worker.active}=2", "--timeout", "50s")
     assert gang("wait", "lasting", *ready).code == 0
     assert gang("suspend", "lasting").out == "tfjob.kubeflow.org/lasting suspended\n"
@@ -198,9 +188,7 @@ def test_a_command_runs_in_a_replica_and_its_exit_code_is_ours(gang: Gangline) -
     gang.submit("inside", worker=LASTING)
     gang.until("inside", "Running")
     assert gang("exec", "inside", "--", "sh", "-c", "echo hi; exit 7") == Done(7, "hi\n", "")
-    assert gang("exec", "-i", "inside", "--replica", "worker/0", "--", "cat", stdin="abc") == Done(
-        0, "abc", ""
-    )
+    assert gang("exec", "-i", "inside", "--replica", "worker/0", "--", "cat", stdin="abc") == Done(0, "abc", "")
     assert gang("exec", "inside", "--replica", "ps/0", "--", "true").code == 1
     rows = gang("top", "inside").lines
     assert rows[0][:3] == ["JOB", "POD", "NODE"]
@@ -306,18 +294,14 @@ def test_a_refused_job_is_told_with_lines_of_its_file(gang: Gangline) -> None:
 
 
 def test_applying_says_what_became_of_each_object(gang: Gangline) -> None:
-    (gang.folder / "a.yaml").write_text(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: '1'}\n"
-    )
+    (gang.folder / "a.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: '1'}\n")
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "b"}, "stringData": {"k": "v"}}
     (gang.folder / "b.json").write_text(json.dumps(body))
     assert gang("apply", "-f", gang.folder, "--dry-run", "server").out == (
         "configmap/a created (server dry run)\nsecret/b created (server dry run)\n"
     )
     assert gang("apply", "-f", gang.folder).out == "configmap/a created\nsecret/b created\n"
-    (gang.folder / "a.yaml").write_text(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: '2'}\n"
-    )
+    (gang.folder / "a.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: '2'}\n")
     assert gang("apply", "-f", gang.folder).out == "configmap/a configured\nsecret/b unchanged\n"
     assert gang("delete", "-f", gang.folder).code == 0
 
@@ -358,9 +342,7 @@ def test_a_shell_completes_names_of_jobs_and_namespaces(gang: Gangline) -> None:
     def completed(*words: str) -> list[str]:
         typed = {"COMP_WORDS": " ".join(("gangline", *words)), "COMP_CWORD": str(len(words))}
         asked = {**gang.plane.environment, "_GANGLINE_COMPLETE": "bash_complete", **typed}
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, env=asked, timeout=WAIT
-        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=asked, timeout=WAIT)
         return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
     wanted = {
@@ -450,9 +432,7 @@ def test_what_is_printed_equals_what_kubectl_prints(gang: Gangline) -> None:
         active = f"jsonpath={{.status.replicaStatuses.{'PS' if name == 'ps' else 'Worker'}.active}}=1"
         assert gang("wait", "shown", "--for", active, "--timeout", "50s").code == 0
     # Between the two looks nothing changes: pods of earlier tests are gone.
-    gang.says(
-        lambda done: done.out.split() == ["pod/shown-ps-0", "pod/shown-worker-0"], "get", "pods", "-o", "name"
-    )
+    gang.says(lambda done: done.out.split() == ["pod/shown-ps-0", "pod/shown-worker-0"], "get", "pods", "-o", "name")
     kubectl = Kubectl(gang.plane)
     for words in FORMS:
         theirs, ours = kubectl.run(*words), gang(*words)

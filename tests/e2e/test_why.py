@@ -125,9 +125,7 @@ async def _type(client: Client, access: PlaneAccess, folder: Path, world: World)
     file = folder / "kubeconfig"
     file.write_text(yaml.safe_dump(access.kubeconfig()))
     await come(client, "oom", lambda case: case.job.state == "Failed")
-    await come(
-        client, "runs", lambda case: case.job.state == "Running" and all(one.is_up for one in case.replicas)
-    )
+    await come(client, "runs", lambda case: case.job.state == "Running" and all(one.is_up for one in case.replicas))
     for words in ("oom", "tfjob/oom -o json", "runs", "nobody", "deployment/oom"):
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", COMMAND, *words.split(), "--kubeconfig", str(file)),
@@ -217,9 +215,7 @@ def test_fault_is_found(world: World, name: str) -> None:
     assert len(report.causes) == 1, told
 
 
-@pytest.mark.parametrize(
-    ("name", "note"), [(body["metadata"]["name"], note) for body, _, note in healthy_jobs()]
-)
+@pytest.mark.parametrize(("name", "note"), [(body["metadata"]["name"], note) for body, _, note in healthy_jobs()])
 def test_nothing_is_found_in_a_healthy_job(world: World, name: str, note: str) -> None:
     report = world.reports[name]
     told = report_text(report)

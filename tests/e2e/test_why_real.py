@@ -105,9 +105,7 @@ async def play(cluster: Cluster) -> None:
     await cluster.namespace("strict", {"pod-security.kubernetes.io/enforce": "restricted"})
     for name in ("quota", "limits", "priority", "pulls", "lost", "killed", "alone", "claims", "team", "well"):
         await cluster.namespace(name)
-    await client.create(
-        QUOTAS, {"metadata": {"name": "compute"}, "spec": {"hard": {"pods": "0"}}}, namespace="quota"
-    )
+    await client.create(QUOTAS, {"metadata": {"name": "compute"}, "spec": {"hard": {"pods": "0"}}}, namespace="quota")
     # In place of the controller that counts.
     status = {"status": {"hard": {"pods": "0"}, "used": {"pods": "0"}}}
     await client.patch(QUOTAS, Key("quota", "compute"), status, subresource="status")
@@ -155,19 +153,13 @@ async def play(cluster: Cluster) -> None:
 
 
 async def _kubelet(cluster: Cluster) -> None:
-    held = {
-        "waiting": {"reason": "ErrImagePull", "message": "failed to resolve reference: train:1: not found"}
-    }
+    held = {"waiting": {"reason": "ErrImagePull", "message": "failed to resolve reference: train:1: not found"}}
     for pod in await cluster.has_pods("pulls", "j"):
         await cluster.says("pulls", pod, {"phase": "Pending", "containerStatuses": [_container(held)]})
     for pod in await cluster.has_pods("lost", "j"):
-        await cluster.says(
-            "lost", pod, {"phase": "Running", "containerStatuses": [_container({"running": {}})]}
-        )
+        await cluster.says("lost", pod, {"phase": "Running", "containerStatuses": [_container({"running": {}})]})
     for pod in await cluster.has_pods("well", "j"):
-        await cluster.says(
-            "well", pod, {"phase": "Running", "containerStatuses": [_container({"running": {}})]}
-        )
+        await cluster.says("well", pod, {"phase": "Running", "containerStatuses": [_container({"running": {}})]})
     codes = {"j-worker-0": 1, "j-worker-1": 3}
     for pod in await cluster.has_pods("team", "j"):
         end = {

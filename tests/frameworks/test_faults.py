@@ -37,9 +37,7 @@ def find(script: str, variable: str, text: str) -> int:
     raise AssertionError(f"nothing runs {script} with {text!r} in {variable}")
 
 
-def test_a_killed_rank_of_torch_restarts_its_whole_team(
-    frameworks: FrameworkEnvironments, jobs: JobRunner
-) -> None:
+def test_a_killed_rank_of_torch_restarts_its_whole_team(frameworks: FrameworkEnvironments, jobs: JobRunner) -> None:
     jobs.map_images(mapping(frameworks.environment("torch")))
     with jobs.start(HERE / "killed-ddp.yaml") as job:
         # The line of worker 0 comes before its first step.

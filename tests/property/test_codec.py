@@ -65,11 +65,7 @@ def test_encoding_then_decoding_gives_the_same_value(model: type[Any]) -> None:
 AMBIGUOUS = re.compile(r"[yYnN]|[-+.]?[0-9].*", re.DOTALL)
 texts = st.text(max_size=12).filter(lambda text: not AMBIGUOUS.fullmatch(text))
 json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**63)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | texts,
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False) | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=12,
 )

@@ -22,9 +22,7 @@ from gangline.schema.typed.openapi import crd_type
 KEYS = st.sampled_from(["f:a", "f:b", 'k:{"n":1}', 'v:"x"'])
 SETS: st.SearchStrategy[dict[str, Any]] = st.recursive(
     st.just({}),
-    lambda below: st.dictionaries(
-        KEYS, st.tuples(below, st.booleans()).map(lambda pair: _node(*pair)), max_size=3
-    ),
+    lambda below: st.dictionaries(KEYS, st.tuples(below, st.booleans()).map(lambda pair: _node(*pair)), max_size=3),
     max_leaves=8,
 )
 
@@ -83,10 +81,7 @@ SPECS = st.fixed_dictionaries(
     optional={
         "roles": NAMES.flatmap(
             lambda names: st.tuples(
-                *(
-                    st.fixed_dictionaries({"name": st.just(each)}, optional={"n": st.integers(0, 2)})
-                    for each in names
-                )
+                *(st.fixed_dictionaries({"name": st.just(each)}, optional={"n": st.integers(0, 2)}) for each in names)
             ).map(list)
         ),
         "tags": NAMES,

@@ -118,9 +118,7 @@ class World:
             return
         self.failures += 1
         ended = ContainerStateTerminated(exit_code=137, finished_at=self.now)
-        container = ContainerStatus(
-            name=self.framework.facts.container, state=ContainerState(terminated=ended)
-        )
+        container = ContainerStatus(name=self.framework.facts.container, state=ContainerState(terminated=ended))
         status = msgspec.structs.replace(pod.status, phase="Failed", container_statuses=(container,))
         self.pods[name] = msgspec.structs.replace(pod, status=status)
 
@@ -239,9 +237,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 4)), max_size=
 @settings(max_examples=80, deadline=None)
 @given(st.sampled_from([mpi, elastic, whole]), STEPS)
 @example(elastic, [("squeeze", 1), ("kill", 2), ("turn", 0), ("room", 0), ("turn", 0)])
-def test_a_job_whose_gang_was_in_trouble_runs_again_once_it_can(
-    make: Any, steps: list[tuple[str, int]]
-) -> None:
+def test_a_job_whose_gang_was_in_trouble_runs_again_once_it_can(make: Any, steps: list[tuple[str, int]]) -> None:
     world = make()
     known = names(world.framework.facts)
     world.turn()

@@ -65,9 +65,7 @@ faults = st.one_of(
     st.just(lambda server: server.end_watches()),
     st.just(lambda server: server.end_watches(stream_broken())),
     st.just(lambda server: server.send_to_watches(watch_line("ERROR", {"code": 410, "reason": "Expired"}))),
-    st.just(
-        lambda server: server.send_to_watches(watch_line("ERROR", {"code": 500, "reason": "InternalError"}))
-    ),
+    st.just(lambda server: server.send_to_watches(watch_line("ERROR", {"code": 500, "reason": "InternalError"}))),
     st.builds(replay, st.integers(1, 8)),
     st.builds(fail_list, st.integers(0, 3), forgotten=st.booleans()),
 )

@@ -56,9 +56,7 @@ FOUND: dict[str, tuple[GeneratedJob, History]] = {
         ],
     ),
     "nor are they a restart of the team": (
-        GeneratedJob(
-            "JAXJob", {"Worker": 2}, {"Worker": "OnFailure"}, {"restartScope": "Job"}, slow_deletion=True
-        ),
+        GeneratedJob("JAXJob", {"Worker": 2}, {"Worker": "OnFailure"}, {"restartScope": "Job"}, slow_deletion=True),
         [LOOK, Users("suspend"), LOOK, Users("resume")],
     ),
     "a delete that is answered 409 is tried again": (
@@ -103,9 +101,7 @@ FOUND: dict[str, tuple[GeneratedJob, History]] = {
         ],
     ),
     "a pod without a number is sent away too": (
-        GeneratedJob(
-            "XGBoostJob", {"Master": 1, "Worker": 2}, {"Master": "Never", "Worker": "OnFailure"}, {}
-        ),
+        GeneratedJob("XGBoostJob", {"Master": 1, "Worker": 2}, {"Master": "Never", "Worker": "OnFailure"}, {}),
         [LOOK, Users("scale", 0), Users("take index off pod", 1)],
     ),
     "a job that is no more adopts nobody": (
@@ -148,9 +144,7 @@ async def test_a_service_that_lost_its_owner_is_adopted(site: str) -> None:
     team = GeneratedJob("JAXJob", {"Worker": 2}, {"Worker": "Never"}, {}, site=site)
     world = await plays(team, [LOOK, Users("orphan service"), LOOK])
     assert world.body is not None
-    assert {controller_uid(found) for found in world.server.list_objects("services")} == {
-        world.body["metadata"]["uid"]
-    }
+    assert {controller_uid(found) for found in world.server.list_objects("services")} == {world.body["metadata"]["uid"]}
 
 
 @settings(
@@ -160,9 +154,7 @@ async def test_a_service_that_lost_its_owner_is_adopted(site: str) -> None:
     report_multiple_bugs=False,
 )
 @given(generated_jobs(), strategies.histories())
-def test_what_must_hold_of_a_job_holds_and_the_operator_comes_to_rest(
-    team: GeneratedJob, history: History
-) -> None:
+def test_what_must_hold_of_a_job_holds_and_the_operator_comes_to_rest(team: GeneratedJob, history: History) -> None:
     async def example() -> None:
         world = await plays(team, history)
         await bring_to_rest(world)

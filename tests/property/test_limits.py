@@ -37,9 +37,7 @@ def test_exponential_is_monotone_and_capped(one: timedelta, two: timedelta, atte
 
 
 @given(rates, bursts, gaps)
-def test_bucket_never_grants_more_than_rate_and_burst(
-    rate: float, burst: int, pauses: list[timedelta]
-) -> None:
+def test_bucket_never_grants_more_than_rate_and_burst(rate: float, burst: int, pauses: list[timedelta]) -> None:
     async def run() -> list[float]:
         clock = FakeClock()
         bucket = TokenBucket(clock, rate=rate, burst=burst)
@@ -92,9 +90,7 @@ def test_rate_limit_holds_with_callers_coming_and_giving_up(
     st.lists(st.tuples(delays, st.sampled_from("abc")), max_size=5),
     st.lists(st.sampled_from("abc"), max_size=20),
 )
-def test_max_of_is_the_longest_and_everyone_counts(
-    specs: list[tuple[timedelta, str]], asked: list[str]
-) -> None:
+def test_max_of_is_the_longest_and_everyone_counts(specs: list[tuple[timedelta, str]], asked: list[str]) -> None:
     ceiling = timedelta(days=400)
     together = MaxOfLimiters(*(ExponentialBackoff(base, ceiling) for base, _ in specs))
     alone = [ExponentialBackoff(base, ceiling) for base, _ in specs]

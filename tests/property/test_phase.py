@@ -71,9 +71,7 @@ class World:
 
     def change(self, seat: int, **facts: object) -> None:
         pod = self.pods[seat]
-        self.pods[seat] = MemberStatus(
-            **{**{name: getattr(pod, name) for name in pod.__struct_fields__}, **facts}
-        )
+        self.pods[seat] = MemberStatus(**{**{name: getattr(pod, name) for name in pod.__struct_fields__}, **facts})
 
     def seen(self, state: PodGroupState) -> GangObservation:
         waits = any(not pod.node for pod in self.pods.values())
@@ -91,9 +89,7 @@ class World:
 
 WORDS = ["make", "place", "Running", "Succeeded", "Failed", "Unknown", "delete", "remove"]
 WORLDLY = ["room", "least", "forget", "on", "back"]
-steps = st.lists(
-    st.tuples(st.sampled_from([*WORDS, *WORDS, *WORLDLY]), st.integers(0, SEATS - 1)), max_size=40
-)
+steps = st.lists(st.tuples(st.sampled_from([*WORDS, *WORDS, *WORLDLY]), st.integers(0, SEATS - 1)), max_size=40)
 start = [(what, seat) for seat in range(3) for what in ("make", "place", "Running")]
 
 
@@ -120,8 +116,7 @@ def check(world: World, before: PodGroupState, after: PodGroupState) -> None:
     moved = before.phase != after.phase
     assert not moved or (before.phase, after.phase) in ALLOWED
     whole = sum(
-        pod.phase == "Succeeded" or (pod.phase == "Running" and not pod.deleting)
-        for pod in world.pods.values()
+        pod.phase == "Succeeded" or (pod.phase == "Running" and not pod.deleting) for pod in world.pods.values()
     ) + sum(gone.succeeded for gone in world.gone.values())
     if after.phase == PodGroupPhase.RUNNING:
         assert whole >= world.least

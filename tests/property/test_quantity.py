@@ -10,10 +10,7 @@ from gangline.api.quantity import ZERO, Quantity
 SUFFIXES = {
     **{suffix: Fraction(10) ** exponent for suffix, exponent in zip("num", (-9, -6, -3), strict=True)},
     **{suffix: Fraction(1000) ** power for power, suffix in enumerate(("", "k", "M", "G", "T", "P", "E"))},
-    **{
-        suffix: Fraction(1024) ** power
-        for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)
-    },
+    **{suffix: Fraction(1024) ** power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
     **{f"{e}{n}": Fraction(10) ** n for e in "eE" for n in range(-9, 30)},
     **{f"e+{n}": Fraction(10) ** n for n in range(10)},
 }

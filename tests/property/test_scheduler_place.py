@@ -96,9 +96,7 @@ def guest_shape(guest: Guest, *, shunning: bool) -> PodShape:
     return shape(wish, {"kind": "kin" if guest.kin else "other"})
 
 
-def world(
-    found: list[Machine], there: list[Guest], *, shunning: bool = False, seed: int | None = None
-) -> NodeCache:
+def world(found: list[Machine], there: list[Guest], *, shunning: bool = False, seed: int | None = None) -> NodeCache:
     nodes = [
         make_scheduler_node(
             each.name,
@@ -259,9 +257,7 @@ def test_no_gang_is_placed_in_part_and_no_node_is_overdrawn(
     touched: set[tuple[int, str]] = set()
     for guest in there:
         if guest.node < len(found):
-            used[guest.node].update(
-                {"pods": 1, "cpu": guest.wish.cpu * 1000, "nvidia.com/gpu": guest.wish.gpu}
-            )
+            used[guest.node].update({"pods": 1, "cpu": guest.wish.cpu * 1000, "nvidia.com/gpu": guest.wish.gpu})
     for ask in asks:
         answer = trial.place(ask)
         if isinstance(answer, Shortage):
@@ -292,11 +288,7 @@ def test_the_order_in_which_nodes_and_pods_came_does_not_matter(
         told: list[Any] = []
         for ask in asks:
             answer = trial.place(ask)
-            told.append(
-                nodes_of(answer)
-                if isinstance(answer, Placement)
-                else (answer.message, answer.nodes_by_reason)
-            )
+            told.append(nodes_of(answer) if isinstance(answer, Placement) else (answer.message, answer.nodes_by_reason))
             if isinstance(answer, Placement):
                 trial.assume(ask, answer)
         answers.append(told)

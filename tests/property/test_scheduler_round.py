@@ -51,9 +51,7 @@ class World:
         cluster = NodeCache()
         for name, amounts in self.nodes.items():
             text = {key: f"{amount}m" if key == "cpu" else str(amount) for key, amount in amounts.items()}
-            cluster.put_node(
-                Node(metadata=ObjectMeta(name=name), status=NodePlacementStatus(allocatable=text))
-            )
+            cluster.put_node(Node(metadata=ObjectMeta(name=name), status=NodePlacementStatus(allocatable=text)))
         for holding in self.holdings:
             for member in holding.pods:
                 cluster.put_pod(member)
@@ -83,9 +81,7 @@ class World:
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
     sizes = draw(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2)), min_size=1, max_size=5))
-    nodes = {
-        f"n{n}": {"cpu": cpu * 1000, "nvidia.com/gpu": gpu, "pods": 9} for n, (cpu, gpu) in enumerate(sizes)
-    }
+    nodes = {f"n{n}": {"cpu": cpu * 1000, "nvidia.com/gpu": gpu, "pods": 9} for n, (cpu, gpu) in enumerate(sizes)}
     world = World(nodes, [])
     for number in range(draw(st.integers(0, 5))):
         holding = _held(draw, world, f"h{number}")
@@ -101,9 +97,7 @@ def _held(draw: st.DrawFn, world: World, name: str) -> GangAllocation:
     for number, node in enumerate(draw(st.lists(st.sampled_from(sorted(world.nodes)), max_size=4))):
         uid = f"{name}-{number}"
         member = BoundPod(uid, Key("ns", uid), node, shape, priority, terminating=gone and number == 0)
-        probe = World(
-            world.nodes, [*world.holdings, _holding(name, "default", priority, [*members, member], NOW, 0)]
-        )
+        probe = World(world.nodes, [*world.holdings, _holding(name, "default", priority, [*members, member], NOW, 0)])
         if not probe.over_full(probe.used()):
             members.append(member)
     least = draw(st.integers(0, len(members)))
@@ -148,9 +142,7 @@ def asking(draw: st.DrawFn, name: str) -> GangRequest:
 @st.composite
 def crowds(draw: st.DrawFn) -> list[GangRequest]:
     """Some of them are gangs that hold places already, and want more."""
-    names = draw(
-        st.lists(st.sampled_from(["h0", "h1", "h2", *(f"a{n}" for n in range(4))]), max_size=6, unique=True)
-    )
+    names = draw(st.lists(st.sampled_from(["h0", "h1", "h2", *(f"a{n}" for n in range(4))]), max_size=6, unique=True))
     return [draw(asking(name)) for name in names]
 
 
@@ -215,9 +207,7 @@ def test_every_gang_is_decided_once_and_gets_all_it_needs_or_nothing(
 
 @settings(max_examples=60, deadline=None)
 @given(worlds(), crowds(), POLICIES)
-def test_no_node_and_no_cap_is_ever_exceeded(
-    world: World, asks: list[GangRequest], policy: SchedulerPolicy
-) -> None:
+def test_no_node_and_no_cap_is_ever_exceeded(world: World, asks: list[GangRequest], policy: SchedulerPolicy) -> None:
     """With all that are placed now, while all victims are still there."""
     found, used = world.round(asks, policy), world.used()
     for each in found.decisions:
@@ -245,9 +235,7 @@ def test_whoever_makes_others_leave_fits_when_they_are_gone(
     """And with all others that were placed, or for whom others leave."""
     found = world.round(asks, policy)
     leaving = {member.uid for each in world.holdings for member in each.pods if member.terminating}
-    leaving |= {
-        victim.uid for each in found.decisions if isinstance(each, Preempt) for victim in each.victims
-    }
+    leaving |= {victim.uid for each in found.decisions if isinstance(each, Preempt) for victim in each.victims}
     used = world.used(frozenset(leaving))
     for each in found.decisions:
         if isinstance(each, Bind | Preempt):
@@ -257,9 +245,7 @@ def test_whoever_makes_others_leave_fits_when_they_are_gone(
 
 @settings(max_examples=60, deadline=None)
 @given(worlds(), crowds(), POLICIES)
-def test_only_those_leave_who_may_be_asked_to(
-    world: World, asks: list[GangRequest], policy: SchedulerPolicy
-) -> None:
+def test_only_those_leave_who_may_be_asked_to(world: World, asks: list[GangRequest], policy: SchedulerPolicy) -> None:
     holdings = {member.uid: each for each in world.holdings for member in each.pods}
     seen = Counter[str]()
     for each in world.round(asks, policy).decisions:
@@ -270,12 +256,8 @@ def test_only_those_leave_who_may_be_asked_to(
             holding = holdings[victim.uid]
             assert not victim.terminating
             assert victim.uid not in holding.protected_uids
-            lower = (
-                policy.preemption and each.request.can_preempt and holding.priority < each.request.priority
-            )
-            taken_back = (
-                policy.reclaim and holding.queue != each.request.queue and RULES[holding.queue].reclaimable
-            )
+            lower = policy.preemption and each.request.can_preempt and holding.priority < each.request.priority
+            taken_back = policy.reclaim and holding.queue != each.request.queue and RULES[holding.queue].reclaimable
             assert lower or (taken_back and holding.priority <= each.request.priority)
     assert all(count == 1 for count in seen.values())
 

@@ -112,11 +112,7 @@ class History:
             assert sum(need.count for need in ask.pod_sets) == waiting
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(STEPS), st.integers(0, MEMBERS - 1), st.sampled_from(NODES)), max_size=40
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, MEMBERS - 1), st.sampled_from(NODES)), max_size=40))
 def test_room_is_used_by_exactly_those_who_have_a_place(steps: list[tuple[str, int, str]]) -> None:
     history = History()
     for number in range(MEMBERS):

@@ -14,9 +14,7 @@ REQUIREMENTS = st.one_of(
     st.builds(
         Requirement,
         KEYS,
-        st.sampled_from(
-            [SelectorOperator.EQUALS, SelectorOperator.DOUBLE_EQUALS, SelectorOperator.NOT_EQUALS]
-        ),
+        st.sampled_from([SelectorOperator.EQUALS, SelectorOperator.DOUBLE_EQUALS, SelectorOperator.NOT_EQUALS]),
         VALUES.map(lambda value: (value,)),
     ),
     st.builds(Requirement, KEYS, st.sampled_from([SelectorOperator.IN, SelectorOperator.NOT_IN]), SETS),
@@ -50,9 +48,7 @@ def test_labels_match_when_every_term_holds(selector: LabelSelector, labels: dic
 
 
 @given(SELECTORS, LABELS, KEYS)
-def test_exact_value_is_one_that_every_match_has(
-    selector: LabelSelector, labels: dict[str, str], key: str
-) -> None:
+def test_exact_value_is_one_that_every_match_has(selector: LabelSelector, labels: dict[str, str], key: str) -> None:
     exact = selector.exact_value(key)
     if exact is not None and selector.matches(labels):
         assert labels[key] == exact

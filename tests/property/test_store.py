@@ -59,9 +59,7 @@ class Model:
         self.changes.append(Change(self.revision, path, value, before[0] if before else None))
 
     def after(self, revision: int, prefix: str) -> list[Change]:
-        return [
-            change for change in self.changes if change.revision > revision and change.path.startswith(prefix)
-        ]
+        return [change for change in self.changes if change.revision > revision and change.path.startswith(prefix)]
 
 
 def told(record: StoreRecord) -> tuple[str, int, int]:
@@ -98,9 +96,7 @@ class StoreMachine(RuleBasedStateMachine):
             revision = state.get(path, (0, 0))[1]
             if value is None and not revision:
                 continue
-            found.append(
-                StoreWrite(path, None if value is None else thing_body(value), max(0, revision + lie))
-            )
+            found.append(StoreWrite(path, None if value is None else thing_body(value), max(0, revision + lie)))
         return found
 
     def accept(self, writes: list[StoreWrite]) -> None:
@@ -111,9 +107,7 @@ class StoreMachine(RuleBasedStateMachine):
     def commit(self, intent: dict[str, int | None], lie: int) -> None:
         writes = self.writes(intent, lie)
         truth = self.writes(intent)
-        stale = [
-            w.path for w, t in zip(writes, truth, strict=True) if w.expected_revision != t.expected_revision
-        ]
+        stale = [w.path for w, t in zip(writes, truth, strict=True) if w.expected_revision != t.expected_revision]
         if stale:
             with pytest.raises(StaleWrite) as caught:
                 self.runner.run(self.store.commit(*writes))
@@ -157,9 +151,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self.store.range(prefix, at=at)
             return
         state = self.model.at(at)
-        everything = [
-            (path, *state[path]) for path in sorted(state) if path.startswith(prefix) and path > after
-        ]
+        everything = [(path, *state[path]) for path in sorted(state) if path.startswith(prefix) and path > after]
         snapshot = self.store.range(prefix, start_after=after, limit=limit, at=at)
         expected = everything[:limit] if limit else everything
         assert [told(record) for record in snapshot.records] == expected
@@ -263,8 +255,7 @@ class DurableStoreMachine(StoreMachine):
         assert self.store.cluster_id == cluster
         resumable = [reader for reader in self.readers if reader.after >= self.store.compacted_revision]
         self.readers = [
-            Reader(self.store.watch(reader.watch.prefix, after=reader.after), reader.after)
-            for reader in resumable
+            Reader(self.store.watch(reader.watch.prefix, after=reader.after), reader.after) for reader in resumable
         ]
 
     @rule(intent=intents)

@@ -49,9 +49,7 @@ SCHEMAS = st.recursive(
             optional={"required": st.lists(NAMES, max_size=2), "nullable": YES},
         ),
         _kind("object", additionalProperties=inner, maxProperties=st.integers(0, 2)),
-        st.fixed_dictionaries(
-            {"type": st.just("array"), "items": inner}, optional={"maxItems": st.integers(0, 2)}
-        ),
+        st.fixed_dictionaries({"type": st.just("array"), "items": inner}, optional={"maxItems": st.integers(0, 2)}),
     ),
     max_leaves=6,
 )

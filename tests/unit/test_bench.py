@@ -49,14 +49,10 @@ def test_missed_promise_is_named() -> None:
 
 
 def test_generated_pods_differ_and_decode_whole() -> None:
-    page = read_page(
-        python("from bench import pods; import sys; sys.stdout.buffer.write(pods.page(0, 70, 90))"), Pod
-    )
+    page = read_page(python("from bench import pods; import sys; sys.stdout.buffer.write(pods.page(0, 70, 90))"), Pod)
     assert not page.unreadable
     assert page.metadata.remaining_item_count == 20
-    assert (
-        len({pod.metadata.uid for pod in page.items}) == len({pod.status.pod_ip for pod in page.items}) == 70
-    )
+    assert len({pod.metadata.uid for pod in page.items}) == len({pod.status.pod_ip for pod in page.items}) == 70
     assert {pod.metadata.labels["training.kubeflow.org/job-name"] for pod in page.items} == {
         "resnet50-0000",
         "resnet50-0001",

@@ -100,9 +100,7 @@ def unknown(line: str) -> str | None:
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_python_example_runs(
-    block: Block, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_python_example_runs(block: Block, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert block.info == "python", f"{block}: every example runs; write ```python and nothing more"
     monkeypatch.chdir(ROOT)
     # Blank lines before it, so that a traceback names the line of the page.

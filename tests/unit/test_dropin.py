@@ -46,10 +46,7 @@ def test_order_counts_but_for_the_ports_of_services() -> None:
 
 def test_known_differences_are_passed_over_with_all_below_them() -> None:
     found = [Difference("a[1].job.active", 1, 2), Difference("a[2].job.active", 1, 2)]
-    assert (
-        kubeflow.unexpected_differences(found, [ExpectedDifference("a[1].job", "D29: as it should be")])
-        == found[1:]
-    )
+    assert kubeflow.unexpected_differences(found, [ExpectedDifference("a[1].job", "D29: as it should be")]) == found[1:]
 
 
 def test_a_shot_is_waited_for_until_it_differs_where_that_is_meant_and_nowhere_else() -> None:

@@ -55,9 +55,7 @@ class JSONPath:
 
     def text(self, data: Any, *, strict: bool = False) -> str:
         """The template filled in: values of one action are separated by spaces. Raises `JSONPathError` like `find`."""
-        return "".join(
-            " ".join(map(printed_value, values)) for values in _evaluate(self._parts, data, strict)
-        )
+        return "".join(" ".join(map(printed_value, values)) for values in _evaluate(self._parts, data, strict))
 
 
 def braced_path(path: str) -> str:
@@ -299,9 +297,7 @@ def _bracket_steps(text: str) -> list[Step]:
     match = _SLICE.fullmatch(":" if text == "*" else text)
     if match is None:
         raise JSONPathError(f"invalid array index {text}")
-    start, stop, step = (
-        int(group.lstrip(":")) if group and group != ":" else None for group in match.groups()
-    )
+    start, stop, step = (int(group.lstrip(":")) if group and group != ":" else None for group in match.groups())
     single = match[2] is None
     return [partial(_slice, start or 0, (start or 0) + 1 if single else stop, step, single)]
 
@@ -357,9 +353,7 @@ def _descendants(values: list[Any], strict: bool) -> list[Any]:
     return found
 
 
-def _slice(
-    start: int, stop: int | None, step: int | None, single: bool, values: list[Any], strict: bool
-) -> list[Any]:
+def _slice(start: int, stop: int | None, step: int | None, single: bool, values: list[Any], strict: bool) -> list[Any]:
     found: list[Any] = []
     for value in values:
         if value is None:

@@ -9,11 +9,12 @@ _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
-_CHARACTERS = "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+_CHARACTERS = (
+    "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
 _EMPTY_MESSAGE = "must be non-empty"
 _NAME_RULE = (
-    f"must {_CHARACTERS} (e.g. 'MyName',  or 'my.name',  or '123-abc', "
-    f"regex used for validation is '{_NAME.pattern}')"
+    f"must {_CHARACTERS} (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_NAME.pattern}')"
 )
 _VALUE_RULE = (
     f"a valid label must be an empty string or {_CHARACTERS} (e.g. 'MyValue',  or 'my_value',  or '12345', "
@@ -39,9 +40,7 @@ def qualified_name_problems(text: str) -> list[str]:
         ]
     wrong = []
     if slash:
-        wrong += [
-            f"prefix part {what}" for what in (subdomain_problems(prefix) if prefix else [_EMPTY_MESSAGE])
-        ]
+        wrong += [f"prefix part {what}" for what in (subdomain_problems(prefix) if prefix else [_EMPTY_MESSAGE])]
     if not name:
         wrong.append(f"name part {_EMPTY_MESSAGE}")
     elif len(name.encode()) > _MAX_NAME_LENGTH:

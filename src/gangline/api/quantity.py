@@ -225,6 +225,4 @@ def _binary_text(units: int) -> str:
 def _not_a_quantity(found: object) -> QuantityError:
     text = f'"{found}"' if isinstance(found, str) else str(found)
     shown = text if len(text) <= 60 else f"{text[:56]}…"
-    return QuantityError(
-        f"{shown} is not a quantity: write a number with an optional suffix, such as 500m, 2, 1.5Gi"
-    )
+    return QuantityError(f"{shown} is not a quantity: write a number with an optional suffix, such as 500m, 2, 1.5Gi")

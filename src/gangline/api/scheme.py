@@ -107,9 +107,7 @@ CORE_SCHEME = Scheme(
         Resource("", "v1", "Namespace", "namespaces", Namespace, namespaced=False),
         Resource("events.k8s.io", "v1", "Event", "events", Event),
         Resource("coordination.k8s.io", "v1", "Lease", "leases", Lease),
-        Resource(
-            "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", PriorityClass, namespaced=False
-        ),
+        Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", PriorityClass, namespaced=False),
     )
 )
 """Kubernetes' own kinds that gangline reads."""

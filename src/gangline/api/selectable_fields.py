@@ -50,17 +50,12 @@ _REFERENCE_KEYS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVe
 
 def _reference_fields(prefix: str) -> dict[str, FieldReader]:
     """What an event is about. One stored event is served by both APIs, which name this field differently."""
-    return {
-        f"{prefix}.{name}": _first_of(f"involvedObject.{name}", f"regarding.{name}")
-        for name in _REFERENCE_KEYS
-    }
+    return {f"{prefix}.{name}": _first_of(f"involvedObject.{name}", f"regarding.{name}") for name in _REFERENCE_KEYS}
 
 
 _EVENT_REPORTER = _first_of("reportingComponent", "reportingController")
 _EVENT_FIELDS: Final = {**_NAME_AND_NAMESPACE, "reason": field_reader("reason"), "type": field_reader("type")}
-_EVENT_SOURCE = _first_of(
-    "source.component", "deprecatedSource.component", "reportingComponent", "reportingController"
-)
+_EVENT_SOURCE = _first_of("source.component", "deprecatedSource.component", "reportingComponent", "reportingController")
 
 _ONLY_NAMES: Final = SelectableFields(
     _NAME_AND_NAMESPACE, '{quoted} is not a known field selector: only "metadata.name", "metadata.namespace"'

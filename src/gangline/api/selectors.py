@@ -126,9 +126,7 @@ class LabelSelector:
         """The one value this label must have, if there is one; an index can then answer."""
         for term in self.requirements:
             if term.key == key:
-                return (
-                    term.values[0] if term.operator in _EQUALITY_OPERATORS and len(term.values) == 1 else None
-                )
+                return term.values[0] if term.operator in _EQUALITY_OPERATORS and len(term.values) == 1 else None
         return None
 
     def __bool__(self) -> bool:
@@ -143,9 +141,7 @@ class LabelSelector:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, LabelSelector)
-            and self.requirements == other.requirements
-            and self._never == other._never
+            isinstance(other, LabelSelector) and self.requirements == other.requirements and self._never == other._never
         )
 
     def __hash__(self) -> int:
@@ -169,17 +165,13 @@ def _expression_requirement(expression: Mapping[str, Any]) -> Requirement:
     operator = _EXPRESSION_OPERATORS.get(name)
     if operator is None:
         raise SelectorError(f"{_quoted(name)} is not a valid label selector operator")
-    return checked_requirement(
-        str(expression.get("key", "")), operator, tuple(expression.get("values") or ())
-    )
+    return checked_requirement(str(expression.get("key", "")), operator, tuple(expression.get("values") or ()))
 
 
 def checked_requirement(key: str, operator: SelectorOperator, values: tuple[str, ...]) -> Requirement:
     """A requirement whose key and values are allowed. Raises `SelectorError` with all that is wrong."""
     wrong = (
-        [_invalid_value_message("key", key, problem)]
-        if (problem := "; ".join(qualified_name_problems(key)))
-        else []
+        [_invalid_value_message("key", key, problem)] if (problem := "; ".join(qualified_name_problems(key))) else []
     )
     wrong += _value_count_problems(operator, values)
     if operator in (SelectorOperator.GREATER_THAN, SelectorOperator.LESS_THAN):
@@ -397,10 +389,7 @@ class FieldSelector:
     @classmethod
     def parse(cls, text: str, fields: SelectableFields) -> Self:
         r"""From `metadata.name=x,status.phase!=Running`; `\,`, `\=`, `\\` escape. Raises `SelectorError`."""
-        parts = [
-            _parse_field_term(part, text)
-            for part in sorted(re.findall(r"(?:\\.|[^\\,]|\\$)+", text, re.DOTALL))
-        ]
+        parts = [_parse_field_term(part, text) for part in sorted(re.findall(r"(?:\\.|[^\\,]|\\$)+", text, re.DOTALL))]
         return cls(FieldTerm(name, negated, value, fields.reader(name)) for name, negated, value in parts)
 
     def matches(self, obj: JSON) -> bool:

@@ -77,14 +77,10 @@ def already_exists(named: KindNames, name: str, *, terminating: bool = False) ->
 def conflict(named: KindNames, name: str, why: str, *, causes: Sequence[JSON] = ()) -> StatusError:
     text = f'Operation cannot be fulfilled on {_qualified_resource(named)} "{name}": {why}'
     more: JSON = {"causes": list(causes)} if causes else {}
-    return StatusError(
-        409, text, reason="Conflict", details=_status_details(named, name, named.plural, **more)
-    )
+    return StatusError(409, text, reason="Conflict", details=_status_details(named, name, named.plural, **more))
 
 
-MODIFIED_MESSAGE = (
-    "the object has been modified; please apply your changes to the latest version and try again"
-)
+MODIFIED_MESSAGE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
 def precondition_failed(named: KindNames, name: str, what: str, wanted: str, found: str) -> StatusError:
@@ -119,9 +115,7 @@ def invalid(named: KindNames, name: str, problems: Sequence[FieldProblem]) -> St
     """422 with every field as a cause. The sentence names each problem once."""
     causes = [{"reason": p.kind.reason, "message": p.message, "field": p.field} for p in problems]
     text = f'{_qualified_kind(named)} "{name}" is invalid: {summary(_distinct_problems(problems))}'
-    return StatusError(
-        422, text, reason="Invalid", details=_status_details(named, name, named.kind, causes=causes)
-    )
+    return StatusError(422, text, reason="Invalid", details=_status_details(named, name, named.kind, causes=causes))
 
 
 def invalid_resource(named: KindNames, name: str, problems: Sequence[FieldProblem]) -> StatusError:
@@ -136,9 +130,7 @@ def invalid_patch(patch: str, why: str) -> StatusError:
     """A patch whose result is no object of its kind."""
     message = f"Invalid value: {quoted_text(patch)}: {why}"
     cause = {"reason": "FieldValueInvalid", "message": message, "field": "patch"}
-    return StatusError(
-        422, f' "" is invalid: patch: {message}', reason="Invalid", details={"causes": [cause]}
-    )
+    return StatusError(422, f' "" is invalid: patch: {message}', reason="Invalid", details={"causes": [cause]})
 
 
 def _distinct_problems(problems: Iterable[FieldProblem]) -> list[FieldProblem]:

@@ -74,14 +74,10 @@ def issue(
         _builder(subject, issuer.subject, key.public_key(), now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
-        )
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
     if hosts:
-        builder = builder.add_extension(
-            x509.SubjectAlternativeName(_subject_alt_names(hosts)), critical=False
-        )
+        builder = builder.add_extension(x509.SubjectAlternativeName(_subject_alt_names(hosts)), critical=False)
     _write_pair(pair, key, builder.sign(signer, hashes.SHA256()))
 
 

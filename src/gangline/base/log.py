@@ -22,9 +22,7 @@ from typing import Any, TextIO
 MAX_VALUE_LENGTH = 2000
 """Characters of one value; an error message may quote a whole answer of a server."""
 
-_context_fields: ContextVar[Mapping[str, object]] = ContextVar(
-    "gangline_log_fields", default=MappingProxyType({})
-)
+_context_fields: ContextVar[Mapping[str, object]] = ContextVar("gangline_log_fields", default=MappingProxyType({}))
 
 # What every LogRecord has. All else came in through `extra`.
 _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

@@ -30,9 +30,7 @@ class Jax(TeamFramework[JAXJob]):
             NUM_PROCESSES=str(total_replicas(self.replicas(job))),
             PROCESS_ID=str(member.index),
         )
-        return PodEdits(
-            env=env, into=EnvTarget.EVERY, labels=MASTER_ROLE_LABELS if member == COORDINATOR else {}
-        )
+        return PodEdits(env=env, into=EnvTarget.EVERY, labels=MASTER_ROLE_LABELS if member == COORDINATOR else {})
 
     def verdict(self, job: JAXJob, gang: Gang) -> Verdict:
         succeeded = all_succeeded(self.replicas(job), gang, WORKER)

@@ -71,9 +71,7 @@ class Mpi(TeamFramework[MPIJob]):
     resources: tuple[str, ...] = (CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS)
     all_or_nothing = True
 
-    def __init__(
-        self, delivery_image: str = "kubeflow/kubectl-delivery:latest", agent: str | None = None
-    ) -> None:
+    def __init__(self, delivery_image: str = "kubeflow/kubectl-delivery:latest", agent: str | None = None) -> None:
         self._delivery_image, self._agent = delivery_image, agent
 
     def default(self, job: MPIJob) -> MPIJob:
@@ -125,9 +123,7 @@ class Mpi(TeamFramework[MPIJob]):
 
     def failure(self, job: MPIJob, kind: str, count: int) -> ConditionText:
         # Twice the kind: v1 says so, and clients match on it.
-        return msgspec.structs.replace(
-            condition_messages.failure_text(job, kind, count), reason="MPIJobMPIJobFailed"
-        )
+        return msgspec.structs.replace(condition_messages.failure_text(job, kind, count), reason="MPIJobMPIJobFailed")
 
     def restart_message(self, job: MPIJob, kind: str, count: int) -> str:
         return condition_messages.restart_message(job, kind, count)
@@ -152,9 +148,7 @@ class Mpi(TeamFramework[MPIJob]):
             edits,
             volumes=({"name": KUBECTL_VOLUME, "emptyDir": {}}, config_volume(job, modes)),
             mounts=(_KUBECTL_MOUNT, _CONFIG_MOUNT),
-            init_containers=(self._delivery_container(job.metadata.namespace),)
-            if self._delivery_image
-            else (),
+            init_containers=(self._delivery_container(job.metadata.namespace),) if self._delivery_image else (),
         )
 
     def _launcher_env(self, template: JSON) -> Iterator[JSON]:

@@ -37,8 +37,7 @@ def kubectl_script(container: str) -> str:
     """Runs a command in a pod by the kubectl that the init container brought."""
     chosen = f" --container {container}" if container else ""
     return (
-        f"#!/bin/sh\nset -x\nPOD_NAME=$1\nshift\n"
-        f'{KUBECTL_FOLDER}/kubectl exec ${{POD_NAME}}{chosen} -- /bin/sh -c "$*"'
+        f'#!/bin/sh\nset -x\nPOD_NAME=$1\nshift\n{KUBECTL_FOLDER}/kubectl exec ${{POD_NAME}}{chosen} -- /bin/sh -c "$*"'
     )
 
 

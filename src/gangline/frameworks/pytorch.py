@@ -87,9 +87,7 @@ class PyTorch(TeamFramework[PyTorchJob]):
             *self._torchrun_variables(job, member, addresses),
         )
         leads = member == (LEADER if led else FIRST_WORKER)
-        return PodEdits(
-            env=env, into=EnvTarget.EVERY, labels=MASTER_ROLE_LABELS if leads else {}, init_containers=init
-        )
+        return PodEdits(env=env, into=EnvTarget.EVERY, labels=MASTER_ROLE_LABELS if leads else {}, init_containers=init)
 
     def min_members(self, job: Any) -> int | None:
         """Elastic jobs train with as few workers as their policy says."""
@@ -122,9 +120,7 @@ class PyTorch(TeamFramework[PyTorchJob]):
         assert isinstance(job, PyTorchJob)
         elastic = job.spec.elastic_policy
         if elastic is not None and elastic.standalone and (elastic.rdzv_host or elastic.rdzv_port):
-            yield Problem(
-                "spec.elasticPolicy", "with standalone: true torchrun ignores rdzvHost and rdzvPort"
-            )
+            yield Problem("spec.elasticPolicy", "with standalone: true torchrun ignores rdzvHost and rdzvPort")
 
     def _has_master(self, job: PyTorchJob) -> bool:
         return replica_count(self.replicas(job), MASTER) > 0

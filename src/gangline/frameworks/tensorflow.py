@@ -41,15 +41,11 @@ class TensorFlow(TeamFramework[TFJob]):
     def validate(self, job: TFJob) -> Iterable[Problem]:
         replicas = self.replicas(job)
         if all(replica_count(replicas, kind) for kind in LEADER_TYPES):
-            yield Problem(
-                "spec.tfReplicaSpecs", "has both Chief and Master, two names of one role; write one"
-            )
+            yield Problem("spec.tfReplicaSpecs", "has both Chief and Master, two names of one role; write one")
         for kind in LEADER_TYPES:
             if replica_count(replicas, kind) > 1:
                 path = f"spec.tfReplicaSpecs.{kind}.replicas"
-                yield Problem(
-                    path, f"is {replica_count(replicas, kind)}; write 1, for TensorFlow knows one chief"
-                )
+                yield Problem(path, f"is {replica_count(replicas, kind)}; write 1, for TensorFlow knows one chief")
 
     def wiring(self, job: TFJob, member: Member, addresses: Addresses) -> PodEdits:
         chief = self._chief_type(job)
@@ -66,9 +62,7 @@ class TensorFlow(TeamFramework[TFJob]):
 
     def failure(self, job: TFJob, kind: str, count: int) -> ConditionText:
         name = f"{job.metadata.namespace}/{job.metadata.name}"
-        return ConditionText(
-            "TFJobFailed", f"TFJob {name} has failed because {count} {kind} replica(s) failed."
-        )
+        return ConditionText("TFJobFailed", f"TFJob {name} has failed because {count} {kind} replica(s) failed.")
 
     def tolerates(self, job: TFJob, kind: str) -> bool:
         return job.spec.enable_dynamic_worker and kind == WORKER
@@ -93,17 +87,13 @@ class TensorFlow(TeamFramework[TFJob]):
         if job.spec.enable_dynamic_worker:
             config = _sparse_config(replicas, member, addresses)
         else:
-            cluster = self._last_cluster_spec.result_for(
-                lambda: _cluster_spec(replicas, addresses), job, addresses
-            )
+            cluster = self._last_cluster_spec.result_for(lambda: _cluster_spec(replicas, addresses), job, addresses)
             config = {"cluster": cluster, "task": _task_spec(member), "environment": "cloud"}
         return variables(TF_CONFIG=msgspec.json.encode(config).decode())
 
 
 def _cluster_spec(replicas: Mapping[str, ReplicaSpec], addresses: Addresses) -> msgspec.Raw:
-    listed = {
-        kind.lower(): _type_addresses(replicas, kind, addresses) for kind in sorted(replicas, key=str.lower)
-    }
+    listed = {kind.lower(): _type_addresses(replicas, kind, addresses) for kind in sorted(replicas, key=str.lower)}
     return msgspec.Raw(msgspec.json.encode(listed))
 
 

@@ -33,9 +33,7 @@ class XGBoost(TeamFramework[XGBoostJob]):
         if MASTER not in replicas:
             yield Problem("spec.xgbReplicaSpecs", "has no Master; write one, with replicas: 1")
         elif replica_count(replicas, MASTER) != 1:
-            yield Problem(
-                f"spec.xgbReplicaSpecs.{MASTER}.replicas", f"is {replica_count(replicas, MASTER)}; write 1"
-            )
+            yield Problem(f"spec.xgbReplicaSpecs.{MASTER}.replicas", f"is {replica_count(replicas, MASTER)}; write 1")
 
     def wiring(self, job: XGBoostJob, member: Member, addresses: Addresses) -> PodEdits:
         replicas, leader = self.replicas(job), addresses.of(Member(MASTER, 0))

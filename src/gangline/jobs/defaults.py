@@ -141,10 +141,7 @@ def _container_problems(facts: JobKind, path: str, template: JSON) -> Iterator[P
 
 def _name_problems(name: str, replicas: Mapping[str, ReplicaSpec]) -> Iterable[Problem]:
     longest = max(
-        (
-            member_name(name, Member(kind, max((spec.replicas or 0) - 1, 0)))
-            for kind, spec in replicas.items()
-        ),
+        (member_name(name, Member(kind, max((spec.replicas or 0) - 1, 0))) for kind, spec in replicas.items()),
         key=len,
     )
     if len(longest) > MAX_DNS_LABEL_LENGTH:

@@ -33,6 +33,4 @@ class JobEvents:
             "noted",
             extra={"reason": note.reason, "note": note.message},
         )
-        self._recorder.record(
-            job, EventType.WARNING if note.warning else EventType.NORMAL, note.reason, note.message
-        )
+        self._recorder.record(job, EventType.WARNING if note.warning else EventType.NORMAL, note.reason, note.message)

@@ -207,9 +207,7 @@ class Executor:
             await self._resolve_existing(job, action, resource)
             return
         except (Invalid, Forbidden) as error:
-            note = JobEvent(
-                f"FailedCreate{kind_name(action.resource)}", f"Error creating: {error}", warning=True
-            )
+            note = JobEvent(f"FailedCreate{kind_name(action.resource)}", f"Error creating: {error}", warning=True)
             self._events.emit(job, note)
             why = f"{kind_name(action.resource).lower()} {action.name} is refused: {error}"
             raise CreateRejected(
@@ -229,9 +227,7 @@ class Executor:
         if any(owner.get("uid") == job.metadata.uid for owner in owners):
             wanted = action.body["metadata"].get("labels") or {}
             if not wanted.items() <= (metadata.get("labels") or {}).items():
-                await self._client.patch(
-                    resource, key, {"metadata": {"labels": wanted, "uid": metadata["uid"]}}
-                )
+                await self._client.patch(resource, key, {"metadata": {"labels": wanted, "uid": metadata["uid"]}})
             return
         if metadata.get("deletionTimestamp"):
             raise NameBeingFreed(f"{kind_name(action.resource)} {key} is on its way out")
@@ -261,9 +257,7 @@ class Executor:
                         uid=job.metadata.uid,
                         propagation=DeletionPropagation.BACKGROUND,
                     )
-                    self._events.emit(
-                        job, JobEvent("SuccessfulDeleteJob", f"Deleted job: {job.metadata.name}")
-                    )
+                    self._events.emit(job, JobEvent("SuccessfulDeleteJob", f"Deleted job: {job.metadata.name}"))
             case _:
                 assert_never(action)
 
@@ -287,9 +281,7 @@ class Executor:
             self._expectations.observe_deleted(uid, action.uid)
             raise
         else:
-            self._events.emit(
-                job, JobEvent(f"SuccessfulDelete{what}", f"Deleted {what.lower()}: {action.name}")
-            )
+            self._events.emit(job, JobEvent(f"SuccessfulDelete{what}", f"Deleted {what.lower()}: {action.name}"))
 
     async def _adopt(self, job: TrainingJob, action: Adopt) -> None:
         """Only after asking the server: the cache may not know yet that the job is going away."""

@@ -71,9 +71,7 @@ class ApiWriter(Protocol):
     """What acting code needs of a client."""
 
     async def create(self, kind: Kind[T], body: JSON, *, namespace: str = ...) -> T: ...
-    async def apply(
-        self, kind: Kind[T], body: JSON, *, owner: str, force: bool = ..., subresource: str = ...
-    ) -> T: ...
+    async def apply(self, kind: Kind[T], body: JSON, *, owner: str, force: bool = ..., subresource: str = ...) -> T: ...
     async def patch(
         self,
         kind: Kind[T],
@@ -241,9 +239,7 @@ class Client:
         )
         return await self.call_typed(request, resource.model)
 
-    async def apply(
-        self, kind: Kind[T], body: JSON, *, owner: str, force: bool = False, subresource: str = ""
-    ) -> T:
+    async def apply(self, kind: Kind[T], body: JSON, *, owner: str, force: bool = False, subresource: str = "") -> T:
         """Server-side apply: the object has these fields, and `owner` owns them. Idempotent.
 
         Raises `Conflict` when somebody else owns a field with another value; `force` takes it from them.
@@ -333,9 +329,7 @@ class Client:
         if replicas is None:
             return await self.call_typed(Request("GET", path), Scale)
         body = msgspec.json.encode({"spec": {"replicas": replicas}})
-        return await self.call_typed(
-            Request("PATCH", path, self.options.query(), body, PatchType.MERGE.value), Scale
-        )
+        return await self.call_typed(Request("PATCH", path, self.options.query(), body, PatchType.MERGE.value), Scale)
 
     # Wire
 
@@ -356,9 +350,7 @@ class Client:
             tries += 1
 
     @asynccontextmanager
-    async def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AsyncIterator[ResponseStream]:
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
         """Send, wait out throttling, and give a good answer to read as it arrives."""
         tries = 1
         while True:

@@ -215,7 +215,5 @@ async def _legacy_resources(client: Client, group: str, in_version: str) -> list
     ]
 
 
-def _unstructured_resource(
-    group: str, in_version: str, kind: str, plural: str, *, namespaced: bool
-) -> Resource[JSON]:
+def _unstructured_resource(group: str, in_version: str, kind: str, plural: str, *, namespaced: bool) -> Resource[JSON]:
     return Resource(group, in_version, kind, plural, dict[str, Any], namespaced=namespaced)

@@ -50,11 +50,7 @@ def writable_collection_path(resource: Resource[Any], namespace: str) -> str:
 def object_path(resource: Resource[Any], key: Key, subresource: str = "") -> str:
     """One object, or a part of it (`status`, `scale`, `log`). Raises `InputError`."""
     whole = f"{writable_collection_path(resource, key.namespace)}/{_path_segment(resource, 'name', key.name)}"
-    return (
-        f"{whole}/{subresource if _is_unreserved(subresource) else quote(subresource)}"
-        if subresource
-        else whole
-    )
+    return f"{whole}/{subresource if _is_unreserved(subresource) else quote(subresource)}" if subresource else whole
 
 
 def selector_query(where: Selector) -> QueryParams:

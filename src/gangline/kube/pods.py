@@ -60,9 +60,7 @@ class PodSubresources:
             *((("limitBytes", str(limit_bytes)),) if limit_bytes is not None else ()),
         )
         # Plain text, but errors are a Status.
-        request = Request(
-            "GET", object_path(PODS, key, "log"), query, accept="text/plain, application/json, */*"
-        )
+        request = Request("GET", object_path(PODS, key, "log"), query, accept="text/plain, application/json, */*")
         async with self._client.stream(request) as stream:
             async for line in LineReader(stream.chunks(), blank=True, longest=MAX_LINE_BYTES):
                 yield line

@@ -92,8 +92,6 @@ class PodStreams(Protocol):
         """Run a command in a container; leaving the block early kills it. Raises `ContainerNotRunning`, `ExecFailed`."""
         ...
 
-    async def connect(
-        self, place: ContainerRef, port: int
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(self, place: ContainerRef, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to a port of a pod (of any of its containers). Raises `ContainerNotRunning` and OSError."""
         ...

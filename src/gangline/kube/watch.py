@@ -90,9 +90,7 @@ def _decode_slowly(line: bytes, model: type[T]) -> WatchEvent[T]:
         read = msgspec.json.decode(line, type=_RawEvent)
         if read.type == "BOOKMARK":
             metadata = msgspec.json.decode(read.object, type=_BookmarkObject).metadata
-            return Bookmark(
-                metadata.resource_version, (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
-            )
+            return Bookmark(metadata.resource_version, (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true")
         if read.type == "ERROR":
             raise error_from_status(msgspec.json.decode(read.object, type=Status))
         return _decoded_change(ChangeType(read.type), read.object, model)

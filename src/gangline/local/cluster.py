@@ -79,9 +79,7 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
         asyncio.TaskGroup() as group,
     ):
         client = Client(transport, scheme=scheme, clock=clock)
-        access = PlaneAccess(
-            plane.url, plane.token, plane.certificates.ca if plane.certificates is not None else None
-        )
+        access = PlaneAccess(plane.url, plane.token, plane.certificates.ca if plane.certificates is not None else None)
         running = group.create_task(_run_controllers(client, settings, nodes, access, clock))
         try:
             yield LocalCluster(plane.url, client, plane.connection, store, access)

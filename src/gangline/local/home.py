@@ -56,9 +56,7 @@ class PlaneHome(msgspec.Struct, frozen=True):
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(
-                f"{self.folder}: cannot be used: {error.strerror}; choose another with --dir"
-            ) from error
+            raise InputError(f"{self.folder}: cannot be used: {error.strerror}; choose another with --dir") from error
 
     def ensure_token(self) -> str:
         """The administrator's token: made once, kept."""

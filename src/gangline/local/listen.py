@@ -48,9 +48,7 @@ def parse_listen_address(text: str) -> ListenAddress:
     try:
         return ListenAddress(str(ipaddress.ip_address(text)))
     except ValueError:
-        raise InputError(
-            f"--bind {text}: is not an IP address; write 192.0.2.10, or 0.0.0.0 for all"
-        ) from None
+        raise InputError(f"--bind {text}: is not an IP address; write 192.0.2.10, or 0.0.0.0 for all") from None
 
 
 def host_port(host: str, port: int) -> str:

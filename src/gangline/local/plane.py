@@ -116,11 +116,7 @@ async def control_plane(
     customs.serve_established()
     async with _serve_http(api, settings, issued) as url, asyncio.TaskGroup() as group:
         await ensure_api_service(registry, urlsplit(url).port or 443)
-        work = (
-            (GarbageCollector(registry).run, namespaces.run, customs.run)
-            if settings.controllers_enabled
-            else ()
-        )
+        work = (GarbageCollector(registry).run, namespaces.run, customs.run) if settings.controllers_enabled else ()
         tasks = [group.create_task(each()) for each in work]
         try:
             yield ControlPlane(url, token, registry, issued)
@@ -132,9 +128,7 @@ async def control_plane(
 
 
 @asynccontextmanager
-async def _serve_http(
-    api: ApiHandler, settings: PlaneSettings, issued: PlaneCertificates | None
-) -> AsyncIterator[str]:
+async def _serve_http(api: ApiHandler, settings: PlaneSettings, issued: PlaneCertificates | None) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
 
     def request(*parts: object) -> web.BaseRequest:

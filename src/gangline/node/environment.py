@@ -94,11 +94,7 @@ def _env_from_values(source: EnvFromSource, given: Configuration) -> dict[str, s
         secret = given.secrets.get(source.secret_ref.name)
         if secret is None and not source.secret_ref.optional:
             raise ConfigMissing(f'secret "{source.secret_ref.name}" not found')
-        data = (
-            {name: _decoded_secret(value) for name, value in secret.data.items()}
-            if secret is not None
-            else {}
-        )
+        data = {name: _decoded_secret(value) for name, value in secret.data.items()} if secret is not None else {}
     return {source.prefix + name: value for name, value in data.items() if "=" not in name}
 
 
@@ -110,9 +106,7 @@ def _env_value(
         return expand(variable.value, env)
     if source.config_map_key_ref is not None:
         found = given.config_maps.get(source.config_map_key_ref.name)
-        return _key_value(
-            source.config_map_key_ref, "configmap", "ConfigMap", found.data if found else None, pod
-        )
+        return _key_value(source.config_map_key_ref, "configmap", "ConfigMap", found.data if found else None, pod)
     if source.secret_key_ref is not None:
         secret = given.secrets.get(source.secret_key_ref.name)
         text = _key_value(source.secret_key_ref, "secret", "Secret", secret.data if secret else None, pod)
@@ -189,6 +183,4 @@ def resource_value(
 
 
 def _downward_map(values: Mapping[str, str]) -> str:
-    return "\n".join(
-        f"{name}={msgspec.json.encode(value).decode()}" for name, value in sorted(values.items())
-    )
+    return "\n".join(f"{name}={msgspec.json.encode(value).decode()}" for name, value in sorted(values.items()))

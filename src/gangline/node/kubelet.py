@@ -167,9 +167,7 @@ class LocalKubelet:
         lost = {mark for folder in folders for mark in lost_run_ids(folder)}
         kill_strays(lost)
         if lost:
-            spawn_supervised(
-                group, lambda: self._context.runtime.remove_lost(lost), "what is left of lost containers"
-            )
+            spawn_supervised(group, lambda: self._context.runtime.remove_lost(lost), "what is left of lost containers")
         for folder in folders:
             if folder.uid not in ours:
                 spawn_supervised(group, partial(self._kill_orphans, folder), f"orphans of {folder.key}")
@@ -197,12 +195,8 @@ class LocalKubelet:
         if not limits:
             return
         for pid, size in (await asyncio.to_thread(processes_over_limit, limits)).items():
-            if any(
-                life.oom_kill(pid, size) for worker in self._workers.values() for life in worker.containers
-            ):
-                log.info(
-                    "container uses more memory than its limit", extra={"pid": pid, "limit": limits[pid]}
-                )
+            if any(life.oom_kill(pid, size) for worker in self._workers.values() for life in worker.containers):
+                log.info("container uses more memory than its limit", extra={"pid": pid, "limit": limits[pid]})
 
     # Leaving
 

@@ -71,9 +71,7 @@ class NodeLogReader:
     def __init__(self, state: Path, clock: Clock) -> None:
         self._state, self._clock = StateFolder(state), clock
 
-    def read(
-        self, key: Key, container: str, options: LogOptions, *, uid: str = ""
-    ) -> AsyncGenerator[bytes, None]:
+    def read(self, key: Key, container: str, options: LogOptions, *, uid: str = "") -> AsyncGenerator[bytes, None]:
         """The log of a container's newest run, or of the one before. Raises `NoLogs` at once.
 
         Following ends when the run has ended and all of it was read.

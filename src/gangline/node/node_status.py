@@ -38,16 +38,12 @@ def node_body(name: str) -> JSON:
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": platform.system().lower(),
-        "kubernetes.io/arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(
-            platform.machine(), platform.machine()
-        ),
+        "kubernetes.io/arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
     }
     return {"metadata": {"name": name, "labels": labels}, "spec": {}}
 
 
-def node_status(
-    capacity: Mapping[str, Quantity], before: tuple[Condition, ...], now: datetime, name: str
-) -> JSON:
+def node_status(capacity: Mapping[str, Quantity], before: tuple[Condition, ...], now: datetime, name: str) -> JSON:
     """Its status. Transition times are kept while nothing changes."""
     since = {each.type: each.last_transition_time for each in before if _is_unchanged(each)}
     amounts = {resource: str(amount) for resource, amount in capacity.items()}
@@ -100,17 +96,13 @@ def lost_conditions(before: tuple[Condition, ...], now: datetime) -> list[JSON]:
 
 
 def _is_unchanged(condition: Condition) -> bool:
-    return any(
-        kind == condition.type and status == condition.status for kind, status, _, _ in READY_CONDITIONS
-    )
+    return any(kind == condition.type and status == condition.status for kind, status, _, _ in READY_CONDITIONS)
 
 
 class NodeRegistration:
     """Keeps the Node and its Lease. Errors of the API are logged and tried again; they never stop the node."""
 
-    def __init__(
-        self, client: Client, capacity: Mapping[str, Quantity], settings: NodeSettings, clock: Clock
-    ) -> None:
+    def __init__(self, client: Client, capacity: Mapping[str, Quantity], settings: NodeSettings, clock: Clock) -> None:
         self._client, self._capacity, self._settings, self._clock = client, capacity, settings, clock
         self._key, self._lease = Key("", settings.name), Key(LEASE_NAMESPACE, settings.name)
         self._status_written_at: float | None = None
@@ -180,14 +172,10 @@ class NodeRegistration:
         """As the controllers of a whole cluster do: unknown, and nothing may be placed or stay here."""
         node = await self._client.get(Node, self._key)
         conditions = lost_conditions(node.status.conditions, self._clock.now())
-        await self._client.patch(
-            Node, self._key, {"status": {"conditions": conditions}}, subresource="status"
-        )
+        await self._client.patch(Node, self._key, {"status": {"conditions": conditions}}, subresource="status")
         taints = [{"key": UNREACHABLE_TAINT, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
         others = [taint for taint in node.spec.taints if taint.key != UNREACHABLE_TAINT]
-        await self._client.patch(
-            Node, self._key, {"spec": {"taints": [*msgspec.to_builtins(others), *taints]}}
-        )
+        await self._client.patch(Node, self._key, {"spec": {"taints": [*msgspec.to_builtins(others), *taints]}})
 
     async def _remove_taints(self, node: Node) -> None:
         """Every node is born tainted; in a whole cluster a controller takes that away once the node is ready."""

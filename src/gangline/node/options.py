@@ -37,9 +37,7 @@ def node_settings(
         raise InputError(f"--network isolated: is for processes; leave it out with --runtime {runtime}")
     if network == ISOLATED_NETWORK:
         check_network()
-    return NodeSettings(
-        name=name, capacity=parse_capacity(capacity), images=images, runtime=runtime, network=network
-    )
+    return NodeSettings(name=name, capacity=parse_capacity(capacity), images=images, runtime=runtime, network=network)
 
 
 def engine_program(runtime: str) -> str:

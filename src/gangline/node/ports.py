@@ -31,9 +31,7 @@ def reserve_port(among: range, kind: socket.SocketKind = socket.SOCK_STREAM) -> 
     return bind_port(0, kind)
 
 
-def bind_port(
-    number: int, kind: socket.SocketKind = socket.SOCK_STREAM, *, alone: bool = False
-) -> socket.socket:
+def bind_port(number: int, kind: socket.SocketKind = socket.SOCK_STREAM, *, alone: bool = False) -> socket.socket:
     """A socket that has a port and does not listen. Raises OSError when the port is taken.
 
     `alone`: also when what is left of earlier connections has it, or another socket that does not listen.

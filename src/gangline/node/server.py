@@ -20,9 +20,7 @@ def log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
         try:
             since = datetime.fromisoformat(query["sinceTime"])
         except ValueError:
-            raise InputError(
-                f"sinceTime: {query['sinceTime']!r} is not a time; write 2026-01-02T15:04:05Z"
-            ) from None
+            raise InputError(f"sinceTime: {query['sinceTime']!r} is not a time; write 2026-01-02T15:04:05Z") from None
     elif "sinceSeconds" in query:
         since = now - timedelta(seconds=_int_parameter(query, "sinceSeconds") or 0)
     return LogOptions(

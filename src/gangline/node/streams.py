@@ -35,9 +35,7 @@ class NodeStreams:
         async with runtime_exec.exec_command(target, command, self._clock, stdin=stdin, tty=tty) as running:
             yield running
 
-    async def connect(
-        self, place: ContainerRef, port: int
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(self, place: ContainerRef, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         targets = self._node.container_targets(place.uid).values()
         if not targets:
             raise ContainerNotRunning("pod is not running")

@@ -106,18 +106,12 @@ async def _conflicts(
     for name in {KUBEFLOW_LEASE, me.lease.name if me.lease else KUBEFLOW_LEASE}:
         named = Selector(namespace=namespace, fields=f"metadata.name={name}")
         found += [
-            rival
-            for lease in await _list_readable(client, Lease, named)
-            for rival in lease_conflicts(lease, me, now)
+            rival for lease in await _list_readable(client, Lease, named) for rival in lease_conflicts(lease, me, now)
         ]
     found += [
-        rival
-        for one in await _list_readable(client, DEPLOYMENTS, here)
-        for rival in deployment_conflicts(one, me)
+        rival for one in await _list_readable(client, DEPLOYMENTS, here) for rival in deployment_conflicts(one, me)
     ]
-    found += [
-        rival for pod in await _list_readable(client, Pod, operators) for rival in pod_conflicts(pod, me)
-    ]
+    found += [rival for pod in await _list_readable(client, Pod, operators) for rival in pod_conflicts(pod, me)]
     for kind in kinds:
         jobs = await _list_readable(client, _managed_resource(kind), here, unseen=(NotFound,))
         found += [rival for job in jobs for rival in status_writer_conflicts(kind, job, me, now)]
@@ -148,9 +142,7 @@ def lease_conflicts(lease: Lease, me: OperatorIdentity, now: datetime) -> Iterat
         return
     if now - spec.renew_time < timedelta(seconds=spec.lease_duration_seconds) + CLOCK_SKEW:
         what = f"{spec.holder_identity} holds lease {key}"
-        yield ConflictingOperator(
-            what, "stop that operator, or start both with --leader-elect in one namespace"
-        )
+        yield ConflictingOperator(what, "stop that operator, or start both with --leader-elect in one namespace")
 
 
 def deployment_conflicts(found: "Deployment", me: OperatorIdentity) -> Iterator[ConflictingOperator]:
@@ -162,9 +154,7 @@ def deployment_conflicts(found: "Deployment", me: OperatorIdentity) -> Iterator[
     if not spec.replicas or not (images or labelled) or _runs_in(me, metadata.key):
         return
     what = f"deployment {metadata.key}" + (f" with image {images[0]}" if images else "")
-    yield ConflictingOperator(
-        what, f"kubectl -n {metadata.namespace} scale deployment {metadata.name} --replicas=0"
-    )
+    yield ConflictingOperator(what, f"kubectl -n {metadata.namespace} scale deployment {metadata.name} --replicas=0")
 
 
 def _runs_in(me: OperatorIdentity, deployment: Key) -> bool:
@@ -179,9 +169,7 @@ def pod_conflicts(found: Pod, me: OperatorIdentity) -> Iterator[ConflictingOpera
     allied = metadata.labels.get(ROLE_LABEL) == GANGLINE_ROLE and me.lease is not None
     if over or allied or metadata.key == me.pod:
         return
-    yield ConflictingOperator(
-        f"pod {metadata.key}", f"kubectl -n {metadata.namespace} delete pod {metadata.name}"
-    )
+    yield ConflictingOperator(f"pod {metadata.key}", f"kubectl -n {metadata.namespace} delete pod {metadata.name}")
 
 
 def status_writer_conflicts(

@@ -65,9 +65,7 @@ class JobReconciler(Generic[J]):
         observe = Observer(self._framework, caches, expectations, self._site, self._clock)
         executor = Executor(self._client, expectations, self._events)
         logs = PodLogs(PodSubresources(self._client))
-        one = CachedJobReconciler(
-            self._framework, observe, executor, logs, self._clock, setbacks=self._verdict_retries
-        )
+        one = CachedJobReconciler(self._framework, observe, executor, logs, self._clock, setbacks=self._verdict_retries)
         return await one.reconcile(key)
 
     async def _read_caches(self, key: Key) -> JobCaches[J] | None:

@@ -155,9 +155,7 @@ class JobEngine:
     def _executor(self, facts: JobKind, notes: JobEvents) -> Executor:
         if self._metrics is None:
             return Executor(self._client, self._expectations, notes, self._slots)
-        return MeteredExecutor(
-            self._client, self._expectations, notes, self._slots, self._metrics.for_kind(facts)
-        )
+        return MeteredExecutor(self._client, self._expectations, notes, self._slots, self._metrics.for_kind(facts))
 
     def _sources(
         self, facts: JobKind, jobs: Informer[Any], companions: Mapping[str, Informer[JSON]]
@@ -220,9 +218,7 @@ class PodLogs:
 
     async def tail(self, pod: Key, container: str, lines: int) -> tuple[str, ...]:
         try:
-            async with aclosing(
-                self._pods.logs(pod, container=container, tail=lines, limit_bytes=8192)
-            ) as found:
+            async with aclosing(self._pods.logs(pod, container=container, tail=lines, limit_bytes=8192)) as found:
                 return tuple([line.decode(errors="replace") async for line in found])
         except KubeError:
             # Not ours to read, or gone with its node: the failure is told without it.

@@ -57,8 +57,7 @@ def canonical_kinds(asked: tuple[str, ...]) -> tuple[str, ...]:
     for name in asked:
         if name.lower() not in known:
             raise InputError(
-                f"--enable-scheme: scheme {name} is not supported yet; write one of"
-                f" {', '.join(known.values())}"
+                f"--enable-scheme: scheme {name} is not supported yet; write one of {', '.join(known.values())}"
             )
     wanted = {name.lower() for name in asked} or known.keys()
     return tuple(kind for name, kind in known.items() if name in wanted)

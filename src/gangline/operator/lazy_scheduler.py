@@ -37,9 +37,7 @@ async def run_scheduler_when_needed(client: Client, clock: Clock) -> None:
     from gangline.scheduler.scheduler import CONTROLLER, SCHEME, Scheduler
     from gangline.scheduler.settings import FIELD_MANAGER, Intervals, SchedulerSettings
 
-    ours = Client(
-        client.transport, scheme=SCHEME, clock=clock, options=WriteOptions(field_manager=FIELD_MANAGER)
-    )
+    ours = Client(client.transport, scheme=SCHEME, clock=clock, options=WriteOptions(field_manager=FIELD_MANAGER))
     recorder = EventRecorder(ours, CONTROLLER, socket.gethostname(), clock, scheme=SCHEME)
     # Somebody looks on.
     quick = SchedulerSettings(
@@ -56,9 +54,7 @@ async def _wait_for_gang_pod(client: Client, clock: Clock) -> None:
 
     def look(delta: Delta[_PlacementPod]) -> None:
         spec = delta.newest.spec
-        if spec.scheduler_name == SCHEDULER_NAME or any(
-            gate.name == GANG_GATE for gate in spec.scheduling_gates
-        ):
+        if spec.scheduler_name == SCHEDULER_NAME or any(gate.name == GANG_GATE for gate in spec.scheduling_gates):
             seen.set()
 
     with pods.subscribe(look):

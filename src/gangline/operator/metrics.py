@@ -45,9 +45,7 @@ class JobMetrics:
             plural: {
                 "created": counter(f"{plural}_created", f"{plural.capitalize()} created."),
                 "deleted": counter(f"{plural}_deleted", f"{plural.capitalize()} deleted by the operator."),
-                "failures": counter(
-                    f"{plural}_create_failures", f"{plural.capitalize()} that could not be created."
-                ),
+                "failures": counter(f"{plural}_create_failures", f"{plural.capitalize()} that could not be created."),
             }
             for plural in (PODS, SERVICES)
         }

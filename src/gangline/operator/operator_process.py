@@ -151,9 +151,7 @@ class OperatorProcess:
     async def _check_conflicts(self) -> None:
         if self._settings.take_over:
             return
-        me = conflicting_operators.OperatorIdentity(
-            self._pod, self._client.options.field_manager, self._lease
-        )
+        me = conflicting_operators.OperatorIdentity(self._pod, self._client.options.field_manager, self._lease)
         await conflicting_operators.ensure_no_conflict(
             self._client, self._kinds, self._settings.operator.namespace, me, self._clock
         )

@@ -33,9 +33,7 @@ class RequestGate:
         async with self._slot():
             return await self._transport.send(request, timeout=timeout)
 
-    def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[ResponseStream]:
+    def stream(self, request: Request, *, idle: timedelta | None = None) -> AbstractAsyncContextManager[ResponseStream]:
         return self._transport.stream(request, idle=idle)
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:

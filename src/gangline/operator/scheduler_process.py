@@ -95,9 +95,7 @@ class SchedulerProcess:
         self._settings, self._client, self._metrics, self._clock = settings, client, metrics, clock
         self._prepare_request = prepare
         self._lease = (
-            Key(settings.lease_namespace or connection.namespace, settings.lease)
-            if settings.leader_elect
-            else None
+            Key(settings.lease_namespace or connection.namespace, settings.lease) if settings.leader_elect else None
         )
         self._scheduler_metrics = PrometheusSchedulerMetrics(metrics.registry)
         self._definitions = DefinitionWaiter(client, REQUIRED_RESOURCES, clock)
@@ -145,12 +143,8 @@ class SchedulerProcess:
         leader = None
         if self._lease is not None:
             report = self._metrics.leader_gauge(self._settings.lease)
-            leader = LeaderElector(
-                self._client, self._lease, unique_identity(), self._clock, lease, report=report
-            )
-        manager = Manager(
-            self._client, self._clock, leader=leader, recorder=self._recorder, metrics=self._metrics
-        )
+            leader = LeaderElector(self._client, self._lease, unique_identity(), self._clock, lease, report=report)
+        manager = Manager(self._client, self._clock, leader=leader, recorder=self._recorder, metrics=self._metrics)
         manager.add_runnable(self._run_term)
         return manager
 

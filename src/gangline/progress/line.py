@@ -53,9 +53,7 @@ def bounded_progress(found: Progress) -> Progress:
     """The same, small enough for an object of the API: the first metrics, those with names that are too long left out."""
     names = [name for name in found.metrics if name and len(name) <= MAX_METRIC_NAME_LENGTH][:MAX_METRICS]
     total = None if found.total is None else _exact_number(found.total)
-    return Progress(
-        _exact_number(found.step), total, {name: _exact_number(found.metrics[name]) for name in names}
-    )
+    return Progress(_exact_number(found.step), total, {name: _exact_number(found.metrics[name]) for name in names})
 
 
 def progress_line(found: Progress) -> str:

@@ -36,9 +36,7 @@ class BindAddress(NamedTuple):
             return None
         host, colon, port = text.rpartition(":")
         if not colon or not port.isdecimal() or int(port) > 65535:
-            raise InputError(
-                f"{flag}: {text!r} is not an address; write :8080, 127.0.0.1:8080, or 0 for none"
-            )
+            raise InputError(f"{flag}: {text!r} is not an address; write :8080, 127.0.0.1:8080, or 0 for none")
         return cls(host.strip("[]") or None, int(port))
 
     def __str__(self) -> str:
@@ -101,10 +99,7 @@ class HealthServer:
             flag, other = wanted
             shared = await _start_server(wanted[flag], [*routes[flag], *routes[other]], flag, opening)
             return {flag: shared, other: shared}
-        return {
-            flag: await _start_server(address, routes[flag], flag, opening)
-            for flag, address in wanted.items()
-        }
+        return {flag: await _start_server(address, routes[flag], flag, opening) for flag, address in wanted.items()}
 
     def _metrics_routes(self) -> list[web.RouteDef]:
         return [web.get("/metrics", self._serve_metrics)]

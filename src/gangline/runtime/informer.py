@@ -252,10 +252,7 @@ class Informer(Generic[T]):
                     await self._clock.sleep(timedelta())
         finally:
             timer.cancel()
-        if (
-            self._resume_version == since
-            and self._clock.monotonic() - began < self._delays.short_watch.total_seconds()
-        ):
+        if self._resume_version == since and self._clock.monotonic() - began < self._delays.short_watch.total_seconds():
             raise StreamBroken(f"{self.name}: the server ended the watch at once")
         self._mark_healthy()
 

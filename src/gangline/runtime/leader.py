@@ -54,9 +54,7 @@ class LeaseClient(Protocol):
 
     async def get(self, kind: Kind[T], key: Key) -> T: ...
     async def create(self, kind: Kind[T], body: JSON) -> T: ...
-    async def patch(
-        self, kind: Kind[T], key: Key, body: JSON, *, resource_version: str | None = ...
-    ) -> T: ...
+    async def patch(self, kind: Kind[T], key: Key, body: JSON, *, resource_version: str | None = ...) -> T: ...
 
 
 class LeaseSettings(msgspec.Struct, frozen=True):
@@ -72,9 +70,7 @@ class LeaseSettings(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         ordered = timedelta() < self.retry * JITTER_FACTOR < self.renew_deadline < self.lease
         if not ordered or self.lease < timedelta(seconds=1):
-            raise ValueError(
-                f"want 1 s <= lease and 0 < retry * {JITTER_FACTOR} < renew_deadline < lease, got {self}"
-            )
+            raise ValueError(f"want 1 s <= lease and 0 < retry * {JITTER_FACTOR} < renew_deadline < lease, got {self}")
 
 
 DEFAULT_LEASE_SETTINGS = LeaseSettings()
@@ -180,9 +176,7 @@ class LeaderElector:
                 if self._holder() == self.identity:
                     # One second: also a candidate that looks at the time alone need not wait.
                     await self._write_lease(
-                        msgspec.structs.replace(
-                            self._claimed_spec(), holder_identity="", lease_duration_seconds=1
-                        )
+                        msgspec.structs.replace(self._claimed_spec(), holder_identity="", lease_duration_seconds=1)
                     )
                     log.info("lease released", extra={"lease": self.key, "identity": self.identity})
         except (KubeError, ConfigError, TimeoutError) as error:

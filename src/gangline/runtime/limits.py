@@ -40,9 +40,7 @@ class ExponentialBackoff:
     Memory: one number per key that has failed and was not forgotten.
     """
 
-    def __init__(
-        self, base: timedelta = timedelta(milliseconds=5), ceiling: timedelta = MAX_RETRY_DELAY
-    ) -> None:
+    def __init__(self, base: timedelta = timedelta(milliseconds=5), ceiling: timedelta = MAX_RETRY_DELAY) -> None:
         if not timedelta() < base <= ceiling:
             raise ValueError(f"want 0 < base <= ceiling, got base={base}, ceiling={ceiling}")
         self._base = base // _MICROSECOND
@@ -72,9 +70,7 @@ class TokenBucket:
 
     def __init__(self, clock: Clock, *, rate: float = 10.0, burst: int = 100) -> None:
         if not (0 < rate < math.inf and burst >= 1):
-            raise ValueError(
-                f"want a positive, finite rate and a burst of one or more, got {rate=}, {burst=}"
-            )
+            raise ValueError(f"want a positive, finite rate and a burst of one or more, got {rate=}, {burst=}")
         self._clock = clock
         # Whole nanoseconds: sums of floats would drift, and a wait of 0.1 s would end one rounding error early.
         self._interval = math.ceil(1e9 / rate)

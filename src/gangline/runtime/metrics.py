@@ -196,9 +196,7 @@ class _ControllerFamilies:
             ("controller", "result"),
             registry=registry,
         )
-        self.errors = Counter(
-            f"{prefix}reconcile_errors_total", "Failed reconciliations.", labels, registry=registry
-        )
+        self.errors = Counter(f"{prefix}reconcile_errors_total", "Failed reconciliations.", labels, registry=registry)
         self.terminal = Counter(
             f"{prefix}terminal_reconcile_errors_total",
             "Reconciliations that failed for good.",
@@ -220,9 +218,7 @@ class PrometheusControllerMetrics:
     """The `ControllerMetrics` of one controller."""
 
     def __init__(self, families: _ControllerFamilies, name: str, workers: int) -> None:
-        self._reconciles = {
-            result: families.reconciles.labels(name, result.value) for result in ReconcileResult
-        }
+        self._reconciles = {result: families.reconciles.labels(name, result.value) for result in ReconcileResult}
         self._errors, self._terminal = families.errors.labels(name), families.terminal.labels(name)
         self._seconds, self._active = families.seconds.labels(name), families.active.labels(name)
         families.workers.labels(name).set(workers)
@@ -253,15 +249,11 @@ class _InformerCollector:
             lambda informer: len(informer.cache),
         )
         yield self._summed(
-            GaugeMetricFamily(
-                "gangline_informer_unreadable_objects", "Objects that do not fit.", labels=("resource",)
-            ),
+            GaugeMetricFamily("gangline_informer_unreadable_objects", "Objects that do not fit.", labels=("resource",)),
             lambda informer: len(informer.unreadable),
         )
         yield self._summed(
-            CounterMetricFamily(
-                "gangline_informer_relists", "Lists completed after the first.", labels=("resource",)
-            ),
+            CounterMetricFamily("gangline_informer_relists", "Lists completed after the first.", labels=("resource",)),
             lambda informer: informer.relists,
         )
         yield self._summed(
@@ -308,9 +300,7 @@ class MeteredTransport:
         return response
 
     @asynccontextmanager
-    async def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AsyncIterator[ResponseStream]:
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
         began = self._clock.monotonic()
         opened = False
         try:

@@ -64,11 +64,7 @@ def owner_key(kind: str, api_version: str = "", *, namespaced: bool = True) -> K
 
     def keys(found: Any) -> Iterable[Key]:
         reference = _controller_reference(found)
-        if (
-            reference is None
-            or reference.kind != kind
-            or (api_version and reference.api_version != api_version)
-        ):
+        if reference is None or reference.kind != kind or (api_version and reference.api_version != api_version):
             return ()
         # An owner is in the namespace of what it owns, or in none.
         return (Key(key_of(found).namespace if namespaced else "", reference.name),)

@@ -46,12 +46,8 @@ class PrometheusSchedulerMetrics:
         self._victims = Counter(
             f"{METRIC_PREFIX}_pod_preemption_victims", "Pods that were asked to leave.", registry=registry
         )
-        self._pending_pods = Gauge(
-            f"{METRIC_PREFIX}_unschedule_task_count", "Pods that wait.", registry=registry
-        )
-        self._pending_gangs = Gauge(
-            f"{METRIC_PREFIX}_unschedule_job_count", "Gangs that wait.", registry=registry
-        )
+        self._pending_pods = Gauge(f"{METRIC_PREFIX}_unschedule_task_count", "Pods that wait.", registry=registry)
+        self._pending_gangs = Gauge(f"{METRIC_PREFIX}_unschedule_job_count", "Gangs that wait.", registry=registry)
         self._bound_pods = Counter(
             "gangline_scheduler_pods_bound",
             "Pods placed; its rate is the throughput.",

@@ -82,9 +82,7 @@ class Scheduler:
         self._timer: Timer | None = None
         self._cache = SchedulerCache(self._settings, self._request_cycle)
         self._cache.notify_changed, self._cache.notify_deleted = self._wake.set, self._on_deleted
-        self._dispatcher = Dispatcher(
-            client, clock, self._cache, recorder, self._settings, meters, self._request_cycle
-        )
+        self._dispatcher = Dispatcher(client, clock, self._cache, recorder, self._settings, meters, self._request_cycle)
         self._gang_timers = GangTimers(self._settings, self._dispatcher)
         pace, gangs = self._settings.intervals, self._cache.gangs
         busy = self._dispatcher.binder

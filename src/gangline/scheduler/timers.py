@@ -69,7 +69,9 @@ class GangTimers:
     def _warn_timeout(self, gang: GangInfo) -> None:
         gang.warned_timeout = True
         if gang.pod_group is None:
-            note = f"its PodGroup {gang.key} does not exist: make it, or take the annotation {GROUP_NAME_ANNOTATION} away"
+            note = (
+                f"its PodGroup {gang.key} does not exist: make it, or take the annotation {GROUP_NAME_ANNOTATION} away"
+            )
             self._dispatcher.record_event(gang, EventType.WARNING, "PodGroupMissing", note, "Place")
             return
         limit = start_timeout(gang, self._settings.start_timeout).total_seconds()

@@ -162,11 +162,7 @@ def uri_error(text: str) -> str | None:
         return None
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", text)
     if not text.startswith("/") and scheme is None:
-        return (
-            "first path segment in URL cannot contain colon"
-            if text.startswith(":")
-            else "invalid URI for request"
-        )
+        return "first path segment in URL cannot contain colon" if text.startswith(":") else "invalid URI for request"
     rest = text[scheme.end() :] if scheme else text
     if scheme and not rest.startswith("/"):
         # Opaque, as `mailto:x`.
@@ -224,9 +220,7 @@ def _is_isbn10(text: str) -> bool:
     digits = re.sub(r"[\s-]+", "", text)
     if not re.fullmatch(r"[0-9]{9}[0-9X]", digits):
         return False
-    return (
-        sum(place * (10 if digit == "X" else int(digit)) for place, digit in enumerate(digits, 1)) % 11 == 0
-    )
+    return sum(place * (10 if digit == "X" else int(digit)) for place, digit in enumerate(digits, 1)) % 11 == 0
 
 
 def _is_isbn13(text: str) -> bool:
@@ -241,9 +235,7 @@ _HEX_GROUP = "[0-9a-f]{4}"
 _RGB_COMPONENT = r"\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*"
 
 is_uuid = _pattern_predicate(_UUID_TEMPLATE % (_HEX_GROUP, _HEX_GROUP), re.IGNORECASE)
-is_base64 = _pattern_predicate(
-    r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})"
-)
+is_base64 = _pattern_predicate(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})")
 _is_ssn = _pattern_predicate(r"\d{3}[- ]?\d{2}[- ]?\d{4}")
 
 

@@ -62,9 +62,7 @@ def _float_text(value: float, *, smallest: int, largest: int) -> str:
 
 def json_text(value: Any) -> str:
     """As Go's JSON encoder: keys sorted, angle brackets and ampersands escaped. Structs keep the order of their fields."""
-    return (
-        msgspec.json.encode(_with_go_floats(value), order="deterministic").decode().translate(_HTML_ESCAPES)
-    )
+    return msgspec.json.encode(_with_go_floats(value), order="deterministic").decode().translate(_HTML_ESCAPES)
 
 
 def _with_go_floats(value: Any) -> Any:

@@ -102,9 +102,7 @@ class Re2Pattern:
             try:
                 self._search_pattern = re.compile(_python_pattern(self.source), re.ASCII)
             except re.error as error:
-                raise PatternError(
-                    f"{quoted_text(self.source)} can be matched but not searched for: {error}"
-                ) from None
+                raise PatternError(f"{quoted_text(self.source)} can be matched but not searched for: {error}") from None
         return self._search_pattern
 
 

@@ -90,9 +90,7 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
         body = job_from_arguments(job, asked, self._default_kind)
         facts = job_kind_named(str(body.get("kind")))
         async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
-            where = (
-                namespace or (body.get("metadata") or {}).get("namespace") or self._resolved_namespace(None)
-            )
+            where = namespace or (body.get("metadata") or {}).get("namespace") or self._resolved_namespace(None)
             found = await client.create(client.unstructured(facts.resource), body, namespace=where)
             return Job(found)
 
@@ -130,9 +128,7 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
         validate(asked)
         async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
             with suppress(AlreadyExists):
-                await client.create(
-                    VOLUME_CLAIMS, storage_claim(asked), namespace=self._resolved_namespace(namespace)
-                )
+                await client.create(VOLUME_CLAIMS, storage_claim(asked), namespace=self._resolved_namespace(namespace))
         return await self.create_job(finetuning(asked), namespace=namespace)
 
     async def ship_job(self, job: Any, folder: Path, namespace: str | None = None) -> Job:
@@ -176,9 +172,7 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
             async with aclosing(listed) as found:
                 return [Job({**type_meta(facts), **body}) async for body in found]
 
-    async def update_job(
-        self, job: Any, name: str, namespace: str | None = None, job_kind: str | None = None
-    ) -> Job:
+    async def update_job(self, job: Any, name: str, namespace: str | None = None, job_kind: str | None = None) -> Job:
         """Merge what is given into a job."""
         async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
             return await self._merge_patch(client, job_body(job), name, namespace, job_kind)

@@ -192,9 +192,7 @@ class TrainingClient:
             self._async_client.list_jobs(namespace, job_kind, timeout, label_selector=label_selector)
         )
 
-    def update_job(
-        self, job: Any, name: str, namespace: str | None = None, job_kind: str | None = None
-    ) -> Job:
+    def update_job(self, job: Any, name: str, namespace: str | None = None, job_kind: str | None = None) -> Job:
         """Merge what is given into a job."""
         return self._loop_thread.run(self._async_client.update_job(job, name, namespace, job_kind))
 
@@ -221,9 +219,7 @@ class TrainingClient:
         replica_type: str = "Worker",
     ) -> Job:
         """So many replicas of a type."""
-        return self._loop_thread.run(
-            self._async_client.scale_job(name, replicas, namespace, job_kind, replica_type)
-        )
+        return self._loop_thread.run(self._async_client.scale_job(name, replicas, namespace, job_kind, replica_type))
 
     def restart_job(
         self,
@@ -247,9 +243,7 @@ class TrainingClient:
         timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> list[Any]:
         """The conditions of a job, given or named."""
-        return self._loop_thread.run(
-            self._async_client.get_job_conditions(name, namespace, job_kind, job, timeout)
-        )
+        return self._loop_thread.run(self._async_client.get_job_conditions(name, namespace, job_kind, job, timeout))
 
     def is_job_created(
         self,
@@ -259,9 +253,7 @@ class TrainingClient:
         job: Any = None,
         timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return self._loop_thread.run(
-            self._async_client.is_job_created(name, namespace, job_kind, job, timeout)
-        )
+        return self._loop_thread.run(self._async_client.is_job_created(name, namespace, job_kind, job, timeout))
 
     def is_job_running(
         self,
@@ -271,9 +263,7 @@ class TrainingClient:
         job: Any = None,
         timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return self._loop_thread.run(
-            self._async_client.is_job_running(name, namespace, job_kind, job, timeout)
-        )
+        return self._loop_thread.run(self._async_client.is_job_running(name, namespace, job_kind, job, timeout))
 
     def is_job_restarting(
         self,
@@ -283,9 +273,7 @@ class TrainingClient:
         job: Any = None,
         timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return self._loop_thread.run(
-            self._async_client.is_job_restarting(name, namespace, job_kind, job, timeout)
-        )
+        return self._loop_thread.run(self._async_client.is_job_restarting(name, namespace, job_kind, job, timeout))
 
     def is_job_suspended(
         self,
@@ -295,9 +283,7 @@ class TrainingClient:
         job: Any = None,
         timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return self._loop_thread.run(
-            self._async_client.is_job_suspended(name, namespace, job_kind, job, timeout)
-        )
+        return self._loop_thread.run(self._async_client.is_job_suspended(name, namespace, job_kind, job, timeout))
 
     def is_job_succeeded(
         self,
@@ -307,9 +293,7 @@ class TrainingClient:
         job: Any = None,
         timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return self._loop_thread.run(
-            self._async_client.is_job_succeeded(name, namespace, job_kind, job, timeout)
-        )
+        return self._loop_thread.run(self._async_client.is_job_succeeded(name, namespace, job_kind, job, timeout))
 
     def is_job_failed(
         self,
@@ -319,9 +303,7 @@ class TrainingClient:
         job: Any = None,
         timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> bool:
-        return self._loop_thread.run(
-            self._async_client.is_job_failed(name, namespace, job_kind, job, timeout)
-        )
+        return self._loop_thread.run(self._async_client.is_job_failed(name, namespace, job_kind, job, timeout))
 
     def wait_for_job_conditions(
         self,
@@ -357,9 +339,7 @@ class TrainingClient:
     ) -> Iterator[Job]:
         """The job as it is, then every change of it, until it is deleted. Raises `TimeoutError` after so long."""
         # Not just returned: who reads on keeps the client.
-        yield from self._loop_thread.iterate(
-            self._async_client.watch_job(name, namespace, job_kind, wait_timeout)
-        )
+        yield from self._loop_thread.iterate(self._async_client.watch_job(name, namespace, job_kind, wait_timeout))
 
     def get_job_pods(
         self,
@@ -428,9 +408,7 @@ class TrainingClient:
     ) -> Iterator[JobLogLine]:
         """Every line of every chosen pod as it comes, with the pod's name, until the job has ended."""
         yield from self._loop_thread.iterate(
-            self._async_client.follow_logs(
-                name, namespace, is_master, replica_type, replica_index, job_kind=job_kind
-            )
+            self._async_client.follow_logs(name, namespace, is_master, replica_type, replica_index, job_kind=job_kind)
         )
 
     def why(self, name: str, namespace: str | None = None, job_kind: str | None = None) -> Any:

@@ -116,9 +116,7 @@ class ConditionCalls(LazyConnection):
         """
         unknown = set(expected_conditions) - set(CONDITION_TYPES)
         if unknown:
-            raise ValueError(
-                f"expected_conditions: {sorted(unknown)}; write some of {', '.join(CONDITION_TYPES)}"
-            )
+            raise ValueError(f"expected_conditions: {sorted(unknown)}; write some of {', '.join(CONDITION_TYPES)}")
 
         def done(found: Job) -> bool:
             if callback is not None:
@@ -158,9 +156,7 @@ class ConditionCalls(LazyConnection):
             changes.put_nowait(delta.after)
 
         where = Selector(namespace=key.namespace, fields=f"metadata.name={key.name}")
-        informer: Informer[JSON] = Informer(
-            client, client.unstructured(facts.resource), where, clock=self._clock
-        )
+        informer: Informer[JSON] = Informer(client, client.unstructured(facts.resource), where, clock=self._clock)
         deadline = None if wait_timeout is None else self._clock.monotonic() + wait_timeout
         async with background_tasks(informer.run()):
             with informer.subscribe(tell):
@@ -168,9 +164,7 @@ class ConditionCalls(LazyConnection):
                     yield Job({**type_meta(facts), **body})
 
     async def _await_until(self, deadline: float | None, work: Awaitable[T]) -> T:
-        async with asyncio.timeout(
-            None if deadline is None else max(0.0, deadline - self._clock.monotonic())
-        ):
+        async with asyncio.timeout(None if deadline is None else max(0.0, deadline - self._clock.monotonic())):
             return await work
 
     async def _given_or_named_job(
@@ -191,6 +185,4 @@ class ConditionCalls(LazyConnection):
         job: Any,
         timeout: float,
     ) -> bool:
-        return (await self._given_or_named_job(name, namespace, job_kind, job, timeout)).status.holds(
-            condition
-        )
+        return (await self._given_or_named_job(name, namespace, job_kind, job, timeout)).status.holds(condition)

@@ -64,9 +64,7 @@ class LazyConnection:
             if self._client is None:
                 connection = await asyncio.to_thread(self._resolve_connection)
                 self._namespace = self._namespace or connection.namespace
-                transport = await self._stack.enter_async_context(
-                    HttpTransport(connection, agent=FIELD_MANAGER)
-                )
+                transport = await self._stack.enter_async_context(HttpTransport(connection, agent=FIELD_MANAGER))
                 self._client = Client(
                     transport, scheme=JOB_SCHEME, options=WriteOptions(FIELD_MANAGER), clock=self._clock
                 )
@@ -107,9 +105,7 @@ class LazyConnection:
         if local is False:
             raise ValueError("no cluster is configured; write config_file, or set KUBECONFIG")
         if local is None:
-            sys.stderr.write(
-                "gangline: no cluster is configured; jobs run on this machine while this program does\n"
-            )
+            sys.stderr.write("gangline: no cluster is configured; jobs run on this machine while this program does\n")
         plane = PlaneProcess.start()
         self._stack.callback(plane.close)
         return load_connection(kubeconfig=str(plane.kubeconfig), environ=os.environ, home=Path.home())

@@ -51,8 +51,7 @@ def _replicas_html(job: Job) -> str:
         counted = [state for state, number in states.items() for _ in range(number)][:count]
         lights = [*counted, *["Pending"] * (count - len(counted))]
         dots = "".join(
-            f'<span title="{state}" style="color: {_state_colour(state)}">●</span>'
-            for state in lights[:MAX_LIGHTS]
+            f'<span title="{state}" style="color: {_state_colour(state)}">●</span>' for state in lights[:MAX_LIGHTS]
         )
         more = f" … {count} in all" if count > MAX_LIGHTS else ""
         rows.append(f"<div>{escape(kind.lower())} {dots}{more}</div>")

@@ -24,9 +24,7 @@ class PlaneStartError(GanglineError):
 class PlaneProcess:
     """Started by `start`; ended by `close`, or by the end of this process, however that comes."""
 
-    def __init__(
-        self, process: "subprocess.Popen[bytes]", folder: "tempfile.TemporaryDirectory[str]"
-    ) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", folder: "tempfile.TemporaryDirectory[str]") -> None:
         self._process, self._folder = process, folder
         self.kubeconfig = Path(folder.name) / "kubeconfig"
 

@@ -40,12 +40,7 @@ async def follow_job_logs(
 
     def tell(delta: Delta[Pod]) -> None:
         pod = delta.after
-        if (
-            pod is None
-            or pod.metadata.uid in known
-            or not chosen(pod)
-            or pod.status.phase == PodPhase.PENDING
-        ):
+        if pod is None or pod.metadata.uid in known or not chosen(pod) or pod.status.phase == PodPhase.PENDING:
             return
         known.add(pod.metadata.uid)
         started.put_nowait(pod)
@@ -75,14 +70,10 @@ def _has_ended(body: JSON | None, facts: JobKind) -> bool:
     return Job({**header, **body}).status.finished
 
 
-async def _read_pod_log(
-    client: Client, pod: Pod, container: str, lines: "asyncio.Queue[JobLogLine | None]"
-) -> None:
+async def _read_pod_log(client: Client, pod: Pod, container: str, lines: "asyncio.Queue[JobLogLine | None]") -> None:
     name = training_container_name(pod, container)
     try:
-        async with aclosing(
-            PodSubresources(client).logs(pod.metadata.key, container=name, follow=True)
-        ) as said:
+        async with aclosing(PodSubresources(client).logs(pod.metadata.key, container=name, follow=True)) as said:
             async for line in said:
                 lines.put_nowait(JobLogLine(pod.metadata.name, line.decode(errors="replace")))
     except NotFound:

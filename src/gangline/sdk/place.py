@@ -44,9 +44,7 @@ def _tls(given: Any) -> TLS:
     pair = getattr(given, "cert_file", None), getattr(given, "key_file", None)
     client = None
     if all(pair):
-        certificate, key = (
-            _pem(name, file) for name, file in zip(("cert_file", "key_file"), pair, strict=True)
-        )
+        certificate, key = (_pem(name, file) for name, file in zip(("cert_file", "key_file"), pair, strict=True))
         client = ClientCertificate(certificate, key)
     ca = getattr(given, "ssl_ca_cert", None)
     return TLS(

@@ -43,9 +43,7 @@ class PodCalls(LazyConnection):
         labels |= {REPLICA_INDEX: str(replica_index)} if replica_index is not None else {}
         async with self._client_call(timeout) as client:
             chosen = ",".join(f"{label}={value}" for label, value in labels.items())
-            return list(
-                (await client.list(Pod, Selector(self._resolved_namespace(namespace), labels=chosen))).items
-            )
+            return list((await client.list(Pod, Selector(self._resolved_namespace(namespace), labels=chosen))).items)
 
     async def get_job_pod_names(
         self,
@@ -120,10 +118,7 @@ class PodCalls(LazyConnection):
             labels = pod.metadata.labels
             return (
                 (not is_master or labels.get(JOB_ROLE) == "master")
-                and (
-                    not replica_type
-                    or labels.get(REPLICA_TYPE) == _replica_type_label(replica_type, job_kind)
-                )
+                and (not replica_type or labels.get(REPLICA_TYPE) == _replica_type_label(replica_type, job_kind))
                 and (replica_index is None or labels.get(REPLICA_INDEX) == str(replica_index))
             )
 
@@ -134,9 +129,7 @@ class PodCalls(LazyConnection):
             async for line in lines:
                 yield line
 
-    async def _events(
-        self, facts: JobKind, name: str, namespace: str | None, pods: list[str]
-    ) -> dict[str, list[str]]:
+    async def _events(self, facts: JobKind, name: str, namespace: str | None, pods: list[str]) -> dict[str, list[str]]:
         """By `kind/name`, each as time and message."""
         about = {(facts.kind, name), *(("Pod", pod) for pod in pods)}
         found: dict[str, list[str]] = {}

@@ -59,9 +59,7 @@ class TerminalDisplay(AbstractContextManager["TerminalDisplay"]):
     def update(self, job: Job) -> None:
         found = job.status.progress
         ended = job.status.finished
-        numbers = (
-            "" if found is None else " ".join(f"{name}={value:.4g}" for name, value in found.metrics.items())
-        )
+        numbers = "" if found is None else " ".join(f"{name}={value:.4g}" for name, value in found.metrics.items())
         total = 1.0 if ended else found.total if found is not None else None
         done = 1.0 if ended else found.step if found is not None else 0.0
         self._progress.update(

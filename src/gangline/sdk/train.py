@@ -190,9 +190,7 @@ def train(
         }
         built = build_job(facts, name or _generated_name(what), each)
         found = (
-            mine.create_job(built, namespace=namespace)
-            if folder is None
-            else mine.ship_job(built, folder, namespace)
+            mine.create_job(built, namespace=namespace) if folder is None else mine.ship_job(built, folder, namespace)
         )
     except BaseException:
         if client is None:

@@ -16,7 +16,6 @@ from gangline.testing.converge import random_story as random_story
 from gangline.testing.faults import Fault as Fault
 from gangline.testing.faults import Faults as Faults
 from gangline.testing.faults import FaultyTransport as FaultyTransport
-from gangline.testing.faults import SimulatedCrash as Died
 from gangline.testing.faults import SimulatedCrash as SimulatedCrash
 from gangline.testing.threaded import ThreadedCluster as ThreadedCluster
 from gangline.testing.threaded import threaded_cluster as threaded_cluster

@@ -23,9 +23,7 @@ from gangline.runtime.informer import Informer
 
 
 @asynccontextmanager
-async def local_cluster(
-    *, scheme: Scheme = CORE_SCHEME, clock: Clock | None = None
-) -> AsyncIterator[LocalCluster]:
+async def local_cluster(*, scheme: Scheme = CORE_SCHEME, clock: Clock | None = None) -> AsyncIterator[LocalCluster]:
     """A running embedded plane: `.client` speaks to it over HTTP, `.url` is for other clients. Leaves nothing.
 
     An error of the block, as a failed assertion, is raised as it is.
@@ -53,9 +51,7 @@ class OperatorCluster(msgspec.Struct, Generic[J], frozen=True):
 
     async def logs(self, pod: str, namespace: str = "default") -> list[str]:
         """What the training container of a pod has said so far, line by line."""
-        found = PodSubresources(self.client).logs(
-            Key(namespace, pod), container=self.framework.facts.container
-        )
+        found = PodSubresources(self.client).logs(Key(namespace, pod), container=self.framework.facts.container)
         async with aclosing(found) as lines:
             return [line.decode() async for line in lines]
 
@@ -72,9 +68,7 @@ class OperatorCluster(msgspec.Struct, Generic[J], frozen=True):
 
 
 @asynccontextmanager
-async def operator_cluster(
-    framework: Framework[J], *, folder: Path | None = None
-) -> AsyncIterator[OperatorCluster[J]]:
+async def operator_cluster(framework: Framework[J], *, folder: Path | None = None) -> AsyncIterator[OperatorCluster[J]]:
     """A plane with an operator of this framework: what a job's replicas do, they do as processes in `folder`.
 
     The server knows the kind. Nothing is left when the block ends, whose errors are raised as they are.

@@ -48,9 +48,7 @@ async def assert_controller_converges(
     found = await rough.run_story(story, look, lambda found: found == wanted, within)
     met = "\n  ".join(rough.faults.met)
     named = f"seed {seed}" if plan is None else "the plan"
-    assert found == wanted, (
-        f"{named}: in the calm world {wanted!r}, in the rough one {found!r} after\n  {met}"
-    )
+    assert found == wanted, f"{named}: in the calm world {wanted!r}, in the rough one {found!r} after\n  {met}"
     return found
 
 

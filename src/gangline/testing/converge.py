@@ -80,16 +80,12 @@ def assert_converges(
     _assert_can_run(framework, job)
     if story is None:
         _assert_succeeds(framework, job, site)
-    told = (
-        [story] if story is not None else [random_story(each, edits) for each in range(seed, seed + stories)]
-    )
+    told = [story] if story is not None else [random_story(each, edits) for each in range(seed, seed + stories)]
     for number, steps in enumerate(told):
         which = f"the story of seed {seed + number}" if story is None else "the story"
         wrong = _story_failure(framework, job, site, steps)
         if wrong is not None:
-            short, wrong = shrunk_story(
-                lambda steps: _story_failure(framework, job, site, steps), steps, wrong
-            )
+            short, wrong = shrunk_story(lambda steps: _story_failure(framework, job, site, steps), steps, wrong)
             raise AssertionError(f"{wrong}\n{which}, as short as it gets:\n{_story_text(short)}") from wrong
 
 
@@ -175,8 +171,7 @@ async def bring_to_rest(world: World) -> None:
 def comparable_state(world: World) -> str:
     """The job's status and all objects, as JSON, without what is accidental: uids and versions."""
     objects = {
-        f"{kind}/{name}": _comparable_object(world, kind, found)
-        for (kind, name), found in world.server.objects.items()
+        f"{kind}/{name}": _comparable_object(world, kind, found) for (kind, name), found in world.server.objects.items()
     }
     status = dict((world.body or {}).get("status") or {})
     if "conditions" in status:
@@ -231,9 +226,7 @@ def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
 def _assert_can_run(framework: Framework[Any], job: JSON) -> None:
     facts = framework.facts
     named, expected = (job.get("apiVersion"), job.get("kind")), (facts.model.API_VERSION, facts.kind)
-    assert named == expected, (
-        f"the job is {named[1]} of {named[0]}; the framework runs {expected[1]} of {expected[0]}"
-    )
+    assert named == expected, f"the job is {named[1]} of {named[0]}; the framework runs {expected[1]} of {expected[0]}"
     try:
         meant = framework.default(msgspec.convert(job, facts.model))
     except msgspec.ValidationError as error:
@@ -253,16 +246,12 @@ def _assert_succeeds(framework: Framework[Any], job: JSON, site: Site) -> None:
         world = World(framework, job, site, Invariants().judge)
         await play_story(world, [Step(AllStart()), Step(AllSucceed())], calm=True)
         gone = world.body is None  # by its time to live
-        assert gone or world.job.status.holds(ConditionType.SUCCEEDED), (
-            "all pods succeeded, and the job did not"
-        )
+        assert gone or world.job.status.holds(ConditionType.SUCCEEDED), "all pods succeeded, and the job did not"
 
     run_blocking(all_succeed)
 
 
-def _story_failure(
-    framework: Framework[Any], job: JSON, site: Site, steps: Sequence[Step]
-) -> AssertionError | None:
+def _story_failure(framework: Framework[Any], job: JSON, site: Site, steps: Sequence[Step]) -> AssertionError | None:
     async def both() -> None:
         calm = await play_story(World(framework, job, site, Invariants().judge), steps, calm=True)
         rough = await play_story(World(framework, job, site, Invariants().judge), steps, calm=False)
@@ -316,9 +305,7 @@ def _random_step(dice: Random, edits: Sequence[str]) -> Step:
     happens: Happening
     match dice.randrange(4):
         case 0 | 1:
-            happens = (
-                Kubelets(dice.choice(POD_MOVES), dice.randrange(6)) if dice.random() < 0.7 else AllStart()
-            )
+            happens = Kubelets(dice.choice(POD_MOVES), dice.randrange(6)) if dice.random() < 0.7 else AllStart()
         case 2 if edits:
             happens = Users(dice.choice(edits), dice.randrange(6))
         case _:

@@ -144,9 +144,7 @@ class FaultyTransport:
             self.unanswered -= 1
 
     @asynccontextmanager
-    async def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AsyncIterator[ResponseStream]:
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
         fault = self._next_fault(request)
         refused = await self._apply_before(request, fault)
         if refused is not None:

@@ -19,9 +19,7 @@ def gangline_cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[test
 
 
 @pytest.fixture
-def gangline_namespace(
-    gangline_cluster: "testing.ThreadedCluster", request: pytest.FixtureRequest
-) -> Iterator[str]:
+def gangline_namespace(gangline_cluster: "testing.ThreadedCluster", request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a new namespace on the cluster, which goes with everything in it when the test ends."""
     from gangline.api.core import Namespace
     from gangline.api.meta import Key

@@ -77,6 +77,4 @@ def histories(edits: Sequence[str] = ("resume", *EDITS)) -> st.SearchStrategy[Hi
     )
     # Most jobs are running before anything else happens to them.
     begins: st.SearchStrategy[History] = st.sampled_from([[], *3 * [[Looks(), AllStart(), Looks()]]])
-    return st.builds(
-        lambda first, goes_on: [*first, *goes_on], begins, st.lists(anything, min_size=15, max_size=40)
-    )
+    return st.builds(lambda first, goes_on: [*first, *goes_on], begins, st.lists(anything, min_size=15, max_size=40))

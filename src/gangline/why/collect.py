@@ -165,13 +165,10 @@ class SnapshotCollector:
             job=job,
             now=self._now,
             replicas=tuple(
-                self._with_events_and_usage(read.get(one.name, one), about, usage.result())
-                for one in replicas
+                self._with_events_and_usage(read.get(one.name, one), about, usage.result()) for one in replicas
             ),
             events=tuple(
-                _sorted_by_time(
-                    event for uid in (job.uid, *self._intermediate_uids) for event in about.get(uid, ())
-                )
+                _sorted_by_time(event for uid in (job.uid, *self._intermediate_uids) for event in about.get(uid, ()))
             ),
             claims={
                 name: msgspec.structs.replace(one, events=tuple(about.get(f"claim/{name}", ())))
@@ -196,9 +193,7 @@ class SnapshotCollector:
 
     # Reading
 
-    async def _list(
-        self, kind: Kind[T], what: str, where: Selector, *, needed: bool = True
-    ) -> list[T] | None:
+    async def _list(self, kind: Kind[T], what: str, where: Selector, *, needed: bool = True) -> list[T] | None:
         """All of it; None, and a note, where it cannot be read. A kind that the server does not have is empty."""
         try:
             return [one async for one in self._client.iterate(kind, where)]
@@ -214,9 +209,7 @@ class SnapshotCollector:
         owners = {self._job.uid}
         for kind in self._kind.intermediates:
             for body in await self._list(kind, kind.name, Selector(namespace=self._job.namespace)) or ():
-                if any(
-                    ref.get("uid") in owners for ref in json_value(body, "metadata", "ownerReferences") or ()
-                ):
+                if any(ref.get("uid") in owners for ref in json_value(body, "metadata", "ownerReferences") or ()):
                     owners.add(json_value(body, "metadata", "uid") or "")
         self._intermediate_uids = owners - {self._job.uid}
 
@@ -277,9 +270,7 @@ class SnapshotCollector:
                 return None
         return tuple(nodes)
 
-    async def _allocations(
-        self, replicas: Iterable[ReplicaFacts]
-    ) -> Mapping[str, Mapping[str, Quantity]] | None:
+    async def _allocations(self, replicas: Iterable[ReplicaFacts]) -> Mapping[str, Mapping[str, Quantity]] | None:
         """What pods of all namespaces have taken of the nodes: asked only when somebody lacks room or memory."""
         if not any(_lacks_capacity(one) for one in replicas):
             return None
@@ -319,15 +310,9 @@ class SnapshotCollector:
         if self._job.run_ended_at is not None:  # A record has no queues in it.
             return None
         found = await self._list(QUEUES, "queues", Selector())
-        return (
-            None
-            if found is None
-            else tuple(sorted(json_value(one, "metadata", "name") or "" for one in found))
-        )
+        return None if found is None else tuple(sorted(json_value(one, "metadata", "name") or "" for one in found))
 
-    async def _usage(
-        self, replicas: Iterable[ReplicaFacts]
-    ) -> dict[str, tuple[Quantity | None, Quantity | None]]:
+    async def _usage(self, replicas: Iterable[ReplicaFacts]) -> dict[str, tuple[Quantity | None, Quantity | None]]:
         """CPU and memory, where the cluster measures them."""
         wanted = {one.pod.metadata.name for one in replicas if one.pod.status.phase == "Running"}
         label = f"{self._kind.pod_labels[0]}={self._job.name}"
@@ -349,21 +334,13 @@ class SnapshotCollector:
         for name in OPERATOR_LEASES:
             for lease in await self._list(Lease, "leases", Selector(fields=f"metadata.name={name}")) or ():
                 renewed = lease.spec.renew_time
-                if (
-                    lease.spec.holder_identity
-                    and renewed is not None
-                    and self._now - renewed < timedelta(minutes=1)
-                ):
+                if lease.spec.holder_identity and renewed is not None and self._now - renewed < timedelta(minutes=1):
                     signs.append(f"{lease.spec.holder_identity} renews lease {lease.metadata.key}")
         ill, log = [], list[str]()
         for pod in await self._list(Pod, "operator pods", Selector(labels=OPERATOR_SELECTOR)) or ():
             if pod.status.phase == "Running":
                 signs.append(f"pod {pod.metadata.key} runs")
-                log += [
-                    line
-                    for line in await self._log_tail(pod.metadata.key, "", tail=500)
-                    if self._job.name in line
-                ]
+                log += [line for line in await self._log_tail(pod.metadata.key, "", tail=500) if self._job.name in line]
             else:
                 ill.append(f"operator pod {pod.metadata.key} is {pod.status.phase}")
         return OperatorFacts(
@@ -398,9 +375,7 @@ class SnapshotCollector:
             last = max((*moments, *([last] if last else [])), default=None)
             logs[status.name] = tuple(text for _, text in map(_split_timestamp, stamped))
             if state.running is not None and status.last_state.terminated is not None:
-                earlier[status.name] = await self._log_tail(
-                    replica.pod.metadata.key, status.name, previous=True
-                )
+                earlier[status.name] = await self._log_tail(replica.pod.metadata.key, status.name, previous=True)
         return decode.with_logs(replica, logs, earlier, last)
 
     async def _log_tail(

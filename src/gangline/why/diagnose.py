@@ -89,9 +89,7 @@ def _without_consequences(found: list[_Finding]) -> list[_Finding]:
     """Who lost a peer is no cause where there is another; and a refusal is told once, by whoever knows it best."""
     others = [one for one in found if one.rule.id not in _PEER_RULE_IDS]
     kept = others or found
-    refused = [
-        one for one in kept if one.match.evidence[:1] and one.match.evidence[0].startswith("the server said:")
-    ]
+    refused = [one for one in kept if one.match.evidence[:1] and one.match.evidence[0].startswith("the server said:")]
     if len(refused) > 1:
         kept = [one for one in kept if one.rule.id != _GENERIC_REFUSAL_RULE]
     return kept
@@ -101,18 +99,14 @@ def _group_by_values(found: Iterable[_Finding]) -> list[_Finding]:
     """Matches that differ only in whom they are about become one."""
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], _Finding] = {}
     for one in found:
-        values = tuple(
-            sorted(item for item in one.match.values.items() if item[0] not in _PER_REPLICA_VALUES)
-        )
+        values = tuple(sorted(item for item in one.match.values.items() if item[0] not in _PER_REPLICA_VALUES))
         key = (one.rule.id, values)
         before = groups.get(key)
         if before is None:
             groups[key] = one
         else:
             who = (*before.match.replicas, *one.match.replicas)
-            groups[key] = msgspec.structs.replace(
-                before, match=msgspec.structs.replace(before.match, replicas=who)
-            )
+            groups[key] = msgspec.structs.replace(before, match=msgspec.structs.replace(before.match, replicas=who))
     return list(groups.values())
 
 
@@ -154,9 +148,7 @@ def with_plural_verb(text: str, who: str) -> str:
 def _cause_of(found: _Finding, scene: RuleInput, *, alone: bool) -> Cause:
     match, rule = found.match, found.rule
     values = {
-        "who": name_list(match.replicas)
-        if match.replicas
-        else f"{scene.snapshot.job.kind} {scene.snapshot.job.name}",
+        "who": name_list(match.replicas) if match.replicas else f"{scene.snapshot.job.kind} {scene.snapshot.job.name}",
         **match.values,
     }
     evidence = [line for line in match.evidence if line.strip()]
@@ -234,18 +226,12 @@ def job_notes(case: JobSnapshot) -> tuple[str, ...]:
         said.append(f"it is suspended: {job.suspend_field} is true. Let it run: gangline resume {job.name}")
     if not job.has_status and case.elapsed_since(job.created_at) < case.timeouts.unnoticed_after:
         how = (
-            "it is being started, and its status comes next"
-            if case.is_acknowledged
-            else "nobody has looked at it yet"
+            "it is being started, and its status comes next" if case.is_acknowledged else "nobody has looked at it yet"
         )
         said.append(f"it was created {duration_phrase(case.elapsed_since(job.created_at))} ago; {how}")
     if job.restarts and job.state in ("Running", "Succeeded"):
         first = job.first_failure
-        how = (
-            f"; the last failure: {first.replica}, {first.reason or 'exit'} {first.exit_code}"
-            if first
-            else ""
-        )
+        how = f"; the last failure: {first.replica}, {first.reason or 'exit'} {first.exit_code}" if first else ""
         said.append(
             f"it restarted {times_phrase(job.restarts)}, and goes on{how}"
             if job.state == "Running"

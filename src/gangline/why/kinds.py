@@ -12,9 +12,7 @@ from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
 
 
-def json_resource(
-    group: str, version: str, kind: str, plural: str, *, namespaced: bool = True
-) -> Resource[JSON]:
+def json_resource(group: str, version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource[JSON]:
     """A resource that is read as JSON: kinds that may not be installed, fields that we do not decode."""
     return Resource(group, version, kind, plural, dict[str, Any], namespaced=namespaced)
 
@@ -108,9 +106,7 @@ def workload_kind(kind: str) -> WorkloadKind:
     for one in WORKLOAD_KINDS:
         if wanted in one.accepted_names:
             return one
-    known = ", ".join(
-        one.accepted_names[0] if one.aliases else one.resource.kind.lower() for one in WORKLOAD_KINDS
-    )
+    known = ", ".join(one.accepted_names[0] if one.aliases else one.resource.kind.lower() for one in WORKLOAD_KINDS)
     raise InputError(f"{kind}: is no kind of job that can be explained; write one of {known}")
 
 

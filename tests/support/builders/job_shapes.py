@@ -22,9 +22,7 @@ RICH_TEMPLATE: JSON = {
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [
-                        {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a100"]}]}
-                    ]
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a100"]}]}]
                 }
             },
             "podAntiAffinity": {
@@ -49,9 +47,7 @@ RICH_TEMPLATE: JSON = {
         "serviceAccountName": "trainer",
         "terminationGracePeriodSeconds": 30,
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "topologySpreadConstraints": [
-            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
-        ],
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
         "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},

@@ -12,9 +12,7 @@ from gangline.kube.config.connection import Connection, load_connection
 SERVER_URL = "https://api.example:6443"
 
 
-def kubeconfig_document(
-    cluster: Mapping[str, Any] = {}, user: Mapping[str, Any] = {}, /, **top: Any
-) -> dict[str, Any]:
+def kubeconfig_document(cluster: Mapping[str, Any] = {}, user: Mapping[str, Any] = {}, /, **top: Any) -> dict[str, Any]:
     """Context `dev` of cluster `kind` and user `me`; `top` replaces whole top-level fields."""
     return {
         "apiVersion": "v1",
@@ -44,9 +42,7 @@ def connection_from(
 ) -> Connection:
     """Write one to the default place and load it."""
     write_kubeconfig(home, kubeconfig_document(cluster, user))
-    return load_connection(
-        environ=flags.pop("environ", {}), home=home, clock=clock, interactive=False, **flags
-    )
+    return load_connection(environ=flags.pop("environ", {}), home=home, clock=clock, interactive=False, **flags)
 
 
 def base64_text(pem: bytes) -> str:

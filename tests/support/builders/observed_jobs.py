@@ -24,9 +24,7 @@ def job_services(framework: Framework[Any], job: Any) -> tuple[Service, ...]:
     gang = Gang.of(job.metadata.name, framework.replicas(framework.default(job)), ())
     return tuple(
         Service(
-            metadata=ObjectMeta(
-                name=member_name(job.metadata.name, seat), namespace="default", uid=f"svc-{seat}"
-            ),
+            metadata=ObjectMeta(name=member_name(job.metadata.name, seat), namespace="default", uid=f"svc-{seat}"),
             spec=ServiceSpec(),
         )
         for seat in gang.seats
@@ -75,9 +73,7 @@ def deleted_names(intent: JobPlan, resource: str = "pods") -> list[str]:
 def created_body(intent: JobPlan, name: str, resource: str = "pods") -> Any:
     """What is sent to make an object."""
     return next(
-        a.body
-        for a in plan_actions(intent)
-        if isinstance(a, Create) and (a.resource, a.name) == (resource, name)
+        a.body for a in plan_actions(intent) if isinstance(a, Create) and (a.resource, a.name) == (resource, name)
     )
 
 

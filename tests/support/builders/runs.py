@@ -31,9 +31,7 @@ def recorded_job(name: str = "small", *conditions: str, uid: str = "job", **meta
     }
 
 
-def recorded_pod(
-    name: str = "small-worker-0", *, uid: str = "pod", owner: str = "job", run: str = "run"
-) -> JSON:
+def recorded_pod(name: str = "small-worker-0", *, uid: str = "pod", owner: str = "job", run: str = "run") -> JSON:
     """One that runs."""
     identity = f"process://{run}"
     running = {"name": "tensorflow", "containerID": identity, "state": {"running": {"startedAt": CREATED_AT}}}

@@ -41,15 +41,11 @@ def make_framework_job(
 
 def job_members(framework: Framework[J], job: J) -> list[Member]:
     return [
-        Member(kind, index)
-        for kind, spec in framework.replicas(job).items()
-        for index in range(spec.replicas or 0)
+        Member(kind, index) for kind, spec in framework.replicas(job).items() for index in range(spec.replicas or 0)
     ]
 
 
-def cluster_addresses(
-    framework: Framework[J], job: J, *, domain: str = "", ports: Mapping[str, int] = {}
-) -> Addresses:
+def cluster_addresses(framework: Framework[J], job: J, *, domain: str = "", ports: Mapping[str, int] = {}) -> Addresses:
     """Every member by its service's name, at the kind's port or that given for its type."""
     usual = framework.facts.port.number if framework.facts.port is not None else 0
     known = {}

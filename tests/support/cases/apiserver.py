@@ -169,9 +169,7 @@ class _CaseRun:
 
     async def _follow(self, watch: _BackgroundWatch, step: Any) -> None:
         query = {**(step.get("query") or {}), "watch": "true"}
-        async with self._session.get(
-            step["watch"], params=_query_text(query), headers=_headers(step)
-        ) as response:
+        async with self._session.get(step["watch"], params=_query_text(query), headers=_headers(step)) as response:
             watch.status = response.status
             async for line in response.content:
                 if line.strip():
@@ -255,9 +253,7 @@ def _headers(step: Any) -> dict[str, str]:
 
 def _query_text(query: Mapping[str, Any] | None) -> dict[str, str]:
     shown = {True: "true", False: "false"}
-    return {
-        name: shown[value] if isinstance(value, bool) else str(value) for name, value in (query or {}).items()
-    }
+    return {name: shown[value] if isinstance(value, bool) else str(value) for name, value in (query or {}).items()}
 
 
 def oracle_session(url: str, token: str, ca: Path) -> aiohttp.ClientSession:

@@ -117,16 +117,12 @@ def run_policy_cases() -> Iterator[InvalidJob]:
     for kind in TRAINING_KINDS:
         for value in ("me", ""):
             said = job_spec(kind, runPolicy={"managedBy": value})
-            managed = unsupported_message(
-                "spec.runPolicy.managedBy", value, KNOWN_MANAGERS.partition(": ")[2]
-            )
+            managed = unsupported_message("spec.runPolicy.managedBy", value, KNOWN_MANAGERS.partition(": ")[2])
             yield InvalidJob(f"managed by {value!r}", kind, said, managed)
         one = next(iter(job_spec(kind)[kind.replicas]))
         where = f"spec.{kind.replicas}.{one}.restartPolicy"
         said = with_field(job_spec(kind), kind.replicas, one, "restartPolicy", to="Sometimes")
-        yield InvalidJob(
-            "unknown restart policy", kind, said, unsupported_message(where, "Sometimes", restarts)
-        )
+        yield InvalidJob("unknown restart policy", kind, said, unsupported_message(where, "Sometimes", restarts))
     for value in ("Some", ""):
         said = job_spec(TFJOB, runPolicy={"cleanPodPolicy": value})
         where = "spec.runPolicy.cleanPodPolicy"
@@ -152,13 +148,9 @@ def name_cases() -> Iterator[InvalidJob]:
         fits = 63 - longest - len("--0") if kind is not MPIJOB else 63 - len("-launcher")
         yield InvalidJob("name one too long", kind, job_spec(kind), LONG_NAME_MESSAGE, "x" * (fits + 1))
     said = spec_with_replicas(TFJOB, Worker=11)
-    yield InvalidJob(
-        "name too long for two digits", TFJOB, said, LONG_NAME_MESSAGE, "x" * (63 - len("-worker-0"))
-    )
+    yield InvalidJob("name too long for two digits", TFJOB, said, LONG_NAME_MESSAGE, "x" * (63 - len("-worker-0")))
     said = spec_with_replicas(TFJOB, PS=1, Evaluator=1)
-    yield InvalidJob(
-        "name too long for the longest type", TFJOB, said, LONG_NAME_MESSAGE, "x" * (63 - len("-ps-0"))
-    )
+    yield InvalidJob("name too long for the longest type", TFJOB, said, LONG_NAME_MESSAGE, "x" * (63 - len("-ps-0")))
 
 
 def replica_type_cases() -> Iterator[InvalidJob]:
@@ -187,9 +179,7 @@ def replica_type_cases() -> Iterator[InvalidJob]:
     yield InvalidJob("six replica types", TFJOB, six, too_many)
     for kind in (TFJOB, PYTORCHJOB, PADDLEJOB, JAXJOB):
         message = f"write at least one replica type of {kind.kind}: {listed[kind.kind]}"
-        yield InvalidJob(
-            "empty map", kind, {kind.replicas: {}}, rule_message(f"spec.{kind.replicas}", message)
-        )
+        yield InvalidJob("empty map", kind, {kind.replicas: {}}, rule_message(f"spec.{kind.replicas}", message))
     message = (
         "a replica type is there twice, in different spellings; "
         "write it once, as one of Chief, Evaluator, Master, PS and Worker"
@@ -215,23 +205,17 @@ def count_cases() -> Iterator[InvalidJob]:
         yield InvalidJob(f"{least - 1} workers", kind, said, minimum_message(where, least - 1, least))
     for one in ("PS", "Evaluator"):
         where = f"spec.tfReplicaSpecs.{one}.replicas"
-        yield InvalidJob(
-            f"0 of {one}", TFJOB, spec_with_replicas(TFJOB, **{one: 0}), minimum_message(where, 0, 1)
-        )
+        yield InvalidJob(f"0 of {one}", TFJOB, spec_with_replicas(TFJOB, **{one: 0}), minimum_message(where, 0, 1))
     for kind, one in ((TFJOB, "Chief"), (TFJOB, "Master"), (PYTORCHJOB, "Master"), (XGBOOSTJOB, "Master")):
         said, where = spec_with_replicas(kind, **{one: 0}), f"spec.{kind.replicas}.{one}.replicas"
         yield InvalidJob(
             f"0 of {one}", kind, said, f"[{minimum_message(where, 0, 1)}, {exactly_one_message(kind, one)}]"
         )
-        yield InvalidJob(
-            f"2 of {one}", kind, spec_with_replicas(kind, **{one: 2}), exactly_one_message(kind, one)
-        )
+        yield InvalidJob(f"2 of {one}", kind, spec_with_replicas(kind, **{one: 2}), exactly_one_message(kind, one))
     for count in (0, 2):
         said = spec_with_replicas(MPIJOB, Launcher=count)
         yield InvalidJob(f"{count} launchers", MPIJOB, said, exactly_one_message(MPIJOB, "Launcher"))
-    yield InvalidJob(
-        "2 of chief", TFJOB, spec_with_replicas(TFJOB, chief=2), exactly_one_message(TFJOB, "Chief")
-    )
+    yield InvalidJob("2 of chief", TFJOB, spec_with_replicas(TFJOB, chief=2), exactly_one_message(TFJOB, "Chief"))
 
 
 def template_cases() -> Iterator[InvalidJob]:
@@ -261,9 +245,7 @@ def template_cases() -> Iterator[InvalidJob]:
             image = f"{rules}.containers[0].image: Required value: write the image to run"
             yield InvalidJob(f"no image {index}", kind, spec_with_containers(kind, found), image)
         image = f"{rules}.containers[1].image: Required value: write the image to run"
-        yield InvalidJob(
-            "sidecar without image", kind, spec_with_containers(kind, train, {"name": "log"}), image
-        )
+        yield InvalidJob("sidecar without image", kind, spec_with_containers(kind, train, {"name": "log"}), image)
         nameless = f"[{body}.spec.containers[0].name: Required value{UNCHECKED_SUFFIX}"
         yield InvalidJob("container without name", kind, spec_with_containers(kind, {"image": "i"}), nameless)
     many = [{"name": f"c{number}", "image": "i"} for number in range(65)]
@@ -289,17 +271,11 @@ def framework_cases() -> Iterator[InvalidJob]:
         )
         said = elastic_spec(kind, {"minReplicas": 3, "maxReplicas": 2})
         message = "minReplicas must not be greater than maxReplicas"
-        yield InvalidJob(
-            "more at least than at most", kind, said, rule_message("spec.elasticPolicy", message)
-        )
+        yield InvalidJob("more at least than at most", kind, said, rule_message("spec.elasticPolicy", message))
         said = elastic_spec(kind, {"minReplicas": 0})
-        yield InvalidJob(
-            "elastic down to none", kind, said, minimum_message("spec.elasticPolicy.minReplicas", 0, 1)
-        )
+        yield InvalidJob("elastic down to none", kind, said, minimum_message("spec.elasticPolicy.minReplicas", 0, 1))
         said = elastic_spec(kind, {"maxRestarts": -1})
-        yield InvalidJob(
-            "negative restarts", kind, said, minimum_message("spec.elasticPolicy.maxRestarts", -1, 0)
-        )
+        yield InvalidJob("negative restarts", kind, said, minimum_message("spec.elasticPolicy.maxRestarts", -1, 0))
     message = (
         "elasticPolicy.nProcPerNode is deprecated and cannot be used together with nprocPerNode: "
         "write spec.nprocPerNode only"

@@ -108,9 +108,7 @@ def our_create_result(resource: KindResource, body: JSON, namespace: str) -> Cre
     rules.prepare_for_create(obj, CREATION_TIME)
     problems = rules.validate(obj)
     causes = [status_cause(problem) for problem in problems]
-    return CreateResult(
-        None if causes else normalized_object(obj), causes, [] if causes else rules.warnings(obj, None)
-    )
+    return CreateResult(None if causes else normalized_object(obj), causes, [] if causes else rules.warnings(obj, None))
 
 
 def our_update_result(
@@ -134,9 +132,7 @@ def our_update_result(
     (rules.prepare_for_status_update if status else rules.prepare_for_update)(obj, copy.deepcopy(old))
     check = rules.validate_status_update if status else rules.validate_update
     causes = [status_cause(problem) for problem in check(obj, old)]
-    return CreateResult(
-        None if causes else normalized_object(obj), causes, [] if causes else rules.warnings(obj, old)
-    )
+    return CreateResult(None if causes else normalized_object(obj), causes, [] if causes else rules.warnings(obj, old))
 
 
 def status_cause(problem: FieldProblem) -> JSON:

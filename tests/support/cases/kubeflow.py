@@ -89,9 +89,7 @@ def differences(name: str, theirs: Any, ours: Any) -> list[Difference]:
     return [place for place in places if not IGNORED_PLACES.search(place.place)]
 
 
-def unexpected_differences(
-    places: Iterable[Difference], meant: Iterable[ExpectedDifference]
-) -> list[Difference]:
+def unexpected_differences(places: Iterable[Difference], meant: Iterable[ExpectedDifference]) -> list[Difference]:
     """Those that nobody meant."""
     prefixes = tuple(one.prefix for one in meant)
     return [place for place in places if not place.place.startswith(prefixes)]

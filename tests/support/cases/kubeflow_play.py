@@ -266,9 +266,7 @@ class _ScenarioRun:
     def _take_shot(self) -> Any:
         there = self._world.objects(self._namespace)
         shot = {
-            "objects": {
-                key: _normalized(key, item) for key, item in there.items() if _is_compared(key, item)
-            },
+            "objects": {key: _normalized(key, item) for key, item in there.items() if _is_compared(key, item)},
             "job": _job_summary(there.get(f"{self._plural}/{self._name}")),
             "events": sorted(key.partition("/")[2].split(" ") for key in there if key.startswith("events/")),
         }

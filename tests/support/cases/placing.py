@@ -63,9 +63,7 @@ class _CaseGenerator:
         """Volumes for the last pod and for some of the others, in its namespace; and how many nodes can have."""
         found = []
         for number, pod in enumerate(pods):
-            if pod["metadata"]["namespace"] == self._namespaces[0] and (
-                pod is pods[-1] or self._chance_of(0.7)
-            ):
+            if pod["metadata"]["namespace"] == self._namespaces[0] and (pod is pods[-1] or self._chance_of(0.7)):
                 name = f"{self._name}-v{number}"
                 found.append((self._volume(name, free=pod is not pods[-1]), self._claim(name)))
                 source = {"persistentVolumeClaim": {"claimName": name}}
@@ -154,9 +152,7 @@ class _CaseGenerator:
         }
         if self._chance_of(0.3):
             spec["affinity"] = {"podAntiAffinity": {REQUIRED_TERMS: [self._affinity_term()]}}
-        return self._pod_body(
-            f"{self._name}-r{number}", spec, {"app": chance.choice(["a", "b"]), **self._team_label()}
-        )
+        return self._pod_body(f"{self._name}-r{number}", spec, {"app": chance.choice(["a", "b"]), **self._team_label()})
 
     def _pod(self) -> JSON:
         chance = self._chance
@@ -170,8 +166,7 @@ class _CaseGenerator:
         }
         if self._chance_of(0.4):
             spec["initContainers"] = [
-                self._container(f"i{number}", sidecar=self._chance_of(0.5))
-                for number in range(1 + chance.randrange(3))
+                self._container(f"i{number}", sidecar=self._chance_of(0.5)) for number in range(1 + chance.randrange(3))
             ]
         elif self._chance_of(0.15):
             # What the pod asks for as a whole: not less than its containers together.
@@ -186,9 +181,7 @@ class _CaseGenerator:
             wanted = [self._node_term() for _ in range(1 + chance.randrange(2))]
             affinity["nodeAffinity"] = {REQUIRED_TERMS: {"nodeSelectorTerms": wanted}}
         if self._chance_of(0.35):
-            affinity["podAffinity"] = {
-                REQUIRED_TERMS: [self._affinity_term() for _ in range(1 + self._chance_of(0.2))]
-            }
+            affinity["podAffinity"] = {REQUIRED_TERMS: [self._affinity_term() for _ in range(1 + self._chance_of(0.2))]}
         if self._chance_of(0.35):
             affinity["podAntiAffinity"] = {REQUIRED_TERMS: [self._affinity_term()]}
         spec["affinity"] = affinity
@@ -202,8 +195,7 @@ class _CaseGenerator:
     def _pod_body(self, name: str, spec: JSON, labels: dict[str, str], space: str = "") -> JSON:
         metadata = {
             "name": name,
-            "namespace": space
-            or self._chance.choice([self._namespaces[0], self._namespaces[0], self._namespaces[1]]),
+            "namespace": space or self._chance.choice([self._namespaces[0], self._namespaces[0], self._namespaces[1]]),
             "labels": {CASE_LABEL: self._name, **labels},
         }
         return {"metadata": metadata, "spec": spec}
@@ -260,9 +252,7 @@ class _CaseGenerator:
 
     def _label_selector(self) -> JSON:
         chance = self._chance
-        labels = {CASE_LABEL: self._name} | (
-            {"app": chance.choice(["a", "b"])} if self._chance_of(0.8) else {}
-        )
+        labels = {CASE_LABEL: self._name} | ({"app": chance.choice(["a", "b"])} if self._chance_of(0.8) else {})
         found: JSON = {"matchLabels": labels}
         if self._chance_of(0.3):
             operator = chance.choice(["In", "NotIn", "Exists", "DoesNotExist"])
@@ -279,11 +269,7 @@ class _CaseGenerator:
             found["namespaces"] = [self._namespaces[1]]
         if self._chance_of(0.2):
             found["namespaceSelector"] = chance.choice([{}, {"matchLabels": {"colour": "green"}}])
-        if (
-            "labelSelector" in found
-            and "matchExpressions" not in found["labelSelector"]
-            and self._chance_of(0.2)
-        ):
+        if "labelSelector" in found and "matchExpressions" not in found["labelSelector"] and self._chance_of(0.2):
             found[chance.choice(["matchLabelKeys", "mismatchLabelKeys"])] = ["team"]
         return found
 

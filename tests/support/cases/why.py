@@ -62,9 +62,7 @@ def make_job_facts(state: str = "Running", *conditions: Condition, **more: Any) 
 
 
 def make_condition(kind: str, reason: str = "", message: str = "", status: str = "True") -> Condition:
-    return Condition(
-        type=kind, status=status, reason=reason, message=message, last_transition_time=minutes_ago(1)
-    )
+    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=minutes_ago(1))
 
 
 def failed_condition(
@@ -149,9 +147,7 @@ def make_replica_facts(
         ),
     )
     logs = {"pytorch": tuple(log)} if log else {}
-    return ReplicaFacts(
-        f"worker-{index}", "Worker", pod, template_path=TEMPLATE_PATH, logs=logs, events=events, **more
-    )
+    return ReplicaFacts(f"worker-{index}", "Worker", pod, template_path=TEMPLATE_PATH, logs=logs, events=events, **more)
 
 
 def with_sidecar(one: ReplicaFacts, state: ContainerState) -> ReplicaFacts:
@@ -219,10 +215,10 @@ def image_pull_snapshot(reason: str, message: str, *events: str) -> JobSnapshot:
 BACK_OFF_MESSAGE = 'Back-off pulling image "example.org/bert:1"'
 PULL_MESSAGE = 'Failed to pull image "example.org/bert:1": rpc error: code = '
 FORBIDDEN_MESSAGE = 'pods "bert-worker-0" is forbidden: '
-NCCL_TIMEOUT_LINE = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=42, OpType=ALLREDUCE) ran for 1800000 ms"
-PEER_CLOSED_LINE = (
-    "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:41234"
+NCCL_TIMEOUT_LINE = (
+    "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=42, OpType=ALLREDUCE) ran for 1800000 ms"
 )
+PEER_CLOSED_LINE = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:41234"
 PEER_LEFT_LINE = "one of its peers left: Connection reset by peer"
 
 RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
@@ -243,9 +239,7 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
         "requests.nvidia.com/gpu=8 asked, requests.nvidia.com/gpu=12 used, requests.nvidia.com/gpu=16 allowed",
     ),
     "quota-needs-requests": (
-        refused_pods(
-            f"{FORBIDDEN_MESSAGE}failed quota: compute: must specify cpu for: pytorch; memory for: pytorch"
-        ),
+        refused_pods(f"{FORBIDDEN_MESSAGE}failed quota: compute: must specify cpu for: pytorch; memory for: pytorch"),
         "memory for: pytorch",
     ),
     "pod-security": (
@@ -269,9 +263,7 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
         "urgent",
     ),
     "webhook-denied": (
-        refused_pods(
-            'admission webhook "validate.kyverno.svc-fail" denied the request: images must be signed'
-        ),
+        refused_pods('admission webhook "validate.kyverno.svc-fail" denied the request: images must be signed'),
         "images must be signed",
     ),
     "create-forbidden": (
@@ -429,9 +421,7 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
         "example.org/bert:1",
     ),
     "image-network": (
-        image_pull_snapshot(
-            "ErrImagePull", f"{PULL_MESSAGE}Unknown desc = dial tcp: lookup example.org: no such host"
-        ),
+        image_pull_snapshot("ErrImagePull", f"{PULL_MESSAGE}Unknown desc = dial tcp: lookup example.org: no such host"),
         "cannot be reached",
     ),
     "mount-failed": (
@@ -442,9 +432,7 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
                 "Pending",
                 waiting_state("ContainerCreating"),
                 events=(
-                    warning_event(
-                        "FailedAttachVolume", "Multi-Attach error for volume pvc-1: already used by pod"
-                    ),
+                    warning_event("FailedAttachVolume", "Multi-Attach error for volume pvc-1: already used by pod"),
                 ),
             ),
         ),
@@ -508,9 +496,7 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
         make_snapshot(
             make_job_facts(
                 "Failed",
-                failed_condition(
-                    message="Job bert has failed because it has reached the specified backoff limit"
-                ),
+                failed_condition(message="Job bert has failed because it has reached the specified backoff limit"),
                 backoff_limit=3,
             )
         ),
@@ -533,15 +519,11 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
         "/dev/shm",
     ),
     "pod-failed": (
-        make_snapshot(
-            make_job_facts("Failed", failed_condition()), make_replica_facts(0, "Failed", reason="Weird")
-        ),
+        make_snapshot(make_job_facts("Failed", failed_condition()), make_replica_facts(0, "Failed", reason="Weird")),
         "Weird",
     ),
     "stuck-leaving": (
-        make_snapshot(
-            make_job_facts(), make_replica_facts(0), make_replica_facts(1, leaving=minutes_ago(20))
-        ),
+        make_snapshot(make_job_facts(), make_replica_facts(0), make_replica_facts(1, leaving=minutes_ago(20))),
         "20 min",
     ),
     "permission": (
@@ -583,9 +565,7 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
     ),
     "mpi-rank": (
         make_snapshot(
-            make_job_facts(
-                "Failed", failed_condition(), kind="MPIJob", desired_replicas={"Launcher": 1, "Worker": 2}
-            ),
+            make_job_facts("Failed", failed_condition(), kind="MPIJob", desired_replicas={"Launcher": 1, "Worker": 2}),
             failed_replica(
                 0,
                 137,
@@ -597,9 +577,7 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
     "child-killed": (
         make_snapshot(
             make_job_facts("Failed", failed_condition(), desired_replicas={"Worker": 1}),
-            failed_replica(
-                0, 1, "  exitcode  : -9 (pid: 72)", "  traceback : Signal 9 (SIGKILL) received by PID 72"
-            ),
+            failed_replica(0, 1, "  exitcode  : -9 (pid: 72)", "  traceback : Signal 9 (SIGKILL) received by PID 72"),
         ),
         "most likely for its memory",
     ),
@@ -629,10 +607,7 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
     "straggler": (
         make_snapshot(
             make_job_facts(desired_replicas={"Worker": 3}),
-            *(
-                make_replica_facts(index, log=(f"step {step} loss 0.1",))
-                for index, step in enumerate((400, 390, 110))
-            ),
+            *(make_replica_facts(index, log=(f"step {step} loss 0.1",)) for index, step in enumerate((400, 390, 110))),
         ),
         "step 110",
     ),
@@ -660,14 +635,9 @@ HEALTHY_SNAPSHOTS: dict[str, JobSnapshot] = {
     ),
     "its containers are being made": make_snapshot(
         make_job_facts("Created"),
-        *(
-            make_replica_facts(index, "Pending", waiting_state("ContainerCreating"), age=1)
-            for index in range(2)
-        ),
+        *(make_replica_facts(index, "Pending", waiting_state("ContainerCreating"), age=1) for index in range(2)),
     ),
-    "suspended by a person": make_snapshot(
-        make_job_facts("Suspended", make_condition("Suspended"), suspended=True)
-    ),
+    "suspended by a person": make_snapshot(make_job_facts("Suspended", make_condition("Suspended"), suspended=True)),
     "restarted in place an hour ago": make_snapshot(
         make_job_facts(restarts=2),
         make_replica_facts(0, last=terminated_state(137, at=55), restarts=2),
@@ -698,9 +668,7 @@ HEALTHY_SNAPSHOTS: dict[str, JobSnapshot] = {
     "silent for an hour, and busy": make_snapshot(
         make_job_facts(),
         *(
-            make_replica_facts(
-                index, last_log_at=minutes_ago(58), cpu=parse_resources({"cpu": "1800m"})["cpu"]
-            )
+            make_replica_facts(index, last_log_at=minutes_ago(58), cpu=parse_resources({"cpu": "1800m"})["cpu"])
             for index in range(2)
         ),
     ),

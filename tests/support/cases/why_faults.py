@@ -104,9 +104,7 @@ def has_condition(kind: str) -> Callable[[JobSnapshot], bool]:
 @cache
 def can_mount() -> bool:
     """Whether a process may have mounts of its own here."""
-    done = subprocess.run(
-        ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
-    )
+    done = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
     return done.returncode == 0
 
 
@@ -142,9 +140,7 @@ raise ConnectionResetError("Connection closed by peer")
 """
 """Three ranks over real sockets. The last one is killed; the others lose their peer and end with code 1."""
 
-ALLOCATING_PROGRAM = (
-    "import time\nkept = []\nwhile True:\n kept.append(bytearray(b'x') * 2**23)\n time.sleep(0.02)"
-)
+ALLOCATING_PROGRAM = "import time\nkept = []\nwhile True:\n kept.append(bytearray(b'x') * 2**23)\n time.sleep(0.02)"
 DISK_FILLING_PROGRAM = (
     "import os,time;open(os.environ['GANGLINE_VOLUME_SCRATCH']+'/x','wb').write(b'x'*500000);time.sleep(600)"
 )
@@ -243,17 +239,13 @@ def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]
         ProvokedFault(
             fault_job(
                 "memory",
-                *python_command(
-                    "import resource as r; r.setrlimit(r.RLIMIT_AS, (2**28, 2**28)); bytearray(2**30)"
-                ),
+                *python_command("import resource as r; r.setrlimit(r.RLIMIT_AS, (2**28, 2**28)); bytearray(2**30)"),
             ),
             has_failed,
             "memory-error",
         ),
         ProvokedFault(
-            fault_job(
-                "usage", *python_command("import argparse; argparse.ArgumentParser().parse_args(['--lr'])")
-            ),
+            fault_job("usage", *python_command("import argparse; argparse.ArgumentParser().parse_args(['--lr'])")),
             has_failed,
             "usage",
             expected_words=("--lr",),
@@ -374,12 +366,8 @@ def provoked_faults(taken: socket.socket, team_port: int) -> list[ProvokedFault]
             expected_words=(OTHER_MANAGER,),
         ),
         ProvokedFault(
-            fault_job(
-                "team", *python_command(TEAM_PROGRAM), str(team_port), kind="PyTorchJob", Master=1, Worker=2
-            ),
-            lambda case: (
-                has_failed(case) and [one.pod.status.phase for one in case.replicas] == ["Failed"] * 3
-            ),
+            fault_job("team", *python_command(TEAM_PROGRAM), str(team_port), kind="PyTorchJob", Master=1, Worker=2),
+            lambda case: has_failed(case) and [one.pod.status.phase for one in case.replicas] == ["Failed"] * 3,
             "killed",
             replicas=("worker-1",),
             expected_words=(

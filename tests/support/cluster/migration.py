@@ -128,9 +128,7 @@ class MigrationCluster:
 
     def pods(self, job: MigratedJob) -> dict[str, Any]:
         """By what comes after the job in their names."""
-        found = self.server.call("GET", f"{PODS_PATH}?labelSelector={JOB_NAME_LABEL}%3D{job.name}").body[
-            "items"
-        ]
+        found = self.server.call("GET", f"{PODS_PATH}?labelSelector={JOB_NAME_LABEL}%3D{job.name}").body["items"]
         return {pod["metadata"]["name"].removeprefix(f"{job.name}-"): pod for pod in found}
 
     def owned_uids(self) -> dict[str, str]:
@@ -138,9 +136,7 @@ class MigrationCluster:
         return {
             f"{resource}/{item['metadata']['name']}": item["metadata"]["uid"]
             for resource, root in OWNED_PATHS.items()
-            for item in self.server.call("GET", f"{root}/namespaces/{TEAM_NAMESPACE}/{resource}").body[
-                "items"
-            ]
+            for item in self.server.call("GET", f"{root}/namespaces/{TEAM_NAMESPACE}/{resource}").body["items"]
             if item["metadata"].get("ownerReferences")
         }
 
@@ -163,9 +159,7 @@ class MigrationCluster:
     def set_pods_until(self, job: MigratedJob, what: Any, condition: str, *which: str) -> None:
         """The same, until the job has the condition."""
         self.set_pods(job, what, *which)
-        self.wait_until(
-            lambda: self.conditions(job).get(condition) == "True", f"{job.name} did not become {condition}"
-        )
+        self.wait_until(lambda: self.conditions(job).get(condition) == "True", f"{job.name} did not become {condition}")
 
     # What happened
 

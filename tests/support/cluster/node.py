@@ -39,9 +39,7 @@ async def running_node(
     clock = clock or SystemClock()
     client = api.client(clock)
     pods = Informer(client, Pod, clock=clock)
-    running = LocalKubelet(
-        client, pods, folder=state, logs=state, clock=clock, settings=settings, ports=ports
-    )
+    running = LocalKubelet(client, pods, folder=state, logs=state, clock=clock, settings=settings, ports=ports)
     with suppress(asyncio.CancelledError):
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(pods.run()), group.create_task(running.run())]

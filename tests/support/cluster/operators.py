@@ -197,8 +197,6 @@ def _start_shipped(launch: OperatorLaunch) -> LoggedProcess:
 
 
 GANGLINE_OPERATOR = OperatorProgram("gangline", lambda: None, _gangline_crds, _start_gangline)
-GANGLINE_PER_JOB_SERVICES = GANGLINE_OPERATOR._replace(
-    name="gangline, one service per job", start=_start_few_services
-)
+GANGLINE_PER_JOB_SERVICES = GANGLINE_OPERATOR._replace(name="gangline, one service per job", start=_start_few_services)
 KUBEFLOW = OperatorProgram("peer", _peer_missing, peer_crds, _start_shipped)
 KUBEFLOW_LIFTED = OperatorProgram("peer, lifted", _peer_missing, peer_crds, _start_lifted)

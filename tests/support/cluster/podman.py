@@ -35,9 +35,7 @@ def run_container(words: list[str]) -> int:
 
     command = [mapped(word) for word in (*given.get("--entrypoint", ["entrypoint-of-image"]), *arguments)]
     (folder / "run").write_text(json.dumps({"words": words, "env": env, "volumes": volumes}))
-    process = subprocess.Popen(
-        command, env=env, cwd=mapped(given.get("--workdir", ["/"])[0]), start_new_session=True
-    )
+    process = subprocess.Popen(command, env=env, cwd=mapped(given.get("--workdir", ["/"])[0]), start_new_session=True)
     signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
     (folder / "pid").write_text(str(process.pid))
     code = process.wait()

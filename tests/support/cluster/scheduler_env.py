@@ -179,13 +179,9 @@ class SchedulerEnv:
                 with suppress(NotFound, Conflict, Invalid):
                     if leaving:
                         # By uid: another one may have its name by now.
-                        await self.client.delete(
-                            Pod, pod.metadata.key, uid=pod.metadata.uid, grace=timedelta()
-                        )
+                        await self.client.delete(Pod, pod.metadata.key, uid=pod.metadata.uid, grace=timedelta())
                     elif pod.spec.node_name and pod.status.phase == "Pending":
-                        await self.set_phase(
-                            name, "Failed" if fails(pod) else "Running", uid=pod.metadata.uid
-                        )
+                        await self.set_phase(name, "Failed" if fails(pod) else "Running", uid=pod.metadata.uid)
 
         def told(delta: Delta[Pod]) -> None:
             if delta.after is not None:
@@ -208,9 +204,7 @@ class SchedulerEnv:
     async def get_group(self, name: str) -> PodGroup:
         return await self.client.get(PodGroup, self.key(name))
 
-    async def wait_for(
-        self, kind: type[T], name: str, holds: Callable[[T], bool], *, namespaced: bool = True
-    ) -> T:
+    async def wait_for(self, kind: type[T], name: str, holds: Callable[[T], bool], *, namespaced: bool = True) -> T:
         """The object, as soon as something is true of it."""
         key = self.key(name) if namespaced else Key("", name)
         found: T | None = None

@@ -102,9 +102,7 @@ def generated_jobs(draw: Callable[[Any], Any]) -> GeneratedJob:
     if kind == "PyTorchJob" and "Worker" in replicas:
         metrics = [{"type": "Resource"}]
         spec = draw(
-            st.sampled_from(
-                [{}, {}, {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 3, "metrics": metrics}}]
-            )
+            st.sampled_from([{}, {}, {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 3, "metrics": metrics}}])
         )
     site = "cluster" if kind == "MPIJob" else draw(st.sampled_from(list(SITES)))
     return GeneratedJob(kind, replicas, restart, policy, spec, site, draw(st.booleans()))

@@ -121,9 +121,7 @@ class ModelServer:
             raise NotFound(Status(code=404, reason="NotFound"))
         return msgspec.convert(found, kind.model)
 
-    async def pages(
-        self, kind: Kind[T], where: Selector = EVERYTHING, *, limit: int = 500
-    ) -> AsyncIterator[Page[T]]:
+    async def pages(self, kind: Kind[T], where: Selector = EVERYTHING, *, limit: int = 500) -> AsyncIterator[Page[T]]:
         assert isinstance(kind, Resource)
         self.list_count += 1
         self.list_limits.append(limit)

@@ -47,9 +47,7 @@ class NodeApi:
 
     def status_history(self, name: str) -> list[JSON]:
         """Every status the pod ever had, oldest first."""
-        found = [
-            body.get("status", {}) for _, slot, _, body in self.history if slot == ("pods", "default", name)
-        ]
+        found = [body.get("status", {}) for _, slot, _, body in self.history if slot == ("pods", "default", name)]
         return [each for at, each in enumerate(found) if at == 0 or found[at - 1] != each]
 
     async def wait_until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -69,9 +67,7 @@ class NodeApi:
         try:
             await self.wait_until(reached, seconds)
         except TimeoutError:
-            raise AssertionError(
-                f"{name}: {self.objects.get(('pods', 'default', name), {}).get('status')}"
-            ) from None
+            raise AssertionError(f"{name}: {self.objects.get(('pods', 'default', name), {}).get('status')}") from None
         status: JSON = self.stored_pod(name)["status"]
         return status
 
@@ -87,9 +83,7 @@ class NodeApi:
         return Response(code, msgspec.json.encode(body))
 
     @asynccontextmanager
-    async def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AsyncIterator["_NodeApiWatch"]:
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator["_NodeApiWatch"]:
         if self.is_down:
             raise Unreachable("the API is down")
         yield _NodeApiWatch(self, request)
@@ -137,11 +131,7 @@ class NodeApi:
         wanted = body.get("metadata", {}).get("resourceVersion")
         if wanted and wanted != before["metadata"]["resourceVersion"]:
             return error_status(409, "Conflict", "the object has been modified")
-        body = (
-            {"status": body["status"]}
-            if sub == "status"
-            else {k: v for k, v in body.items() if k != "status"}
-        )
+        body = {"status": body["status"]} if sub == "status" else {k: v for k, v in body.items() if k != "status"}
         after = apply_merge_patch(before, body)
         return 200, before if after == before else self._store(slot, "MODIFIED", after)
 
@@ -239,9 +229,7 @@ async def serve_http(api: NodeApi) -> AsyncIterator[str]:
         answer = await api.send(asked)
         return web.Response(body=answer.body, status=answer.status, content_type="application/json")
 
-    runner = web.ServerRunner(
-        web.Server(handle, handler_cancellation=True, access_log=None), shutdown_timeout=0.1
-    )
+    runner = web.ServerRunner(web.Server(handle, handler_cancellation=True, access_log=None), shutdown_timeout=0.1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -39,9 +39,7 @@ class PlaneClient:
     ) -> PlaneAnswer:
         content = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content-Type": media} if content is not None else {}
-        async with self.session.request(
-            method, path, data=content, params=query, headers=headers
-        ) as response:
+        async with self.session.request(method, path, data=content, params=query, headers=headers) as response:
             text = await response.text()
             warnings = response.headers.getall("Warning", [])
             is_json = response.content_type == "application/json"
@@ -64,9 +62,7 @@ async def running_plane(*, tells_inert: bool = False) -> AsyncIterator[PlaneClie
     settings = PlaneSettings(token="t", warn_on_inert_kinds=tells_inert)
     async with Store() as store, control_plane(store, settings, SystemClock()) as plane:
         headers = {"Authorization": f"Bearer {plane.token}", "User-Agent": "tester/1"}
-        async with aiohttp.ClientSession(
-            plane.url, headers=headers, skip_auto_headers=("Content-Type",)
-        ) as session:
+        async with aiohttp.ClientSession(plane.url, headers=headers, skip_auto_headers=("Content-Type",)) as session:
             yield PlaneClient(plane.url, session)
 
 
@@ -89,9 +85,7 @@ class RegistryHarness:
 
     async def put(self, plural: str, body: JSON, group: str = "", call: WriteContext = TEST_CALL) -> JSON:
         key = Key("ns", body["metadata"]["name"])
-        return stored_object(
-            await self.registry.update(call, self.entry(plural, group), key, lambda old: body)
-        )
+        return stored_object(await self.registry.update(call, self.entry(plural, group), key, lambda old: body))
 
     def get(self, plural: str, name: str, group: str = "") -> JSON:
         record = self.registry.get(self.entry(plural, group), Key("ns", name))

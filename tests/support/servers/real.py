@@ -103,9 +103,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _port_cycle() -> Iterator[int]:
-    among = _PORT_SHARES[
-        int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % len(_PORT_SHARES)
-    ]
+    among = _PORT_SHARES[int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % len(_PORT_SHARES)]
     began = random.randrange(len(among))
     return itertools.cycle((*among[began:], *among[:began]))
 
@@ -162,9 +160,7 @@ class LoggedProcess:
             if not self.is_running:
                 raise RealServerError(f"{self.name} ended with {self._child.returncode}:\n{self.log_tail()}")
             if time.monotonic() > deadline:
-                raise RealServerError(
-                    f"{self.name} is not ready after {START_TIMEOUT:.0f} s:\n{self.log_tail()}"
-                )
+                raise RealServerError(f"{self.name} is not ready after {START_TIMEOUT:.0f} s:\n{self.log_tail()}")
             time.sleep(0.02)
 
     def log_tail(self, lines: int = 20) -> str:
@@ -197,9 +193,7 @@ class RealServer:
         """
         found = assets or find_assets()
         if found is None:
-            raise RealServerError(
-                "real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS"
-            )
+            raise RealServerError("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
         self._assets = found
         self._own_directory = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="gangline-real-"))
@@ -291,9 +285,7 @@ class RealServer:
 
         The API server may still serve such a watch from its own cache of recent events: `forget` drops that too.
         """
-        revision = int(
-            self._etcd("/v3/kv/range", {"key": base64.b64encode(b"/").decode()})["header"]["revision"]
-        )
+        revision = int(self._etcd("/v3/kv/range", {"key": base64.b64encode(b"/").decode()})["header"]["revision"])
         self._etcd("/v3/kv/compaction", {"revision": revision, "physical": True})
         return revision
 
@@ -316,9 +308,7 @@ class RealServer:
     ) -> RealAnswer:
         """One request, whatever its status. Raises OSError (TimeoutError, ConnectionRefusedError) when there is no answer."""
         try:
-            with self.open(
-                method, path, body, token=token, content_type=content_type, timeout=timeout
-            ) as response:
+            with self.open(method, path, body, token=token, content_type=content_type, timeout=timeout) as response:
                 return RealAnswer(response.status, _decode_body(response.read()))
         except urllib.error.HTTPError as error:
             with error:
@@ -349,9 +339,7 @@ class RealServer:
     def _run(self, name: str, arguments: Sequence[str]) -> LoggedProcess:
         # Memory is cheaper here than the time to collect garbage: a sixth of it all, unless it was asked for otherwise.
         collect = {} if self._durable else {"GOGC": os.environ.get("GOGC", "400")}
-        process = LoggedProcess(
-            [str(self._assets / name), *arguments], self.directory / f"{name}.log", collect
-        )
+        process = LoggedProcess([str(self._assets / name), *arguments], self.directory / f"{name}.log", collect)
         self._processes[name] = process
         return process
 
@@ -412,9 +400,7 @@ class RealServer:
     def _apiserver_ready(self) -> bool:
         try:
             # Ready does not mean that the namespaces are there, and the first test may need one.
-            return all(
-                self.call("GET", path).status == 200 for path in ("/readyz", "/api/v1/namespaces/default")
-            )
+            return all(self.call("GET", path).status == 200 for path in ("/readyz", "/api/v1/namespaces/default"))
         except (OSError, HTTPException):
             return False
 
@@ -437,9 +423,7 @@ class RealServer:
         for index, blob in enumerate(server.cert_chain_pems):
             blob.write_to_path(place / "server.crt", append=index > 0)
         # A name to be valid for, though nobody asks a client for it: Go refuses an empty list of names.
-        client = authority.issue_cert(
-            "certified", common_name="certified", organization_name="system:masters"
-        )
+        client = authority.issue_cert("certified", common_name="certified", organization_name="system:masters")
         client.private_key_pem.write_to_path(self.client_key)
         client.cert_chain_pems[0].write_to_path(self.client_certificate)
         (place / "sa.key").write_bytes(_service_account_key())
@@ -472,13 +456,9 @@ class RealServer:
         }
 
 
-def _open(
-    request: urllib.request.Request, timeout: float, context: ssl.SSLContext | None = None
-) -> HTTPResponse:
+def _open(request: urllib.request.Request, timeout: float, context: ssl.SSLContext | None = None) -> HTTPResponse:
     # Past any proxy the environment names: the server is on this machine.
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     try:
         response: HTTPResponse = opener.open(request, timeout=timeout)
     except urllib.error.HTTPError:

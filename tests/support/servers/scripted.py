@@ -32,9 +32,7 @@ class ScriptedTransport:
         said = self.respond(request)
         return said if isinstance(said, Response) else await said
 
-    def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[ResponseStream]:
+    def stream(self, request: Request, *, idle: timedelta | None = None) -> AbstractAsyncContextManager[ResponseStream]:
         raise NotImplementedError
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
@@ -55,9 +53,7 @@ class ForwardingTransport:
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
         return await self._transport.send(request, timeout=timeout)
 
-    def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[ResponseStream]:
+    def stream(self, request: Request, *, idle: timedelta | None = None) -> AbstractAsyncContextManager[ResponseStream]:
         return self._transport.stream(request, idle=idle)
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:

@@ -21,9 +21,7 @@ def block(page: str, info: str) -> str:
 
 def test_the_order_in_the_docs_is_one() -> None:
     order = fault_request({DRILL_ANNOTATION: block("drill.md", "json")})
-    assert order == FaultRequest(
-        id="any text, another one each time", fault=FaultKind.SLOW, seconds=10, pause=0.2
-    )
+    assert order == FaultRequest(id="any text, another one each time", fault=FaultKind.SLOW, seconds=10, pause=0.2)
 
 
 def test_every_fault_is_in_the_docs() -> None:

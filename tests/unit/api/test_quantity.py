@@ -104,9 +104,7 @@ GOLDEN = (
 
 
 @pytest.mark.parametrize(("text", "canonical", "value", "milli"), GOLDEN)
-def test_text_value_and_milli_are_those_of_kubernetes(
-    text: str, canonical: str, value: int, milli: int
-) -> None:
+def test_text_value_and_milli_are_those_of_kubernetes(text: str, canonical: str, value: int, milli: int) -> None:
     parsed = Quantity.parse(text)
     assert (str(parsed), parsed.value(), parsed.milli()) == (canonical, value, milli)
 

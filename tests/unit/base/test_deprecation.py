@@ -30,10 +30,7 @@ def package() -> Iterator[ModuleType]:
 def test_a_name_that_is_going_works_and_says_what_to_write_instead(package: ModuleType) -> None:
     import fractions
 
-    told = (
-        "trying_deprecations.Fraction is deprecated since 0.2.0 and goes with 0.4.0; "
-        "write decimal.Decimal instead"
-    )
+    told = "trying_deprecations.Fraction is deprecated since 0.2.0 and goes with 0.4.0; write decimal.Decimal instead"
     with pytest.warns(DeprecationWarning, match=told):
         assert package.Fraction is fractions.Fraction
 

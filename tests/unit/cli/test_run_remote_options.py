@@ -67,9 +67,7 @@ def test_wrong_options_are_one_line_and_exit_code_1(
 
 def told(*words: str) -> tuple[int, list[str]]:
     """The exit code and what is said of a command line that comes as far as logging is set up."""
-    done = subprocess.run(
-        [sys.executable, "-m", "gangline", *words], capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-m", "gangline", *words], capture_output=True, text=True, timeout=60)
     return done.returncode, done.stderr.splitlines()
 
 
@@ -89,9 +87,7 @@ def test_a_server_that_does_not_answer_is_told_and_which_it_is() -> None:
 
 
 def test_each_member_of_a_script_may_take_what_was_said() -> None:
-    facts, body = job_from_command(
-        "PyTorchJob", ["true"], 2, image="img", limits=("nvidia.com/gpu=1", "memory=2Gi")
-    )
+    facts, body = job_from_command("PyTorchJob", ["true"], 2, image="img", limits=("nvidia.com/gpu=1", "memory=2Gi"))
     for replica in body["spec"][facts.replicas].values():
         (container,) = replica["template"]["spec"]["containers"]
         assert container["image"] == "img"

@@ -12,9 +12,7 @@ HEAVY = {"aiohttp", "numpy", "rich"}
 def imported(code: str, *arguments: str) -> set[str]:
     """Which top-level modules a fresh interpreter has after running this."""
     report = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
-    done = subprocess.run(
-        [sys.executable, "-c", code + report, *arguments], check=True, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code + report, *arguments], check=True, capture_output=True, text=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -36,9 +34,7 @@ def test_get_needs_neither_click_nor_an_event_loop_nor_the_extensions_of_typing(
 
 
 def test_who_wants_the_extensions_of_typing_after_get_still_finds_them() -> None:
-    code = (
-        "from gangline.cli import fastpath; assert fastpath.run(['tfjobs', '--kubeconfig', 'nowhere']) == 1"
-    )
+    code = "from gangline.cli import fastpath; assert fastpath.run(['tfjobs', '--kubeconfig', 'nowhere']) == 1"
     assert "typing_extensions" in imported(f"{code}\nimport typing_extensions")
 
 

@@ -24,8 +24,7 @@ def test_variables_are_filled_in_and_dashes_trim(template: str, text: str) -> No
 
 def test_values_are_escaped_as_go_does() -> None:
     assert (
-        rendered_template("{{.X}}", {".X": """a<b>&'c'+"d"\0"""})
-        == "a&lt;b&gt;&amp;&#39;c&#39;&#43;&#34;d&#34;\ufffd"
+        rendered_template("{{.X}}", {".X": """a<b>&'c'+"d"\0"""}) == "a&lt;b&gt;&amp;&#39;c&#39;&#43;&#34;d&#34;\ufffd"
     )
 
 

@@ -16,8 +16,7 @@ def test_everyone_meets_at_worker_0(index: int) -> None:
     job = make_framework_job(JAX, {"Worker": 3}, "spmd")
     edits = member_pod_edits(JAX, job, "Worker", index)
     assert env_text(edits) == (
-        "PYTHONUNBUFFERED=1 COORDINATOR_PORT=6666 COORDINATOR_ADDRESS=spmd-worker-0 NUM_PROCESSES=3 "
-        f"PROCESS_ID={index}"
+        f"PYTHONUNBUFFERED=1 COORDINATOR_PORT=6666 COORDINATOR_ADDRESS=spmd-worker-0 NUM_PROCESSES=3 PROCESS_ID={index}"
     )
     assert edits.into is EnvTarget.EVERY
     assert edits.labels == ({JOB_ROLE: "master"} if index == 0 else {})

@@ -30,9 +30,9 @@ def test_one_job_is_not_told_of_another() -> None:
     for name in ("one", "two"):
         assert (
             f"{name}-worker-1.ml"
-            in env_pairs(
-                member_pod_edits(tensorflow, make_framework_job(tensorflow, {"Worker": 2}, name), "Worker")
-            )[0][1]
+            in env_pairs(member_pod_edits(tensorflow, make_framework_job(tensorflow, {"Worker": 2}, name), "Worker"))[
+                0
+            ][1]
         )
     xgboost = XGBoost()
     for name in ("one", "two"):

@@ -136,9 +136,7 @@ def test_what_the_user_says_to_intel_mpi_stays(given: list[str], added: list[str
     assert [name for name, _ in env_pairs(wired(job, "Launcher")) if name.startswith("I_MPI")] == added
 
 
-@pytest.mark.parametrize(
-    ("resource", "works"), [("nvidia.com/gpu", True), ("vendor-domain/gpu", True), ("cpu", False)]
-)
+@pytest.mark.parametrize(("resource", "works"), [("nvidia.com/gpu", True), ("vendor-domain/gpu", True), ("cpu", False)])
 def test_a_launcher_with_gpus_computes_too(resource: str, works: bool) -> None:
     job = pi({"Launcher": gpus(resource), "Worker": 2})
     hidden = "NVIDIA_VISIBLE_DEVICES" in dict(env_pairs(wired(job, "Launcher")))
@@ -195,16 +193,13 @@ def test_companions_are_labelled_and_say_what_they_are() -> None:
         ("rbac.authorization.k8s.io/v1", "RoleBinding"),
     ]
     assert [body["metadata"] for body in bodies] == [
-        {"name": name, "labels": {"app": "pi"}}
-        for name in ("pi-launcher", "pi-config", "pi-launcher", "pi-launcher")
+        {"name": name, "labels": {"app": "pi"}} for name in ("pi-launcher", "pi-config", "pi-launcher", "pi-launcher")
     ]
 
 
 def test_a_launcher_without_workers_may_run_commands_nowhere() -> None:
     found = companions(pi({"Launcher": 1}))
-    assert [rule["resources"] for rule in found["roles.rbac.authorization.k8s.io"].body["rules"]] == [
-        ["pods"]
-    ]
+    assert [rule["resources"] for rule in found["roles.rbac.authorization.k8s.io"].body["rules"]] == [["pods"]]
 
 
 def test_the_users_own_service_account_is_bound() -> None:
@@ -228,8 +223,7 @@ def test_hosts_are_those_that_will_be_and_discovery_those_that_are() -> None:
 @pytest.mark.parametrize(("main", "chosen"), [("", ""), ("train", " --container train")])
 def test_commands_are_run_by_kubectl(main: str, chosen: str) -> None:
     assert files(pi(mainContainer=main))["kubexec.sh"] == (
-        "#!/bin/sh\nset -x\nPOD_NAME=$1\nshift\n"
-        f'/opt/kube/kubectl exec ${{POD_NAME}}{chosen} -- /bin/sh -c "$*"'
+        f'#!/bin/sh\nset -x\nPOD_NAME=$1\nshift\n/opt/kube/kubectl exec ${{POD_NAME}}{chosen} -- /bin/sh -c "$*"'
     )
 
 

@@ -57,10 +57,7 @@ def test_the_port_is_that_of_the_meeting_place() -> None:
 
 def test_on_one_machine_the_meeting_place_has_a_port_of_its_own() -> None:
     job = make_framework_job(PADDLE, COLLECTIVE)
-    told = [
-        env_pairs(PADDLE.wiring(job, Member("Worker", index), local_addresses(PADDLE, job)))
-        for index in (0, 1)
-    ]
+    told = [env_pairs(PADDLE.wiring(job, Member("Worker", index), local_addresses(PADDLE, job))) for index in (0, 1)]
     assert told[0][-1] == ("PADDLE_MASTER", "$(POD_IP_DUMMY):7000")
     assert told[1][-1] == ("PADDLE_MASTER", "127.0.0.1:7000")
 
@@ -96,9 +93,7 @@ def test_only_masters_have_the_master_role(replicas: dict[str, int], kind: str, 
         ({"Master": 0, "Worker": 2}, {"worker_0": "Running"}, "PaddleJob ml/job is running."),
     ],
 )
-def test_the_masters_decide_or_all_workers(
-    replicas: dict[str, int], phases: dict[str, str], told: str
-) -> None:
+def test_the_masters_decide_or_all_workers(replicas: dict[str, int], phases: dict[str, str], told: str) -> None:
     job = make_framework_job(PADDLE, replicas)
     assert PADDLE.verdict(job, make_gang(PADDLE, job, **phases)).message == told
 

@@ -36,9 +36,7 @@ def test_workers_alone_are_told_no_ranks() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("written", "size"), [("4", 8), ("auto", 2), ("gpu", 2), ("4 ", 2), ("٤", 2), ("+3", 6)]
-)
+@pytest.mark.parametrize(("written", "size"), [("4", 8), ("auto", 2), ("gpu", 2), ("4 ", 2), ("٤", 2), ("+3", 6)])
 def test_a_number_of_processes_multiplies_the_world(written: str, size: int) -> None:
     job = make_framework_job(PT, {"Master": 1, "Worker": 1}, nprocPerNode=written)
     told = env_text(member_pod_edits(PT, job, "Worker"))
@@ -167,9 +165,7 @@ def test_nobody_waits_without_an_image() -> None:
 
 
 def test_an_administrators_template_takes_its_place() -> None:
-    framework = PyTorch(
-        "wait:2", 7, "- name: wait\n  image: {{.InitContainerImage}}\n  args: ['{{.MaxTries}}']\n"
-    )
+    framework = PyTorch("wait:2", 7, "- name: wait\n  image: {{.InitContainerImage}}\n  args: ['{{.MaxTries}}']\n")
     edits = member_pod_edits(framework, make_framework_job(framework, LED), "Worker")
     assert edits.init_containers == ({"name": "wait", "image": "wait:2", "args": ["7"]},)
 
@@ -314,7 +310,5 @@ def test_replicas_are_restarted_unless_the_job_says_otherwise() -> None:
         ),
     ],
 )
-def test_what_cannot_run_is_told(
-    replicas: dict[str, int | None], spec: dict[str, Any], told: list[str]
-) -> None:
+def test_what_cannot_run_is_told(replicas: dict[str, int | None], spec: dict[str, Any], told: list[str]) -> None:
     assert [str(problem) for problem in problems(PT, make_framework_job(PT, replicas, **spec))] == told

@@ -38,9 +38,7 @@ def test_master_and_workers_have_their_own_ports() -> None:
     assert " WORKER_PORT=2222 " in told
 
 
-@pytest.mark.parametrize(
-    ("kind", "index", "port"), [("Master", 0, 7001), ("Worker", 0, 7001), ("Worker", 1, 7002)]
-)
+@pytest.mark.parametrize(("kind", "index", "port"), [("Master", 0, 7001), ("Worker", 0, 7001), ("Worker", 1, 7002)])
 def test_on_one_machine_a_worker_is_told_the_port_to_listen_on(kind: str, index: int, port: int) -> None:
     job = make_framework_job(XGB, {"Master": 1, "Worker": 2})
     told = env_text(XGB.wiring(job, Member(kind, index), local_addresses(XGB, job)))

@@ -25,9 +25,7 @@ JOBS = (
 def made(framework: Any, job: Any) -> list[Create]:
     children = JobChildren(pods=(), services=job_services(framework, job))
     site = Site(gang_scheduler=GanglineScheduler())
-    found = reconcile_plan(
-        framework, ObservedJob.of(framework, job, OBSERVED_AT, children, site, lambda *_: None)
-    )
+    found = reconcile_plan(framework, ObservedJob.of(framework, job, OBSERVED_AT, children, site, lambda *_: None))
     return [action for action in plan_actions(found) if isinstance(action, Create)]
 
 

@@ -165,9 +165,7 @@ def test_d7_an_evicted_launcher_is_made_anew() -> None:
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(1, ConditionType.FAILED), (137, ConditionType.RESTARTING)])
-def test_d7_an_exit_code_counts_whatever_an_mpi_job_calls_its_container(
-    code: int, verdict: ConditionType
-) -> None:
+def test_d7_an_exit_code_counts_whatever_an_mpi_job_calls_its_container(code: int, verdict: ConditionType) -> None:
     of = MPIJOB
     pod = make_member(
         "Launcher", of=of, phase="Failed", exit_code=code, finished_at=OBSERVED_AT, container="mpi-launcher"
@@ -244,9 +242,7 @@ def test_d10_what_can_never_be_made_fails_the_job(of: JobKind) -> None:
     framework = BY_KIND[of.kind]
     wanted = one_of_each(of)
     view = observed_job(framework, wanted)
-    status = rejected_status(
-        framework, view, wanted, [Rejection("Pod", "spec.x: Invalid value", permanent=True)]
-    )
+    status = rejected_status(framework, view, wanted, [Rejection("Pod", "spec.x: Invalid value", permanent=True)])
     assert status.holds(ConditionType.FAILED)
     assert status.completion_time == OBSERVED_AT
     left = job_plan(framework, with_status(wanted, status), make_member("Worker", 0, of=of))
@@ -357,9 +353,7 @@ def test_d25_the_autoscaler_goes_with_the_work(suspended: bool) -> None:
     from gangline.jobs.plan.plan import reconcile_plan
 
     pods = () if suspended else (make_member("Worker", 0, of=PYTORCHJOB, phase="Succeeded"),)
-    view = ObservedJob.of(
-        torch, wanted, OBSERVED_AT, JobChildren(pods=pods), find=lambda resource, name: autoscaler
-    )
+    view = ObservedJob.of(torch, wanted, OBSERVED_AT, JobChildren(pods=pods), find=lambda resource, name: autoscaler)
     assert deleted_names(reconcile_plan(torch, view), "horizontalpodautoscalers.autoscaling") == ["job"]
 
 
@@ -389,9 +383,7 @@ def test_d28_restarting_does_not_survive_the_end(of: JobKind) -> None:
         make_member(leader(of), 0, of=of, phase="Succeeded"),
         *(make_member("Worker", n, of=of, phase="Succeeded") for n in range(2)),
     ]
-    done = job_plan(
-        framework, with_status(wanted, restarting), *{p.metadata.name: p for p in pods}.values()
-    ).status
+    done = job_plan(framework, with_status(wanted, restarting), *{p.metadata.name: p for p in pods}.values()).status
     assert [found.type for found in done.conditions if found.status == "True"] == ["Created", "Succeeded"]
 
 

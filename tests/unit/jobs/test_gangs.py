@@ -43,9 +43,7 @@ def planned(gangs: GangScheduler, wanted: Any, found: Any = None, *pods: Any) ->
     def find(resource: str, name: str) -> Any:
         return found if (resource, name) == (pod_group_resource(gangs), "job") else None
 
-    view = ObservedJob.of(
-        TORCH, wanted, OBSERVED_AT, JobChildren(pods=pods), Site(gang_scheduler=gangs), find
-    )
+    view = ObservedJob.of(TORCH, wanted, OBSERVED_AT, JobChildren(pods=pods), Site(gang_scheduler=gangs), find)
     return reconcile_plan(TORCH, view)
 
 
@@ -90,9 +88,7 @@ def test_d12_a_group_that_is_right_is_left_alone(gangs: GangScheduler) -> None:
     # Somebody else's field is somebody else's.
     settled = planned(gangs, job(POLICY), group({**spec, "minTaskMember": {"worker": 1}}))
     touching = [
-        a
-        for a in plan_actions(settled)
-        if isinstance(a, (Patch, Create)) and a.resource == pod_group_resource(gangs)
+        a for a in plan_actions(settled) if isinstance(a, (Patch, Create)) and a.resource == pod_group_resource(gangs)
     ]
     assert touching == []
 
@@ -101,9 +97,7 @@ def test_d12_a_group_that_is_right_is_left_alone(gangs: GangScheduler) -> None:
 def test_d12_only_a_change_of_the_job_changes_the_group(gangs: GangScheduler) -> None:
     spec = created_body(planned(gangs, job(POLICY)), "job", pod_group_resource(gangs))["spec"]
     (change,) = [
-        a
-        for a in plan_actions(planned(gangs, job({**POLICY, "minAvailable": 3}), group(spec)))
-        if isinstance(a, Patch)
+        a for a in plan_actions(planned(gangs, job({**POLICY, "minAvailable": 3}), group(spec))) if isinstance(a, Patch)
     ]
     assert change.body["spec"]["minMember"] == 3
 

@@ -60,16 +60,12 @@ def look(
         return group if (resource, name) == (GROUPS, "job") else None
 
     children = JobChildren(pods=pods, services=job_services(framework, job))
-    return reconcile_plan(
-        framework, ObservedJob.of(framework, job, OBSERVED_AT + after, children, site, find)
-    )
+    return reconcile_plan(framework, ObservedJob.of(framework, job, OBSERVED_AT + after, children, site, find))
 
 
 def group(phase: str = "", spec: JSON | None = None, message: str = "", running: int = 0) -> JSON:
     """The group of a job, that has been in its phase since NOW."""
-    state = PodGroupState(
-        phase=phase, message=message, last_probe_time=OBSERVED_AT, last_transition_time=OBSERVED_AT
-    )
+    state = PodGroupState(phase=phase, message=message, last_probe_time=OBSERVED_AT, last_transition_time=OBSERVED_AT)
     return {
         "metadata": {"name": "job", "uid": "g", "ownerReferences": [{"uid": "uid-job"}]},
         "spec": spec or {"minMember": 1},
@@ -121,9 +117,7 @@ def test_an_mpi_job_needs_its_launcher_too() -> None:
 
 
 def test_of_fewer_than_all_those_who_are_needed_are_there() -> None:
-    job = make_job(
-        TFJOB, chief=1, ps=2, worker=4, evaluator=1, policy={"schedulingPolicy": {"minAvailable": 4}}
-    )
+    job = make_job(TFJOB, chief=1, ps=2, worker=4, evaluator=1, policy={"schedulingPolicy": {"minAvailable": 4}})
     assert spec_of(TF, job)["minTaskMember"] == {"chief": 1, "ps": 2}
 
 
@@ -225,8 +219,7 @@ def test_what_the_user_says_of_evictions_stands() -> None:
 def test_elastic_members_above_the_minimum_may_be_evicted() -> None:
     intent = look(TORCH, make_job(PYTORCHJOB, worker=4, spec=ELASTIC))
     stays = [
-        NO_EVICTION_ANNOTATIONS.keys()
-        <= created_body(intent, f"job-worker-{index}")["metadata"]["annotations"].keys()
+        NO_EVICTION_ANNOTATIONS.keys() <= created_body(intent, f"job-worker-{index}")["metadata"]["annotations"].keys()
         for index in range(4)
     ]
     assert stays == [True, True, False, False]
@@ -251,9 +244,7 @@ def test_on_request_only_jobs_with_a_policy_get_a_group() -> None:
 
 
 def test_a_job_may_ask_for_nobody_or_for_another() -> None:
-    site = Site(
-        gang_scheduler=GanglineScheduler(), other_gang_schedulers=(SchedulerPlugins("batch"), Volcano())
-    )
+    site = Site(gang_scheduler=GanglineScheduler(), other_gang_schedulers=(SchedulerPlugins("batch"), Volcano()))
     nobody = look(TORCH, torch({}, annotations={GANG_SCHEDULER_ANNOTATION: "none"}), site=site)
     assert created_names(nobody, GROUPS) == []
     assert "schedulerName" not in created_body(nobody, "job-worker-0")["spec"]
@@ -322,8 +313,7 @@ def test_k39_the_group_goes_with_the_work(ends: str) -> None:
 def mpi_team(*, number: int = 0, waiting: bool = True) -> list[Any]:
     phases = ["Running", "Running", "Pending" if waiting else "Running"]
     workers = [
-        make_member("Worker", index, of=MPIJOB, phase=phase, number=number)
-        for index, phase in enumerate(phases)
+        make_member("Worker", index, of=MPIJOB, phase=phase, number=number) for index, phase in enumerate(phases)
     ]
     return [make_member("Launcher", of=MPIJOB, number=number), *workers]
 
@@ -338,9 +328,7 @@ NO_ROOM = "3/4 members running; 0/12 nodes: 8 lack nvidia.com/gpu, 4 tainted"
 def test_k35_an_mpi_job_without_room_for_all_starts_anew() -> None:
     stuck = group("Unschedulable", message=NO_ROOM)
     intent = look(MPI, mpi(), *mpi_team(), group=stuck)
-    gone = {
-        each.name for each in plan_actions(intent) if isinstance(each, Delete) and each.resource == "pods"
-    }
+    gone = {each.name for each in plan_actions(intent) if isinstance(each, Delete) and each.resource == "pods"}
     assert gone == {"job-launcher", "job-worker-0", "job-worker-1", "job-worker-2"}
     assert intent.status.ledger.round == 1
     # Nobody failed: it is no restart of the job's own, and costs nothing of its budget.
@@ -492,8 +480,7 @@ def test_why_a_gang_waits_is_not_told_for_each_of_its_pods() -> None:
     refused = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes")
     pods = [make_member("Worker", index, of=PYTORCHJOB, phase="Pending") for index in range(2)]
     pods = [
-        msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=(refused,)))
-        for pod in pods
+        msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=(refused,))) for pod in pods
     ]
     job = make_job(PYTORCHJOB, worker=2)
     assert not look(TORCH, job, *pods, group=group("Pending")).events

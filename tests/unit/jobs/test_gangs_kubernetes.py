@@ -79,9 +79,7 @@ def test_k49_both_say_the_same_policy() -> None:
 
 def test_k49_in_1_36_the_group_refers_to_its_workload_in_other_words() -> None:
     spec = there(look(job(), version="v1alpha2"))[GROUPS]["spec"]
-    assert spec["podGroupTemplateRef"] == {
-        "workload": {"workloadName": "job", "podGroupTemplateName": "team"}
-    }
+    assert spec["podGroupTemplateRef"] == {"workload": {"workloadName": "job", "podGroupTemplateName": "team"}}
     assert "workloadRef" not in spec
 
 
@@ -183,21 +181,14 @@ def test_an_mpi_job_counts_its_launcher() -> None:
     children = JobChildren()
     made = make_job(MPIJOB, launcher=1, worker=2)
     seen = ObservedJob.of(Mpi(), made, OBSERVED_AT, children, Site(gang_scheduler=KubernetesWorkloads()))
-    assert (
-        created_body(reconcile_plan(Mpi(), seen), "job", GROUPS)["spec"]["schedulingPolicy"]["gang"][
-            "minCount"
-        ]
-        == 3
-    )
+    assert created_body(reconcile_plan(Mpi(), seen), "job", GROUPS)["spec"]["schedulingPolicy"]["gang"]["minCount"] == 3
 
 
 @pytest.mark.parametrize(("version", "changes"), [("v1beta1", 1), ("v1alpha3", 1), ("v1alpha2", 0)])
 def test_only_the_count_can_be_changed_and_from_1_37_on(version: str, changes: int) -> None:
     assert version in KNOWN_VERSIONS
     settled = there(look(job(), version=version))
-    assert not [
-        each for each in plan_actions(look(job(), found=settled, version=version)) if isinstance(each, Patch)
-    ]
+    assert not [each for each in plan_actions(look(job(), found=settled, version=version)) if isinstance(each, Patch)]
     intent = look(job(schedulingPolicy={"minAvailable": 2}), found=settled, version=version)
     found = [each for each in plan_actions(intent) if isinstance(each, Patch)]
     assert [each.resource for each in found] == [GROUPS] * changes
@@ -214,11 +205,7 @@ def test_a_group_on_its_way_out_gets_no_new_pods() -> None:
 
 def test_both_go_with_the_work_and_once() -> None:
     master = make_member("Master", of=PYTORCHJOB, phase="Succeeded")
-    gone = [
-        each
-        for each in plan_actions(look(job(), master, found=there(look(job()))))
-        if isinstance(each, Delete)
-    ]
+    gone = [each for each in plan_actions(look(job(), master, found=there(look(job())))) if isinstance(each, Delete)]
     assert {each.resource for each in gone} >= {WORKLOADS, GROUPS}
     leaving = there(look(job()), deletionTimestamp="2026-01-01T12:00:00Z")
     again = [each for each in plan_actions(look(job(), master, found=leaving)) if isinstance(each, Delete)]

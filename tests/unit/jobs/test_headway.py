@@ -72,9 +72,7 @@ def test_where_the_first_is_silent_the_next_one_speaks() -> None:
     assert (found.replica, found.step) == ("worker-1", 7)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "nonsense", "{}", '{"progress": {"step": "x"}}', line(1) + "x" * 20_000]
-)
+@pytest.mark.parametrize("text", ["", "nonsense", "{}", '{"progress": {"step": "x"}}', line(1) + "x" * 20_000])
 def test_what_is_no_report_is_passed_over(text: str) -> None:
     gang = team(member("Worker", 0, text or " "), member("Worker", 1, line(2)), Worker=2)
     found = training_progress(gang, None, NOW)
@@ -106,9 +104,7 @@ def test_reports_are_kept_small() -> None:
 
 
 def test_the_verdict_comes_with_the_last_report() -> None:
-    job = with_status(
-        make_job(PYTORCHJOB, master=1), JobStatus(progress=JobProgress(step=1, replica="master-0"))
-    )
+    job = with_status(make_job(PYTORCHJOB, master=1), JobStatus(progress=JobProgress(step=1, replica="master-0")))
     done = reporting(make_member("Master", of=PYTORCHJOB, phase="Succeeded"), line(500, total=500))
     status = job_plan(TORCH, job, done).status
     assert status.finished

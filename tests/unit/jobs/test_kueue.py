@@ -54,9 +54,7 @@ def look(wanted: Any, *pods: Pod, group: JSON | None = None, after: timedelta = 
     children = JobChildren(pods=pods, services=job_services(TORCH, wanted) if pods else ())
     return reconcile_plan(
         TORCH,
-        ObservedJob.of(
-            TORCH, wanted, OBSERVED_AT + after, children, Site(gang_scheduler=GanglineScheduler()), find
-        ),
+        ObservedJob.of(TORCH, wanted, OBSERVED_AT + after, children, Site(gang_scheduler=GanglineScheduler()), find),
     )
 
 

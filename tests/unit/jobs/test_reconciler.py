@@ -32,9 +32,7 @@ class Desk:
         self.job = make_job(PYTORCHJOB, master=1, worker=3)
         self.jobs: Cache[Any] = Cache()
         self.pods: Cache[Pod] = Cache({OWNER_INDEX: lambda pod: ("uid-job",), ORPHAN_INDEX: lambda found: ()})
-        self.services: Cache[Service] = Cache(
-            {OWNER_INDEX: lambda found: ("uid-job",), ORPHAN_INDEX: lambda found: ()}
-        )
+        self.services: Cache[Service] = Cache({OWNER_INDEX: lambda found: ("uid-job",), ORPHAN_INDEX: lambda found: ()})
         self.writes: list[JobStatus] = []
         self.jobs.put(self.job)
         for found in job_services(TORCH, self.job):

@@ -57,9 +57,7 @@ def test_the_group_on_the_page_is_the_one_that_is_made_of_the_job_on_the_page() 
     job = decode(msgspec.json.encode(WRITTEN["PyTorchJob"]), PyTorchJob)
     torch = PyTorch()
     made = created_body(
-        reconcile_plan(
-            torch, ObservedJob.of(torch, job, OBSERVED_AT, site=Site(gang_scheduler=GanglineScheduler()))
-        ),
+        reconcile_plan(torch, ObservedJob.of(torch, job, OBSERVED_AT, site=Site(gang_scheduler=GanglineScheduler()))),
         "bert",
         PODGROUPS.name,
     )

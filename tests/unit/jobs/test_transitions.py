@@ -209,9 +209,7 @@ class Played(NamedTuple):
 
 async def play(row: Row, kind: str) -> tuple[World, Played]:
     framework = FRAMEWORKS[kind]
-    replicas = {
-        each: {"replicas": count, "restartPolicy": row.restart} for each, count in TEAMS[kind].items()
-    }
+    replicas = {each: {"replicas": count, "restartPolicy": row.restart} for each, count in TEAMS[kind].items()}
     told: list[tuple[str, str]] = []
     deeds: list[WorldWrite] = []
     rules = Invariants()
@@ -282,11 +280,7 @@ DEEDS: dict[str, tuple[tuple[str, str, int], ...]] = {
     "waits 3 s for an earlier failure to be told": (),
     "waits 60 s for an earlier failure to be told": (),
 }
-CASES = [
-    pytest.param(row, kind, id=f"{row.state or 'new'}-{row.event}-{kind}")
-    for row in ROWS
-    for kind in row.kinds
-]
+CASES = [pytest.param(row, kind, id=f"{row.state or 'new'}-{row.event}-{kind}") for row in ROWS for kind in row.kinds]
 
 
 @pytest.mark.parametrize(("row", "kind"), CASES)

@@ -50,9 +50,7 @@ class Scripted:
         return self._next(request)
 
     @asynccontextmanager
-    async def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AsyncIterator[ResponseStream]:
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
         yield Arrived(self._next(request))
 
     @asynccontextmanager
@@ -218,9 +216,7 @@ async def test_patches_say_their_form_and_part() -> None:
     wire = Scripted(ok(), ok(), ok())
     client = Client(wire)
     for form in PatchType:
-        await client.patch(
-            WIDGETS, KEY, [] if form is PatchType.JSON else {}, form=form, subresource="status"
-        )
+        await client.patch(WIDGETS, KEY, [] if form is PatchType.JSON else {}, form=form, subresource="status")
     assert [request.content_type for request in wire.requests] == [form.value for form in PatchType]
     assert {request.path.rpartition("/")[2] for request in wire.requests} == {"status"}
 
@@ -230,9 +226,7 @@ async def test_guarded_patch_carries_the_version_it_was_made_for() -> None:
     client = Client(wire)
     await client.patch(WIDGETS, KEY, {"metadata": {"labels": {"a": "b"}}}, resource_version="7")
     assert wire.body == {"metadata": {"labels": {"a": "b"}, "resourceVersion": "7"}}
-    await client.patch(
-        WIDGETS, KEY, [{"op": "remove", "path": "/spec"}], form=PatchType.JSON, resource_version="7"
-    )
+    await client.patch(WIDGETS, KEY, [{"op": "remove", "path": "/spec"}], form=PatchType.JSON, resource_version="7")
     assert wire.body[0] == {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
 
 

@@ -231,10 +231,7 @@ def test_missing_files(tmp_path: Path) -> None:
     assert line(tmp_path, environ={"KUBECONFIG": listed}) == (
         "KUBECONFIG: ~/nowhere, /also/nowhere: no such file; correct the variable or unset it"
     )
-    assert (
-        line(tmp_path, context="dev")
-        == '--context: names "dev", but there is no kubeconfig; pass --kubeconfig'
-    )
+    assert line(tmp_path, context="dev") == '--context: names "dev", but there is no kubeconfig; pass --kubeconfig'
 
 
 @contextmanager

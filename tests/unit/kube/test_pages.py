@@ -56,9 +56,7 @@ def test_plain_json_stays_as_it_is() -> None:
     assert read_page(body(found), dict[str, Any]).items == ({**kind, **found},)
 
 
-@pytest.mark.parametrize(
-    "answer", [b"<html>", b"[]", b'{"items": [1]}', b'{"items": [{"spec": {}, "x": 1}, 2]}']
-)
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"items": [1]}', b'{"items": [{"spec": {}, "x": 1}, 2]}'])
 def test_what_is_no_list_is_refused(answer: bytes) -> None:
     with pytest.raises(DecodeError):
         read_page(answer, Pod)

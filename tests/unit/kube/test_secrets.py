@@ -121,9 +121,7 @@ def prepare(home: Path, content: Any, script: str) -> None:
 
 async def use(home: Path) -> None:
     """All that a transport does with a connection before its first request."""
-    connection = load_connection(
-        environ={"PATH": "/usr/bin:/bin"}, home=home, interactive=False, clock=FakeClock()
-    )
+    connection = load_connection(environ={"PATH": "/usr/bin:/bin"}, home=home, interactive=False, clock=FakeClock())
     await connection.credentials.headers()
     certificate = await connection.credentials.client_certificate()
     if connection.tls is not None:
@@ -152,9 +150,7 @@ async def test_errors_never_show_a_secret(
 
 
 @pytest.mark.parametrize(("cluster", "user"), GOOD)
-async def test_reprs_never_show_a_secret(
-    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any]
-) -> None:
+async def test_reprs_never_show_a_secret(tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any]) -> None:
     prepare(tmp_path, kubeconfig_document(cluster, user), plugin({**ANSWER, "status": {"token": SECRET}}))
     connection = load_connection(environ={"PATH": "/usr/bin:/bin"}, home=tmp_path, interactive=False)
     await connection.credentials.headers()

@@ -17,9 +17,7 @@ from gangline.local.listen import ListenAddress, host_port, parse_listen_address
         ("::", "::1", True),
     ],
 )
-def test_an_address_is_open_or_not_and_reachable_from_here(
-    address: str, reachable: str, is_open: bool
-) -> None:
+def test_an_address_is_open_or_not_and_reachable_from_here(address: str, reachable: str, is_open: bool) -> None:
     found = parse_listen_address(address)
     assert (found.reachable_host, found.is_open) == (reachable, is_open)
 

@@ -69,9 +69,7 @@ def test_whole_objects_come_first_with_their_prefix() -> None:
 
 
 def test_keys_of_objects() -> None:
-    found = env(
-        of("A", configMapKeyRef={"name": "c", "key": "a"}), of("P", secretKeyRef={"name": "s", "key": "p"})
-    )
+    found = env(of("A", configMapKeyRef={"name": "c", "key": "a"}), of("P", secretKeyRef={"name": "s", "key": "p"}))
     assert found == {"A": "1", "P": "secret"}
 
 
@@ -127,9 +125,7 @@ def test_wanted_names_what_must_be_read() -> None:
         ],
         "envFrom": [{"configMapRef": {"name": "c"}}, {"secretRef": {"name": "d"}}],
     }
-    assert environment_refs(msgspec.convert(body, RunContainer)) == ConfigRefs(
-        frozenset("ac"), frozenset("bd")
-    )
+    assert environment_refs(msgspec.convert(body, RunContainer)) == ConfigRefs(frozenset("ac"), frozenset("bd"))
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,7 @@ async def test_no_more_bytes_than_asked(three: Path) -> None:
 
 
 async def test_parts_of_a_long_line_are_one_line(tmp_path: Path) -> None:
-    run(tmp_path).log_file.write_text(
-        line("a") + line("b", mark="P") + line("c", mark="P") + line("d") + line("e")
-    )
+    run(tmp_path).log_file.write_text(line("a") + line("b", mark="P") + line("c", mark="P") + line("d") + line("e"))
     assert await read(tmp_path) == "a\nbcd\ne\n"
     assert await read(tmp_path, tail=2) == "bcd\ne\n"
 

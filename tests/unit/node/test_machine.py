@@ -66,9 +66,7 @@ def test_who_asks_for_no_device_sees_none() -> None:
 def test_memory_counts_descendants() -> None:
     inner = "x = bytearray(60_000_000); print(1, flush=True); input()"
     outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == "1\n"
@@ -92,9 +90,7 @@ def test_memory_shared_with_children_is_counted_once() -> None:
         "    pids.append(pid)\n"
         "print(1, flush=True)\nsys.stdin.read()\n[os.waitpid(pid, 0) for pid in pids]\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -162,9 +158,7 @@ def test_an_unknown_image_gets_our_interpreter_and_one_notice(caplog: pytest.Log
     images = ImageMappings()
     assert images.resolve("x").path_prefixes == (os.path.dirname(sys.executable),)  # noqa: PTH120
     images.resolve("x")
-    assert [record.getMessage() for record in caplog.records] == [
-        "image is not pulled, processes use this machine"
-    ]
+    assert [record.getMessage() for record in caplog.records] == ["image is not pulled, processes use this machine"]
 
 
 def test_a_wrong_mapping_is_one_line_with_its_place(tmp_path: Path) -> None:

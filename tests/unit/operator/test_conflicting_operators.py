@@ -35,9 +35,7 @@ ELECTED = OperatorIdentity(ALONE.pod, "gangline", Key("ours", "lease"))
 def lease(holder: str = "them_1", age: float = 1, name: str = "lease") -> Lease:
     return Lease(
         metadata=ObjectMeta(namespace="ours", name=name),
-        spec=LeaseSpec(
-            holder_identity=holder, lease_duration_seconds=15, renew_time=NOW - timedelta(seconds=age)
-        ),
+        spec=LeaseSpec(holder_identity=holder, lease_duration_seconds=15, renew_time=NOW - timedelta(seconds=age)),
     )
 
 
@@ -56,9 +54,7 @@ def test_who_competes_for_our_lease_acts_only_when_we_do_not() -> None:
     assert list(lease_conflicts(lease(name="another"), ELECTED, NOW))
 
 
-def deployment(
-    image: str, *, label: str = "", replicas: int = 1, name: str = "training-operator"
-) -> Deployment:
+def deployment(image: str, *, label: str = "", replicas: int = 1, name: str = "training-operator") -> Deployment:
     template = {
         "metadata": {"labels": {"control-plane": label}},
         "spec": {"containers": [{"name": "manager", "image": image}]},
@@ -85,9 +81,7 @@ def test_the_kubeflow_operator_is_known_by_its_image(image: str) -> None:
 
 
 def test_the_kubeflow_operator_is_known_by_its_label() -> None:
-    (rival,) = deployment_conflicts(
-        deployment("mirror/operator:1", label="kubeflow-training-operator"), ALONE
-    )
+    (rival,) = deployment_conflicts(deployment("mirror/operator:1", label="kubeflow-training-operator"), ALONE)
     assert rival.description == "deployment ours/training-operator"
 
 
@@ -127,9 +121,7 @@ def test_with_an_election_our_own_kind_are_no_rivals() -> None:
     assert list(pod_conflicts(pod("kubeflow-training-operator"), ELECTED))
 
 
-def written(
-    manager: str, *, age: float = 20, subresource: str = "status", managed_by: str = ""
-) -> ManagedJob:
+def written(manager: str, *, age: float = 20, subresource: str = "status", managed_by: str = "") -> ManagedJob:
     at = (NOW - timedelta(seconds=age)).isoformat().replace("+00:00", "Z")
     entry = {"manager": manager, "operation": "Update", "subresource": subresource, "time": at}
     body: JSON = {"metadata": {"namespace": "team", "name": "mnist", "managedFields": [entry]}}
@@ -181,9 +173,7 @@ class Server:
 
 
 async def test_signs_that_may_not_be_read_are_passed_over() -> None:
-    await ensure_no_conflict(
-        Server("leases", "deployments", "pods").client, TRAINING_KINDS, "", ALONE, FakeClock()
-    )
+    await ensure_no_conflict(Server("leases", "deployments", "pods").client, TRAINING_KINDS, "", ALONE, FakeClock())
 
 
 async def test_who_may_not_read_jobs_yet_looks_again_when_it_may() -> None:

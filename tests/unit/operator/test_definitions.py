@@ -32,9 +32,7 @@ class Answering:
         self.asked.append(request.path)
         return self.answer(request)
 
-    def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[ResponseStream]:
+    def stream(self, request: Request, *, idle: timedelta | None = None) -> AbstractAsyncContextManager[ResponseStream]:
         raise NotImplementedError
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:

@@ -80,9 +80,7 @@ async def operating(clock: FakeClock) -> AsyncIterator[tuple[Client, Held]]:
             client, held = Client(transport, scheme=OPERATOR_SCHEME), Held(transport)
             await create_crds(client, wall, [JAXJOB])
             operator = Client(held, scheme=OPERATOR_SCHEME, clock=clock)
-            async with background_tasks(
-                run_engine(operator, OperatorSettings(kinds=("JAXJob",)), [Jax()], clock)
-            ):
+            async with background_tasks(run_engine(operator, OperatorSettings(kinds=("JAXJob",)), [Jax()], clock)):
                 yield client, held
 
 

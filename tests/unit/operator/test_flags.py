@@ -158,7 +158,5 @@ def test_levels_are_zaps() -> None:
 
 
 def test_flags_without_effect_are_not_shown() -> None:
-    shown = {
-        name for option in operator.params for name in option.opts if not getattr(option, "hidden", False)
-    }
+    shown = {name for option in operator.params for name in option.opts if not getattr(option, "hidden", False)}
     assert not shown & set(IGNORED_FLAGS)

@@ -61,9 +61,7 @@ def test_the_operator_has_no_secrets_no_wildcards_and_changes_no_spec() -> None:
 
 def test_in_one_namespace_the_rights_are_the_same() -> None:
     namespaced = documents("rbac-namespaced.yaml")
-    assert (
-        namespaced["Role", "gangline-operator"]["rules"] == RBAC["ClusterRole", "gangline-operator"]["rules"]
-    )
+    assert namespaced["Role", "gangline-operator"]["rules"] == RBAC["ClusterRole", "gangline-operator"]["rules"]
     assert not [kind for kind, _ in namespaced if kind.startswith("Cluster")]
 
 

@@ -9,9 +9,7 @@ from gangline.operator.metrics import JobMetrics, transitions
 
 
 def status(*conditions: str, restarts: int = 0) -> JobStatus:
-    return JobStatus(
-        conditions=tuple(Condition(type=kind, status="True") for kind in conditions), restarts=restarts
-    )
+    return JobStatus(conditions=tuple(Condition(type=kind, status="True") for kind in conditions), restarts=restarts)
 
 
 def test_a_job_is_created_when_something_is_first_said_of_it() -> None:

@@ -53,9 +53,7 @@ class Trouble(ForwardingTransport):
     def begin(self, method: str, ending: str, *, after: int = 0, answer: Response | None = None) -> None:
         """From the request of that number on they are answered so, or not at all."""
         self._about = lambda request: (
-            request.method == method
-            and f"/namespaces/{TROUBLED}/" in request.path
-            and ending in f"{request.path}/"
+            request.method == method and f"/namespaces/{TROUBLED}/" in request.path and ending in f"{request.path}/"
         )
         self._after, self._answer = after, answer
 
@@ -153,9 +151,7 @@ async def served(clock: SystemClock) -> AsyncIterator[Town]:
         town = Town(client, Trouble(transport))
         # As the process has it: what hangs there hangs behind the gate.
         operator = Client(RequestGate(town.trouble, clock), scheme=OPERATOR_SCHEME, clock=clock)
-        async with background_tasks(
-            town.jobs.run(), town.pods.run(), run_engine(operator, SETTINGS, [Jax()], clock)
-        ):
+        async with background_tasks(town.jobs.run(), town.pods.run(), run_engine(operator, SETTINGS, [Jax()], clock)):
             yield town
 
 

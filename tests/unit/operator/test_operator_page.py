@@ -24,8 +24,7 @@ def default(option: click.Option) -> str:
 
 def test_every_flag_is_in_the_table_with_its_default_and_no_other() -> None:
     written = {
-        tuple(re.findall(r"`(--[\w-]+)`", flags)): shown.strip().strip("`")
-        for flags, shown, _ in ROW.findall(PAGE)
+        tuple(re.findall(r"`(--[\w-]+)`", flags)): shown.strip().strip("`") for flags, shown, _ in ROW.findall(PAGE)
     }
     assert written == {tuple(option.opts): default(option) for option in OPTIONS}
 

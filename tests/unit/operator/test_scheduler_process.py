@@ -50,9 +50,7 @@ class Hanging:
         return Response(200, json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode())
 
     @asynccontextmanager
-    async def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AsyncIterator[ResponseStream]:
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
         yield Silent()
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> AbstractAsyncContextManager[WebSocket]:
@@ -62,9 +60,7 @@ class Hanging:
 def process(wire: Hanging, *, leader_elect: bool) -> SchedulerProcess:
     settings = SchedulerProcessSettings(leader_elect=leader_elect)
     client = Client(wire, scheme=SCHEME.with_resources(CRDS))
-    return SchedulerProcess(
-        Connection(server="http://nowhere"), settings, client, PrometheusMetrics(), FakeClock()
-    )
+    return SchedulerProcess(Connection(server="http://nowhere"), settings, client, PrometheusMetrics(), FakeClock())
 
 
 @asynccontextmanager

@@ -13,9 +13,7 @@ from gangline.testing.clock import FakeClock, settle
 from support.servers.memory import MemoryCall, MemoryServer, api_failure
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
-JOB = ObjectReference(
-    api_version="kubeflow.org/v1", kind="TFJob", namespace="research", name="mnist", uid="u1"
-)
+JOB = ObjectReference(api_version="kubeflow.org/v1", kind="TFJob", namespace="research", name="mnist", uid="u1")
 NORMAL, WARNING = EventType.NORMAL, EventType.WARNING
 
 
@@ -88,9 +86,7 @@ async def test_event_is_written_as_events_v1_wants_it(desk: Desk) -> None:
 
 async def test_events_may_wait_until_the_work_is_done() -> None:
     desk = Desk()
-    late = EventRecorder(
-        desk.server.client(desk.wire), "gangline.dev/operator", "here", desk.clock, delay=SECOND
-    )
+    late = EventRecorder(desk.server.client(desk.wire), "gangline.dev/operator", "here", desk.clock, delay=SECOND)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(late.run())
         late.record(JOB, NORMAL, "Created", "a pod")

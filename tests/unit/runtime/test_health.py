@@ -89,8 +89,7 @@ async def test_taken_port_is_a_one_line_error_and_nothing_stays_open() -> None:
         with pytest.raises(InputError) as caught:
             await health(f"127.0.0.1:{first}", f"127.0.0.1:{port}").__aenter__()
     assert str(caught.value) == (
-        f"cannot listen on 127.0.0.1:{port}: address already in use; "
-        "choose another with --health-probe-bind-address"
+        f"cannot listen on 127.0.0.1:{port}: address already in use; choose another with --health-probe-bind-address"
     )
     async with health(f"127.0.0.1:{first}", "0"):
         pass

@@ -32,9 +32,7 @@ def key(name: str) -> Key:
 
 
 def thing(name: str, value: int, version: str, uid: str = "uid-1") -> ModelThing:
-    return ModelThing(
-        metadata=ObjectMeta(namespace="n", name=name, uid=uid, resource_version=version), value=value
-    )
+    return ModelThing(metadata=ObjectMeta(namespace="n", name=name, uid=uid, resource_version=version), value=value)
 
 
 def value(found: ModelThing | None) -> int | None:
@@ -301,9 +299,7 @@ async def test_server_may_ask_for_more_patience() -> None:
         ConfigError("token file is empty"),
     ],
 )
-async def test_list_that_fails_is_tried_until_it_works(
-    failure: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_list_that_fails_is_tried_until_it_works(failure: Any, caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.server.put("a", 1)
     world.server.list_failures = [(0, failure)] * 5
@@ -334,9 +330,7 @@ async def test_too_old_version_leads_to_a_new_list_and_the_difference_is_told() 
         world.server.compact()
         await world.clock.advance(SECOND)
         assert world.cached == world.server.readable_objects()
-        assert sorted(world.said(), key=str) == sorted(
-            [(1, 10), (4, None), (None, 40), (None, 50), (2, None)], key=str
-        )
+        assert sorted(world.said(), key=str) == sorted([(1, 10), (4, None), (None, 40), (None, 50), (2, None)], key=str)
         assert world.informer.relists == 1
         assert world.server.watch_starts[-1] == str(world.server.revision)
 
@@ -407,9 +401,7 @@ async def test_versions_that_are_no_numbers_are_taken_as_they_come() -> None:
     world = World()
     async with world.running():
         for version, value in (("b", 1), ("a", 2)):
-            world.server.send_to_watches(
-                watch_line("MODIFIED", msgspec.to_builtins(thing("x", value, version)))
-            )
+            world.server.send_to_watches(watch_line("MODIFIED", msgspec.to_builtins(thing("x", value, version))))
         await settle()
         assert world.said() == [(None, 1), (1, 2)]
 
@@ -467,9 +459,7 @@ async def test_same_unreadable_object_is_logged_once_however_often_it_is_listed(
         world.server.end_watches(stream_broken())
         await world.clock.advance(SECOND)
         assert world.informer.relists == 1
-        assert [record.getMessage() for record in caplog.records].count(
-            "object cannot be read, ignoring it"
-        ) == 1
+        assert [record.getMessage() for record in caplog.records].count("object cannot be read, ignoring it") == 1
 
 
 async def test_garbage_in_the_stream_breaks_it_and_loses_nothing() -> None:
@@ -546,9 +536,7 @@ async def test_informer_that_was_cancelled_can_be_run_again_and_resumes() -> Non
 
 
 @pytest.mark.parametrize(("kind", "name"), [(ModelThing, "ModelThing"), (MODEL_THINGS, "things.test.io")])
-def test_informer_is_named_after_its_resource(
-    kind: type[ModelThing] | Resource[ModelThing], name: str
-) -> None:
+def test_informer_is_named_after_its_resource(kind: type[ModelThing] | Resource[ModelThing], name: str) -> None:
     assert Informer(ModelServer(), kind, clock=FakeClock()).name == name
 
 

@@ -23,9 +23,7 @@ class World:
         self.at_work: list[str] = []
         self.reports: list[tuple[str, bool]] = []
 
-    def elector(
-        self, identity: str, wire: CallHandler = perform_call, clock: FakeClock | None = None
-    ) -> LeaderElector:
+    def elector(self, identity: str, wire: CallHandler = perform_call, clock: FakeClock | None = None) -> LeaderElector:
         return LeaderElector(
             self.server.client(wire),
             LEASE,
@@ -238,9 +236,7 @@ async def test_lost_leadership_is_raised_only_after_slow_work_has_ended(world: W
         may_end.set()
 
 
-async def test_work_that_outlives_the_lease_is_reported(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_work_that_outlives_the_lease_is_reported(world: World, caplog: pytest.LogCaptureFixture) -> None:
     for seconds, lines in ((4, 0), (16, 1)):
         caplog.clear()
         await outlive(World(), seconds * SECOND)
@@ -393,9 +389,7 @@ async def test_forbidden_lease_is_asked_for_again(world: World) -> None:
         task.cancel()
 
 
-@pytest.mark.parametrize(
-    ("lease", "deadline", "retry"), [(10, 10, 2), (15, 10, 10), (0.5, 0.3, 0.1), (15, 10, 0)]
-)
+@pytest.mark.parametrize(("lease", "deadline", "retry"), [(10, 10, 2), (15, 10, 10), (0.5, 0.3, 0.1), (15, 10, 0)])
 def test_settings_that_could_not_be_safe_are_refused(lease: float, deadline: float, retry: float) -> None:
     with pytest.raises(ValueError):
         LeaseSettings(lease * SECOND, deadline * SECOND, retry * SECOND)

@@ -41,9 +41,7 @@ class Still:
     async def get(self, kind: Kind[T], key: Key) -> T:
         raise NotImplementedError
 
-    async def pages(
-        self, kind: Kind[T], where: Selector = EVERYTHING, *, limit: int = 500
-    ) -> AsyncIterator[Page[T]]:
+    async def pages(self, kind: Kind[T], where: Selector = EVERYTHING, *, limit: int = 500) -> AsyncIterator[Page[T]]:
         await self.answers.wait()
         self.lists.append(f"{kind.__name__ if isinstance(kind, type) else kind} {where.namespace}")
         items: tuple[T, ...] = (POD,) if kind is Pod else ()  # type: ignore[assignment]
@@ -78,9 +76,7 @@ class Plant:
         self.leader = LeaderElector(client, LEASE, "me", self.clock)
         self.recorder = EventRecorder(client, "gangline.dev/test", "me", self.clock)
         self.metrics = PrometheusMetrics()
-        self.health = HealthServer(
-            metrics=self.metrics, metrics_address="127.0.0.1:0", probe_address="127.0.0.1:0"
-        )
+        self.health = HealthServer(metrics=self.metrics, metrics_address="127.0.0.1:0", probe_address="127.0.0.1:0")
         self.manager = Manager(
             self.reader,
             self.clock,
@@ -92,9 +88,7 @@ class Plant:
         self.pods = self.manager.informer(Pod)
         self.finish = asyncio.Event()
         self.error: Exception | None = None
-        self.manager.new_controller(
-            "pods", self, [InformerSource(self.pods, own_key)], ControllerOptions(workers=1)
-        )
+        self.manager.new_controller("pods", self, [InformerSource(self.pods, own_key)], ControllerOptions(workers=1))
         self.stop = asyncio.Event()
 
     async def wire(self, call: MemoryCall) -> JSON:
@@ -112,9 +106,7 @@ class Plant:
             await self.finish.wait()
             if self.error is not None:
                 raise self.error
-            self.recorder.record(
-                ObjectReference(kind="Pod", namespace="n", name="p"), EventType.NORMAL, "Done", "well"
-            )
+            self.recorder.record(ObjectReference(kind="Pod", namespace="n", name="p"), EventType.NORMAL, "Done", "well")
             self.diary.append("pass ended")
         except asyncio.CancelledError:
             self.diary.append("pass cancelled")

@@ -68,9 +68,7 @@ def test_known_labels_start_at_zero() -> None:
 
 async def test_queue_reports_its_work() -> None:
     metrics, clock = PrometheusMetrics(), FakeClock()
-    queue: WorkQueue[str] = WorkQueue(
-        default_retry_limiter(clock), clock, metrics=metrics.queue_metrics("q"), name="q"
-    )
+    queue: WorkQueue[str] = WorkQueue(default_retry_limiter(clock), clock, metrics=metrics.queue_metrics("q"), name="q")
     metrics.register_queue(queue)
     labels = {"name": "q", "controller": "q"}
     queue.add("a")
@@ -122,9 +120,7 @@ class Wire:
         return Response(self._status)
 
     @asynccontextmanager
-    async def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AsyncIterator[ResponseStream]:
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
         class Broken:
             response = Response(200)
 

@@ -16,9 +16,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.queue: WorkQueue[str] = WorkQueue(
-            ExponentialBackoff(SECOND, 8 * SECOND), self.clock, name="jobs"
-        )
+        self.queue: WorkQueue[str] = WorkQueue(ExponentialBackoff(SECOND, 8 * SECOND), self.clock, name="jobs")
         self.leased: list[str] = []
         self.finish: dict[str, asyncio.Event] = {}
 

@@ -11,9 +11,7 @@ from support.servers.flaky_reader import ModelServer
 
 
 def pod(name: str, *, node: str = "", owners: tuple[OwnerReference, ...] = ()) -> Pod:
-    return Pod(
-        metadata=ObjectMeta(namespace="n", name=name, owner_references=owners), spec=PodSpec(node_name=node)
-    )
+    return Pod(metadata=ObjectMeta(namespace="n", name=name, owner_references=owners), spec=PodSpec(node_name=node))
 
 
 def job(name: str, *, controller: bool = True) -> OwnerReference:
@@ -58,9 +56,7 @@ def test_old_and_new_object_are_asked_and_a_key_is_added_once(informer: Informer
         ((OwnerReference(kind="Other", name="j", controller=True),), []),
     ],
 )
-def test_controlling_owner_of_the_kind_is_found(
-    owners: tuple[OwnerReference, ...], expected: list[Key]
-) -> None:
+def test_controlling_owner_of_the_kind_is_found(owners: tuple[OwnerReference, ...], expected: list[Key]) -> None:
     assert list(owner_key("TFJob")(pod("a", owners=owners))) == expected
 
 

@@ -103,9 +103,7 @@ def test_a_gang_needs_as_many_as_its_roles_need_together() -> None:
 
 def test_t5_takes_a_try_for_the_members_that_are_missing_now() -> None:
     extras = (member(4), member(5))
-    gangs, gang = made(
-        make_pod_group("g", 4, phase="Running"), *(runs(number) for number in range(4)), *extras
-    )
+    gangs, gang = made(make_pod_group("g", 4, phase="Running"), *(runs(number) for number in range(4)), *extras)
     in_vain(gang, gangs)
     assert after(gang)[0] == "Running"
     # Two are killed. Those who found no room before were others: nobody has tried to do without the two yet.
@@ -132,9 +130,7 @@ def test_a_reason_does_not_come_and_go_while_a_waiting_gang_is_looked_at() -> No
 
 
 def test_d8_a_replacement_has_its_time_however_long_the_others_have_been_there() -> None:
-    gangs, gang = made(
-        make_pod_group("g", 2, phase="Pending"), member(0, node="a", scheduled=START_TIME - 10 * MINUTE)
-    )
+    gangs, gang = made(make_pod_group("g", 2, phase="Pending"), member(0, node="a", scheduled=START_TIME - 10 * MINUTE))
     put(gangs, member(1, age=30))
     assert rollback_at(gang, MINUTE) == START_TIME + timedelta(seconds=30)
 
@@ -147,9 +143,7 @@ def test_d8_a_large_gang_has_time_as_long_as_it_gets_on() -> None:
 
 
 def test_d8_one_who_refused_to_leave_is_not_asked_again_at_once() -> None:
-    _, gang = made(
-        make_pod_group("g", 2, phase="Pending"), member(0, node="a", scheduled=START_TIME), member(1)
-    )
+    _, gang = made(make_pod_group("g", 2, phase="Pending"), member(0, node="a", scheduled=START_TIME), member(1))
     assert is_half_bound(gang)
     gang.rolled_back_at = START_TIME + MINUTE
     assert rollback_at(gang, MINUTE) == START_TIME + 2 * MINUTE

@@ -34,10 +34,7 @@ class Row(NamedTuple):
 
 def rows() -> list[tuple[str, Row]]:
     text = PAGE.read_text()
-    return [
-        (found["name"], Row(*(cell.strip() for cell in found["cells"].split("|"))))
-        for found in ROW.finditer(text)
-    ]
+    return [(found["name"], Row(*(cell.strip() for cell in found["cells"].split("|")))) for found in ROW.finditer(text)]
 
 
 @cache

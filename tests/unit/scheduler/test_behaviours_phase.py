@@ -118,7 +118,4 @@ def test_a_phase_that_somebody_else_made_up_is_begun_anew() -> None:
     found = GangObservation(state=odd, min_members=1, members=(member(0),), now=LATER)
     first = next_state(found)
     assert first.phase == "Pending"
-    assert (
-        next_state(GangObservation(state=first, min_members=1, members=(member(0),), now=LATER)).phase
-        == "Running"
-    )
+    assert next_state(GangObservation(state=first, min_members=1, members=(member(0),), now=LATER)).phase == "Running"

@@ -65,9 +65,7 @@ def test_a_pod_that_is_only_nominated_leaves_no_room_behind() -> None:
 def test_room_below_nothing_is_nothing() -> None:
     shape = make_pod_shape(cpu=3)
     over = [make_bound_pod(uid, "a", shape) for uid in ("one", "two")]
-    cluster = make_node_cache(
-        make_scheduler_node("a", cpu=4), make_scheduler_node("b", cpu=4), residents=over
-    )
+    cluster = make_node_cache(make_scheduler_node("a", cpu=4), make_scheduler_node("b", cpu=4), residents=over)
     trial = cluster.what_if()
     assert node_names(trial, trial.place(make_gang_request((make_pod_shape(cpu=1), 4)))) == [["b"] * 4]
     assert trial.free()["cpu"] == 4000

@@ -33,26 +33,19 @@ def shape_with(**spec: Any) -> PodShape:
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
 def test_an_untolerated_taint_is_tainted(effect: str) -> None:
     cluster = make_node_cache(make_scheduler_node("n", taints=[{"key": "dedicated", "effect": effect}]))
-    assert (
-        placement_shortage(cluster, make_gang_request((make_pod_shape(cpu=1), 1))).message
-        == "0/1 nodes: 1 tainted"
-    )
+    assert placement_shortage(cluster, make_gang_request((make_pod_shape(cpu=1), 1))).message == "0/1 nodes: 1 tainted"
 
 
 def test_a_cordoned_node_is_cordoned() -> None:
     cluster = make_node_cache(make_scheduler_node("n", cordoned=True))
-    assert (
-        placement_shortage(cluster, make_gang_request((make_pod_shape(cpu=1), 1))).message
-        == "0/1 nodes: 1 cordoned"
-    )
+    assert placement_shortage(cluster, make_gang_request((make_pod_shape(cpu=1), 1))).message == "0/1 nodes: 1 cordoned"
 
 
 @pytest.mark.parametrize("ready", ["False", "Unknown"])
 def test_a_node_that_is_not_ready_is_not_ready(ready: str) -> None:
     cluster = make_node_cache(make_scheduler_node("n", ready=ready))
     assert (
-        placement_shortage(cluster, make_gang_request((make_pod_shape(cpu=1), 1))).message
-        == "0/1 nodes: 1 not ready"
+        placement_shortage(cluster, make_gang_request((make_pod_shape(cpu=1), 1))).message == "0/1 nodes: 1 not ready"
     )
 
 
@@ -71,8 +64,7 @@ def test_a_host_port_in_use_is_in_use() -> None:
     shape = shape_with(**PORT)
     cluster = make_node_cache(make_scheduler_node("n"), residents=[make_bound_pod("x", "n", shape)])
     assert (
-        placement_shortage(cluster, make_gang_request((shape, 1))).message
-        == "0/1 nodes: 1 have the host port in use"
+        placement_shortage(cluster, make_gang_request((shape, 1))).message == "0/1 nodes: 1 have the host port in use"
     )
 
 
@@ -117,17 +109,13 @@ def test_a_toleration_covers_a_taint_or_not(toleration: dict[str, str], *, expec
     ],
 )
 def test_a_taint_with_a_number_is_compared(operator: str, limit: str, *, expected: bool) -> None:
-    cluster = make_node_cache(
-        make_scheduler_node("n", taints=[{"key": "sla", "value": "950", "effect": "NoSchedule"}])
-    )
+    cluster = make_node_cache(make_scheduler_node("n", taints=[{"key": "sla", "value": "950", "effect": "NoSchedule"}]))
     shape = shape_with(tolerations=[{"key": "sla", "operator": operator, "value": limit}])
     assert fits(cluster, shape) is expected
 
 
 def test_all_taints_must_be_tolerated() -> None:
-    cluster = make_node_cache(
-        make_scheduler_node("n", taints=[TAINT, {"key": "other", "effect": "NoSchedule"}])
-    )
+    cluster = make_node_cache(make_scheduler_node("n", taints=[TAINT, {"key": "other", "effect": "NoSchedule"}]))
     assert not fits(cluster, shape_with(tolerations=[{"key": "dedicated", "operator": "Exists"}]))
 
 
@@ -186,14 +174,10 @@ def test_terms_are_alternatives_and_expressions_are_not() -> None:
     one = {"key": "a", "operator": "Exists"}
     two = {"key": "b", "operator": "Exists"}
     cluster = make_node_cache(make_scheduler_node("n", labels={"a": "1"}))
-    assert fits(
-        cluster, shape_with(affinity=affinity({"matchExpressions": [one]}, {"matchExpressions": [two]}))
-    )
+    assert fits(cluster, shape_with(affinity=affinity({"matchExpressions": [one]}, {"matchExpressions": [two]})))
     assert not fits(cluster, shape_with(affinity=affinity({"matchExpressions": [one, two]})))
     assert not fits(cluster, shape_with(affinity=affinity({})))
-    assert not fits(
-        cluster, shape_with(affinity=affinity({"matchExpressions": [one]}), nodeSelector={"b": "1"})
-    )
+    assert not fits(cluster, shape_with(affinity=affinity({"matchExpressions": [one]}), nodeSelector={"b": "1"}))
 
 
 def test_fields_name_the_node() -> None:
@@ -210,14 +194,10 @@ def test_what_is_preferred_is_taken_first_and_no_more() -> None:
     shape = make_pod_shape(
         make_scheduler_pod(
             cpu=1,
-            spec={
-                "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
-            },
+            spec={"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}},
         )
     )
-    cluster = make_node_cache(
-        make_scheduler_node("a", cpu=3), make_scheduler_node("b", cpu=2, labels={"disk": "ssd"})
-    )
+    cluster = make_node_cache(make_scheduler_node("a", cpu=3), make_scheduler_node("b", cpu=2, labels={"disk": "ssd"}))
     assert placed_nodes(cluster, make_gang_request((make_pod_shape(cpu=1), 3))) == [["a"] * 3]
     assert placed_nodes(cluster, make_gang_request((shape, 3))) == [["a"] + ["b"] * 2]
 
@@ -228,9 +208,7 @@ def test_a_soft_taint_is_avoided_as_long_as_there_is_room_elsewhere() -> None:
     shape = make_pod_shape(cpu=1)
     assert placed_nodes(cluster, make_gang_request((shape, 1))) == [["b"]]
     assert placed_nodes(cluster, make_gang_request((shape, 2))) == [["a", "b"]]
-    tolerant = make_pod_shape(
-        make_scheduler_pod(cpu=1, spec={"tolerations": [{"key": "spot", "operator": "Exists"}]})
-    )
+    tolerant = make_pod_shape(make_scheduler_pod(cpu=1, spec={"tolerations": [{"key": "spot", "operator": "Exists"}]}))
     assert placed_nodes(cluster, make_gang_request((tolerant, 1))) == [["a"]]
 
 

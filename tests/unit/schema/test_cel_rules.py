@@ -92,9 +92,7 @@ def test_wrong_types_behind_dyn_are_told_as_such() -> None:
     schema = inside({"type": "object", "properties": {"x": {"x-kubernetes-int-or-string": True}}})
     schema["properties"]["spec"] = with_rule(schema["properties"]["spec"], "self.x < 5")
     (found,) = complaints(schema, {"spec": {"x": "5%"}})
-    assert found.startswith(
-        "spec: Invalid value: \"object\": 'no such overload': call arguments did not match"
-    )
+    assert found.startswith("spec: Invalid value: \"object\": 'no such overload': call arguments did not match")
 
 
 def test_rules_of_elements_use_brackets_and_indices() -> None:
@@ -121,9 +119,7 @@ def test_transition_rule_waits_for_an_old_value() -> None:
 
 
 def test_optional_old_self_runs_on_create_too() -> None:
-    schema = inside(
-        with_rule(TEXT, "oldSelf.hasValue() || self == 'first'", optionalOldSelf=True, message="no")
-    )
+    schema = inside(with_rule(TEXT, "oldSelf.hasValue() || self == 'first'", optionalOldSelf=True, message="no"))
     assert complaints(schema, {"spec": "first"}) == []
     assert complaints(schema, {"spec": "second"}) == ['spec: Invalid value: "string": no']
     assert complaints(schema, {"spec": "second"}, {"spec": "first"}) == []
@@ -147,9 +143,7 @@ def test_later_element_decides_despite_an_earlier_error() -> None:
     schema = inside(with_rule({"type": "array", "items": TEXT}, "self.exists(x, int(x) == 1)"))
     assert complaints(schema, {"spec": ["x", "1"]}) == []
     (found,) = complaints(schema, {"spec": ["x", "2"]})
-    assert found.startswith(
-        "spec: Invalid value: \"array\": type conversion error from 'string' to 'int' evaluating"
-    )
+    assert found.startswith("spec: Invalid value: \"array\": type conversion error from 'string' to 'int' evaluating")
 
 
 def test_expensive_rule_is_stopped_and_the_rest_is_skipped() -> None:

@@ -54,9 +54,7 @@ def test_definitions_and_objects_of_the_api_oracle_are_answered_the_same(case: d
     for step in case["steps"]:
         if "object" not in step:
             found = check_crd_schema(step["schema"], step["path"])
-            assert [[problem.kind.reason, problem.field, problem.message] for problem in found] == step[
-                "problems"
-            ]
+            assert [[problem.kind.reason, problem.field, problem.message] for problem in found] == step["problems"]
             continue
         structural = StructuralSchema.from_schema(step["schema"])
         obj = copy.deepcopy(step["object"])

@@ -78,9 +78,7 @@ async def test_a_controller_that_trusts_its_memory_is_found_out() -> None:
         await controller(client, Remembers)
 
     plan = [Fault(2, "dies after", method="POST")]
-    told = (
-        r"(?s)the plan: in the calm world \['map-0', 'map-1', 'map-2', 'map-3'\].*after\n  dies after: POST"
-    )
+    told = r"(?s)the plan: in the calm world \['map-0', 'map-1', 'map-2', 'map-3'\].*after\n  dies after: POST"
     with pytest.raises(AssertionError, match=told):
         await assert_controller_converges(remembers, story, look, plan=plan, within=timedelta(seconds=3))
 

@@ -20,9 +20,7 @@ def test_a_test_without_an_event_loop_uses_the_cluster(
     assert found.data == {"told": "yes"}
 
 
-async def test_so_does_one_that_has_a_loop(
-    gangline_cluster: ThreadedCluster, gangline_namespace: str
-) -> None:
+async def test_so_does_one_that_has_a_loop(gangline_cluster: ThreadedCluster, gangline_namespace: str) -> None:
     found = gangline_cluster.run(lambda client: client.get(Namespace, Key("", gangline_namespace)))
     assert found.metadata.name.startswith("test-so-does-one-that-has-a-loop-")
     assert not gangline_cluster.run(lambda client: client.list(Pod)).items

@@ -160,9 +160,7 @@ async def test_pods_of_a_trainjob_are_found_through_jobset_and_job() -> None:
         {
             "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ml/trainjobs/x": root,
             "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ml/jobsets": {"items": [owned("x", "s", "t")]},
-            "/apis/batch/v1/namespaces/ml/jobs": {
-                "items": [owned("x-node-0", "j", "s"), owned("y", "k", "z")]
-            },
+            "/apis/batch/v1/namespaces/ml/jobs": {"items": [owned("x-node-0", "j", "s"), owned("y", "k", "z")]},
             "/api/v1/namespaces/ml/pods": {"items": [pod, owned("stranger", "q", "k")]},
         }
     )
@@ -218,9 +216,7 @@ async def test_a_group_of_kubernetes_own_says_why_it_is_not_placed(version: str)
     }
     del server.objects["/apis/scheduling.gangline.dev/v1alpha1/namespaces/ml/podgroups"]
     server.objects[f"/apis/scheduling.k8s.io/{version}/namespaces/ml/podgroups"] = {"items": [group]}
-    found = await collect(
-        Client(server), "tfjob/x", "ml", FakeClock(), DiagnosisTimeouts(unnoticed_after=timedelta())
-    )
+    found = await collect(Client(server), "tfjob/x", "ml", FakeClock(), DiagnosisTimeouts(unnoticed_after=timedelta()))
     assert found.pod_group is not None
     assert (found.pod_group.min_member, found.pod_group.message, found.pod_group.is_gangline) == (
         4,
@@ -242,9 +238,7 @@ async def test_queues_are_not_read_for_a_group_that_names_none() -> None:
 async def test_a_job_from_the_record_of_its_run_is_judged_by_its_last_moment() -> None:
     """It ran well when its run was interrupted, a year ago: nothing hangs, and nobody is missing."""
     annotations = {"local.gangline.dev/run-ended": "2025-01-01T00:00:00Z the run was interrupted"}
-    server = Server(
-        {tfjob(): {**JOB, "metadata": {"name": "x", "namespace": "ml", "annotations": annotations}}}
-    )
+    server = Server({tfjob(): {**JOB, "metadata": {"name": "x", "namespace": "ml", "annotations": annotations}}})
     found = await collect(Client(server), "tfjob/x", "ml", FakeClock())
     assert found.now == datetime(2025, 1, 1, tzinfo=UTC)
     assert found.job.run_end_reason == "the run was interrupted"

@@ -83,9 +83,7 @@ def test_first_failure_is_the_cause_and_those_who_lost_it_are_not() -> None:
     assert any("try 48Gi" in step for step in report.next)
 
 
-@pytest.mark.parametrize(
-    ("message", "told"), [("peak memory 33000Mi", "limit 32Gi, peak 33000Mi"), ("", "limit 32Gi")]
-)
+@pytest.mark.parametrize(("message", "told"), [("peak memory 33000Mi", "limit 32Gi, peak 33000Mi"), ("", "limit 32Gi")])
 def test_a_node_that_knows_the_peak_is_quoted(message: str, told: str) -> None:
     found = make_snapshot(
         make_job_facts("Failed", failed_condition()),
@@ -142,8 +140,7 @@ def test_who_fails_in_the_moment_in_which_a_peer_is_killed_fails_because_of_it()
 
 def test_two_who_are_killed_for_memory_are_two_causes() -> None:
     killed = [
-        failed_replica(index, 137, at=2, reason="OOMKilled", limits={"memory": f"{index + 1}Gi"})
-        for index in range(2)
+        failed_replica(index, 137, at=2, reason="OOMKilled", limits={"memory": f"{index + 1}Gi"}) for index in range(2)
     ]
     report = diagnose(make_snapshot(make_job_facts("Failed", failed_condition()), *killed))
     assert [cause.rule for cause in report.causes] == ["oom-killed", "oom-killed"]
@@ -202,9 +199,7 @@ def test_failure_that_only_the_status_remembers_is_explained() -> None:
     found = make_snapshot(
         make_job_facts(
             "Failed",
-            failed_condition(
-                message="Job bert has failed because it has reached the specified backoff limit"
-            ),
+            failed_condition(message="Job bert has failed because it has reached the specified backoff limit"),
             first_failure=first,
             backoff_limit=3,
             restarts=3,
@@ -213,16 +208,11 @@ def test_failure_that_only_the_status_remembers_is_explained() -> None:
     report = diagnose(found)
     assert [cause.rule for cause in report.causes] == ["memory-error"]
     assert "it was tried again until the backoff limit of 3 was reached" in report.evidence
-    assert any(
-        "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources" in step
-        for step in report.next
-    )
+    assert any("spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources" in step for step in report.next)
 
 
 def test_restarting_job_is_told_what_it_restarts_from() -> None:
-    first = Failure(
-        replica="worker-1", pod="bert-worker-1", exit_code=137, reason="OOMKilled", time=minutes_ago(0.1)
-    )
+    first = Failure(replica="worker-1", pod="bert-worker-1", exit_code=137, reason="OOMKilled", time=minutes_ago(0.1))
     found = make_snapshot(
         make_job_facts(
             "Restarting",
@@ -237,9 +227,7 @@ def test_restarting_job_is_told_what_it_restarts_from() -> None:
 
 
 def test_failed_pod_that_was_replaced_is_told_by_the_event_of_the_kubeflow_operator() -> None:
-    told = EventFact(
-        "ExitedWithCode", "Pod: team-a.bert-worker-1 exited with code 137", time=minutes_ago(0.5), count=2
-    )
+    told = EventFact("ExitedWithCode", "Pod: team-a.bert-worker-1 exited with code 137", time=minutes_ago(0.5), count=2)
     found = make_snapshot(
         make_job_facts("Restarting", make_condition("Restarting")), make_replica_facts(0), events=(told,)
     )
@@ -269,9 +257,7 @@ def test_who_still_waits_when_a_job_has_failed_does_not_matter() -> None:
 
 
 def test_operator_whose_tries_are_refused_is_there_though_it_writes_no_status() -> None:
-    unnoticed = msgspec.structs.replace(
-        RECORDED_SNAPSHOTS["quota"][0], job=make_job_facts("Pending", has_status=False)
-    )
+    unnoticed = msgspec.structs.replace(RECORDED_SNAPSHOTS["quota"][0], job=make_job_facts("Pending", has_status=False))
     assert [cause.rule for cause in diagnose(unnoticed).causes] == ["quota"]
 
 
@@ -419,27 +405,17 @@ def gang_report(*, phase: str, reason: str, message: str) -> Diagnosis:
         "spec": {"minMember": 2},
         "status": {"state": {"phase": phase, "reason": reason, "message": message}},
     }
-    refused = Condition(
-        type="PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes: 3 lack cpu"
-    )
-    waiting = [
-        make_replica_facts(index, "Pending", node="", age=12, conditions=(refused,)) for index in range(2)
-    ]
-    return diagnose(
-        make_snapshot(make_job_facts("Created"), *waiting, pod_group=decode.pod_group_facts(group))
-    )
+    refused = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes: 3 lack cpu")
+    waiting = [make_replica_facts(index, "Pending", node="", age=12, conditions=(refused,)) for index in range(2)]
+    return diagnose(make_snapshot(make_job_facts("Created"), *waiting, pod_group=decode.pod_group_facts(group)))
 
 
 @pytest.mark.parametrize(("phase", "word"), [("Pending", "start"), ("Unschedulable", "stay")])
 def test_a_gang_of_ours_that_does_not_fit_is_told_once_in_the_schedulers_words(phase: str, word: str) -> None:
-    report = gang_report(
-        phase=phase, reason="NotEnoughResources", message="0/2 members running; 0/3 nodes: 3 lack cpu"
-    )
+    report = gang_report(phase=phase, reason="NotEnoughResources", message="0/2 members running; 0/3 nodes: 3 lack cpu")
     (cause,) = report.causes
     assert cause.rule == "gang-does-not-fit"
-    assert (
-        cause.cause == f"The team must {word} together (2 members) and does not fit: 0/3 nodes: 3 lack cpu."
-    )
+    assert cause.cause == f"The team must {word} together (2 members) and does not fit: 0/3 nodes: 3 lack cpu."
     assert "kubectl describe podgroups.scheduling.gangline.dev bert -n team-a" in cause.next
 
 
@@ -481,9 +457,7 @@ def test_what_is_more_than_there_is_is_not_to_be_waited_for(
         "spec": {"minMember": 2},
         "status": {"state": state},
     }
-    waits = [
-        make_replica_facts(index, "Pending", node="", age=12, requests={"cpu": each}) for index in range(2)
-    ]
+    waits = [make_replica_facts(index, "Pending", node="", age=12, requests={"cpu": each}) for index in range(2)]
     there = tuple(make_node(f"n{number}", cpu=size) for number, size in enumerate(nodes))
     taken = {one.metadata.name: parse_resources(one.status.allocatable) for one in there}
     report = diagnose(
@@ -500,9 +474,7 @@ def test_what_is_more_than_there_is_is_not_to_be_waited_for(
 
 
 def test_a_gang_of_ours_that_waits_for_its_queue_is_not_said_not_to_fit() -> None:
-    report = gang_report(
-        phase="Pending", reason="", message="0/2 members running; queue default is at its cap"
-    )
+    report = gang_report(phase="Pending", reason="", message="0/2 members running; queue default is at its cap")
     (cause,) = report.causes
     assert cause.rule == "gang-waits-its-turn"
     assert "queue default is at its cap" in cause.cause
@@ -521,9 +493,7 @@ def test_what_our_scheduler_says_is_told_from_the_first_moment(reason: str, said
         "apiVersion": "scheduling.gangline.dev/v1alpha1",
         "metadata": {"name": "bert"},
         "spec": {"minMember": 2},
-        "status": {
-            "state": {"phase": "Pending", "reason": reason, "message": f"0/2 members running; {said}"}
-        },
+        "status": {"state": {"phase": "Pending", "reason": reason, "message": f"0/2 members running; {said}"}},
     }
     waiting = [make_replica_facts(index, "Pending", node="", age=0.02) for index in range(2)]
     report = diagnose(
@@ -546,12 +516,8 @@ def test_a_gang_that_goes_on_with_all_its_replicas_is_not_said_to_have_too_few()
 
 
 def test_of_devices_the_limit_is_what_to_change() -> None:
-    said = make_condition(
-        "PodScheduled", "Unschedulable", "0/1 nodes: 1 Insufficient nvidia.com/gpu.", "False"
-    )
-    waits = make_replica_facts(
-        0, "Pending", node="", age=12, limits={"nvidia.com/gpu": "2"}, conditions=(said,)
-    )
+    said = make_condition("PodScheduled", "Unschedulable", "0/1 nodes: 1 Insufficient nvidia.com/gpu.", "False")
+    waits = make_replica_facts(0, "Pending", node="", age=12, limits={"nvidia.com/gpu": "2"}, conditions=(said,))
     there = make_node(**{"nvidia_com/gpu": "1"})
     (cause,) = diagnose(
         make_snapshot(
@@ -609,8 +575,7 @@ def test_what_is_said_of_a_young_group_of_kubernetes_own_is_not_blamed_on_nodes(
 def test_a_new_job_whose_pods_come_before_its_status_is_being_started(phase: str) -> None:
     young = make_job_facts("Pending", has_status=False, created_at=minutes_ago(0.05))
     made = [
-        make_replica_facts(index, phase, node="" if phase == "Pending" else "node-1", age=0.05)
-        for index in range(2)
+        make_replica_facts(index, phase, node="" if phase == "Pending" else "node-1", age=0.05) for index in range(2)
     ]
     report = diagnose(make_snapshot(young, *made))
     assert report.healthy
@@ -618,9 +583,7 @@ def test_a_new_job_whose_pods_come_before_its_status_is_being_started(phase: str
 
 
 def test_a_new_job_that_nobody_has_begun_with_lacks_no_operator_yet() -> None:
-    report = diagnose(
-        make_snapshot(make_job_facts("Pending", has_status=False, created_at=minutes_ago(0.05)))
-    )
+    report = diagnose(make_snapshot(make_job_facts("Pending", has_status=False, created_at=minutes_ago(0.05))))
     assert report.healthy
     assert report.notes == ("it was created 3 s ago; nobody has looked at it yet",)
 
@@ -635,9 +598,7 @@ def test_where_there_is_a_podgroup_of_it_there_is_an_operator() -> None:
 
 def test_a_job_that_has_pods_is_not_told_that_its_spec_cannot_run() -> None:
     # Whoever made them has laxer rules than we.
-    young = make_job_facts(
-        "Pending", has_status=False, created_at=minutes_ago(0.05), problems=("spec.x: write y",)
-    )
+    young = make_job_facts("Pending", has_status=False, created_at=minutes_ago(0.05), problems=("spec.x: write y",))
     assert diagnose(make_snapshot(young, make_replica_facts(0, "Pending", node="", age=0.05))).healthy
 
 
@@ -647,9 +608,7 @@ def queue_report(queue: str, queues: tuple[str, ...] | None, *, attempt: str = "
         "apiVersion": "scheduling.gangline.dev/v1alpha1",
         "metadata": {"name": "bert"},
         "spec": {"minMember": 2, "queue": queue},
-        "status": {
-            "state": {"phase": "Pending", "message": f"0/2 members running{attempt and '; '}{attempt}"}
-        },
+        "status": {"state": {"phase": "Pending", "message": f"0/2 members running{attempt and '; '}{attempt}"}},
     }
     waiting = [make_replica_facts(index, "Pending", node="", age=0.05) for index in range(2)]
     young = {"created_at": minutes_ago(0.05), **about}
@@ -700,7 +659,5 @@ def test_a_suspended_job_needs_no_queue_yet() -> None:
 
 def test_a_gang_of_ours_that_lacks_members_is_nothing_of_its_own() -> None:
     # Whatever keeps pods from being made has a rule of its own.
-    report = gang_report(
-        phase="Pending", reason="NotEnoughTasks", message="0/2 members running, 1 of 2 exist"
-    )
+    report = gang_report(phase="Pending", reason="NotEnoughTasks", message="0/2 members running, 1 of 2 exist")
     assert "gang-does-not-fit" not in [cause.rule for cause in report.causes]

@@ -138,9 +138,7 @@ def replicas(draw: Any) -> ReplicaFacts:
 @st.composite
 def cases(draw: Any) -> JobSnapshot:
     state = draw(
-        st.sampled_from(
-            ("Pending", "Created", "Running", "Restarting", "Suspended", "Failed", "Succeeded", "Blocked")
-        )
+        st.sampled_from(("Pending", "Created", "Running", "Restarting", "Suspended", "Failed", "Succeeded", "Blocked"))
     )
     told = draw(conditions)
     return make_snapshot(
@@ -157,9 +155,7 @@ def cases(draw: Any) -> JobSnapshot:
         events=draw(events),
         nodes=draw(st.sampled_from((None, (), (make_node(),)))),
         allocated_by_node=draw(st.sampled_from((None, {}))),
-        claims=draw(
-            st.sampled_from(({}, {"p": ClaimFact("p", exists=False)}, {"p": ClaimFact("p", phase="Pending")}))
-        ),
+        claims=draw(st.sampled_from(({}, {"p": ClaimFact("p", exists=False)}, {"p": ClaimFact("p", phase="Pending")}))),
         pod_group=draw(st.sampled_from((None, PodGroupFacts("g", "Pending", 2, message="wait")))),
         operator=draw(st.sampled_from((OperatorFacts(), OperatorFacts(("a sign",))))),
         pods_unreadable=draw(st.booleans()),

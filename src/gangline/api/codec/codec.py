@@ -32,9 +32,7 @@ T = TypeVar("T")
 _BYTE_POSITION = re.compile(r" \(byte (\d+)\)$")
 
 # Building a decoder takes far longer than using it.
-_decoder: Callable[[Any], msgspec.json.Decoder[Any]] = cache(
-    partial(msgspec.json.Decoder, dec_hook=decode_hook)
-)
+_decoder: Callable[[Any], msgspec.json.Decoder[Any]] = cache(partial(msgspec.json.Decoder, dec_hook=decode_hook))
 _ENCODER = msgspec.json.Encoder(enc_hook=encode_hook, order="deterministic")
 
 
@@ -67,9 +65,7 @@ def decode_document(document: Document, model: type[T]) -> T:
         found = first_mismatch(body, model)
         if found is None:
             raise document.error(str(error)) from error
-        raise document.error(
-            found.problem, found.path, found=found.actual, expected=found.expected
-        ) from error
+        raise document.error(found.problem, found.path, found=found.actual, expected=found.expected) from error
 
 
 def load(text: str, scheme: Scheme, *, file: str | None = None) -> list[Any]:

@@ -23,9 +23,7 @@ _MAX_DEPTH = 200
 _MAX_ALIASED_VALUES = 100_000
 
 _TAG_PREFIX = "tag:yaml.org,2002:"
-_INTEGER = re.compile(
-    r"[+-]?(?:(0[0-7]*|0[oO][0-7]+)|(0[xX][0-9a-fA-F]+)|(0[bB][01]+)|([1-9][0-9]*))", re.ASCII
-)
+_INTEGER = re.compile(r"[+-]?(?:(0[0-7]*|0[oO][0-7]+)|(0[xX][0-9a-fA-F]+)|(0[bB][01]+)|([1-9][0-9]*))", re.ASCII)
 _FLOAT = re.compile(r"[+-]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _MAX_NUMBER_LENGTH = 300
 _YAML_KEYWORDS: dict[str, bool | None] = {
@@ -66,9 +64,7 @@ class Document(msgspec.Struct, frozen=True):
                 return self.lines[path[:end]]
         return None
 
-    def error(
-        self, problem: str, path: FieldPath = (), *, found: str = "", expected: str = ""
-    ) -> DecodeError:
+    def error(self, problem: str, path: FieldPath = (), *, found: str = "", expected: str = "") -> DecodeError:
         """What is wrong with a value of this document."""
         return DecodeError(
             problem,
@@ -269,9 +265,7 @@ class _Builder:
         self._lines[path] = line or node.line
         if isinstance(node, _Sequence):
             return [self.value(item, (*path, index)) for index, item in enumerate(node.items)]
-        return {
-            key: self.value(item, (*path, key), at) for key, (at, item) in self._members(node, path).items()
-        }
+        return {key: self.value(item, (*path, key), at) for key, (at, item) in self._members(node, path).items()}
 
     def _members(self, node: _Mapping, path: FieldPath) -> dict[str, tuple[int, _Node]]:
         own: dict[str, tuple[int, _Node]] = {}
@@ -326,9 +320,7 @@ class _Builder:
     def _tagged_scalar(self, node: _Scalar, path: FieldPath, kind: Any) -> Any:
         value = _plain_scalar_value(node.text)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            self._refuse(
-                f"{value_text(node.text)} is not what its tag {_short_tag(node.tag)} says", node.line, path
-            )
+            self._refuse(f"{value_text(node.text)} is not what its tag {_short_tag(node.tag)} says", node.line, path)
         return value
 
     def _spend_budget(self, node: _Node, path: FieldPath) -> None:

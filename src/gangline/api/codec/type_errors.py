@@ -128,9 +128,7 @@ def encode_hook(value: Any) -> Any:
 def _nested_mismatches(value: Any, layout: TypeLayout, path: FieldPath) -> Iterator[TypeMismatch]:
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         if layout.key is not str and (wrong := first_mismatch(key, layout.key)):
-            yield TypeMismatch(
-                (*path, key), f"expected {wrong.expected} as the key", value_text(key), wrong.expected
-            )
+            yield TypeMismatch((*path, key), f"expected {wrong.expected} as the key", value_text(key), wrong.expected)
         if wrong := first_mismatch(item, layout.child(key), (*path, key)):
             yield wrong
     for name, field in layout.fields.items():
@@ -161,9 +159,7 @@ def _expected_type(message: str, kind: TypeForm) -> str:
         return _JSON_TYPE_NAMES["datetime"]
     names = [_JSON_TYPE_NAMES.get(name, name) for name in found[1].split(" | ")]
     # Null only says that the field may be left out: no one should write it.
-    return " or ".join([name for name in names if name != "null"] or names) + found[2].replace(
-        " `", " "
-    ).rstrip("`")
+    return " or ".join([name for name in names if name != "null"] or names) + found[2].replace(" `", " ").rstrip("`")
 
 
 def _choices(kind: TypeForm) -> Sequence[Any]:
@@ -196,9 +192,7 @@ def _layout_of(kind: TypeForm, container: type) -> TypeLayout | None:
     if issubclass(origin, msgspec.Struct):
         fields = {field.encode_name: field for field in msgspec.structs.fields(bare)}
         return TypeLayout(lambda key: fields[str(key)].type if key in fields else Any, fields)
-    return (
-        TypeLayout(lambda _: args[1], key=args[0]) if len(args) == 2 and issubclass(origin, Mapping) else None
-    )
+    return TypeLayout(lambda _: args[1], key=args[0]) if len(args) == 2 and issubclass(origin, Mapping) else None
 
 
 def _item_type(origin: type, args: tuple[TypeForm, ...]) -> Callable[[str | int], TypeForm]:
@@ -234,17 +228,14 @@ def _format(kind: TypeForm) -> str | None:
 @cache
 def _allows_null(kind: TypeForm) -> bool:
     return any(
-        _unannotated(member) in (Any, None, types.NoneType, msgspec.Raw, object)
-        for member in _union_members(kind)
+        _unannotated(member) in (Any, None, types.NoneType, msgspec.Raw, object) for member in _union_members(kind)
     )
 
 
 @cache
 def _time_fields(kind: TypeForm) -> tuple[str, ...]:
     layouts = [layout for member in _union_members(kind) if (layout := _layout_of(member, dict))]
-    return tuple(
-        name for layout in layouts for name, field in layout.fields.items() if _contains_time(field.type)
-    )
+    return tuple(name for layout in layouts for name, field in layout.fields.items() if _contains_time(field.type))
 
 
 @cache

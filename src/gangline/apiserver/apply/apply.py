@@ -130,9 +130,7 @@ def _check_configuration(wanted: JSON, tracked: ManagedKind) -> None:
         raise bad_request("metadata.managedFields must be nil")
     wrong = schema_errors(wanted, tracked.tree)
     if wrong:
-        which = (
-            f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}; {group}/{version}, Kind={kind}"
-        )
+        which = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}; {group}/{version}, Kind={kind}"
         raise untyped_error(f"failed to create typed patch object ({which}): {wrong}")
 
 
@@ -185,9 +183,7 @@ class _Applier:
         (result.get("metadata") or {}).pop("managedFields", None)
         return ApplyResult(result, encode_entries(entries), changed)
 
-    def _record_ownership(
-        self, entries: EntriesByIdentity, last: ManagedFieldsEntry | None, changed: bool
-    ) -> None:
+    def _record_ownership(self, entries: EntriesByIdentity, last: ManagedFieldsEntry | None, changed: bool) -> None:
         """Put down what this manager owns now, and when, unless nothing has changed."""
         me = self._own_entry
         mine = ownable_entry(me)
@@ -235,9 +231,7 @@ def _pruned_object(value: JSON, entries: EntriesByIdentity, last: FieldSet, walk
     there = walker.with_named_members(walker.applied_fields(value))
     left = _named_fields(value_without_fields(value, before, walker), walker)
     # What others own comes back, with the objects it is in; then all that this manager never owned.
-    kept = value_without_fields(
-        value, difference(there, union(left, walker.with_named_members(owned))), walker
-    )
+    kept = value_without_fields(value, difference(there, union(left, walker.with_named_members(owned))), walker)
     gone = difference(there, _named_fields(kept, walker))
     return value_without_fields(value, intersection(gone, before), walker) or {}
 
@@ -271,8 +265,5 @@ def _sync_last_applied(result: JSON, wanted: JSON) -> None:
     if metadata.get("annotations"):
         metadata["annotations"].pop(LAST_APPLIED_ANNOTATION, None)
     annotations[LAST_APPLIED_ANNOTATION] = json_text(wanted) + "\n"
-    if (
-        sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
-        > _MAX_ANNOTATION_BYTES
-    ):
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _MAX_ANNOTATION_BYTES:
         del annotations[LAST_APPLIED_ANNOTATION]

@@ -163,9 +163,7 @@ def manager_name(asked: str, user_agent: str) -> str:
     return "".join(name) or "unknown"
 
 
-def updated_managed_fields(
-    old: JSON | None, new: JSON, tracked: ManagedKind, *, manager: str, now: str
-) -> list[JSON]:
+def updated_managed_fields(old: JSON | None, new: JSON, tracked: ManagedKind, *, manager: str, now: str) -> list[JSON]:
     """The managedFields of `new`, written by create, update or a patch other than apply. Empty: it must have none.
 
     `old` is what is stored, None on create; `new` is what the client wants, defaulted and otherwise in the form it is
@@ -176,9 +174,7 @@ def updated_managed_fields(
     entries = _entries_before(old, new, tracked)
     if old is not None and not entries:
         return []  # nobody tracks this object, until somebody applies
-    return encode_entries(
-        capped_entries(entries_after_update(entries, old, new, tracked, manager=manager, now=now))
-    )
+    return encode_entries(capped_entries(entries_after_update(entries, old, new, tracked, manager=manager, now=now)))
 
 
 def _entries_before(old: JSON | None, new: JSON, tracked: ManagedKind) -> EntriesByIdentity:
@@ -207,9 +203,7 @@ def entries_after_update(
     rest = without_changed_fields(entries, difference_made)
     gained = difference(difference_made.changed, _UNOWNED_FIELDS)
     if gained:
-        mine = ManagedFieldsEntry(
-            manager or "unknown", UPDATE, tracked.api_version, gained, now, tracked.subresource
-        )
+        mine = ManagedFieldsEntry(manager or "unknown", UPDATE, tracked.api_version, gained, now, tracked.subresource)
         before = rest.get(mine.identity)
         rest[mine.identity] = mine.with_fields(union(gained, before.fields)) if before else mine
     return rest
@@ -231,9 +225,7 @@ def _without_managed_fields(document: JSON) -> JSON:
     return {**document, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
 
 
-def without_changed_fields(
-    entries: EntriesByIdentity, made: Comparison, *, but: str = ""
-) -> EntriesByIdentity:
+def without_changed_fields(entries: EntriesByIdentity, made: Comparison, *, but: str = "") -> EntriesByIdentity:
     """The entries less what changed or went, but for one; those left with nothing are gone."""
     rest: EntriesByIdentity = {}
     for identity, entry in entries.items():
@@ -321,9 +313,7 @@ def parent_managed_fields(
     """The managedFields of an object whose Scale has these now. Owners of replicas get no time, as in Kubernetes."""
     field, rest = path_set(*path), {}
     for identity, entry in stored_entries(managed).items():
-        left = entry.with_fields(
-            difference(entry.fields, field) if has_field(entry.fields, *path) else entry.fields
-        )
+        left = entry.with_fields(difference(entry.fields, field) if has_field(entry.fields, *path) else entry.fields)
         if left.fields:
             rest[identity] = left
     for entry in stored_entries(scale).values():
@@ -342,7 +332,6 @@ def equal_ignoring_timestamps(old: JSON, new: JSON) -> bool:
 def _without_timestamps(document: JSON) -> JSON:
     metadata = document.get("metadata") or {}
     managed = [
-        {key: value for key, value in entry.items() if key != "time"}
-        for entry in metadata.get("managedFields") or ()
+        {key: value for key, value in entry.items() if key != "time"} for entry in metadata.get("managedFields") or ()
     ]
     return {**document, "metadata": {**metadata, "managedFields": managed}}

@@ -43,9 +43,7 @@ def _merged_list(live: Sequence[Any], applied: Sequence[Any], walker: ListWalker
     ]
 
 
-def _merged_element(
-    label: str, item: Any, there: dict[str, Any], wanted: dict[str, Any], walker: ListWalker
-) -> Any:
+def _merged_element(label: str, item: Any, there: dict[str, Any], wanted: dict[str, Any], walker: ListWalker) -> Any:
     if label not in wanted:
         return item
     before = there.get(label)

@@ -97,9 +97,7 @@ _SPEC_FIELDS, _STATUS_FIELDS = path_set("f:spec"), path_set("f:status")
 
 _STATUS_RESET_FIELDS = MappingProxyType(
     {
-        "Pod": union(
-            path_set("f:metadata", "f:deletionTimestamp"), path_set("f:metadata", "f:ownerReferences")
-        ),
+        "Pod": union(path_set("f:metadata", "f:deletionTimestamp"), path_set("f:metadata", "f:ownerReferences")),
         "Deployment": path_set("f:metadata", "f:labels"),
         "CustomResourceDefinition": path_set("f:metadata"),
         "VolumeAttachment": path_set("f:metadata"),
@@ -144,9 +142,7 @@ def managed_kind(
     elif status:
         reset = _STATUS_FIELDS
     blank = {} if custom else _zero_object(api_version, kind)
-    return ManagedKind(
-        api_version, kind, tree, walker_of(tree, exact=custom), subresource, reset, blank, custom
-    )
+    return ManagedKind(api_version, kind, tree, walker_of(tree, exact=custom), subresource, reset, blank, custom)
 
 
 def _zero_object(api_version: str, kind: str) -> JSON:

@@ -87,9 +87,7 @@ class ContainerWalker(Walker):
             old if here else self.container_type(), new if there else self.container_type(), added, gone
         )
         if not (there or new is None) or not (here or old is None):
-            added = (
-                {SELF: LEAF, **added} if added else LEAF
-            )  # an object where a plain value stood, or the reverse
+            added = {SELF: LEAF, **added} if added else LEAF  # an object where a plain value stood, or the reverse
             changed[label] = added
         elif added:
             changed[label] = added
@@ -346,9 +344,7 @@ class KeyedWalker(ListWalker):
                 " (and doesn't have default values for any key fields)"
             )
         label = key_path_element(found)
-        if len(self._label_cache) < _MAX_CACHED_LABELS and all(
-            value.__class__ in (str, int) for value in values
-        ):
+        if len(self._label_cache) < _MAX_CACHED_LABELS and all(value.__class__ in (str, int) for value in values):
             self._label_cache[values] = label
         return label
 
@@ -382,9 +378,7 @@ def walker_of(tree: TypeNode, *, exact: bool = False) -> Walker:
     if tree.shape is TypeShape.LIST:
         kinds = {MergeType.MAP: KeyedWalker, MergeType.SET: SetWalker}
         return kinds[tree.merge](tree, exact=exact) if tree.merge in kinds else _LEAF_WALKER
-    return {TypeShape.OBJECT: ObjectWalker, TypeShape.MAP: MappingWalker}.get(tree.shape, FreeWalker)(
-        tree, exact=exact
-    )
+    return {TypeShape.OBJECT: ObjectWalker, TypeShape.MAP: MappingWalker}.get(tree.shape, FreeWalker)(tree, exact=exact)
 
 
 def values_equal(left: Any, right: Any) -> bool:

@@ -98,9 +98,7 @@ def check_kind(entry: ServedKind, body: JSON) -> None:
         for name in ("kind", "apiVersion"):
             if not body.get(name):
                 shown = "Kind" if name == "kind" else name
-                raise refusals.bad_request(
-                    f"Object '{shown}' is missing in '{msgspec.json.encode(body).decode()}'"
-                )
+                raise refusals.bad_request(f"Object '{shown}' is missing in '{msgspec.json.encode(body).decode()}'")
     kind, version = body.get("kind") or entry.kind, body.get("apiVersion") or entry.api_version
     if (kind, version) == (entry.kind, entry.api_version):
         return

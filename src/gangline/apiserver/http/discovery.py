@@ -194,9 +194,7 @@ def _resource_discovery(item: ApiResource) -> JSON:
         entry["subresources"] = [
             {
                 "subresource": part.name,
-                "responseKind": _group_version_kind(
-                    *((part.group, part.version) if part.version else own), part.kind
-                ),
+                "responseKind": _group_version_kind(*((part.group, part.version) if part.version else own), part.kind),
                 "verbs": part.verbs,
             }
             for part in item.subresources

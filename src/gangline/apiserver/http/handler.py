@@ -59,9 +59,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
     def write_context(self) -> WriteContext:
         """How a write is to be done."""
         return WriteContext(
-            field_manager=manager_name(
-                self.query.get("fieldManager", ""), self.http.headers.get("User-Agent", "")
-            ),
+            field_manager=manager_name(self.query.get("fieldManager", ""), self.http.headers.get("User-Agent", "")),
             dry_run=bool(self.query.get("dryRun")),
             subresource=self.info.subresource,
             field_validation=self.query.get("fieldValidation", ""),
@@ -233,9 +231,7 @@ class ApiHandler:
         chosen = Selection.from_query(asked.query, asked.served_kind.selectable_fields)
         page = list_page(self._registry.store, asked.served_kind, asked.info.namespace, asked.query, chosen)
         items = [asked.served_kind.served_bytes(record.data) for record in page.records]
-        return self._respond(
-            asked, form, form.encode_list(asked.served_kind.object_kind, items, page.metadata)
-        )
+        return self._respond(asked, form, form.encode_list(asked.served_kind.object_kind, items, page.metadata))
 
     async def _watch(self, asked: ApiRequest) -> web.StreamResponse:
         form = self._representation(asked, watch=True)
@@ -267,9 +263,7 @@ class ApiHandler:
         body = asked.decode_body(raw)
         self._check_body(asked, body, raw)
         check_namespace(asked.served_kind, asked.info.namespace, ensure_metadata(body))
-        outcome = await self._registry.create(
-            asked.write_context(), asked.served_kind, asked.info.namespace, body
-        )
+        outcome = await self._registry.create(asked.write_context(), asked.served_kind, asked.info.namespace, body)
         return self._respond_write(asked, form, outcome)
 
     async def _update(self, asked: ApiRequest) -> web.StreamResponse:
@@ -308,9 +302,7 @@ class ApiHandler:
         check_write_options(RequestVerb.PATCH, asked.query, apply=True)
         config = read_yaml(raw)
         force = asked.query.get("force") in ("true", "1")
-        return await self._registry.apply(
-            asked.write_context(), asked.served_kind, asked.info.key, config, force=force
-        )
+        return await self._registry.apply(asked.write_context(), asked.served_kind, asked.info.key, config, force=force)
 
     async def _delete(self, asked: ApiRequest) -> web.StreamResponse:
         form = self._representation(asked)
@@ -325,9 +317,7 @@ class ApiHandler:
         raw = await asked.read_body()
         options = deletion_options(asked.decode_body(raw) if raw else None, asked.query)
         chosen = Selection.from_query(asked.query, asked.served_kind.selectable_fields)
-        records = await self._registry.delete_collection(
-            asked.served_kind, asked.info.namespace, chosen, options
-        )
+        records = await self._registry.delete_collection(asked.served_kind, asked.info.namespace, chosen, options)
         metadata: JSON = {"resourceVersion": str(self._registry.store.revision)}
         return self._respond(asked, form, form.encode_list(asked.served_kind.object_kind, records, metadata))
 
@@ -335,9 +325,7 @@ class ApiHandler:
 
     def _check_body(self, asked: ApiRequest, body: JSON, raw: bytes) -> None:
         check_kind(asked.served_kind, body)
-        check_fields(
-            asked.served_kind, body, raw, asked.query.get("fieldValidation", ""), asked.warnings.append
-        )
+        check_fields(asked.served_kind, body, raw, asked.query.get("fieldValidation", ""), asked.warnings.append)
 
     def _representation(self, asked: ApiRequest, *, watch: bool = False) -> Representation:
         headers = asked.http.headers
@@ -349,9 +337,7 @@ class ApiHandler:
             watch=watch,
         )
 
-    def _respond_write(
-        self, asked: ApiRequest, form: Representation, outcome: WriteResult
-    ) -> web.StreamResponse:
+    def _respond_write(self, asked: ApiRequest, form: Representation, outcome: WriteResult) -> web.StreamResponse:
         asked.warnings.extend(outcome.warnings)
         if outcome.is_status:
             return self._respond(asked, form, form.encode_status(msgspec.json.decode(outcome.data)))
@@ -367,9 +353,7 @@ class ApiHandler:
         _add_warnings(response, asked.warnings)
         return response
 
-    def _respond_error(
-        self, http: web.BaseRequest, code: int, status: JSON, warnings: list[str]
-    ) -> web.Response:
+    def _respond_error(self, http: web.BaseRequest, code: int, status: JSON, warnings: list[str]) -> web.Response:
         form = error_representation(
             http.headers.get("Accept", ""), http.query, agent=http.headers.get("User-Agent", "")
         )

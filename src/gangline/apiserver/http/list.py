@@ -40,9 +40,7 @@ class ListPage(msgspec.Struct, frozen=True):
     metadata: JSON
 
 
-def list_page(
-    store: Store, entry: ServedKind, namespace: str, query: Mapping[str, str], chosen: Selection
-) -> ListPage:
+def list_page(store: Store, entry: ServedKind, namespace: str, query: Mapping[str, str], chosen: Selection) -> ListPage:
     """The page that a query asks for. Raises `Refused`."""
     prefix = collection_prefix(entry.storage_group, entry.plural, namespace)
     check_list_options(query, watch=False)
@@ -63,15 +61,11 @@ def list_page(
     return ListPage(records, metadata)
 
 
-def _read_range(
-    store: Store, prefix: str, start: str, at: int | None, limit: int, *, token: bool
-) -> RangeResult:
+def _read_range(store: Store, prefix: str, start: str, at: int | None, limit: int, *, token: bool) -> RangeResult:
     try:
         return store.range(prefix, start_after=start, limit=limit, at=at)
     except RevisionCompacted:
-        raise refusals.resource_expired(
-            CONTINUE_EXPIRED_MESSAGE if token else VERSION_EXPIRED_MESSAGE
-        ) from None
+        raise refusals.resource_expired(CONTINUE_EXPIRED_MESSAGE if token else VERSION_EXPIRED_MESSAGE) from None
     except RevisionTooNew as error:
         raise refusals.resource_version_too_large(error.requested, error.current) from error
 
@@ -94,9 +88,7 @@ def _list_revision(store: Store, query: Mapping[str, str], limit: int) -> int | 
 def parse_resource_version(text: str) -> int:
     """A resourceVersion that somebody sent. Raises `Refused`: 500, which a list makes 400."""
     if not text.isdecimal():
-        told = (
-            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
+        told = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
         raise refusals.StatusError(500, told)
     return int(text)
 

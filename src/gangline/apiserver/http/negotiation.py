@@ -61,9 +61,7 @@ for _tag, _pattern, _first in (
     ("int", r"[+-]?0[oObB][0-7]+", "+-0"),
     ("bool", r"[yYnN]", "yYnN"),
 ):
-    _YamlDumper.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first)
-    )
+    _YamlDumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
 class Representation:
@@ -107,9 +105,7 @@ def pretty_json(body: bytes) -> bytes:
 
 def as_yaml(body: bytes) -> bytes:
     """YAML of the same value, keys sorted."""
-    text: str = yaml.dump(
-        msgspec.json.decode(body), Dumper=_YamlDumper, default_flow_style=False, allow_unicode=True
-    )
+    text: str = yaml.dump(msgspec.json.decode(body), Dumper=_YamlDumper, default_flow_style=False, allow_unicode=True)
     return text.encode()
 
 

@@ -54,9 +54,7 @@ class NonResourceHandler:
                 return _json_response(discovery.root_paths(self._resources))
             case ["version"]:
                 machine = _GO_ARCHITECTURES.get(platform.machine(), platform.machine())
-                return _json_response(
-                    discovery.version_info(__version__, f"{platform.system().lower()}/{machine}")
-                )
+                return _json_response(discovery.version_info(__version__, f"{platform.system().lower()}/{machine}"))
             case ["healthz" | "livez" | "readyz" as check, *names] if not path.endswith("/"):
                 return _health_response(check, names, verbose="verbose" in query)
             case ["api"] | ["apis"]:
@@ -83,9 +81,7 @@ class NonResourceHandler:
         match discovery.wants_aggregated(accept):
             case True:
                 body = msgspec.json.encode(discovery.group_discovery_list(self._resources, core=core))
-                return NonResourceResponse(
-                    body, discovery.AGGREGATED_MEDIA_TYPE, headers=_cache_headers(body)
-                )
+                return NonResourceResponse(body, discovery.AGGREGATED_MEDIA_TYPE, headers=_cache_headers(body))
             case _ if core:
                 return _json_response(discovery.api_versions(self._address))
             case _:
@@ -110,9 +106,7 @@ def _health_response(check: str, names: Sequence[str], *, verbose: bool) -> NonR
     """We answer, so we are well. One check by name, or all of them, one to a line."""
     if names:
         return (
-            NonResourceResponse(b"ok", TEXT_TYPE)
-            if len(names) == 1 and names[0] in HEALTH_CHECKS
-            else NOT_FOUND_PAGE
+            NonResourceResponse(b"ok", TEXT_TYPE) if len(names) == 1 and names[0] in HEALTH_CHECKS else NOT_FOUND_PAGE
         )
     if not verbose:
         return NonResourceResponse(b"ok", TEXT_TYPE)

@@ -53,8 +53,7 @@ class OpenApiDocuments:
             **{name: self._document_hash(name) for name in self._custom_kinds},
         }
         paths = {
-            name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={hashed}"}
-            for name, hashed in sorted(hashes.items())
+            name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={hashed}"} for name, hashed in sorted(hashes.items())
         }
         return msgspec.json.encode({"paths": paths})
 
@@ -63,11 +62,7 @@ class OpenApiDocuments:
         if name in self._custom_kinds:
             return self._custom_document(name)
         content = published.openapi_documents().get(name)
-        return (
-            None
-            if content is None
-            else OpenApiDocument(bytes(content), published.discovery_data().hashes[name])
-        )
+        return None if content is None else OpenApiDocument(bytes(content), published.discovery_data().hashes[name])
 
     def _custom_document(self, name: str) -> OpenApiDocument:
         if name not in self._custom_documents:
@@ -108,9 +103,7 @@ class OpenApiDocuments:
 def _group_document(kinds: list[tuple[ApiResource, JSON]]) -> JSON:
     document: JSON = {}
     for served, schema in kinds:
-        made = msgspec.json.decode(
-            _template_for(published.crd_document_template(namespaced=served.namespaced), served)
-        )
+        made = msgspec.json.decode(_template_for(published.crd_document_template(namespaced=served.namespaced), served))
         definition = definition_name(served.group, served.version, served.kind)
         made["components"]["schemas"].update(_definitions(definition, served, schema))
         for part in ("status", "scale"):
@@ -127,9 +120,7 @@ def _drop_subresource(document: JSON, subresource: str) -> None:
     for path in [path for path in document["paths"] if path.endswith(f"}}/{subresource}")]:
         del document["paths"][path]
     if subresource == "scale":
-        for name in [
-            name for name in document["components"]["schemas"] if name.startswith(_SCALE_DEFINITION)
-        ]:
+        for name in [name for name in document["components"]["schemas"] if name.startswith(_SCALE_DEFINITION)]:
             del document["components"]["schemas"][name]
 
 
@@ -174,9 +165,7 @@ def _definitions(name: str, served: ApiResource, schema: JSON) -> JSON:
         "x-kubernetes-group-version-kind": [{**key, "kind": served.kind}],
     }
     kind["properties"] = {**kind.get("properties", {}), **_type_meta("APIVersion", "Kind")}
-    kind["properties"]["metadata"] = _schema_reference(
-        "ObjectMeta", "Standard object's metadata.", "metadata"
-    )
+    kind["properties"]["metadata"] = _schema_reference("ObjectMeta", "Standard object's metadata.", "metadata")
     items = {
         "description": f"List of {served.plural}. More info: {_CONVENTIONS_URL}",
         "items": {"$ref": f"#/components/schemas/{name}"},
@@ -197,7 +186,9 @@ def _definitions(name: str, served: ApiResource, schema: JSON) -> JSON:
 
 
 def _type_meta(api_version: str, kind: str) -> JSON:
-    converted = "Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. "
+    converted = (
+        "Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. "
+    )
     inferred = "Servers may infer this from the endpoint the client submits requests to. Cannot be updated. "
     return {
         "apiVersion": {
@@ -265,11 +256,7 @@ def _v2_schema(schema: Any) -> JSON:
         return {}
     if schema.get("x-kubernetes-preserve-unknown-fields") and "x-kubernetes-group-version-kind" not in schema:
         # The second version cannot say it, so it says nothing of the object at all.
-        return {
-            key: value
-            for key, value in schema.items()
-            if key.startswith("x-kubernetes-") or key == "description"
-        }
+        return {key: value for key, value in schema.items() if key.startswith("x-kubernetes-") or key == "description"}
     result = dict(_v2_keywords(schema))
     for part in schema.get("allOf", ()):
         if "$ref" in part:

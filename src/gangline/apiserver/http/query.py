@@ -140,6 +140,4 @@ def _forbidden(field: str, detail: str) -> FieldProblem:
 
 
 def _unsupported_match(match: str, known: str) -> FieldProblem:
-    return FieldProblem(
-        ProblemKind.NOT_SUPPORTED, "resourceVersionMatch", match, f"supported values: {known}"
-    )
+    return FieldProblem(ProblemKind.NOT_SUPPORTED, "resourceVersionMatch", match, f"supported values: {known}")

@@ -228,9 +228,7 @@ class TableView:
         self, kind: ObjectKind, items: list[tuple[ObjectBody, JSON]], metadata: JSON, *, header: bool
     ) -> bytes:
         now = self._now()
-        rows = [
-            {**kind.printer.row(value, now), "object": self._row_object(body, value)} for body, value in items
-        ]
+        rows = [{**kind.printer.row(value, now), "object": self._row_object(body, value)} for body, value in items]
         return encode_table(self._api_version, metadata, kind.printer if header else None, rows)
 
     def _row_object(self, body: ObjectBody, value: JSON) -> msgspec.Raw | None:

@@ -77,9 +77,7 @@ class ScaleHandler:
             before = old["metadata"].get("managedFields")
             live = scale_of(old, paths)
             live["metadata"]["managedFields"] = scale_managed_fields(before, path=owner)
-            result = server_side_apply(
-                live, config, _managed_scale(), manager=call.field_manager, now=now, force=force
-            )
+            result = server_side_apply(live, config, _managed_scale(), manager=call.field_manager, now=now, force=force)
             check_object_key(asked.served_kind, asked.info.key, result.object)
             new = deep_copy(old)
             new["metadata"]["resourceVersion"] = ensure_metadata(result.object).get("resourceVersion")
@@ -94,9 +92,7 @@ class ScaleHandler:
 
 @cache
 def _managed_scale() -> ManagedKind:
-    return managed_kind(
-        "autoscaling/v1", "Scale", builtin_type("autoscaling/v1", "Scale"), subresource="scale"
-    )
+    return managed_kind("autoscaling/v1", "Scale", builtin_type("autoscaling/v1", "Scale"), subresource="scale")
 
 
 def scale_of(obj: JSON, paths: ScalePaths) -> JSON:
@@ -119,9 +115,7 @@ def _desired_scale(asked: ApiRequest, raw: bytes, current: JSON) -> JSON:
         return wanted
     check_patch_type(asked.media_type, custom=asked.served_kind.custom)
     patch = decode_patch(raw)
-    patched: JSON = (
-        json_patch(current, patch) if asked.media_type == JSON_PATCH else merge_patch(current, patch)
-    )
+    patched: JSON = json_patch(current, patch) if asked.media_type == JSON_PATCH else merge_patch(current, patch)
     return patched
 
 

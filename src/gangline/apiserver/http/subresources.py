@@ -127,9 +127,7 @@ class PodHandlers:
         covering = [
             budget
             for record in self._registry.store.range(prefix).records
-            if LabelSelector.from_json((budget := decode_record(record))["spec"].get("selector")).matches(
-                labels
-            )
+            if LabelSelector.from_json((budget := decode_record(record))["spec"].get("selector")).matches(labels)
         ]
         if len(covering) > 1:
             raise StatusError(
@@ -209,7 +207,5 @@ class FinalizeHandler:
             new: JSON = deep_copy(wanted)
             return new
 
-        outcome = await self._registry.update(
-            asked.write_context(), asked.served_kind, asked.info.key, finalized
-        )
+        outcome = await self._registry.update(asked.write_context(), asked.served_kind, asked.info.key, finalized)
         return web.Response(body=outcome.data, content_type="application/json")

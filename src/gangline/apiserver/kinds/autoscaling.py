@@ -71,9 +71,7 @@ class AutoscalerStrategy(Strategy):
 
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         found = validate_non_negative("status.currentReplicas", obj["status"].get("currentReplicas", 0))
-        return found + validate_non_negative(
-            "status.desiredReplicas", obj["status"].get("desiredReplicas", 0)
-        )
+        return found + validate_non_negative("status.desiredReplicas", obj["status"].get("desiredReplicas", 0))
 
 
 class AutoscalerV1Strategy(AutoscalerStrategy):
@@ -97,9 +95,7 @@ def _validate_scale_target(reference: JSON, path: str) -> list[FieldProblem]:
     for name in ("kind", "name"):
         value = reference.get(name, "")
         where = f"{path}.{name}"
-        found += (
-            invalid_each(where, value, formats.path_segment_errors(value)) if value else [required(where)]
-        )
+        found += invalid_each(where, value, formats.path_segment_errors(value)) if value else [required(where)]
     version = reference.get("apiVersion", "")
     if "/" not in version:
         found.append(invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))

@@ -83,9 +83,7 @@ class PriorityClassStrategy(Strategy):
         found: list[FieldProblem] = []
         if obj["value"] != old["value"]:
             found.append(forbidden("value", "may not be changed in an update."))
-        return found + metadata.validate_immutable(
-            obj["preemptionPolicy"], old["preemptionPolicy"], "preemptionPolicy"
-        )
+        return found + metadata.validate_immutable(obj["preemptionPolicy"], old["preemptionPolicy"], "preemptionPolicy")
 
 
 def _validate_system_class(name: str, value: int, obj: JSON) -> list[FieldProblem]:
@@ -204,9 +202,7 @@ def _validate_scope_resources(scope: str, hard: JSON, path: str, shown: object) 
         return []
     told = "unsupported scope applied to resource"
     return [
-        invalid(path, shown, told)
-        for name in sorted(hard)
-        if name in quantities.QUOTA_RESOURCES and name not in may
+        invalid(path, shown, told) for name in sorted(hard) if name in quantities.QUOTA_RESOURCES and name not in may
     ]
 
 
@@ -283,12 +279,10 @@ def _validate_limit(limit: JSON, kind: str, path: str) -> list[FieldProblem]:
         for resource in limit.get(name, {}):
             where = f"{path}.{name}[{resource}]"
             inside = kind in {"Pod", "Container"}
-            found += (
-                quantities.validate_container_resource_name if inside else quantities.validate_resource_name
-            )(resource, where)
-    if kind == "PersistentVolumeClaim" and not any(
-        "storage" in limit.get(name, {}) for name in ("min", "max")
-    ):
+            found += (quantities.validate_container_resource_name if inside else quantities.validate_resource_name)(
+                resource, where
+            )
+    if kind == "PersistentVolumeClaim" and not any("storage" in limit.get(name, {}) for name in ("min", "max")):
         told = "either minimum or maximum storage value is required, but neither was provided"
         found.append(required(f"{path}.limits", told))
     for resource in sorted({one for name in groups for one in limit.get(name, {})}):
@@ -312,9 +306,7 @@ _LIMIT_ORDER = (
 
 
 def _validate_limit_order(limit: JSON, resource: str, path: str) -> list[FieldProblem]:
-    texts = {
-        name: limit[name][resource] for name in limit if resource in (limit[name] if name != "type" else ())
-    }
+    texts = {name: limit[name][resource] for name in limit if resource in (limit[name] if name != "type" else ())}
     found: list[FieldProblem] = []
     for small, large, where, told in _LIMIT_ORDER:
         if (
@@ -325,9 +317,7 @@ def _validate_limit_order(limit: JSON, resource: str, path: str) -> list[FieldPr
             shown = {"defaultRequest": texts.get("defaultRequest"), "min": texts[small]}.get(where)
             if where == "default":
                 shown = texts[small] if small == "min" else texts[large]
-            found.append(
-                invalid(f"{path}.{where}[{resource}]", shown, told.format(texts[small], texts[large]))
-            )
+            found.append(invalid(f"{path}.{where}[{resource}]", shown, told.format(texts[small], texts[large])))
     ratio = texts.get("maxLimitRequestRatio")
     if ratio is not None and quantities.parse_quantity(ratio).milli() < 1000:
         where = f"{path}.maxLimitRequestRatio[{resource}]"

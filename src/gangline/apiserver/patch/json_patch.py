@@ -168,9 +168,7 @@ class _JsonPatcher:
         text = msgspec.json.encode(_lookup(place, key, source, default=None))
         self._copied_bytes += len(text)
         if self._copied_bytes > MAX_COPIED_BYTES:
-            raise unprocessable(
-                f"copies add {self._copied_bytes} bytes; at most {MAX_COPIED_BYTES} are allowed"
-            )
+            raise unprocessable(f"copies add {self._copied_bytes} bytes; at most {MAX_COPIED_BYTES} are allowed")
         path = _operation_path(operation)
         place, key = self._parent_and_key(path)
         _insert(place, key, msgspec.json.decode(text), path)
@@ -202,9 +200,7 @@ def strictly_equal(left: Any, right: Any) -> bool:
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
-        return left.keys() == right.keys() and all(
-            strictly_equal(value, right[key]) for key, value in left.items()
-        )
+        return left.keys() == right.keys() and all(strictly_equal(value, right[key]) for key, value in left.items())
     if isinstance(left, list):
         return len(left) == len(right) and all(map(strictly_equal, left, right))
     return bool(left == right)

@@ -74,11 +74,7 @@ def _retain_keys(original: JSON, patch: JSON) -> None:
     if not isinstance(listed, list):
         raise bad_request("invalid patch format of retainKeys")
     for key, value in patch.items():
-        if (
-            value is not None
-            and not key.startswith((_DELETE_FROM_LIST, _SET_ELEMENT_ORDER))
-            and key not in listed
-        ):
+        if value is not None and not key.startswith((_DELETE_FROM_LIST, _SET_ELEMENT_ORDER)) and key not in listed:
             raise bad_request("invalid patch format of retainKeys")
     for key in [key for key in original if key not in listed]:
         del original[key]
@@ -146,9 +142,7 @@ def _merge_list(original: list[Any], patch: list[Any], tree: TypeNode) -> list[A
     return _ordered_elements(original, patch, order, key)
 
 
-def _apply_list_directives(
-    original: list[JSON], patch: list[JSON], key: str
-) -> tuple[list[JSON], list[JSON]]:
+def _apply_list_directives(original: list[JSON], patch: list[JSON], key: str) -> tuple[list[JSON], list[JSON]]:
     """Do what elements with `$patch` say; the rest of the patch is still to be merged."""
     plain = [element for element in patch if _PATCH_DIRECTIVE not in element]
     replace = False
@@ -157,9 +151,7 @@ def _apply_list_directives(
         if directive == "delete":
             if key not in element:
                 raise _missing_merge_key(element, key)
-            original = [
-                kept for kept in original if key not in kept or not strictly_equal(kept[key], element[key])
-            ]
+            original = [kept for kept in original if key not in kept or not strictly_equal(kept[key], element[key])]
         elif directive == "replace":
             replace = True
         elif directive == "merge":
@@ -199,9 +191,7 @@ def _apply_element_order(original: JSON, patch: JSON, tree: TypeNode) -> None:
 def _order_reference(live: list[Any], patch: list[Any], key: str) -> list[Any]:
     """The live list to order by. Where the patch deletes, kube-apiserver fills the gaps with what the patch adds."""
     deleted = [
-        each
-        for each in patch
-        if isinstance(each, dict) and each.get(_PATCH_DIRECTIVE) == "delete" and key in each
+        each for each in patch if isinstance(each, dict) and each.get(_PATCH_DIRECTIVE) == "delete" and key in each
     ]
     kept = [
         each
@@ -211,9 +201,7 @@ def _order_reference(live: list[Any], patch: list[Any], key: str) -> list[Any]:
     if not deleted or len(kept) == len(live):
         return live
     added = [
-        each
-        for each in patch
-        if key in each and _PATCH_DIRECTIVE not in each and _find_element(kept, each, key) < 0
+        each for each in patch if key in each and _PATCH_DIRECTIVE not in each and _find_element(kept, each, key) < 0
     ]
     return [*kept, *added][: len(live)]
 
@@ -256,17 +244,13 @@ def _ordered_elements(merged: list[Any], patch: Sequence[Any], live: Sequence[An
     patched = [element for element in merged if _element_identity(element, key) in places]
     others = [element for element in merged if _element_identity(element, key) not in places]
     patched.sort(key=lambda element: places[_element_identity(element, key)])
-    others.sort(
-        key=lambda element: lives.get(_element_identity(element, key), len(lives))
-    )  # twins move together
+    others.sort(key=lambda element: lives.get(_element_identity(element, key), len(lives)))  # twins move together
     result: list[Any] = []
     left = 0
     for element in patched:
         place = lives.get(_element_identity(element, key))
         while (
-            place is not None
-            and left < len(others)
-            and lives.get(_element_identity(others[left], key), place) < place
+            place is not None and left < len(others) and lives.get(_element_identity(others[left], key), place) < place
         ):
             result.append(others[left])
             left += 1

@@ -97,9 +97,7 @@ def preserve_priority(entry: ServedKind, new: JSON, old: JSON) -> None:
 def taint_new_node(spec: JSON) -> None:
     """No pod lands on a node that has not said it is ready."""
     taints = spec.get("taints", [])
-    if not any(
-        (t["key"], t.get("effect")) == (NOT_READY_TAINT["key"], NOT_READY_TAINT["effect"]) for t in taints
-    ):
+    if not any((t["key"], t.get("effect")) == (NOT_READY_TAINT["key"], NOT_READY_TAINT["effect"]) for t in taints):
         spec["taints"] = [*taints, dict(NOT_READY_TAINT)]
 
 

@@ -34,9 +34,7 @@ def builtin_catalog() -> Catalog:
         if served.is_stored:
             own = served.storage_version == (served.group, served.version)
             # Where the real server stores a version that is served no more, we store the one that is.
-            catalog.add(
-                _served_kind(served), storage=own or (*served.storage_version, served.plural) not in known
-            )
+            catalog.add(_served_kind(served), storage=own or (*served.storage_version, served.plural) not in known)
     return catalog
 
 

@@ -94,9 +94,7 @@ class ServedKind(msgspec.Struct, frozen=True):
 
     @property
     def api_version(self) -> str:
-        return (
-            f"{self.resource.group}/{self.resource.version}" if self.resource.group else self.resource.version
-        )
+        return f"{self.resource.group}/{self.resource.version}" if self.resource.group else self.resource.version
 
 
 class Catalog:

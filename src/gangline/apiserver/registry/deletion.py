@@ -203,14 +203,8 @@ def _shorten_grace(metadata: JSON, grace: int, now: datetime) -> None:
 
 def _deletion_finalizers(entry: ServedKind, metadata: JSON, options: DeletionOptions) -> list[str]:
     """The object's finalizers, with the one that the propagation policy asks of the garbage collector."""
-    kept = [
-        name
-        for name in metadata.get("finalizers") or []
-        if name not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)
-    ]
-    had = [
-        name for name in metadata.get("finalizers") or [] if name in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)
-    ]
+    kept = [name for name in metadata.get("finalizers") or [] if name not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
+    had = [name for name in metadata.get("finalizers") or [] if name in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
     if options.propagation_policy == "Foreground":
         return [*kept, FOREGROUND_FINALIZER]
     if options.propagation_policy == "Orphan" or options.orphan_dependents is True:

@@ -65,9 +65,7 @@ def fill_system_fields(metadata: JSON, now: str, taken: Callable[[str], bool]) -
         metadata.pop(name, None)
     if not metadata.get("name") and metadata.get("generateName"):
         names = (generate_name(metadata["generateName"]) for _ in range(MAX_NAME_ATTEMPTS))
-        metadata["name"] = next(
-            (name for name in names if not taken(name)), generate_name(metadata["generateName"])
-        )
+        metadata["name"] = next((name for name in names if not taken(name)), generate_name(metadata["generateName"]))
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now
 
@@ -88,9 +86,7 @@ def preserve_system_fields(entry: ServedKind, name: str, old: JSON, new: JSON, *
     metadata, was = new["metadata"], old["metadata"]
     version = version_precondition(metadata)
     if not version and put and requires_resource_version(entry):
-        problem = FieldProblem(
-            ProblemKind.INVALID, "metadata.resourceVersion", 0, "must be specified for an update"
-        )
+        problem = FieldProblem(ProblemKind.INVALID, "metadata.resourceVersion", 0, "must be specified for an update")
         raise refusals.invalid_resource(entry, name, [problem])
     if version and version != was["resourceVersion"]:
         raise refusals.conflict(entry, name, refusals.MODIFIED_MESSAGE)

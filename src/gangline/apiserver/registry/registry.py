@@ -152,9 +152,7 @@ class Registry:
         return WriteResult(entry.served_bytes(record.data), created=True, warnings=warnings)
 
     @contextmanager
-    def _service_allocation(
-        self, entry: ServedKind, old: JSON | None, new: JSON, *, keep: bool
-    ) -> Iterator[None]:
+    def _service_allocation(self, entry: ServedKind, old: JSON | None, new: JSON, *, keep: bool) -> Iterator[None]:
         """Give a service its addresses for as long as it is stored; those of the loser are free again."""
         if not is_core_resource(entry, "services"):
             yield
@@ -193,9 +191,7 @@ class Registry:
                     raise refusals.conflict(entry, key.name, refusals.MODIFIED_MESSAGE) from None
         raise refusals.conflict(entry, key.name, refusals.MODIFIED_MESSAGE)
 
-    async def apply(
-        self, call: WriteContext, entry: ServedKind, key: Key, config: JSON, *, force: bool
-    ) -> WriteResult:
+    async def apply(self, call: WriteContext, entry: ServedKind, key: Key, config: JSON, *, force: bool) -> WriteResult:
         """Server-side apply: the object has what the configuration says, and the manager owns it."""
         owned = entry.managed_kind(call.subresource)
 
@@ -206,9 +202,7 @@ class Registry:
 
         return await self.apply_with(call, entry, key, merge)
 
-    async def apply_with(
-        self, call: WriteContext, entry: ServedKind, key: Key, merge: ApplyFunc
-    ) -> WriteResult:
+    async def apply_with(self, call: WriteContext, entry: ServedKind, key: Key, merge: ApplyFunc) -> WriteResult:
         """Let `merge` say what an apply makes of the object and who owns it then, and store that."""
         for _ in range(MAX_COMMIT_ATTEMPTS):
             record = self.store.get(storage_path(entry, key))
@@ -295,9 +289,7 @@ class Registry:
 
     # Deleting
 
-    async def delete(
-        self, call: WriteContext, entry: ServedKind, key: Key, options: DeletionOptions
-    ) -> WriteResult:
+    async def delete(self, call: WriteContext, entry: ServedKind, key: Key, options: DeletionOptions) -> WriteResult:
         """Begin, hasten or complete a deletion."""
         for _ in range(MAX_COMMIT_ATTEMPTS):
             record = self.get(entry, key)
@@ -318,9 +310,7 @@ class Registry:
         """Delete every selected object; those that are gone meanwhile are no error. Gives them as they were."""
         call = WriteContext(dry_run=options.dry_run)
         told: list[bytes] = []
-        for record in self.store.range(
-            collection_prefix(entry.storage_group, entry.plural, namespace)
-        ).records:
+        for record in self.store.range(collection_prefix(entry.storage_group, entry.plural, namespace)).records:
             if chosen and not chosen.matches(record):
                 continue
             where = split_path(record.path)
@@ -339,15 +329,11 @@ class Registry:
             raise refusals.precondition_failed(entry, key.name, "UID", options.uid, metadata["uid"])
         if options.resource_version and options.resource_version != metadata["resourceVersion"]:
             found = metadata["resourceVersion"]
-            raise refusals.precondition_failed(
-                entry, key.name, "ResourceVersion", options.resource_version, found
-            )
+            raise refusals.precondition_failed(entry, key.name, "ResourceVersion", options.resource_version, found)
         if entry.plural == "namespaces" and not entry.group and key.name in IMMORTAL_NAMESPACES:
             raise refusals.forbidden(entry, key.name, "this namespace may not be deleted")
 
-    async def _commit_deletion(
-        self, entry: ServedKind, record: StoreRecord, old: JSON, step: Deletion
-    ) -> WriteResult:
+    async def _commit_deletion(self, entry: ServedKind, record: StoreRecord, old: JSON, step: Deletion) -> WriteResult:
         if step.marked_object is not None and step.marked_object != old:
             (marked,) = await self.store.commit(
                 StoreWrite(record.path, storage_form(entry, step.marked_object), record.revision)
@@ -357,9 +343,7 @@ class Registry:
             record, old = marked, decode_record(marked, entry)
         elif not step.removes_now:
             return WriteResult(entry.served_bytes(record.data), warnings=step.warnings)
-        await self.store.commit(
-            StoreWrite(record.path, None, record.revision, final_body=storage_form(entry, old))
-        )
+        await self.store.commit(StoreWrite(record.path, None, record.revision, final_body=storage_form(entry, old)))
         self._release_addresses(entry, old)
         return self._deletion_result(entry, old, step)
 
@@ -376,9 +360,7 @@ class Registry:
 
 
 def storage_path(entry: ServedKind, key: Key) -> str:
-    return object_path(
-        entry.storage_group, entry.plural, key.namespace if entry.resource.namespaced else "", key.name
-    )
+    return object_path(entry.storage_group, entry.plural, key.namespace if entry.resource.namespaced else "", key.name)
 
 
 def decode_record(record: StoreRecord, entry: ServedKind | None = None) -> JSON:
@@ -447,9 +429,7 @@ def _check_applied_values(entry: ServedKind, name: str, made: JSON) -> None:
         )
 
 
-def _managed_fields(
-    call: WriteContext, entry: ServedKind, old: JSON | None, new: JSON, now: str
-) -> list[JSON]:
+def _managed_fields(call: WriteContext, entry: ServedKind, old: JSON | None, new: JSON, now: str) -> list[JSON]:
     before: list[JSON] = ((old or {}).get("metadata") or {}).get("managedFields") or []
     if call.subresource == "binding":
         return before
@@ -461,9 +441,7 @@ def _managed_fields(
             path=[f"f:{step}" for step in call.replicas_path],
             changed=True,
         )
-    return updated_managed_fields(
-        old, new, entry.managed_kind(call.subresource), manager=call.field_manager, now=now
-    )
+    return updated_managed_fields(old, new, entry.managed_kind(call.subresource), manager=call.field_manager, now=now)
 
 
 def _set_managed_fields(entry: ServedKind, obj: JSON, managed: list[JSON]) -> None:

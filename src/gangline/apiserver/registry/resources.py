@@ -129,9 +129,7 @@ def _builtin_resource(group: str, version: str, item: JSON) -> ApiResource:
 
 def _subresource(item: JSON) -> Subresource:
     kind = item["responseKind"]
-    return Subresource(
-        item["subresource"], kind["kind"], kind["group"], kind["version"], tuple(item["verbs"])
-    )
+    return Subresource(item["subresource"], kind["kind"], kind["group"], kind["version"], tuple(item["verbs"]))
 
 
 def crd_resources(crd: JSON) -> tuple[ApiResource, ...]:

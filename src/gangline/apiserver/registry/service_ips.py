@@ -36,9 +36,7 @@ class ServiceAllocator:
         pools = self._loaded_pools()
         spec, before = new["spec"], old["spec"] if old is not None else {}
         asked, mine = _cluster_ip(spec), _node_ports(before)
-        problems = (
-            pools.addresses.allocate(spec["clusterIPs"]) if asked not in ("", _cluster_ip(before)) else []
-        )
+        problems = pools.addresses.allocate(spec["clusterIPs"]) if asked not in ("", _cluster_ip(before)) else []
         taken: list[int] = []
         for index, port in enumerate(() if problems else spec.get("ports", ())):
             number = port.get("nodePort")
@@ -73,9 +71,7 @@ class ServiceAllocator:
             return
         kept = new["spec"] if new is not None else {}
         address = _cluster_ip(old["spec"])
-        self._release(
-            _node_ports(old["spec"]) - _node_ports(kept), address if address != _cluster_ip(kept) else ""
-        )
+        self._release(_node_ports(old["spec"]) - _node_ports(kept), address if address != _cluster_ip(kept) else "")
 
     def _release(self, ports: Iterable[int], address: str) -> None:
         pools = self._loaded_pools()
@@ -85,14 +81,9 @@ class ServiceAllocator:
 
     def _loaded_pools(self) -> _AllocationPools:
         if self._pools is None:
-            specs = [
-                msgspec.json.decode(record.data)["spec"]
-                for record in self._store.range(SERVICES_PREFIX).records
-            ]
+            specs = [msgspec.json.decode(record.data)["spec"] for record in self._store.range(SERVICES_PREFIX).records]
             ports = {number for spec in specs for number in _node_ports(spec)}
-            self._pools = _AllocationPools(
-                AddressPool(SERVICE_CIDR, map(_cluster_ip, specs)), PortPool(ports)
-            )
+            self._pools = _AllocationPools(AddressPool(SERVICE_CIDR, map(_cluster_ip, specs)), PortPool(ports))
         return self._pools
 
 

@@ -49,9 +49,7 @@ _RETURNS_DELETED_OBJECT: AbstractSet[tuple[str, str]] = frozenset(
         ("storage.k8s.io", "volumeattachments"),
     }
 )
-_ORPHANS_BY_DEFAULT: AbstractSet[tuple[str, str]] = frozenset(
-    {("", "replicationcontrollers"), ("batch", "jobs")}
-)
+_ORPHANS_BY_DEFAULT: AbstractSet[tuple[str, str]] = frozenset({("", "replicationcontrollers"), ("batch", "jobs")})
 
 
 def allows_create_on_update(entry: ServedKind) -> bool:

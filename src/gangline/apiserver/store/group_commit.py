@@ -46,9 +46,7 @@ class GroupCommit:
     def __init__(self, journal: Journal, publish: Callable[[Sequence[StoreEvent]], None]) -> None:
         self._journal = journal
         self._publish = publish
-        self._thread = ThreadPoolExecutor(
-            1, thread_name_prefix="gangline-store"
-        )  # starts with its first work
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gangline-store")  # starts with its first work
         self._open_batch = Batch()
         self._in_flight: Batch | None = None
         self._is_scheduled = False
@@ -115,9 +113,7 @@ class GroupCommit:
         batch, self._open_batch = self._open_batch, Batch()
         self._in_flight = batch
         forget, self._obsolete_revisions, self._compacted_revision = self._pending_compaction(), [], None
-        writing = asyncio.get_running_loop().run_in_executor(
-            self._thread, self._journal.write, batch.events, forget
-        )
+        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._journal.write, batch.events, forget)
         writing.add_done_callback(partial(self._on_written, batch, forget))
 
     def _pending_compaction(self) -> Compaction | None:

@@ -130,21 +130,15 @@ class SqliteJournal:
     def _read_contents(self, connection: sqlite3.Connection) -> JournalContents:
         meta = dict(connection.execute("SELECT name, value FROM meta"))
         rows = connection.execute("SELECT revision, path, data, deleted FROM changes ORDER BY revision")
-        changes = [
-            (StoreRecord(path, revision, data), bool(deleted)) for revision, path, data, deleted in rows
-        ]
+        changes = [(StoreRecord(path, revision, data), bool(deleted)) for revision, path, data, deleted in rows]
         compacted = int(meta["compacted"])
         newest = changes[-1][0].revision if changes else 0
         return JournalContents(meta["cluster"], max(compacted, newest), compacted, changes)
 
     def _compact(self, connection: sqlite3.Connection, forget: Compaction) -> None:
         revisions = msgspec.json.encode(forget.obsolete_revisions).decode()
-        connection.execute(
-            "DELETE FROM changes WHERE revision IN (SELECT value FROM json_each(?))", (revisions,)
-        )
-        connection.execute(
-            "UPDATE meta SET value = ? WHERE name = 'compacted'", (str(forget.compacted_revision),)
-        )
+        connection.execute("DELETE FROM changes WHERE revision IN (SELECT value FROM json_each(?))", (revisions,))
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (str(forget.compacted_revision),))
 
     @contextmanager
     def _as_store_errors(self) -> Iterator[None]:

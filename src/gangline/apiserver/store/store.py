@@ -92,9 +92,7 @@ class Store:
         """How many records there are under a prefix, without going through them."""
         return self._state.count(prefix)
 
-    def range(
-        self, prefix: str, *, start_after: str = "", limit: int = 0, at: int | None = None
-    ) -> RangeResult:
+    def range(self, prefix: str, *, start_after: str = "", limit: int = 0, at: int | None = None) -> RangeResult:
         """Records under a prefix, in order of path, after a path, at most `limit` (0: all).
 
         `at` reads an earlier revision, as the next page of a list must; it costs as much as there were changes
@@ -190,9 +188,7 @@ class Store:
     def _compact(self, revision: int) -> None:
         unneeded = self._state.compact(revision)
         if self._group_commit is not None:
-            self._group_commit.schedule_compaction(
-                Compaction(self._state.compacted_revision, tuple(unneeded))
-            )
+            self._group_commit.schedule_compaction(Compaction(self._state.compacted_revision, tuple(unneeded)))
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -201,15 +197,11 @@ class Store:
 
 def _make_event(write: StoreWrite, current: StoreRecord | None, revision: int) -> StoreEvent:
     if write.body is not None:
-        return StoreEvent(
-            StoreRecord(write.path, revision, _encode_at_revision(write.body, revision)), current
-        )
+        return StoreEvent(StoreRecord(write.path, revision, _encode_at_revision(write.body, revision)), current)
     if current is None:
         raise ValueError(f"{write.path}: deleting what must not exist")
     final = write.final_body if write.final_body is not None else _decode(current.data)
-    return StoreEvent(
-        StoreRecord(write.path, revision, _encode_at_revision(final, revision)), current, deleted=True
-    )
+    return StoreEvent(StoreRecord(write.path, revision, _encode_at_revision(final, revision)), current, deleted=True)
 
 
 def _encode_at_revision(body: JSON, revision: int) -> bytes:

@@ -78,17 +78,11 @@ class StoreWatch:
         """Every change under the prefix up to here was given out: what a bookmark may say."""
         if self._batches:
             return max(self._delivered_revision, self._batches[0][0].record.revision - 1)
-        return (
-            self._delivered_revision
-            if self._closed
-            else max(self._delivered_revision, self._broadcaster.revision)
-        )
+        return self._delivered_revision if self._closed else max(self._delivered_revision, self._broadcaster.revision)
 
     def push(self, events: tuple[StoreEvent, ...]) -> None:
         """Add changes, in order. Called by `WatchBroadcaster`."""
-        if (
-            events[0].record.revision <= self._delivered_revision
-        ):  # it waits for a revision that is yet to come
+        if events[0].record.revision <= self._delivered_revision:  # it waits for a revision that is yet to come
             events = tuple(event for event in events if event.record.revision > self._delivered_revision)
             if not events:
                 return
@@ -140,9 +134,7 @@ class StoreWatch:
     def _take_batches(self) -> tuple[StoreEvent, ...]:
         if not self._batches:
             if self._is_too_slow:
-                raise WatcherTooSlow(
-                    f"more than {self._max_backlog} changes wait for a watch of {self.prefix or '/'}"
-                )
+                raise WatcherTooSlow(f"more than {self._max_backlog} changes wait for a watch of {self.prefix or '/'}")
             raise StopAsyncIteration
         events = self._batches[0] if len(self._batches) == 1 else tuple(chain.from_iterable(self._batches))
         self._batches.clear()

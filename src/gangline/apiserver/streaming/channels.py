@@ -63,9 +63,7 @@ def check_upgrade(http: web.BaseRequest, spoken: Sequence[str]) -> None:
     upgrade = http.headers.get("Upgrade", "")
     if not upgrade:
         raise refusals.bad_request("Upgrade request required")
-    offered = [
-        word.strip() for line in http.headers.getall("Sec-WebSocket-Protocol", ()) for word in line.split(",")
-    ]
+    offered = [word.strip() for line in http.headers.getall("Sec-WebSocket-Protocol", ()) for word in line.split(",")]
     if upgrade.lower() != "websocket" or not set(offered) & set(spoken):
         client = f"[{' '.join(offered)}]" if upgrade.lower() == "websocket" else upgrade
         raise refusals.bad_request(

@@ -129,9 +129,7 @@ class PodStreamHandlers:
         try:
             async with node.run_command(place, command, stdin=stdin, tty=tty) as running:
                 channels = await _accept(asked, wanted)
-                await _run_stream(
-                    channels, _copy_input(channels, running), _copy_output(channels, running, wanted)
-                )
+                await _run_stream(channels, _copy_input(channels, running), _copy_output(channels, running, wanted))
         except ContainerNotRunning as error:
             raise refusals.internal_error(f"unable to upgrade connection: {error}") from error
         except ExecFailed as error:

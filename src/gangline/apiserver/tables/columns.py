@@ -30,9 +30,7 @@ AGE_COLUMN: Final = TableColumn(
     "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
 )
 _CONTAINERS_COLUMN: Final = TableColumn("Containers", "Names of each container in the template.", priority=1)
-_IMAGES_COLUMN: Final = TableColumn(
-    "Images", "Images referenced by each container in the template.", priority=1
-)
+_IMAGES_COLUMN: Final = TableColumn("Images", "Images referenced by each container in the template.", priority=1)
 
 CREATED_AT_COLUMN: Final = TableColumn("Created At", AGE_COLUMN.description, type="date")
 """Of kinds without columns of their own."""
@@ -78,9 +76,7 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
                 type="boolean",
             ),
             TableColumn("Active", "A list of pointers to currently running jobs.", type="integer"),
-            TableColumn(
-                "Last Schedule", "Information when was the last time the job was successfully scheduled."
-            ),
+            TableColumn("Last Schedule", "Information when was the last time the job was successfully scheduled."),
             AGE_COLUMN,
             _CONTAINERS_COLUMN,
             _IMAGES_COLUMN,
@@ -107,9 +103,7 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
                 "The number of nodes that should be running the daemon pod and have one or more of the daemon pod running and ready.",
                 type="integer",
             ),
-            TableColumn(
-                "Up-to-date", "The total number of nodes that are running updated daemon pod", type="integer"
-            ),
+            TableColumn("Up-to-date", "The total number of nodes that are running updated daemon pod", type="integer"),
             TableColumn(
                 "Available",
                 "The number of nodes that should be running the daemon pod and have one or more of the daemon pod running and available (ready for at least spec.minReadySeconds)",
@@ -173,12 +167,8 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
             AGE_COLUMN,
         ),
         "Event": (
-            TableColumn(
-                "Last Seen", "The time at which the most recent occurrence of this event was recorded."
-            ),
-            TableColumn(
-                "Type", "Type of this event (Normal, Warning), new types could be added in the future"
-            ),
+            TableColumn("Last Seen", "The time at which the most recent occurrence of this event was recorded."),
+            TableColumn("Type", "Type of this event (Normal, Warning), new types could be added in the future"),
             TableColumn(
                 "Reason",
                 "This should be a short, machine understandable string that gives the reason for the transition into the object's current status.",
@@ -340,9 +330,7 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
         "PersistentVolumeClaim": (
             NAME_COLUMN,
             TableColumn("Status", "phase represents the current phase of PersistentVolumeClaim."),
-            TableColumn(
-                "Volume", "volumeName is the binding reference to the PersistentVolume backing this claim."
-            ),
+            TableColumn("Volume", "volumeName is the binding reference to the PersistentVolume backing this claim."),
             TableColumn("Capacity", "capacity represents the actual resources of the underlying volume."),
             TableColumn(
                 "Access Modes",
@@ -454,9 +442,7 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
                 "Replicas is the most recently observed number of replicas. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicationcontroller#what-is-a-replicationcontroller",
                 type="integer",
             ),
-            TableColumn(
-                "Ready", "The number of ready replicas for this replication controller.", type="integer"
-            ),
+            TableColumn("Ready", "The number of ready replicas for this replication controller.", type="integer"),
             AGE_COLUMN,
             _CONTAINERS_COLUMN,
             _IMAGES_COLUMN,
@@ -468,9 +454,7 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
         ),
         "ResourceQuota": (
             NAME_COLUMN,
-            TableColumn(
-                "Request", "Request represents a minimum amount of cpu/memory that a container may consume."
-            ),
+            TableColumn("Request", "Request represents a minimum amount of cpu/memory that a container may consume."),
             TableColumn(
                 "Limit",
                 "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",

@@ -52,10 +52,7 @@ class _ContainerSummary:
         self.ready = self.restarts = 0
         self.last_restart = ""
         self.reason: str = status.get("reason") or status.get("phase", "")
-        if any(
-            each["type"] == "PodScheduled" and each.get("reason") == "SchedulingGated"
-            for each in self._conditions
-        ):
+        if any(each["type"] == "PodScheduled" and each.get("reason") == "SchedulingGated" for each in self._conditions):
             self.reason = "SchedulingGated"
         initializing = self._add_init_containers(status.get("initContainerStatuses") or [])
         if not initializing or self._condition_is_true("Initialized"):

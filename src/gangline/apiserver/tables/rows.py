@@ -168,9 +168,7 @@ _ROLE_PREFIX = "node-role.kubernetes.io/"
 
 def _node_cells(obj: JSON, now: datetime) -> list[Any]:
     info = field_at(obj, "status", "nodeInfo") or {}
-    system = [
-        info.get(field) or _UNKNOWN for field in ("osImage", "kernelVersion", "containerRuntimeVersion")
-    ]
+    system = [info.get(field) or _UNKNOWN for field in ("osImage", "kernelVersion", "containerRuntimeVersion")]
     addresses = [_node_address(obj, kind) for kind in ("InternalIP", "ExternalIP")]
     version = info.get("kubeletVersion", "")
     return [
@@ -223,11 +221,7 @@ def _storage_class_name(obj: JSON) -> str:
 
 
 def _volume_phase(obj: JSON) -> str:
-    return (
-        "Terminating"
-        if field_at(obj, "metadata", "deletionTimestamp")
-        else _text_field(obj, "status", "phase")
-    )
+    return "Terminating" if field_at(obj, "metadata", "deletionTimestamp") else _text_field(obj, "status", "phase")
 
 
 def _volume_cells(obj: JSON, now: datetime) -> list[Any]:
@@ -284,9 +278,7 @@ def _event_cells(obj: JSON, now: datetime) -> list[Any]:
     """An event, as either of the two APIs spells it."""
     about = obj.get("involvedObject") or obj.get("regarding") or {}
     kind, name = str(about.get("kind", "")).lower(), about.get("name", "")
-    first = human_age(
-        _first_set(obj, "firstTimestamp", "deprecatedFirstTimestamp") or obj.get("eventTime"), now
-    )
+    first = human_age(_first_set(obj, "firstTimestamp", "deprecatedFirstTimestamp") or obj.get("eventTime"), now)
     last_stamp = _first_set(obj, "lastTimestamp", "deprecatedLastTimestamp")
     last = human_age(last_stamp, now) if last_stamp else first
     count = _first_set(obj, "count", "deprecatedCount") or 1
@@ -321,8 +313,7 @@ def _role_binding_cells(obj: JSON, now: datetime) -> list[Any]:
     role = obj.get("roleRef") or {}
     subjects = obj.get("subjects") or ()
     users, groups = (
-        ", ".join(each.get("name", "") for each in subjects if each.get("kind") == kind)
-        for kind in ("User", "Group")
+        ", ".join(each.get("name", "") for each in subjects if each.get("kind") == kind) for kind in ("User", "Group")
     )
     accounts = ", ".join(
         f"{each.get('namespace', '')}/{each.get('name', '')}"
@@ -427,9 +418,7 @@ def _job_status(obj: JSON) -> str:
     conditions = field_at(obj, "status", "conditions") or ()
     # The first condition of a type counts, should there be several.
     states = {each["type"]: each.get("status") == "True" for each in reversed(conditions)}
-    if field_at(obj, "metadata", "deletionTimestamp") and not (
-        states.get("Complete") or states.get("Failed")
-    ):
+    if field_at(obj, "metadata", "deletionTimestamp") and not (states.get("Complete") or states.get("Failed")):
         return "Terminating"
     return next((state for kind, state in _JOB_STATES.items() if states.get(kind)), "Running")
 

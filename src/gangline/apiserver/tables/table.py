@@ -53,9 +53,7 @@ class TablePrinter:
 _NO_HEADER = msgspec.Raw(b"null")
 
 
-def encode_table(
-    api_version: str, metadata: JSON, printer: TablePrinter | None, rows: Sequence[JSON]
-) -> bytes:
+def encode_table(api_version: str, metadata: JSON, printer: TablePrinter | None, rows: Sequence[JSON]) -> bytes:
     """A Table, encoded; without a printer it has no header, as in a watch after the first event."""
     value = {
         "kind": "Table",
@@ -94,9 +92,7 @@ def custom_printer(columns: Sequence[JSON]) -> TablePrinter:
         return TablePrinter(
             (NAME_COLUMN, CUSTOM_AGE_COLUMN), lambda obj, now: [object_name(obj), _custom_age_cell(obj, now)]
         )
-    readers = [
-        (JSONPath(f"{{{column.get('jsonPath', '')}}}"), str(column.get("type", ""))) for column in columns
-    ]
+    readers = [(JSONPath(f"{{{column.get('jsonPath', '')}}}"), str(column.get("type", ""))) for column in columns]
 
     def cells(obj: JSON, now: datetime) -> list[Any]:
         return [object_name(obj), *(_custom_cell(path, kind, obj, now) for path, kind in readers)]

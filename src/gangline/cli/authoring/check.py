@@ -39,8 +39,7 @@ def check(files: tuple[str, ...], more: tuple[str, ...], recursive: bool, output
     # One among others in a folder may be empty; a file that somebody names may not.
     every = not any(checked.has_content for checked in found.values())
     found = {
-        name: checked.with_empty_finding() if every or name in given else checked
-        for name, checked in found.items()
+        name: checked.with_empty_finding() if every or name in given else checked for name, checked in found.items()
     }
     findings = tuple(finding for checked in found.values() for finding in checked.findings)
     if output == "json":

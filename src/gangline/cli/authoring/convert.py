@@ -18,9 +18,7 @@ from gangline.cli.flags.verb import cli_command
     show_default=True,
     help="What to write.",
 )
-@click.option(
-    "--runtime", default="", metavar="NAME", help="The runtime to refer to instead of the usual one."
-)
+@click.option("--runtime", default="", metavar="NAME", help="The runtime to refer to instead of the usual one.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 def convert(files: tuple[Path, ...], target: str, runtime: str, output: str) -> int:
     r"""Print the jobs in files as TrainJobs of Kubeflow Trainer v2.

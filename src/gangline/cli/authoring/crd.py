@@ -13,9 +13,7 @@ from gangline.cli.flags.verb import cli_command
 
 @cli_command()
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.option(
-    "--described", is_flag=True, help="With descriptions, for kubectl explain. Needs apply --server-side."
-)
+@click.option("--described", is_flag=True, help="With descriptions, for kubectl explain. Needs apply --server-side.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 def crd(file: Path, described: bool, output: str) -> None:
     r"""Print the custom resource definitions of the kinds of job in a Python file.

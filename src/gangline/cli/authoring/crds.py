@@ -23,9 +23,7 @@ _UNFOLDED_DEPTH = 1000
 
 
 @cli_command()
-@click.option(
-    "--described", is_flag=True, help="With descriptions, for kubectl explain. Needs apply --server-side."
-)
+@click.option("--described", is_flag=True, help="With descriptions, for kubectl explain. Needs apply --server-side.")
 @click.option(
     "--kind",
     "kinds",

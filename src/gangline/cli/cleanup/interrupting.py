@@ -7,9 +7,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def cancel_on_interrupt(
-    first: Callable[[], object], again: Callable[[], object] | None = None
-) -> Iterator[None]:
+def cancel_on_interrupt(first: Callable[[], object], again: Callable[[], object] | None = None) -> Iterator[None]:
     """At the first interrupt `first` is told and the block is cancelled; at each one after that comes `again`.
 
     Without `again` the block is cancelled once more, so that it does not wait for its own end.

@@ -59,17 +59,13 @@ def jobs(context: click.Context, parameter: click.Parameter, incomplete: str) ->
     return _completion_items(_query_server(context, names), incomplete)
 
 
-def kinds_and_jobs(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+def kinds_and_jobs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Kinds first; after a kind, or once KIND/ is begun, objects of it."""
     written = context.params.get("words") or ()
     if "/" in incomplete:
         return jobs(context, parameter, incomplete)
     if not written:
-        return _completion_items(
-            ["jobs", *(resource.plural for resource, _ in BUILTIN_RESOURCES)], incomplete
-        )
+        return _completion_items(["jobs", *(resource.plural for resource, _ in BUILTIN_RESOURCES)], incomplete)
 
     async def names(client: Client, place: ServerTarget) -> list[str]:
         from gangline.cli.resources.lookup import resolve

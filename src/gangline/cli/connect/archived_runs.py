@@ -17,9 +17,7 @@ from gangline.local.archive.server import archive_plane
 from gangline.local.home import PlaneHome
 from gangline.schema.crds.job_crds import crd
 
-READ_ONLY_ERROR = (
-    "no server is running, and what was left can only be read; start a server: gangline up --detach"
-)
+READ_ONLY_ERROR = "no server is running, and what was left can only be read; start a server: gangline up --detach"
 
 
 @asynccontextmanager
@@ -53,9 +51,7 @@ class ReadOnlyTransport:
             raise InputError(READ_ONLY_ERROR)
         return await self._transport.send(request, timeout=timeout)
 
-    def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[ResponseStream]:
+    def stream(self, request: Request, *, idle: timedelta | None = None) -> AbstractAsyncContextManager[ResponseStream]:
         return self._transport.stream(request, idle=idle)
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> Never:

@@ -33,9 +33,7 @@ async def publish_kubeconfig(state: Path, plane: Connection, jobs: Iterable[Key]
     token = (await plane.credentials.headers()).get("Authorization", "").removeprefix("Bearer ")
     config = PlaneAccess(plane.server, token).kubeconfig()
     names = [str(job) for job in jobs]
-    config["extensions"] = [
-        {"name": JOBS_EXTENSION, "extension": {"jobs": names, "home": str(home_folder(None))}}
-    ]
+    config["extensions"] = [{"name": JOBS_EXTENSION, "extension": {"jobs": names, "home": str(home_folder(None))}}]
     write_private(state / KUBECONFIG_NAME, json.dumps(config).encode())
 
 

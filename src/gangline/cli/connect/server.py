@@ -91,9 +91,7 @@ def find_server(
     try:
         return _answering_server(options, environ, home)
     except ConfigError as error:
-        here = options.context == LOCAL_CONTEXT and not (
-            options.kubeconfig or options.cluster or options.user
-        )
+        here = options.context == LOCAL_CONTEXT and not (options.kubeconfig or options.cluster or options.user)
         plane = _running_plane(environ) if here else None
         if plane is not None:
             return _answering_server(options._replace(kubeconfig=str(plane / "kubeconfig")), environ, home)
@@ -282,9 +280,7 @@ def run_async(
         return print_error(error, missing=missing, server=place.connection if place else None)
 
 
-def _run_on_loop(
-    place: ServerTarget, server: ServerOptions, work: ServerWork, *, as_it_was: bool = False
-) -> int:
+def _run_on_loop(place: ServerTarget, server: ServerOptions, work: ServerWork, *, as_it_was: bool = False) -> int:
     import asyncio
 
     async def connected() -> int:
@@ -339,11 +335,7 @@ def _archive_note(left: Path) -> str:
     from gangline.local.home import PlaneHome
 
     at = stopped_at(PlaneHome(left))
-    return (
-        USING_STOPPED_PLANE.format(at.astimezone().strftime("%Y-%m-%d %H:%M"))
-        if at is not None
-        else USING_ARCHIVE
-    )
+    return USING_STOPPED_PLANE.format(at.astimezone().strftime("%Y-%m-%d %H:%M")) if at is not None else USING_ARCHIVE
 
 
 def _request_timeout(server: ServerOptions) -> timedelta | None:

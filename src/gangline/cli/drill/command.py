@@ -70,9 +70,7 @@ def _fault_option(name: str, text: str) -> Callable[[F], F]:
     metavar="DURATION",
     help="Survived is who runs for so long.",
 )
-@click.option(
-    "--timeout", type=DURATION, default="2m", show_default=True, metavar="DURATION", help="Give up after."
-)
+@click.option("--timeout", type=DURATION, default="2m", show_default=True, metavar="DURATION", help="Give up after.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="The outcome for programs.")
 @server_options
 def drill(
@@ -133,9 +131,7 @@ def drill(
         if place.archive is not None:
             raise InputError("no plane runs on this machine; start the job with gangline run or gangline up")
         drilling = DrillRunner(client, SystemClock(), hold, timeout, as_json=output == "json")
-        return await drilling.run(
-            await find_job(client, place.object_namespace, job), order, whom or chosen or ""
-        )
+        return await drilling.run(await find_job(client, place.object_namespace, job), order, whom or chosen or "")
 
     return run_async(server_for_job(server, job), work, missing=NOT_FOUND)
 
@@ -153,9 +149,7 @@ def server_for_job(server: ServerOptions, job: str) -> ServerOptions:
 class DrillRunner:
     """One fault, and what becomes of it."""
 
-    def __init__(
-        self, client: Client, clock: Clock, hold: timedelta, timeout: timedelta, *, as_json: bool
-    ) -> None:
+    def __init__(self, client: Client, clock: Clock, hold: timedelta, timeout: timedelta, *, as_json: bool) -> None:
         self._client, self._clock, self._as_json = client, clock, as_json
         self._hold, self._timeout = hold, timeout
         self._changed, self._plane_gone = asyncio.Event(), False
@@ -165,18 +159,14 @@ class DrillRunner:
     async def run(self, job: ServerJob, order: FaultRequest, whom: str) -> int:
         """Gives the exit code. Raises `InputError` when nothing was done."""
         if is_finished(job.body):
-            raise InputError(
-                f"{job.display_name} has ended ({job_state(job.body)}); there is nothing left to survive"
-            )
+            raise InputError(f"{job.display_name} has ended ({job_state(job.body)}); there is nothing left to survive")
         pods = await list_replicas(self._client, job)
         victims = victim_pods(job, pods, order.fault, whom)
         for node in sorted({pod["spec"].get("nodeName", "") for pod in victims}):
             await self._require_own_node(node)
         names = tuple(replica_name(job, pod) for pod in victims)
         lasts = order.seconds if order.fault is FaultKind.SLOW else 0.0
-        trial = InjectedFault(
-            order.fault.value, names, self._clock.monotonic(), lasts, self._hold.total_seconds()
-        )
+        trial = InjectedFault(order.fault.value, names, self._clock.monotonic(), lasts, self._hold.total_seconds())
         story = DrillTimeline(job, pods, trial)
         code = UNFINISHED
         try:
@@ -204,9 +194,7 @@ class DrillRunner:
             found = await self._client.get(NODES, Key("", node))
         except ApiError as error:
             raise InputError(told) from error
-        if NODE_VERSION_MARK not in str(
-            ((found.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", "")
-        ):
+        if NODE_VERSION_MARK not in str(((found.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", "")):
             raise InputError(told)
 
     async def _inject_fault(self, victims: Sequence[JSON], order: FaultRequest) -> None:
@@ -249,9 +237,7 @@ class DrillRunner:
         yield self._watch(job.resource, itself, saw_job)
         yield self._watch(PODS, pod_selector(job), saw_pod)
 
-    async def _watch(
-        self, resource: Resource[JSON], where: Selector, saw: Callable[[JSON, bool], None]
-    ) -> None:
+    async def _watch(self, resource: Resource[JSON], where: Selector, saw: Callable[[JSON, bool], None]) -> None:
         try:
             async with aclosing(watch_objects(self._client, resource, where)) as seen:
                 async for each in seen:
@@ -311,9 +297,7 @@ def victim_pods(job: ServerJob, pods: Sequence[JSON], fault: FaultKind, whom: st
         if not named:
             raise InputError(f'{job.display_name} has no replica "{whom}"; there is {there}')
         if wanted.number is None and len(named) > 1:
-            raise InputError(
-                f'"{whom}" is {len(named)} replicas; name one, such as {replica_name(job, named[0])}'
-            )
+            raise InputError(f'"{whom}" is {len(named)} replicas; name one, such as {replica_name(job, named[0])}')
         if named[0] not in going:
             raise InputError(f"{replica_name(job, named[0])} does not run, so nothing can be done to it")
         return named

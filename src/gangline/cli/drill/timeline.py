@@ -132,9 +132,7 @@ class DrillTimeline:
     @property
     def _first_victim_pod(self) -> str:
         """The pod of the first victim."""
-        return next(
-            (name for name, seat in self._replica_names.items() if seat == self._fault.victims[0]), ""
-        )
+        return next((name for name, seat in self._replica_names.items() if seat == self._fault.victims[0]), "")
 
     def _resumed_text(self) -> str:
         """What the first victim reports after the fault, next to what it reported before."""
@@ -165,11 +163,7 @@ class DrillTimeline:
         trial = self._fault
         who = trial.victims[0] if len(trial.victims) == 1 else f"{len(trial.victims)} replicas"
         how = self._cause_text()
-        word = (
-            FAULT_TEXT[trial.fault].replace("its", "their")
-            if len(trial.victims) > 1
-            else FAULT_TEXT[trial.fault]
-        )
+        word = FAULT_TEXT[trial.fault].replace("its", "their") if len(trial.victims) > 1 else FAULT_TEXT[trial.fault]
         parts = [f"{who} {word}{f' ({how})' if how else ''}", *self._consequences()]
         parts.append(f"job {self._state}" if self._body is not None else "job deleted")
         parts.append(
@@ -185,9 +179,7 @@ class DrillTimeline:
         if self._fault.fault == "slow":
             return f"for {self._fault.duration:g} s"
         seen = [
-            self._end_texts[name]
-            for name in self._attempts_before
-            if name in self._end_texts and self._is_victim(name)
+            self._end_texts[name] for name in self._attempts_before if name in self._end_texts and self._is_victim(name)
         ]
         if seen:
             return ", then ".join(seen[0][:3])

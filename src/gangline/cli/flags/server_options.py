@@ -57,9 +57,7 @@ def _add_server_options(command: F, *, every: bool) -> F:
 
     update_wrapper(collected, command)
     namespaces = (
-        click.option(
-            "-A", "--all-namespaces", "all_namespaces", is_flag=True, help="Look in all namespaces."
-        ),
+        click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="Look in all namespaces."),
     )
     for option in reversed((_NAMESPACE_OPTION, *(namespaces if every else ()), *_CONNECTION_OPTIONS)):
         option(collected)

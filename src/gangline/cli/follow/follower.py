@@ -211,9 +211,7 @@ class Follower:
         self.view.job = job
         self._draw()
         team = self.view
-        return RunOutcome(
-            job, self._job_seconds, team.tails, team.curves, team.metric, team.failed_replicas()
-        )
+        return RunOutcome(job, self._job_seconds, team.tails, team.curves, team.metric, team.failed_replicas())
 
     def live_replicas(self) -> list[str]:
         """The members that have a process, or are about to."""

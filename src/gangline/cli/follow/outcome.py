@@ -83,6 +83,4 @@ def last_log_lines(member: str, outcome: RunOutcome) -> list[str]:
     """What a member said at the end: as the job's status has it, else as it was seen here."""
     first = outcome.job.status.first_failure
     said = first.log if first is not None and first.log else outcome.tails.get(member, ())
-    return [printable_text(line) for line in said if line.strip() and parse_progress(line) is None][
-        -MAX_LOG_LINES:
-    ]
+    return [printable_text(line) for line in said if line.strip() and parse_progress(line) is None][-MAX_LOG_LINES:]

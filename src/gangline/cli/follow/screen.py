@@ -167,9 +167,7 @@ class LiveScreen:
         from rich.live import Live as Block
 
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
-        self._live: Any = Block(
-            console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        )
+        self._live: Any = Block(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
         self._repeats = RepeatCollapser()
         # Log lines since the block was last drawn: printed together, for each print draws the block anew.
         self._queued_lines: list[str] = []
@@ -207,9 +205,7 @@ class LiveScreen:
     def draw(self, *jobs: JobFrame) -> None:
         from rich.text import Text
 
-        self._name_width = max(
-            [self._name_width, *(len(seat.name) for facts in jobs for seat in facts.replicas)]
-        )
+        self._name_width = max([self._name_width, *(len(seat.name) for facts in jobs for seat in facts.replicas)])
         self._flush_lines()
         width, height = self._console.size
         room = max(3, height // 2 // max(1, len(jobs)))
@@ -230,9 +226,7 @@ class LiveScreen:
         self._name_width = max(self._name_width, len(member))
         before = f"{member:>{self._name_width}}│"
         if self._use_colour:
-            colour = self._colours.setdefault(
-                member, REPLICA_COLOURS[len(self._colours) % len(REPLICA_COLOURS)]
-            )
+            colour = self._colours.setdefault(member, REPLICA_COLOURS[len(self._colours) % len(REPLICA_COLOURS)])
             before = f"\x1b[{colour}m{before}\x1b[0m"
         self._queued_lines.append(f"{before} {printable_text(line, coloured=self._use_colour)}")
 

@@ -79,9 +79,7 @@ class JobFrame(msgspec.Struct, frozen=True):
 def updated_history(history: RestartHistory, pod: Pod) -> RestartHistory:
     """What is remembered once a pod was seen as it is."""
     restarts = sum(status.restart_count for status in pod.status.container_statuses)
-    codes = [
-        code for status in pod.status.container_statuses if (code := _failure_exit_code(status)) is not None
-    ]
+    codes = [code for status in pod.status.container_statuses if (code := _failure_exit_code(status)) is not None]
     return RestartHistory(
         {
             **history.restarts_by_pod,
@@ -122,15 +120,11 @@ def header_line(facts: JobFrame, width: int) -> StyledLine:
     team = " · ".join(f"{kind.lower()} {number}" for kind, number in facts.replica_counts.items())
     end = f"{facts.state}  {elapsed_text(facts.elapsed)}"
     gap = max(2, width - len(name) - 2 - len(team) - len(end))
-    style = {"Succeeded": "bold green", "Failed": "bold red", "Running": "bold"}.get(
-        facts.state, "bold yellow"
-    )
+    style = {"Succeeded": "bold green", "Failed": "bold red", "Running": "bold"}.get(facts.state, "bold yellow")
     return (Span(name, "bold"), Span(f"  {team}", "dim"), Span(" " * gap), Span(end, style))
 
 
-def replica_line(
-    seat: ReplicaState, names: int = NAME_WIDTH, width: int = 120, *, over: bool = False
-) -> StyledLine:
+def replica_line(seat: ReplicaState, names: int = NAME_WIDTH, width: int = 120, *, over: bool = False) -> StyledLine:
     """A light, a word, restarts; then how far it is, or what is wrong. Once the job is over nothing goes on."""
     light, word, style = replica_condition(seat)
     if over and word not in ("succeeded", "failed"):
@@ -194,9 +188,7 @@ def progress_bar(progress: Progress, room: int = 100) -> Iterable[Span]:
     percent = "" if share is None else f" {share:4.0%}".replace("%", " %")
     metrics = [(f"  {name} ", number_text(value)) for name, value in progress.metrics.items()]
     # The room of a number that will be longer is kept, for the bar's sake.
-    rest = (
-        len(told) + len(percent) + sum(len(name) + max(NUMBER_WIDTH, len(value)) for name, value in metrics)
-    )
+    rest = len(told) + len(percent) + sum(len(name) + max(NUMBER_WIDTH, len(value)) for name, value in metrics)
     bar = min(BAR_WIDTH, room - rest - 1)
     yield Span(told)
     if share is not None and bar >= MIN_BAR_WIDTH:
@@ -216,9 +208,7 @@ def usage_text(use: ReplicaUsage) -> str:
 
 def step_text(progress: Progress) -> str:
     """`step 240/400`."""
-    return (
-        f"step {progress.step:g}" if progress.total is None else f"step {progress.step:g}/{progress.total:g}"
-    )
+    return f"step {progress.step:g}" if progress.total is None else f"step {progress.step:g}/{progress.total:g}"
 
 
 # Words

@@ -16,12 +16,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def get_options(command: F) -> F:
     """The options that say which objects, and how they look."""
     options = (
-        click.option(
-            "-l", "--selector", default="", metavar="LABELS", help="Only with these labels: a=b,c!=d."
-        ),
-        click.option(
-            "--field-selector", default="", metavar="FIELDS", help="Only with these fields: metadata.name=x."
-        ),
+        click.option("-l", "--selector", default="", metavar="LABELS", help="Only with these labels: a=b,c!=d."),
+        click.option("--field-selector", default="", metavar="FIELDS", help="Only with these fields: metadata.name=x."),
         click.option(
             "-o",
             "--output",
@@ -31,14 +27,10 @@ def get_options(command: F) -> F:
             help=f"How to print: {formats.FORMAT_NAMES}.",
         ),
         click.option("-w", "--watch", is_flag=True, help="Go on and print changes."),
-        click.option(
-            "--show-managed-fields", "managed", is_flag=True, help="With -o json and yaml: who owns what."
-        ),
+        click.option("--show-managed-fields", "managed", is_flag=True, help="With -o json and yaml: who owns what."),
         click.option("--no-headers", is_flag=True, help="No titles above the columns."),
         click.option("--show-labels", "labels", is_flag=True, help="All labels as the last column."),
-        click.option(
-            "--sort-by", default="", metavar="PATH", help="Sort by a field: .metadata.creationTimestamp."
-        ),
+        click.option("--sort-by", default="", metavar="PATH", help="Sort by a field: .metadata.creationTimestamp."),
         click.option("--ignore-not-found", is_flag=True, help="Exit 0 when what was named is not there."),
     )
     for option in reversed(options):

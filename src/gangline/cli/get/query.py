@@ -16,9 +16,7 @@ from gangline.kube.transport.api import QueryParams, Request
 
 PAGE_SIZE = 500
 TABLE_ACCEPT = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-NO_JOB_KINDS = (
-    "the server knows no training jobs; bring their definitions: gangline crds | kubectl apply -f -"
-)
+NO_JOB_KINDS = "the server knows no training jobs; bring their definitions: gangline crds | kubectl apply -f -"
 
 
 class ObjectQuery(NamedTuple):
@@ -82,9 +80,7 @@ async def fetch_jobs(client: Client, kinds: Sequence[ObjectQuery], *, every: boo
         errors += got.errors
     if unknown == len(kinds):
         raise InputError(
-            NO_JOB_KINDS
-            if every
-            else f'the server doesn\'t have a resource type "{kinds[0].resource.plural}"'
+            NO_JOB_KINDS if every else f'the server doesn\'t have a resource type "{kinds[0].resource.plural}"'
         )
     if every and kinds[0].names:
         there = {body["metadata"]["name"] for body in found}
@@ -174,9 +170,7 @@ def table_header(found: ServerTable, look: TableStyle) -> list[str]:
     ]
 
 
-def row_cells(
-    found: ServerTable, row: TableRow, look: TableStyle, columns: ServerTable | None = None
-) -> list[str]:
+def row_cells(found: ServerTable, row: TableRow, look: TableStyle, columns: ServerTable | None = None) -> list[str]:
     """A row, cell by cell. Later tables of a watch have no columns: those of the first count."""
     definitions = (columns or found).column_definitions or ()
     texts = [

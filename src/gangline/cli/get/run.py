@@ -87,23 +87,16 @@ async def kind_groups(
         found = await resolve(client, kind)
         if asked and not place.namespace and found[0].namespaced:
             raise InputError("a resource cannot be retrieved by name across all namespaces")
-        wanted = tuple(
-            ObjectQuery(resource, tuple(asked), where, place.object_namespace) for resource in found
-        )
+        wanted = tuple(ObjectQuery(resource, tuple(asked), where, place.object_namespace) for resource in found)
         groups.append(KindGroup(wanted, all_job_kinds=kind.lower() in JOBS_WORDS))
     return groups
 
 
-async def print_once(
-    client: Client, groups: Sequence[KindGroup], place: ServerTarget, options: GetFlags
-) -> int:
+async def print_once(client: Client, groups: Sequence[KindGroup], place: ServerTarget, options: GetFlags) -> int:
     """Everything once."""
     if not options.output_format.is_table:
         return await _print_objects(client, groups, place, options)
-    found = [
-        await (_jobs_block if group.is_jobs else _server_block)(client, group, place, options)
-        for group in groups
-    ]
+    found = [await (_jobs_block if group.is_jobs else _server_block)(client, group, place, options) for group in groups]
     # The kind stands before each name where there are several; one of which nothing was found does not count.
     several = sum(block.is_shown for block in found) > 1
     texts = [text for block in found if (text := block.render(several))]
@@ -112,9 +105,7 @@ async def print_once(
     return _report_errors(groups, errors, place, options, found=bool(texts))
 
 
-async def _print_objects(
-    client: Client, groups: Sequence[KindGroup], place: ServerTarget, options: GetFlags
-) -> int:
+async def _print_objects(client: Client, groups: Sequence[KindGroup], place: ServerTarget, options: GetFlags) -> int:
     got = FetchResult([], [])
     for group in groups:
         more = await fetch_group(client, group)
@@ -182,9 +173,7 @@ async def _jobs_block(client: Client, group: KindGroup, place: ServerTarget, opt
     if options.sort_by:
         bodies = sorted(bodies, key=formats.sort_key(options.sort_by))
     elif group.all_job_kinds:
-        bodies = sorted(
-            bodies, key=lambda body: (body["metadata"].get("namespace", ""), body["metadata"]["name"])
-        )
+        bodies = sorted(bodies, key=lambda body: (body["metadata"].get("namespace", ""), body["metadata"]["name"]))
     now, waits = SystemClock().now(), dict[Key, str]()
     if any(map(job_rows.may_wait, bodies)):
         # Imported here: of jobs that run nobody asks it.
@@ -236,9 +225,7 @@ def job_row(
     ]
 
 
-async def _server_block(
-    client: Client, group: KindGroup, place: ServerTarget, options: GetFlags
-) -> TableBlock:
+async def _server_block(client: Client, group: KindGroup, place: ServerTarget, options: GetFlags) -> TableBlock:
     wanted = group.queries[0]
     try:
         pages, errors = await fetch_tables(client, wanted, whole=bool(options.sort_by))

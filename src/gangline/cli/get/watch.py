@@ -26,9 +26,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import Gone, NotFound
 
 
-async def watch_groups(
-    client: Client, groups: Sequence[KindGroup], place: ServerTarget, options: GetFlags
-) -> int:
+async def watch_groups(client: Client, groups: Sequence[KindGroup], place: ServerTarget, options: GetFlags) -> int:
     """Everything once, then changes, until interrupted."""
     several = len(groups) > 1
     async with asyncio.TaskGroup() as tasks:
@@ -43,9 +41,7 @@ async def watch_groups(
 class _ObjectWatch:
     """Kinds whose whole objects are watched, and shown in one table or in another form."""
 
-    def __init__(
-        self, client: Client, group: KindGroup, place: ServerTarget, options: GetFlags, several: bool
-    ) -> None:
+    def __init__(self, client: Client, group: KindGroup, place: ServerTarget, options: GetFlags, several: bool) -> None:
         self._client, self._group, self._place = client, group, place
         self._options, self._several = options, several
         self._columns = tables.Columns(job_header(group, place, options), colour=stdout_uses_colour())
@@ -98,11 +94,7 @@ def named_selector(wanted: ObjectQuery) -> Selector:
     if not wanted.names:
         return wanted.selector
     where = msgspec.structs.replace(wanted.selector, fields=f"metadata.name={wanted.names[0]}")
-    return (
-        msgspec.structs.replace(where, namespace=wanted.object_namespace)
-        if wanted.resource.namespaced
-        else where
-    )
+    return msgspec.structs.replace(where, namespace=wanted.object_namespace) if wanted.resource.namespaced else where
 
 
 async def _watch_table(

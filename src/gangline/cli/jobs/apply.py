@@ -37,9 +37,7 @@ class ApplyFlags(NamedTuple):
 
 _FILE_OPTIONS = (
     click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path()),
-    click.option(
-        "-f", "--filename", "more", multiple=True, metavar="FILE", help="A file or folder; - is stdin."
-    ),
+    click.option("-f", "--filename", "more", multiple=True, metavar="FILE", help="A file or folder; - is stdin."),
     click.option("-R", "--recursive", is_flag=True, help="Look into folders below those given."),
     click.option(
         "--dry-run",
@@ -55,9 +53,7 @@ _FILE_OPTIONS = (
         show_default=True,
         help="What becomes of fields that the server does not know.",
     ),
-    click.option(
-        "--field-manager", "manager", default=FIELD_MANAGER, show_default=True, help="Who owns the fields."
-    ),
+    click.option("--field-manager", "manager", default=FIELD_MANAGER, show_default=True, help="Who owns the fields."),
 )
 
 
@@ -72,9 +68,7 @@ def _file_options(command: Any) -> Any:
 @click.option("--force-conflicts", "force", is_flag=True, help="Take fields that somebody else owns.")
 @click.option("--server-side", is_flag=True, hidden=True, help="Always so.")
 @server_options
-def apply(
-    files: tuple[str, ...], more: tuple[str, ...], recursive: bool, server: ServerOptions, **given: Any
-) -> int:
+def apply(files: tuple[str, ...], more: tuple[str, ...], recursive: bool, server: ServerOptions, **given: Any) -> int:
     r"""Make objects as files say, or change those that are there (server-side apply).
 
     What is wrong with a file is told with its line.
@@ -94,9 +88,7 @@ def apply(
 @cli_command()
 @_file_options
 @server_options
-def create(
-    files: tuple[str, ...], more: tuple[str, ...], recursive: bool, server: ServerOptions, **given: Any
-) -> int:
+def create(files: tuple[str, ...], more: tuple[str, ...], recursive: bool, server: ServerOptions, **given: Any) -> int:
     r"""Create what files hold. What is there already is an error; generateName works.
 
     \b
@@ -117,9 +109,7 @@ def _apply_flags(given: dict[str, Any]) -> ApplyFlags:
     )
 
 
-def _write_files(
-    files: Sequence[str], recursive: bool, server: ServerOptions, options: ApplyFlags, write: Any
-) -> int:
+def _write_files(files: Sequence[str], recursive: bool, server: ServerOptions, options: ApplyFlags, write: Any) -> int:
     if not files:
         raise InputError("name a file: -f FILE, or -f - for standard input")
     found = read_files(files, recursive=recursive)

@@ -62,9 +62,7 @@ class DeleteFlags(NamedTuple):
 @click.argument(
     "words", nargs=-1, metavar="[JOB... | KIND NAME... | KIND/NAME...]", shell_complete=completed_by("jobs")
 )
-@click.option(
-    "-f", "--filename", "files", multiple=True, metavar="FILE", help="Delete what files hold; - is stdin."
-)
+@click.option("-f", "--filename", "files", multiple=True, metavar="FILE", help="Delete what files hold; - is stdin.")
 @click.option("-R", "--recursive", is_flag=True, help="Look into folders below those given.")
 @click.option("-l", "--selector", default="", metavar="LABELS", help="All of a kind with these labels.")
 @click.option("--all", "all_of_kind", is_flag=True, help="All of a kind in the namespace.")
@@ -79,9 +77,7 @@ class DeleteFlags(NamedTuple):
     help="What becomes of an object's own objects, such as a job's pods.",
 )
 @click.option("--wait/--no-wait", default=True, help="Whether to wait until it is gone.")
-@click.option(
-    "--timeout", type=DURATION, default="0", metavar="DURATION", help="How long to wait; 0 is for ever."
-)
+@click.option("--timeout", type=DURATION, default="0", metavar="DURATION", help="How long to wait; 0 is for ever.")
 @click.option(
     "--dry-run",
     type=click.Choice(["none", "client", "server"]),
@@ -91,9 +87,7 @@ class DeleteFlags(NamedTuple):
 @click.option("--ignore-not-found", is_flag=True, help="Exit 0 when there is nothing to delete.")
 @click.option("-o", "--output", type=click.Choice(["", "name"]), default="", help="name: only names.")
 @server_options_all
-def delete(
-    words: tuple[str, ...], files: tuple[str, ...], recursive: bool, server: ServerOptions, **given: Any
-) -> int:
+def delete(words: tuple[str, ...], files: tuple[str, ...], recursive: bool, server: ServerOptions, **given: Any) -> int:
     r"""Delete jobs, with all that belongs to them; or objects of any kind.
 
     A bare word is a job of any kind.
@@ -150,9 +144,7 @@ async def delete_targets(
             yield one
         return
     if not every and len(words) == 1:
-        raise InputError(
-            "resource(s) were provided, but no name was specified; name one, or pass --all or -l"
-        )
+        raise InputError("resource(s) were provided, but no name was specified; name one, or pass --all or -l")
     for target in resource_args(words):
         for resource in await resolve(client, target.kind):
             if not target.name:
@@ -160,9 +152,7 @@ async def delete_targets(
                 async for one in _selected_targets(client, resource, where, several=first in JOBS_WORDS):
                     yield one
             elif target.kind.lower() not in JOBS_WORDS:
-                yield DeleteTarget(
-                    resource, Key(place.object_namespace if resource.namespaced else "", target.name)
-                )
+                yield DeleteTarget(resource, Key(place.object_namespace if resource.namespaced else "", target.name))
         if target.name and target.kind.lower() in JOBS_WORDS:
             job = await find_job(client, place.object_namespace, target.name)
             yield DeleteTarget(job.resource, job.key)
@@ -181,9 +171,7 @@ async def _is_kind(client: Client, place: ServerTarget, word: str) -> bool:
     return False
 
 
-async def _named_targets(
-    client: Client, place: ServerTarget, words: Sequence[str]
-) -> AsyncIterator[DeleteTarget]:
+async def _named_targets(client: Client, place: ServerTarget, words: Sequence[str]) -> AsyncIterator[DeleteTarget]:
     for word in words:
         kind, slash, name = word.rpartition("/")
         if not slash or kind.lower() in JOBS_WORDS:
@@ -200,9 +188,7 @@ async def _selected_targets(
     try:
         async for body in client.iterate(resource, where):
             metadata = body["metadata"]
-            yield DeleteTarget(
-                resource, Key(metadata.get("namespace", ""), metadata["name"]), metadata["uid"]
-            )
+            yield DeleteTarget(resource, Key(metadata.get("namespace", ""), metadata["name"]), metadata["uid"])
     except NotFound:
         if not several:
             raise
@@ -257,9 +243,7 @@ def _deleted_message(one: DeleteTarget, options: DeleteFlags) -> str:
     return f'{one.resource.kind.lower()}{group} "{one.key.name}" {word}{where}{how}'
 
 
-async def _wait_until_deleted(
-    client: Client, gone: Sequence[DeleteTarget], timeout: timedelta, clock: Clock
-) -> bool:
+async def _wait_until_deleted(client: Client, gone: Sequence[DeleteTarget], timeout: timedelta, clock: Clock) -> bool:
     """Whether all are gone in time. A new one of the same name does not count."""
     end = clock.monotonic() + timeout.total_seconds() if timeout else None
     for one in gone:

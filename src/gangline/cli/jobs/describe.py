@@ -104,9 +104,7 @@ def _header_section(job: ServerJob, now: datetime) -> str:
             ("Started", f"{human_duration(now - started)} ago" if started else ""),
             (
                 "Ended",
-                f"{human_duration(now - ended)} ago, after {job_rows.job_duration(body, now)}"
-                if ended
-                else "",
+                f"{human_duration(now - ended)} ago, after {job_rows.job_duration(body, now)}" if ended else "",
             ),
             ("Progress", _progress_line(body, now)),
         )
@@ -120,9 +118,7 @@ def _progress_line(body: JSON, now: datetime) -> str:
         return ""
     found = body["status"]["progress"]
     step, total = found["step"], found.get("total")
-    share = (
-        f" ({min(step / total, 1):.0%})".replace("%", " %") if job_rows.is_number(total) and total > 0 else ""
-    )
+    share = f" ({min(step / total, 1):.0%})".replace("%", " %") if job_rows.is_number(total) and total > 0 else ""
     when = f", {human_age(found['updated'], now)} ago" if found.get("updated") else ""
     return f"{told}{share}" + (f", {found['replica']}" if found.get("replica") else "") + when
 
@@ -134,9 +130,7 @@ def _labels_text(found: Any) -> str:
 def _spec_section(body: JSON) -> str:
     spec = body.get("spec") or {}
     policy = {
-        name: value
-        for name, value in (spec.get("runPolicy") or {}).items()
-        if value not in (None, {}, False, "")
+        name: value for name, value in (spec.get("runPolicy") or {}).items() if value not in (None, {}, False, "")
     }
     lines = [f"Run policy:    {_inline_text(policy)}\n"] if policy else []
     rows = [_replica_type_row(kind, found or {}) for kind, found in job_rows.replica_specs(body).items()]
@@ -147,9 +141,7 @@ def _spec_section(body: JSON) -> str:
 def _replica_type_row(kind: str, spec: JSON) -> list[str]:
     containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or [{}]
     main = containers[0]
-    wanted = (
-        (main.get("resources") or {}).get("limits") or (main.get("resources") or {}).get("requests") or {}
-    )
+    wanted = (main.get("resources") or {}).get("limits") or (main.get("resources") or {}).get("requests") or {}
     command = " ".join(" ".join(map(str, [*(main.get("command") or []), *(main.get("args") or [])])).split())
     return [
         kind,
@@ -249,9 +241,7 @@ def _failure_section(body: JSON, now: datetime) -> str:
     when = f", {human_age(found['time'], now)} ago" if found.get("time") else ""
     text = f"First failure: {job_rows.failure_text(found)}{when}\n"
     if found.get("exitCode") is not None:
-        text += (
-            f"  exit code {found['exitCode']}" + (f", pod {found['pod']}" if found.get("pod") else "") + "\n"
-        )
+        text += f"  exit code {found['exitCode']}" + (f", pod {found['pod']}" if found.get("pod") else "") + "\n"
     if found.get("message"):
         text += f"  {' '.join(str(found['message']).split())}\n"
     return text + "".join(

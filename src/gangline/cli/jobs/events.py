@@ -35,9 +35,7 @@ ZERO_TIME = "0001-01-01T00:00:00Z"
 @click.option("-o", "--output", "form", default="", metavar="FORM", help="json, yaml, name, jsonpath=…")
 @click.option("--no-headers", is_flag=True, help="No titles above the columns.")
 @server_options_all
-def events(
-    job: str | None, watch: bool, types: str, form: str, no_headers: bool, server: ServerOptions
-) -> int:
+def events(job: str | None, watch: bool, types: str, form: str, no_headers: bool, server: ServerOptions) -> int:
     r"""Print what happened to a job, its pods and its services; or, without JOB, in the whole namespace.
 
     \b

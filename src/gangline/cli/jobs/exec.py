@@ -27,9 +27,7 @@ STDIN_CHUNK_BYTES = 32 * 1024
 @click.option(
     "--replica", "chosen", default="", metavar="TYPE/INDEX", help="Which one; by default the first that runs."
 )
-@click.option(
-    "-c", "--container", default="", metavar="NAME", help="Container; by default the one that trains."
-)
+@click.option("-c", "--container", default="", metavar="NAME", help="Container; by default the one that trains.")
 @click.option("-i", "--stdin", is_flag=True, help="Pass standard input on.")
 @click.option("-t", "--tty", is_flag=True, help="As on a terminal; needs -i and a terminal.")
 @server_options
@@ -58,9 +56,7 @@ def exec_(
 
     async def work(client: Client, place: ServerTarget) -> int:
         pod = await _find_pod(client, place, job, chosen)
-        return await _run_command(
-            client, pod, list(words), container_name(pod, container), stdin=stdin, tty=terminal
-        )
+        return await _run_command(client, pod, list(words), container_name(pod, container), stdin=stdin, tty=terminal)
 
     return run_async(server, work, missing=NOT_FOUND)
 
@@ -73,24 +69,18 @@ async def _find_pod(client: Client, place: ServerTarget, word: str, chosen: str)
     pods = await list_replicas(client, found, (replica_selector(chosen),) if chosen else ())
     running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
     if not running:
-        states = ", ".join(
-            f"{replica_name(found, pod)} {(pod.get('status') or {}).get('phase')}" for pod in pods
-        )
+        states = ", ".join(f"{replica_name(found, pod)} {(pod.get('status') or {}).get('phase')}" for pod in pods)
         raise InputError(f"{found.display_name} has no replica that runs" + (f": {states}" if states else ""))
     return running[0]
 
 
-async def _run_command(
-    client: Client, pod: JSON, command: list[str], container: str, *, stdin: bool, tty: bool
-) -> int:
+async def _run_command(client: Client, pod: JSON, command: list[str], container: str, *, stdin: bool, tty: bool) -> int:
     from gangline.kube.pods import PodSubresources
     from gangline.kube.streams import Channel
 
     key = Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
     with _raw_terminal() if tty else _plain_terminal():
-        async with PodSubresources(client).exec(
-            key, command, container=container, stdin=stdin, tty=tty
-        ) as session:
+        async with PodSubresources(client).exec(key, command, container=container, stdin=stdin, tty=tty) as session:
             async with asyncio.TaskGroup() as group:
                 feeding = group.create_task(_forward_stdin(session, tty=tty)) if stdin else None
                 async for channel, data in session:

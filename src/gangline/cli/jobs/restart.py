@@ -16,9 +16,7 @@ from gangline.kube.errors import Conflict, NotFound
 
 @cli_command()
 @click.argument("job", shell_complete=completed_by("jobs"))
-@click.option(
-    "--replica", "chosen", multiple=True, metavar="TYPE[/INDEX]", help="worker/1, or all of worker."
-)
+@click.option("--replica", "chosen", multiple=True, metavar="TYPE[/INDEX]", help="worker/1, or all of worker.")
 @server_options
 def restart(job: str, chosen: tuple[str, ...], server: ServerOptions) -> int:
     r"""Start replicas anew: those named, or the whole team.

@@ -14,9 +14,7 @@ from gangline.cli.output.job_rows import is_finished, job_state, replica_counts,
 from gangline.cli.resources.lookup import find_job
 from gangline.kube.client import Client
 
-_TYPED_COUNT = re.compile(
-    r"(?P<type>[A-Za-z]+)[=:/-]?(?P<count>\d+)|(?P<count2>\d+)[=:/-]?(?P<type2>[A-Za-z]+)"
-)
+_TYPED_COUNT = re.compile(r"(?P<type>[A-Za-z]+)[=:/-]?(?P<count>\d+)|(?P<count2>\d+)[=:/-]?(?P<type2>[A-Za-z]+)")
 """What people write who expect the type in the number: `worker=2`, `worker:2`, `2worker`."""
 
 

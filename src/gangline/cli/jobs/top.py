@@ -111,9 +111,7 @@ def sparkline(values: Sequence[float]) -> str:
 HEADER = ("JOB", "POD", "NODE", "CPU(cores)", "MEMORY(bytes)", "OF LIMIT")
 
 
-def usage_rows(
-    pods: Iterable[JSON], uses: Mapping[str, ResourceUsage], *, namespaces: bool = False
-) -> list[list[str]]:
+def usage_rows(pods: Iterable[JSON], uses: Mapping[str, ResourceUsage], *, namespaces: bool = False) -> list[list[str]]:
     """One row for each pod that is measured, by its uid."""
     rows = []
     for pod in pods:
@@ -136,10 +134,7 @@ def usage_rows(
 
 
 def _limit_share(pod: JSON, use: ResourceUsage) -> str:
-    limits = [
-        ((found.get("resources") or {}).get("limits") or {}).get("memory")
-        for found in pod["spec"]["containers"]
-    ]
+    limits = [((found.get("resources") or {}).get("limits") or {}).get("memory") for found in pod["spec"]["containers"]]
     if not all(limits) or not limits:
         return "-"
     whole = sum(_quantity_value(limit) for limit in limits)
@@ -158,9 +153,7 @@ async def measure_pods(
     except (NotFound, ServerError) as error:
         raise InputError(METRICS_MISSING) from error
     names = {(found["metadata"]["namespace"], found["metadata"]["name"]): found for found in page.items}
-    keyed = (
-        (pod["metadata"]["uid"], (pod["metadata"]["namespace"], pod["metadata"]["name"])) for pod in pods
-    )
+    keyed = ((pod["metadata"]["uid"], (pod["metadata"]["namespace"], pod["metadata"]["name"])) for pod in pods)
     return {uid: _reported_usage(names[key]) for uid, key in keyed if key in names}
 
 
@@ -168,9 +161,7 @@ def _reported_usage(metrics: JSON) -> ResourceUsage:
     total = ResourceUsage()
     for container in metrics.get("containers") or ():
         usage = container.get("usage") or {}
-        total += ResourceUsage(
-            _quantity_value(usage.get("cpu", "0")), int(_quantity_value(usage.get("memory", "0")))
-        )
+        total += ResourceUsage(_quantity_value(usage.get("cpu", "0")), int(_quantity_value(usage.get("memory", "0"))))
     return total
 
 

@@ -84,9 +84,7 @@ def parse_goal(text: str) -> WaitGoal:
             return _condition_goal(name, value or "True")
         case "jsonpath" if rest:
             return _jsonpath_goal(rest)
-    raise InputError(
-        f"--for \"{text}\": write end, delete, create, condition=NAME or jsonpath='{{PATH}}'=VALUE"
-    )
+    raise InputError(f"--for \"{text}\": write end, delete, create, condition=NAME or jsonpath='{{PATH}}'=VALUE")
 
 
 def _end_goal(body: JSON | None) -> int | None:

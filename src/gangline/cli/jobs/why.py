@@ -112,17 +112,13 @@ async def with_cpu_usage(client: Client, place: ServerTarget, case: JobSnapshot)
     from gangline.cli.jobs.top import measure_pods
 
     metadata = [one.pod.metadata for one in case.replicas]
-    bodies = [
-        {"metadata": {"uid": one.uid, "namespace": one.namespace, "name": one.name}} for one in metadata
-    ]
+    bodies = [{"metadata": {"uid": one.uid, "namespace": one.namespace, "name": one.name}} for one in metadata]
     try:
         uses = await measure_pods(client, place, Selector(namespace=case.job.namespace), bodies)
     except InputError:
         return case
     cores = {uid: Quantity.of(f"{round(use.cores * 1000)}m") for uid, use in uses.items()}
-    replicas = [
-        msgspec.structs.replace(one, cpu=cores.get(one.pod.metadata.uid, one.cpu)) for one in case.replicas
-    ]
+    replicas = [msgspec.structs.replace(one, cpu=cores.get(one.pod.metadata.uid, one.cpu)) for one in case.replicas]
     return msgspec.structs.replace(case, replicas=tuple(replicas))
 
 
@@ -170,9 +166,7 @@ def _report_lines(report: Diagnosis) -> Iterator[str]:
     yield ""
     if report.healthy:
         yield _bold(
-            PARTLY_READ_TEXT
-            if any(line.startswith(REQUIRED_EVIDENCE) for line in report.unread)
-            else HEALTHY_TEXT
+            PARTLY_READ_TEXT if any(line.startswith(REQUIRED_EVIDENCE) for line in report.unread) else HEALTHY_TEXT
         )
     for number, cause in enumerate(report.causes):
         if number:

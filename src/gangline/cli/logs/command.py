@@ -58,29 +58,17 @@ class LogsFlags(NamedTuple):
 @cli_command()
 @click.argument("job", shell_complete=completed_by("jobs"))
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended; replicas yet to come too.")
-@click.option(
-    "--replica", "chosen", multiple=True, metavar="TYPE[/INDEX]", help="Only worker/0, or all of worker."
-)
-@click.option(
-    "-c", "--container", default="", metavar="NAME", help="Container; by default the one that trains."
-)
+@click.option("--replica", "chosen", multiple=True, metavar="TYPE[/INDEX]", help="Only worker/0, or all of worker.")
+@click.option("-c", "--container", default="", metavar="NAME", help="Container; by default the one that trains.")
 @click.option("--tail", type=int, metavar="LINES", help="Only so many last lines of each replica.")
 @click.option("--since", type=DURATION, metavar="DURATION", help="Only what is newer: 10s, 5m, 2h.")
 @click.option("--since-time", metavar="TIME", help="Only what is newer than 2026-01-02T15:04:05Z.")
 @click.option("--timestamps", is_flag=True, help="The time before each line.")
-@click.option(
-    "-p", "--previous", is_flag=True, help="Of the run before, where a container was started again."
-)
-@click.option(
-    "--prefix/--no-prefix", default=True, help="Whether the replica's name stands before each line."
-)
-@click.option(
-    "--exit-code", is_flag=True, help="Exit with the verdict: 0 succeeded, 100 failed, 101 not finished."
-)
+@click.option("-p", "--previous", is_flag=True, help="Of the run before, where a container was started again.")
+@click.option("--prefix/--no-prefix", default=True, help="Whether the replica's name stands before each line.")
+@click.option("--exit-code", is_flag=True, help="Exit with the verdict: 0 succeeded, 100 failed, 101 not finished.")
 @server_options
-def logs(
-    job: str, server: ServerOptions, chosen: tuple[str, ...], since_time: str | None, **given: Any
-) -> int:
+def logs(job: str, server: ServerOptions, chosen: tuple[str, ...], since_time: str | None, **given: Any) -> int:
     r"""Print what all replicas of a job said, in order of time, with `worker-1|` before each line.
 
     JOB is a name, or KIND/NAME where several kinds have a job of that name.
@@ -99,9 +87,7 @@ def logs(
         replicas=tuple(map(replica_selector, chosen)), since_time=_parse_since_time(since_time), **given
     )
     if options.follow and options.previous:
-        raise InputError(
-            "--follow and --previous: what was said before does not go on; leave one of them out"
-        )
+        raise InputError("--follow and --previous: what was said before does not go on; leave one of them out")
     if options.follow:
         from gangline.cli.logs.follow import follow_logs
 
@@ -109,11 +95,7 @@ def logs(
             return await follow_logs(client, place.object_namespace, job, options)
 
         async def judge(client: Client, place: ServerTarget) -> int:
-            return (
-                job_exit_code((await find_job(client, place.object_namespace, job)).body)
-                if options.exit_code
-                else 0
-            )
+            return job_exit_code((await find_job(client, place.object_namespace, job)).body) if options.exit_code else 0
 
         return run_async(server, live, missing=NOT_FOUND, afterwards=judge)
 
@@ -159,9 +141,7 @@ def _failure_log(job: ServerJob) -> list[TimedLine]:
     """What the job itself remembers of the replica that failed first, once its pods are gone."""
     failure = (job.body.get("status") or {}).get("firstFailure") or {}
     moment = normalized_time(str(failure.get("time") or ""))
-    return [
-        TimedLine(moment, str(failure.get("replica", "")), str(text)) for text in failure.get("log") or ()
-    ]
+    return [TimedLine(moment, str(failure.get("replica", "")), str(text)) for text in failure.get("log") or ()]
 
 
 async def _pod_log(client: Client, pod: JSON, name: str, options: LogsFlags) -> list[TimedLine] | None:
@@ -214,11 +194,7 @@ class LogPrinter:
         if not self._use_colour or not options.prefix:
             text = line.as_text(prefix=options.prefix, timestamps=options.timestamps)
         else:
-            code = self._replica_colours.setdefault(
-                line.replica, _PALETTE[len(self._replica_colours) % len(_PALETTE)]
-            )
-            text = paint(f"{line.replica}| ", code) + line.as_text(
-                prefix=False, timestamps=options.timestamps
-            )
+            code = self._replica_colours.setdefault(line.replica, _PALETTE[len(self._replica_colours) % len(_PALETTE)])
+            text = paint(f"{line.replica}| ", code) + line.as_text(prefix=False, timestamps=options.timestamps)
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

@@ -106,9 +106,7 @@ class _LogFollower:
         # Lines may share a moment: only those of an earlier reading are left out.
         read, start = last, datetime.fromisoformat(f"{last[:26]}+00:00") if last else None
         options = self._options._replace(tail=None) if last else self._options
-        async with aclosing(
-            read_pod_lines(self._client, self._pods[uid], name, options, start=start)
-        ) as lines:
+        async with aclosing(read_pod_lines(self._client, self._pods[uid], name, options, start=start)) as lines:
             async for line in lines:
                 if read and line.timestamp and line.timestamp <= read:
                     continue

@@ -63,8 +63,7 @@ def path_steps(field: str, body: Any = None) -> Steps:
     It writes keys with points as they are: `limits.nvidia.com/gpu`. Those that the body has are one step.
     """
     path = tuple(
-        int(index) if index.isdigit() else name or index.strip("\"'")
-        for name, index in _PATH_STEP.findall(field)
+        int(index) if index.isdigit() else name or index.strip("\"'") for name, index in _PATH_STEP.findall(field)
     )
     found: list[str | int] = []
     while path:

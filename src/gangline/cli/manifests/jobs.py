@@ -54,9 +54,7 @@ def _is_other(body: JSON) -> bool:
     version, kind = body.get("apiVersion"), body.get("kind")
     named = isinstance(version, str) and isinstance(kind, str) and version and kind
     return (
-        bool(named)
-        and not str(version).startswith(f"{GROUP}/")
-        and kind not in {each.kind for each in TRAINING_KINDS}
+        bool(named) and not str(version).startswith(f"{GROUP}/") and kind not in {each.kind for each in TRAINING_KINDS}
     )
 
 

@@ -114,9 +114,7 @@ def kind_of(document: Document) -> JobKind | Finding | None:
     if kind in known:
         if version == ours:
             return known[kind]
-        return _finding(
-            document, "apiVersion", f'is "{version}", but a {kind} is of {ours}', f"apiVersion: {ours}"
-        )
+        return _finding(document, "apiVersion", f'is "{version}", but a {kind} is of {ours}', f"apiVersion: {ours}")
     if str(version).startswith(f"{GROUP}/"):
         # As people call them, too.
         folded = {name.lower(): name for name in known} | {"tensorflowjob": "TFJob", "torchjob": "PyTorchJob"}
@@ -238,22 +236,14 @@ def _unknown_field(document: Document, field: str, structural: StructuralSchema)
     path = path_steps(field)
     close = get_close_matches(str(path[-1]), _known_fields(structural, path[:-1]), 1, 0.6) if path else []
     value = value_at(document.body, path)
-    write = (
-        f"{close[0]}: {value}"
-        if close and isinstance(value, str | int)
-        else f"{close[0]}: …"
-        if close
-        else ""
-    )
+    write = f"{close[0]}: {value}" if close and isinstance(value, str | int) else f"{close[0]}: …" if close else ""
     return _finding(document, field, "unknown field", write)
 
 
 def _known_fields(structural: StructuralSchema, path: tuple[str | int, ...]) -> list[str]:
     node: Any = structural.node
     for step in path:
-        below = (
-            node.items if isinstance(step, int) else node.properties.get(step) or node.additional_properties
-        )
+        below = node.items if isinstance(step, int) else node.properties.get(step) or node.additional_properties
         if below is None:
             return []
         node = below

@@ -26,14 +26,10 @@ def with_overrides(body: JSON, settings: Sequence[str]) -> JSON:
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path:
-            raise InputError(
-                f"--set {setting}: expected path=value; write: --set spec.runPolicy.suspend=false"
-            )
+            raise InputError(f"--set {setting}: expected path=value; write: --set spec.runPolicy.suspend=false")
         words = [word.replace("\\.", ".") for word in _UNESCAPED_DOT.split(path)]
         if words[0] not in ALLOWED_ROOTS or len(words) < 2:
-            raise InputError(
-                f"--set {setting}: a path begins with spec. or metadata.; write: --set spec.{path}=..."
-            )
+            raise InputError(f"--set {setting}: a path begins with spec. or metadata.; write: --set spec.{path}=...")
         _set_value(changed, words, _parse_value(setting, text), setting)
     return changed
 

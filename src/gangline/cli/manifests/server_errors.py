@@ -42,5 +42,7 @@ def located_error(document: Document, error: GanglineError) -> str:
     if isinstance(error, AlreadyExists):
         return error_line(error)
     if isinstance(error, Conflict):
-        return f"{error_line(error)}\nTake the fields over with --force-conflicts, or leave them out of {document.file}."
+        return (
+            f"{error_line(error)}\nTake the fields over with --force-conflicts, or leave them out of {document.file}."
+        )
     return error_line(error)

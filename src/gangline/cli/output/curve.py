@@ -97,8 +97,7 @@ def comparison_svg(
     One that runs away upwards (`rises` says that up is good) is cut off, so that the others can still be seen.
     """
     named = [
-        Stroke(points, LINE_COLOURS[at % len(LINE_COLOURS)], name)
-        for at, (name, points) in enumerate(best.items())
+        Stroke(points, LINE_COLOURS[at % len(LINE_COLOURS)], name) for at, (name, points) in enumerate(best.items())
     ]
     strokes = [*(Stroke(points, MUTED_COLOUR) for points in others), *named]
     starts = [each.points[0].value for each in strokes if each.points]

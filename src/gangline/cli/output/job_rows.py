@@ -33,11 +33,7 @@ def job_cells(job: JSON, now: datetime, *, wide: bool = False) -> list[str]:
         human_age(metadata.get("creationTimestamp"), now),
         job_reason(job, now),
     ]
-    return (
-        [*cells, replicas_text(job), job_duration(job, now), job_phase(job), progress_text(job)]
-        if wide
-        else cells
-    )
+    return [*cells, replicas_text(job), job_duration(job, now), job_phase(job), progress_text(job)] if wide else cells
 
 
 def conditions(job: JSON) -> list[JSON]:
@@ -70,9 +66,7 @@ def is_finished(job: JSON) -> bool:
 def has_condition(job: JSON, kind: str) -> bool:
     """Whether a condition is there and True."""
     wanted = kind.lower()
-    return any(
-        found.get("type", "").lower() == wanted and found.get("status") == "True" for found in conditions(job)
-    )
+    return any(found.get("type", "").lower() == wanted and found.get("status") == "True" for found in conditions(job))
 
 
 def replica_specs(job: JSON) -> Mapping[str, JSON]:
@@ -97,8 +91,7 @@ def ready_text(job: JSON) -> str:
     """How many replicas run or have done their work, of how many."""
     statuses: Mapping[str, JSON] = (job.get("status") or {}).get("replicaStatuses") or {}
     well = sum(
-        ((found or {}).get("active") or 0) + ((found or {}).get("succeeded") or 0)
-        for found in statuses.values()
+        ((found or {}).get("active") or 0) + ((found or {}).get("succeeded") or 0) for found in statuses.values()
     )
     return f"{well}/{sum(replica_counts(job).values())}"
 
@@ -150,9 +143,7 @@ def job_duration(job: JSON, now: datetime) -> str:
     """How long it has run, or ran."""
     status = job.get("status") or {}
     begun, ended = parse_timestamp(status.get("startTime")), parse_timestamp(status.get("completionTime"))
-    halted = next(
-        (one.get("lastTransitionTime") for one in conditions(job) if one.get("type") == STOPPED), None
-    )
+    halted = next((one.get("lastTransitionTime") for one in conditions(job) if one.get("type") == STOPPED), None)
     return human_duration((ended or parse_timestamp(halted) or now) - begun) if begun is not None else NONE
 
 

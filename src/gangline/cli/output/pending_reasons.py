@@ -15,9 +15,7 @@ from gangline.cli.resources.replicas import JOB_NAME
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
 
-PODGROUPS: Resource[JSON] = Resource(
-    "scheduling.gangline.dev", "v1alpha1", "PodGroup", "podgroups", dict[str, Any]
-)
+PODGROUPS: Resource[JSON] = Resource("scheduling.gangline.dev", "v1alpha1", "PodGroup", "podgroups", dict[str, Any])
 MAX_JOBS_QUERIED = 50
 """Of so many jobs at most the pods are asked for: a selector has its limits."""
 NORMAL_WAIT_REASONS = ("", "ContainerCreating", "PodInitializing")
@@ -33,9 +31,7 @@ async def pending_reasons(client: Client, jobs: Sequence[JSON], namespace: str) 
     others = [key for key in waiting if key not in found][:MAX_JOBS_QUERIED]
     if others:
         names = ",".join(sorted({key.name for key in others}))
-        found |= pod_reasons(
-            await _list_readable(client, PODS, Selector(namespace, f"{JOB_NAME} in ({names})"))
-        )
+        found |= pod_reasons(await _list_readable(client, PODS, Selector(namespace, f"{JOB_NAME} in ({names})")))
     return {key: found[key] for key in waiting if key in found}
 
 
@@ -66,9 +62,7 @@ def _pod_reason(status: Mapping[str, Any]) -> str:
             return str(each.get("message") or each.get("reason") or "").rstrip(".")
     containers = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
     states = ((each.get("state") or {}).get("waiting") or {} for each in containers)
-    return next(
-        (state["reason"] for state in states if state.get("reason", "") not in NORMAL_WAIT_REASONS), ""
-    )
+    return next((state["reason"] for state in states if state.get("reason", "") not in NORMAL_WAIT_REASONS), "")
 
 
 async def _list_readable(client: Client, kind: Resource[JSON], where: Selector) -> tuple[JSON, ...]:

@@ -70,9 +70,7 @@ def paint(text: str, code: str) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
 
 
-def render(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True, colour: bool = False
-) -> str:
+def render(header: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True, colour: bool = False) -> str:
     """A whole table, each line ended. Without rows, nothing."""
     if not rows:
         return ""

@@ -36,9 +36,7 @@ class GangMode(Enum):
 @click.option("-R", "--recursive", is_flag=True, help="Look into folders below those given.")
 @click.option("-o", "--output", "form", type=click.Choice(["tree", "yaml", "json", "name"]), default="tree")
 @click.option("--diff", is_flag=True, help="Compare with what is on the server.")
-@click.option(
-    "--fit", is_flag=True, help="Say whether the nodes have room for it now, and if not, what is missing."
-)
+@click.option("--fit", is_flag=True, help="Say whether the nodes have room for it now, and if not, what is missing.")
 @click.option(
     "--gang",
     is_flag=True,
@@ -98,9 +96,7 @@ def plan(
     return run_blocking(server, work, missing=EXIT_ERROR, failed=EXIT_ERROR)
 
 
-async def _diff_job(
-    client: Client, job: tuple[Document, JobKind], place: ServerTarget, *, gang: bool
-) -> list[str]:
+async def _diff_job(client: Client, job: tuple[Document, JobKind], place: ServerTarget, *, gang: bool) -> list[str]:
     gangs = GangMode.ALL if gang else GangMode.NONE
     head, bodies = planned_objects(job, place.flag_namespace, place.object_namespace, gangs=gangs)
     where = Selector(head["metadata"]["namespace"], f"{JOB_NAME}={head['metadata']['name']}")
@@ -124,9 +120,7 @@ def _with_address_book(body: JSON, book: str) -> Service:
     """A service that is not there yet, with any address: without one its pods could not be planned."""
     service = msgspec.convert(body, Service)
     notes = {**service.metadata.annotations, ADDRESSES_ANNOTATION: book}
-    return msgspec.structs.replace(
-        service, metadata=msgspec.structs.replace(service.metadata, annotations=notes)
-    )
+    return msgspec.structs.replace(service, metadata=msgspec.structs.replace(service.metadata, annotations=notes))
 
 
 def _read_job_documents(names: Sequence[str], recursive: bool) -> list[tuple[Document, JobKind]]:
@@ -229,9 +223,7 @@ def _operator_settings(gangs: GangMode, *, local: bool) -> Any:
         return LOCAL_GANG_SETTINGS if gangs is GangMode.ALL else LOCAL_SETTINGS
     if gangs is GangMode.NONE:
         return OperatorSettings()
-    return OperatorSettings(
-        site=Site(gang_scheduler=GanglineScheduler(), gangs_on_request=gangs is GangMode.REQUESTED)
-    )
+    return OperatorSettings(site=Site(gang_scheduler=GanglineScheduler(), gangs_on_request=gangs is GangMode.REQUESTED))
 
 
 def _print_plan(planned: Sequence[tuple[JSON, list[JSON]]], form: str) -> None:

@@ -131,9 +131,7 @@ def _job_documents(documents: Sequence[Document], name: str) -> list[JobDocument
         if isinstance(facts, JobKind):
             jobs.append((document, facts))
     if not jobs:
-        raise InputError(
-            f"{name}: {'holds no training job' if documents else NO_OBJECTS}; give a file with a job"
-        )
+        raise InputError(f"{name}: {'holds no training job' if documents else NO_OBJECTS}; give a file with a job")
     return jobs
 
 
@@ -194,21 +192,13 @@ async def _list_optional(client: Client, kind: Resource[Any], notes: list[str]) 
         return ()
 
 
-def _job_request(
-    look: ClusterState, job: JobDocument, asked: str, home: str, *, here: bool
-) -> tuple[GangRequest, int]:
+def _job_request(look: ClusterState, job: JobDocument, asked: str, home: str, *, here: bool) -> tuple[GangRequest, int]:
     """What the job asks for, as its gang, and how many of its members have a node already."""
     _, seen = observed_job(job, asked, home)
     head, bodies = planned_objects(job, asked, home, bare=here)
     key = Key(head["metadata"]["namespace"], head["metadata"]["name"])
-    spec = msgspec.convert(
-        GanglineScheduler().group_companions(seen.gang_spec, None)[-1].body["spec"], PodGroupSpec
-    )
-    pods = [
-        decode_document(Document(with_default_requests(body), {}), Pod)
-        for body in bodies
-        if body["kind"] == "Pod"
-    ]
+    spec = msgspec.convert(GanglineScheduler().group_companions(seen.gang_spec, None)[-1].body["spec"], PodGroupSpec)
+    pods = [decode_document(Document(with_default_requests(body), {}), Pod) for body in bodies if body["kind"] == "Pod"]
     wanting = [pod for pod in pods if pod.metadata.key not in look.placed_pods]
     placed = Counter(_role(pod) for pod in pods if pod.metadata.key in look.placed_pods)
     return _gang_request(look, key, spec, wanting, placed), sum(placed.values())
@@ -256,9 +246,7 @@ def _gang_request(
         recovering=False,
         pod_sets=tuple(PodSet(role, shape, count) for (role, shape), count in kinds.items()),
         min_members=max(0, spec.min_member - sum(placed.values())),
-        min_by_role={
-            role: max(0, least - placed.get(role, 0)) for role, least in spec.min_task_member.items()
-        },
+        min_by_role={role: max(0, least - placed.get(role, 0)) for role, least in spec.min_task_member.items()},
         topology=spec.topology,
         can_preempt=standing.preemption_policy != "Never",
     )
@@ -288,9 +276,7 @@ def _required_class(classes: Mapping[str, PriorityClass], name: str, field: str)
 # What comes out
 
 
-def fit_results(
-    world: SchedulerCache, asks: Sequence[tuple[GangRequest, int]], now: datetime
-) -> list[FitResult]:
+def fit_results(world: SchedulerCache, asks: Sequence[tuple[GangRequest, int]], now: datetime) -> list[FitResult]:
     """Whether they fit, all of them together, in this order of right: importance, queue, and as they came."""
     free = world.nodes.what_if().free()
     wanting = [asking for asking, _ in asks if asking.pod_sets]
@@ -308,16 +294,12 @@ def fit_results(
     for decision in found.decisions:
         if isinstance(decision, Bind):
             taken = zip(decision.request.pod_sets, decision.nodes, strict=True)
-            given.update(
-                requested_amounts([msgspec.structs.replace(need, count=len(nodes)) for need, nodes in taken])
-            )
+            given.update(requested_amounts([msgspec.structs.replace(need, count=len(nodes)) for need, nodes in taken]))
     left = {name: amount - given[name] for name, amount in free.items()}
     return [_fit_result(asking, placed, by_uid.get(asking.uid), left) for asking, placed in asks]
 
 
-def _fit_result(
-    asking: GangRequest, placed: int, decision: Decision | None, free: Mapping[str, int]
-) -> FitResult:
+def _fit_result(asking: GangRequest, placed: int, decision: Decision | None, free: Mapping[str, int]) -> FitResult:
     fields: dict[str, Any] = {
         "job": asking.key.name,
         "namespace": asking.key.namespace,

@@ -77,11 +77,7 @@ def _shipment_notes(shipment: Shipment) -> Iterator[str]:
     files = "1 file" if len(found.files) == 1 else f"{len(found.files)} files"
     yield f"shipping {found.folder}: {files}, {size_text(found.size)}, in {CARRIER_TEXT[shipment.form]}"
     if found.skipped:
-        more = (
-            ""
-            if len(found.skipped) <= MAX_SKIPPED_SHOWN
-            else f" and {len(found.skipped) - MAX_SKIPPED_SHOWN} more"
-        )
+        more = "" if len(found.skipped) <= MAX_SKIPPED_SHOWN else f" and {len(found.skipped) - MAX_SKIPPED_SHOWN} more"
         yield f"warning: not shipped, for they are no files: {', '.join(found.skipped[:MAX_SKIPPED_SHOWN])}{more}"
 
 

@@ -62,9 +62,7 @@ class RunRequest(NamedTuple):
     metavar="FILE",
     help="A file, as for kubectl; - is standard input.",
 )
-@click.option(
-    "--nproc", type=int, metavar="N", help="Run COMMAND as a job of N processes; no file is needed."
-)
+@click.option("--nproc", type=int, metavar="N", help="Run COMMAND as a job of N processes; no file is needed.")
 @click.option("--kind", default="PyTorchJob", show_default=True, help="What kind of job a COMMAND becomes.")
 @click.option("--image", default="", metavar="IMAGE", help="The image that COMMAND runs in; with --context.")
 @click.option(
@@ -105,9 +103,7 @@ class RunRequest(NamedTuple):
     is_flag=True,
     help="Start every job as a gang: all of its pods or none. Without, jobs with a schedulingPolicy.",
 )
-@click.option(
-    "-o", "--output", type=click.Choice(["json"]), help="Print the job as it ended; all else goes to stderr."
-)
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the job as it ended; all else goes to stderr.")
 @click.option(
     "--ship/--no-ship",
     default=None,
@@ -199,9 +195,7 @@ def check_server_flags(server: ServerOptions, node: NodeOptions, *, gang: bool =
         for name, value in server._replace(verbose=0, job_hint="")._asdict().items():
             if value:
                 option = FLAG_SPELLINGS.get(name, f"--{name.replace('_', '-')}")
-                raise InputError(
-                    f"{option}: the run is on this machine; add --context NAME to run in a cluster"
-                )
+                raise InputError(f"{option}: the run is on this machine; add --context NAME to run in a cluster")
     elif node != NodeOptions():
         name = next(name for name in node._fields if getattr(node, name) != getattr(NodeOptions(), name))
         raise InputError(f"--{name}: is about a run on this machine; leave it out with --context")

@@ -19,9 +19,7 @@ from gangline.cli.run.session import RunPlan, run_jobs
 from gangline.kube.errors import ApiError
 from gangline.node.options import node_settings
 
-OWN_PLANE_NOTE = (
-    "a plane is running on this machine, but this run has one of its own; to run there: --context gangline"
-)
+OWN_PLANE_NOTE = "a plane is running on this machine, but this run has one of its own; to run there: --context gangline"
 
 
 def run_local(asked: RunRequest, jobs: Sequence[RunJob]) -> int:

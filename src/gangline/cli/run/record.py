@@ -48,9 +48,7 @@ class RunRecorder:
 
     def _objects(self, store: Store) -> StoredObjects:
         # Also what was cleaned up: a pod that is gone said something, too.
-        departed = [
-            each for prefix in (*self._prefixes, POD_PREFIX) for each in store.deleted_records(prefix)
-        ]
+        departed = [each for prefix in (*self._prefixes, POD_PREFIX) for each in store.deleted_records(prefix)]
         return archived_objects([*departed, *store.range("").records], BUILTIN_CRD_PATHS)
 
 

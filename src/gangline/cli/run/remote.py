@@ -68,9 +68,7 @@ def with_namespace(job: RunJob, place: ServerTarget) -> RunJob:
         raise InputError(
             f'{job.display_name}: its namespace is "{written}", but --namespace is "{place.flag_namespace}"; leave one of them out'
         )
-    return job._replace(
-        body={**job.body, "metadata": {**metadata, "namespace": written or place.object_namespace}}
-    )
+    return job._replace(body={**job.body, "metadata": {**metadata, "namespace": written or place.object_namespace}})
 
 
 def _load_bundle(asked: RunRequest, job: RunJob, scratch: Path) -> Bundle:
@@ -89,9 +87,7 @@ def _load_bundle(asked: RunRequest, job: RunJob, scratch: Path) -> Bundle:
 def _run_bundles(asked: RunRequest, cargo: Sequence[Bundle], place: ServerTarget) -> int:
     clock = SystemClock()
     screen = choose_screen(output_stream(asked), clock)
-    terms = RemoteRunSettings(
-        server_flags(asked.server), asked.timeout, asked.runs is not None, asked.storage_class
-    )
+    terms = RemoteRunSettings(server_flags(asked.server), asked.timeout, asked.runs is not None, asked.storage_class)
     # What is left is known only to who made it, also when that was interrupted.
     left: list[str] = []
     try:
@@ -104,9 +100,7 @@ def _run_bundles(asked: RunRequest, cargo: Sequence[Bundle], place: ServerTarget
         screen.say((Span(f"interrupted; {'; '.join(left)}"),))
         raise KeyboardInterrupt from None
     except GanglineError as refusal:
-        error = explained_error(
-            [each.job.document for each in cargo if each.job.document is not None], refusal
-        )
+        error = explained_error([each.job.document for each in cargo if each.job.document is not None], refusal)
         print(error_with_server(error, place.connection), *left, sep="\n", file=sys.stderr)
         return ERROR
 
@@ -120,9 +114,7 @@ async def _run_connected(
     clock: Clock,
     left: list[str],
 ) -> int:
-    scheme = CORE_SCHEME.with_resources(
-        *{each.job.kind.kind: each.job.kind.resource for each in cargo}.values()
-    )
+    scheme = CORE_SCHEME.with_resources(*{each.job.kind.kind: each.job.kind.resource for each in cargo}.values())
     async with HttpTransport(place.connection, warn=print_warning) as transport:
         client = Client(
             transport,

@@ -49,9 +49,7 @@ class RemoteRunSettings(NamedTuple):
 class RemoteJobs:
     """The jobs of one run. `left` is told what becomes of those that had not ended when the run did."""
 
-    def __init__(
-        self, client: Client, terms: RemoteRunSettings, clock: Clock, screen: Screen, left: list[str]
-    ) -> None:
+    def __init__(self, client: Client, terms: RemoteRunSettings, clock: Clock, screen: Screen, left: list[str]) -> None:
         self._client, self._settings, self._clock, self._screen = client, terms, clock, screen
         self._leftovers = left
         # Those that were created and have not ended.
@@ -142,9 +140,7 @@ class RemoteJobs:
 
     async def _create_shielded(self, job: RunJob, body: JSON) -> TrainingJob:
         """Create the job. Interrupted meanwhile, it is known all the same whether it is there: then it is ours to delete."""
-        strict = self._client.with_options(
-            WriteOptions(FIELD_MANAGER, field_validation=FieldValidation.STRICT)
-        )
+        strict = self._client.with_options(WriteOptions(FIELD_MANAGER, field_validation=FieldValidation.STRICT))
         async with asyncio.TaskGroup() as group:
             creating = group.create_task(strict.create(job.kind.resource, body))
             try:
@@ -184,9 +180,7 @@ class RemoteJobs:
         return outcome
 
     async def _result(self, outcome: RunOutcome | None) -> JobResult | None:
-        return (
-            JobResult(outcome, await fetch_final_job(self._client, outcome)) if outcome is not None else None
-        )
+        return JobResult(outcome, await fetch_final_job(self._client, outcome)) if outcome is not None else None
 
     # The end of a run that did not come to its end
 

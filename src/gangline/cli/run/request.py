@@ -42,9 +42,7 @@ def check_unique_names(jobs: Sequence[RunJob]) -> None:
     seen: set[Key] = set()
     for job in jobs:
         if job.key() in seen:
-            raise InputError(
-                f"{job.display_name}: another job of this run is called {job.name}; rename one of them"
-            )
+            raise InputError(f"{job.display_name}: another job of this run is called {job.name}; rename one of them")
         seen.add(job.key())
 
 

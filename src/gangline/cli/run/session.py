@@ -84,14 +84,11 @@ async def run_jobs(wanted: RunPlan, screen: Screen, clock: Clock) -> list[JobRes
             with stop_on_interrupt(team, screen, state):
                 async with asyncio.timeout(wanted.timeout), asyncio.TaskGroup() as group:
                     tasks = [
-                        group.create_task(_follow(each, job, screen))
-                        for job, each in zip(jobs, team, strict=True)
+                        group.create_task(_follow(each, job, screen)) for job, each in zip(jobs, team, strict=True)
                     ]
                 ends = [end for task in tasks if (end := task.result()) is not None]
                 return [
-                    JobResult(
-                        end, await fetch_final_job(plane.client, end), artifacts.folder(end.job.metadata.key)
-                    )
+                    JobResult(end, await fetch_final_job(plane.client, end), artifacts.folder(end.job.metadata.key))
                     for end in ends
                 ]
 

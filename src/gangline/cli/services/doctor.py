@@ -64,9 +64,7 @@ class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @cli_command()
-@click.option(
-    "-o", "--output", "form", type=click.Choice(["", "json"]), default="", help="json: for programs."
-)
+@click.option("-o", "--output", "form", type=click.Choice(["", "json"]), default="", help="json: for programs.")
 @server_options
 def doctor(form: str, server: ServerOptions) -> int:
     r"""Look whether everything is in place: server, definitions, rights, operator, clocks.
@@ -116,20 +114,14 @@ async def _check_server(client: Client, place: ServerTarget) -> AsyncIterator[Ch
         raise error
     version = msgspec.json.decode(response.body).get("gitVersion", "unknown")
     took = round((ended - began).total_seconds() * 1000)
-    where = (
-        "plane of this machine" if place.plane_folder is not None else f"context {place.connection.context}"
-    )
-    yield CheckResult(
-        "server", RESULT_OK, f"{place.connection.server} ({where}), Kubernetes {version}, {took} ms"
-    )
+    where = "plane of this machine" if place.plane_folder is not None else f"context {place.connection.context}"
+    yield CheckResult("server", RESULT_OK, f"{place.connection.server} ({where}), Kubernetes {version}, {took} ms")
     skew = clock_skew(response.headers.get("date", ""), began, ended)
     if skew is None:
         yield CheckResult("clocks", RESULT_WARNING, "the server does not say what time it is")
     elif skew > MAX_CLOCK_SKEW:
         told = f"the server's clock differs from this one by {round(skew.total_seconds())} s"
-        yield CheckResult(
-            "clocks", RESULT_WARNING, told, "let both follow a time server: ages and deadlines are off"
-        )
+        yield CheckResult("clocks", RESULT_WARNING, told, "let both follow a time server: ages and deadlines are off")
     else:
         yield CheckResult("clocks", RESULT_OK, "the server's clock agrees with this one")
 
@@ -172,9 +164,7 @@ async def _check_crds(client: Client) -> CheckResult:
             f"of another version than this gangline: {', '.join(old)}",
             INSTALL_COMMAND,
         )
-    return CheckResult(
-        "definitions", RESULT_OK, f"all {len(TRAINING_KINDS)} kinds, as this gangline has them"
-    )
+    return CheckResult("definitions", RESULT_OK, f"all {len(TRAINING_KINDS)} kinds, as this gangline has them")
 
 
 def _is_current_crd(ours: JSON, there: JSON) -> bool:
@@ -205,13 +195,9 @@ async def _check_permissions(client: Client, place: ServerTarget) -> AsyncIterat
                 lacking.append(f"{deed} {name}")
     if lacking:
         told = f"in namespace {place.object_namespace} you may not {', '.join(lacking)}"
-        yield CheckResult(
-            "rights", RESULT_WARNING, told, "ask whoever runs the cluster for a role with these verbs"
-        )
+        yield CheckResult("rights", RESULT_WARNING, told, "ask whoever runs the cluster for a role with these verbs")
     else:
-        yield CheckResult(
-            "rights", RESULT_OK, f"you may do all with jobs in namespace {place.object_namespace}"
-        )
+        yield CheckResult("rights", RESULT_OK, f"you may do all with jobs in namespace {place.object_namespace}")
 
 
 async def _check_operator(client: Client, place: ServerTarget) -> CheckResult:
@@ -226,9 +212,7 @@ async def _check_operator(client: Client, place: ServerTarget) -> CheckResult:
             return CheckResult("operator", RESULT_OK, f"alive: {holder} holds {alive[0]['metadata']['name']}")
         pods = (await client.list(PODS, Selector(labels=OPERATOR_SELECTOR))).items
     except Forbidden:
-        return CheckResult(
-            "operator", RESULT_WARNING, "you may not look for it (leases, pods in all namespaces)"
-        )
+        return CheckResult("operator", RESULT_WARNING, "you may not look for it (leases, pods in all namespaces)")
     running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
     if running:
         metadata = running[0]["metadata"]
@@ -250,8 +234,4 @@ def is_lease_held(lease: JSON, now: datetime) -> bool:
     """Whether somebody has renewed a lease in time."""
     spec = lease.get("spec") or {}
     renewed, seconds = parse_timestamp(spec.get("renewTime")), spec.get("leaseDurationSeconds") or 0
-    return (
-        bool(spec.get("holderIdentity"))
-        and renewed is not None
-        and now - renewed <= timedelta(seconds=2 * seconds)
-    )
+    return bool(spec.get("holderIdentity")) and renewed is not None and now - renewed <= timedelta(seconds=2 * seconds)

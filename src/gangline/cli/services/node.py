@@ -18,9 +18,7 @@ from gangline.local.paths import home_folder
 @folder_option
 @click.option("--name", default="", help="Name of the node; by default the machine's.")
 @node_options
-@click.option(
-    "--kubeconfig", metavar="FILE", help="Kubeconfig to use instead of KUBECONFIG and ~/.kube/config."
-)
+@click.option("--kubeconfig", metavar="FILE", help="Kubeconfig to use instead of KUBECONFIG and ~/.kube/config.")
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
 def node(folder: Path | None, name: str, kubeconfig: str | None, context: str | None, **given: Any) -> int:
     r"""Run the pods that a server binds to this machine, as processes, until interrupted.
@@ -35,9 +33,7 @@ def node(folder: Path | None, name: str, kubeconfig: str | None, context: str | 
     return asyncio.run(_run_node(home_folder(folder), chosen, NodeOptions(**given), kubeconfig, context))
 
 
-async def _run_node(
-    folder: Path, name: str, options: NodeOptions, kubeconfig: str | None, context: str | None
-) -> int:
+async def _run_node(folder: Path, name: str, options: NodeOptions, kubeconfig: str | None, context: str | None) -> int:
     from gangline.base.clock import SystemClock
     from gangline.kube.client import Client
     from gangline.kube.config.connection import load_connection

@@ -61,9 +61,7 @@ folder_option = click.option(
     help="Start every job as a gang: all of its pods or none. Without, jobs with a schedulingPolicy.",
 )
 @click.option("--detach", is_flag=True, help="Return when the plane is ready, and leave it running.")
-def up(
-    folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, detach: bool, **node: Any
-) -> int:
+def up(folder: Path | None, port: int, bind: str, scheduler: str, gang: bool, detach: bool, **node: Any) -> int:
     r"""Start a control plane on this machine: API server, node, operator, scheduler. State survives a restart.
 
     \b
@@ -85,9 +83,7 @@ def up(
     home.create_folder()
     running = home.running_pid()
     if running is not None:
-        raise InputError(
-            f"{home.folder}: a plane is running already (process {running}); stop it with gangline down"
-        )
+        raise InputError(f"{home.folder}: a plane is running already (process {running}); stop it with gangline down")
     home.clear_ready()
     if place.is_open:
         click.echo(OPEN_BIND_WARNING.format(place.host), err=True)
@@ -95,14 +91,10 @@ def up(
         words = ["--port", str(port), "--bind", place.host, "--default-scheduler", scheduler]
         words += ["--gang"] if gang else []
         return _start_detached(home.folder, [*words, *options.as_arguments()])
-    return asyncio.run(
-        _run_plane(home.folder, port, place.host, options, binds=scheduler == "fit", gang=gang)
-    )
+    return asyncio.run(_run_plane(home.folder, port, place.host, options, binds=scheduler == "fit", gang=gang))
 
 
-async def _run_plane(
-    folder: Path, port: int, bind: str, options: NodeOptions, *, binds: bool, gang: bool
-) -> int:
+async def _run_plane(folder: Path, port: int, bind: str, options: NodeOptions, *, binds: bool, gang: bool) -> int:
     import msgspec
 
     from gangline.base.certs import ensure_certificates
@@ -128,9 +120,7 @@ async def _run_plane(
         logs=home.pods,
         state=home.state,
         plane=plane,
-        node=msgspec.structs.replace(
-            node_settings(**options._asdict()), artifacts=state_artifacts(home).pattern
-        ),
+        node=msgspec.structs.replace(node_settings(**options._asdict()), artifacts=state_artifacts(home).pattern),
         default_scheduler_enabled=binds,
     )
     stop = asyncio.Event()

@@ -14,9 +14,7 @@ MAX_NODES = 100_000
 
 
 @cli_command()
-@click.option(
-    "--nodes", type=click.IntRange(1, MAX_NODES), default=100, show_default=True, help="How many nodes."
-)
+@click.option("--nodes", type=click.IntRange(1, MAX_NODES), default=100, show_default=True, help="How many nodes.")
 @click.option(
     "--node",
     "parks",
@@ -27,12 +25,8 @@ MAX_NODES = 100_000
 @click.option(
     "--trace", type=click.Path(), metavar="FILE", help="The jobs: CSV, or a JSON object per line; - is stdin."
 )
-@click.option(
-    "--jobs", type=click.IntRange(1), default=1000, show_default=True, help="How many jobs to make up."
-)
-@click.option(
-    "--seed", type=int, default=1, show_default=True, help="Other made-up jobs for every other number."
-)
+@click.option("--jobs", type=click.IntRange(1), default=1000, show_default=True, help="How many jobs to make up.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Other made-up jobs for every other number.")
 @click.option("--mix", metavar="SIZE:SHARE,...", help="Sizes of made-up gangs, and how common they are.")
 @click.option("--request", metavar="AMOUNTS", help="What each member of a made-up gang needs.")
 @click.option(
@@ -49,9 +43,7 @@ MAX_NODES = 100_000
     show_default=True,
     help="The middle of how long made-up jobs run.",
 )
-@click.option(
-    "--priorities", metavar="PRIORITY:SHARE,...", help="Priorities of made-up jobs, and how common they are."
-)
+@click.option("--priorities", metavar="PRIORITY:SHARE,...", help="Priorities of made-up jobs, and how common they are.")
 @click.option(
     "--queue",
     "queues",
@@ -68,9 +60,7 @@ MAX_NODES = 100_000
 )
 @click.option("--no-preemption", is_flag=True, help="Nobody has to leave for a more important gang.")
 @click.option("--no-reclaim", is_flag=True, help="Queues take nothing back from one another.")
-@click.option(
-    "--grace", type=DURATION, default="30s", show_default=True, help="How long a pod takes to leave."
-)
+@click.option("--grace", type=DURATION, default="30s", show_default=True, help="How long a pod takes to leave.")
 @click.option(
     "--checkpoint",
     type=DURATION,
@@ -96,9 +86,7 @@ MAX_NODES = 100_000
     metavar="FOLDER",
     help="Draw use and waiting over time there, as SVG.",
 )
-@click.option(
-    "-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print."
-)
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print.")
 def simulate(**given: object) -> int:
     r"""See how long gangs wait and how full the nodes are, without a cluster: hours of it in seconds.
 

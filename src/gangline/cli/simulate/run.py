@@ -101,9 +101,7 @@ def run_simulation(wanted: SimulateRequest, log: Path | None) -> SimulateResult:
 
         # Millions of events in a long line: not made if nobody reads them.
         heard = note if log is not None or tables.is_ansi_terminal(sys.stderr) else None
-        simulation = Simulation(
-            wanted.node_groups, wanted.jobs, wanted.rules, note=heard, stopwatch=time.perf_counter
-        )
+        simulation = Simulation(wanted.node_groups, wanted.jobs, wanted.rules, note=heard, stopwatch=time.perf_counter)
         outcome = simulation.run()
     return SimulateResult(wanted, simulation_report(outcome), _sorted_durations(outcome))
 
@@ -165,9 +163,7 @@ def _option_seconds(given: Mapping[str, object], name: str) -> float:
     assert isinstance(found, timedelta)
     value = found.total_seconds()
     if not 0 <= value <= MAX_SECONDS:
-        raise InputError(
-            f"--{name}: {value:g} s is {'less than nothing' if value < 0 else 'too long a time'}"
-        )
+        raise InputError(f"--{name}: {value:g} s is {'less than nothing' if value < 0 else 'too long a time'}")
     return value
 
 
@@ -178,9 +174,7 @@ def _node_groups(given: object, nodes: int) -> tuple[NodePool, ...]:
         count, star, rest = text.partition("*")
         if not star and len(texts) > 1:
             raise InputError(f"--node {text}: with several kinds of node write how many of each: 10*{text}")
-        parks.append(
-            NodePool(parse_count(count) if star else nodes, _parse_amounts(rest if star else text, "--node"))
-        )
+        parks.append(NodePool(parse_count(count) if star else nodes, _parse_amounts(rest if star else text, "--node")))
     total = sum(park.count for park in parks)
     if any(park.count < 1 for park in parks) or total > MAX_NODES:
         raise InputError(f"--node: {total:,} nodes; 1 to {MAX_NODES:,} can be simulated")
@@ -303,10 +297,7 @@ def _wait_table(title: str, rows: Sequence[WaitSummary]) -> str:
             (
                 row.of,
                 f"{row.jobs:,}",
-                *(
-                    _time_text(time) if row.jobs > row.never else "-"
-                    for time in (row.p50, row.p95, row.longest)
-                ),
+                *(_time_text(time) if row.jobs > row.never else "-" for time in (row.p50, row.p95, row.longest)),
                 *((f"{row.never:,}",) if never else ()),
             )
             for row in rows
@@ -367,9 +358,7 @@ def write_plots(done: SimulateResult, folder: Path) -> None:
     ]
     pictures = {
         "use.svg": curve.chart_svg(use, title, below=True, unit="hours"),
-        "waiting.svg": curve.chart_svg(
-            [line("jobs that wait", 2, lambda moment: moment.waiting)], title, unit="hours"
-        ),
+        "waiting.svg": curve.chart_svg([line("jobs that wait", 2, lambda moment: moment.waiting)], title, unit="hours"),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -35,23 +35,13 @@ class SweepRequest(NamedTuple):
     help="What to try: lr=0.1,0.01; or with --random also a range: lr=log(1e-4..1e-1), batch=16..256.",
 )
 @click.option("--random", "draws", type=int, metavar="N", help="Draw N combinations instead of trying all.")
-@click.option(
-    "--seed", type=int, default=0, show_default=True, metavar="S", help="The same seed draws the same."
-)
+@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="The same seed draws the same.")
 @click.option("--parallel", type=int, default=1, show_default=True, metavar="N", help="So many jobs at once.")
-@click.option(
-    "--metric", default="loss", show_default=True, metavar="NAME", help="The reported number that counts."
-)
-@click.option(
-    "--goal", type=click.Choice(["min", "max"]), default="min", show_default=True, help="What is better."
-)
-@click.option(
-    "--nproc", type=int, metavar="N", help="Try COMMAND as a job of N processes; no file is needed."
-)
+@click.option("--metric", default="loss", show_default=True, metavar="NAME", help="The reported number that counts.")
+@click.option("--goal", type=click.Choice(["min", "max"]), default="min", show_default=True, help="What is better.")
+@click.option("--nproc", type=int, metavar="N", help="Try COMMAND as a job of N processes; no file is needed.")
 @click.option("--kind", default="PyTorchJob", show_default=True, help="What kind of job a COMMAND becomes.")
-@click.option(
-    "--timeout", type=DURATION, metavar="DURATION", help="Give up a trial after so long, as 90s or 5m."
-)
+@click.option("--timeout", type=DURATION, metavar="DURATION", help="Give up a trial after so long, as 90s or 5m.")
 @click.option(
     "--runs",
     type=click.Path(path_type=Path),
@@ -60,9 +50,7 @@ class SweepRequest(NamedTuple):
     metavar="FOLDER",
     help="Where <job>-sweep/ is made.",
 )
-@click.option(
-    "-o", "--output", type=click.Choice(["json"]), help="Print the leaderboard for programs, not for people."
-)
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the leaderboard for programs, not for people.")
 @node_options
 def sweep(
     words: tuple[str, ...],

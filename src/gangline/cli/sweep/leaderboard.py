@@ -208,8 +208,6 @@ def remarks(board: Leaderboard, seen: Iterable[str] = ()) -> list[str]:
         return [f"all trials ended with the same {metric}{use}"]
     if not ranked and board.count(TrialState.SUCCEEDED):
         others = sorted(set(seen) - {metric})
-        instead = (
-            f"it reports {', '.join(others)}: give --metric {others[0]}" if others else "see docs/progress.md"
-        )
+        instead = f"it reports {', '.join(others)}: give --metric {others[0]}" if others else "see docs/progress.md"
         return [f"no trial reported {metric}; {instead}"]
     return []

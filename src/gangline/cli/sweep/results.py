@@ -28,9 +28,7 @@ class SweepFolder:
     @property
     def write_error(self) -> str:
         """Why not all was written, if not: on a full disk a sweep goes on, and tells it at the end."""
-        return next(
-            filter(None, (self._write_error, *(trial.write_error for trial in self._trial_folders))), ""
-        )
+        return next(filter(None, (self._write_error, *(trial.write_error for trial in self._trial_folders))), "")
 
     def prepare(self) -> None:
         """Make the folder, without what an earlier sweep wrote. Raises `InputError` where that cannot be."""
@@ -85,10 +83,7 @@ class SweepFolder:
             return None
         metric = board.objective.metric
         svg = comparison_svg(
-            {
-                f"{trial_label(row, named)}  {number_text(row.value or 0.0)}": lines[row.number]
-                for row in best
-            },
+            {f"{trial_label(row, named)}  {number_text(row.value or 0.0)}": lines[row.number] for row in best},
             [points for at, points in lines.items() if at not in first],
             f"{metric} of {len(lines)} trials",
             rises=board.objective.maximize,

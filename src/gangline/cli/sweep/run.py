@@ -73,9 +73,7 @@ def run_sweep(
     return SUCCEEDED if sweep.board.count(TrialState.SUCCEEDED) else FAILED
 
 
-def _rejection_error(
-    source: SweepSource, body: JSON, values: TrialValues, refused: TrialRejected
-) -> InputError:
+def _rejection_error(source: SweepSource, body: JSON, values: TrialValues, refused: TrialRejected) -> InputError:
     """Why no trial was begun, with the line of the file; and with its values, where they are in the job."""
     found = error_line(refused.error).removeprefix("error: ")
     if source.file is not None:
@@ -94,9 +92,7 @@ def _print_results(asked: SweepRequest, sweep: SweepRunner, kept: SweepFolder) -
     if asked.output == "json":
         write_stdout(formats.as_json(leaderboard_json(board)))
     else:
-        write_stdout(
-            render(leaderboard_header(board), leaderboard_rows(board), colour=use_colour(sys.stdout))
-        )
+        write_stdout(render(leaderboard_header(board), leaderboard_rows(board), colour=use_colour(sys.stdout)))
         for line in _best_curve(board, sweep):
             click.echo(line, err=True)
     for remark in remarks(board, sweep.metrics):
@@ -112,5 +108,7 @@ def _best_curve(board: Leaderboard, sweep: SweepRunner) -> list[str]:
     best = board.best_row()
     if best is None or len(sweep.curves[best.number]) < 2:
         return []
-    name = f"{board.objective.metric} of trial {best.number}, the best: {trial_label(best, parameter_labels(board.rows))}"
+    name = (
+        f"{board.objective.metric} of trial {best.number}, the best: {trial_label(best, parameter_labels(board.rows))}"
+    )
     return ["", *curve_lines(sweep.curves[best.number]), name, ""]

@@ -112,13 +112,9 @@ def trial_values(found: Sequence[Parameter], draws: int | None = None, seed: int
             raise InputError(f"--set {each.name}: values are drawn from a range; say how many: --random 20")
     number = math.prod(len(each.values) for each in found)
     if number > MAX_TRIALS:
-        raise InputError(
-            f"{number} trials are too many (at most {MAX_TRIALS}); take fewer values, or --random 20"
-        )
+        raise InputError(f"{number} trials are too many (at most {MAX_TRIALS}); take fewer values, or --random 20")
     names = [each.name for each in found]
-    return [
-        dict(zip(names, each, strict=True)) for each in itertools.product(*(each.values for each in found))
-    ]
+    return [dict(zip(names, each, strict=True)) for each in itertools.product(*(each.values for each in found))]
 
 
 def _random_trials(found: Sequence[Parameter], draws: int, chance: random.Random) -> Iterator[TrialValues]:
@@ -139,11 +135,7 @@ def _random_value(of: Parameter, chance: random.Random) -> str:
     low, high = of.range.low, of.range.high
     if of.range.is_integer and not of.range.is_log:
         return str(chance.randint(int(low), int(high)))
-    value = (
-        math.exp(chance.uniform(math.log(low), math.log(high)))
-        if of.range.is_log
-        else chance.uniform(low, high)
-    )
+    value = math.exp(chance.uniform(math.log(low), math.log(high))) if of.range.is_log else chance.uniform(low, high)
     if of.range.is_integer:
         return str(round(value))
     return f"{min(high, max(low, float(f'{value:.{SIGNIFICANT_DIGITS}g}'))):g}"

@@ -232,9 +232,7 @@ class SweepRunner:
         """What `gangline why` says of it; empty if nothing."""
         key = _job_key(body)
         try:
-            case = await collect(
-                client, f"{self._plan.kind.kind.lower()}/{key.name}", key.namespace, self._clock
-            )
+            case = await collect(client, f"{self._plan.kind.kind.lower()}/{key.name}", key.namespace, self._clock)
         except GanglineError:
             return ""
         return diagnose(case).cause

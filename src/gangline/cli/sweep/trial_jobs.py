@@ -46,9 +46,7 @@ def trial_job(source: SweepSource, values: TrialValues, number: int) -> tuple[Jo
         words = [_substituted(word, variables) for word in source.command]
         # Its name comes from the command as written, not from a value in it.
         facts, body = job_from_command(source.kind, words, source.nproc)
-        body["metadata"]["name"] = job_from_command(source.kind, source.command, source.nproc)[1]["metadata"][
-            "name"
-        ]
+        body["metadata"]["name"] = job_from_command(source.kind, source.command, source.nproc)[1]["metadata"]["name"]
         body = with_overrides(body, paths)
     body = with_variables(facts, body, {**variables, TRIAL_VARIABLE: str(number)})
     body["metadata"]["namespace"] = f"trial-{number}"
@@ -74,9 +72,7 @@ def trial_jobs(source: SweepSource, found: Sequence[TrialValues]) -> tuple[JobKi
     kinds = {facts.kind for facts, _ in made}
     names = {body["metadata"]["name"] for _, body in made}
     if len(kinds) > 1 or len(names) > 1:
-        raise InputError(
-            "--set: trials are the same job with other values; leave its kind and name as they are"
-        )
+        raise InputError("--set: trials are the same job with other values; leave its kind and name as they are")
     return made[0][0], [body for _, body in made]
 
 

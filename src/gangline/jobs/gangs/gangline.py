@@ -59,11 +59,7 @@ class GanglineScheduler:
         if topology := _topology_spec(team.job.metadata.annotations):
             spec["topology"] = topology
         metadata: JSON = {"name": team.job.metadata.name, "labels": job_labels(team.job)}
-        about = {
-            key: value
-            for key, value in team.job.metadata.annotations.items()
-            if _is_scheduling_annotation(key)
-        }
+        about = {key: value for key, value in team.job.metadata.annotations.items() if _is_scheduling_annotation(key)}
         if about:
             metadata["annotations"] = about
         body: JSON = {"metadata": metadata, "spec": spec}
@@ -120,11 +116,7 @@ def _min_task_member(team: GangSpec, least: int) -> dict[str, int]:
     """Whom the team cannot do without, where fewer than all must fit: workers alone would wait for their master."""
     if least >= team.size:
         return {}
-    needed = {
-        kind.lower(): spec.replicas or 0
-        for kind, spec in team.replicas.items()
-        if kind not in _OPTIONAL_TYPES
-    }
+    needed = {kind.lower(): spec.replicas or 0 for kind, spec in team.replicas.items() if kind not in _OPTIONAL_TYPES}
     return {kind: count for kind, count in needed.items() if count} if sum(needed.values()) <= least else {}
 
 

@@ -64,11 +64,7 @@ class KubernetesWorkloads:
 
     def _template_reference(self, name: str) -> JSON:
         if self._is_v1alpha2:
-            return {
-                "podGroupTemplateRef": {
-                    "workload": {"workloadName": name, "podGroupTemplateName": _TEMPLATE_NAME}
-                }
-            }
+            return {"podGroupTemplateRef": {"workload": {"workloadName": name, "podGroupTemplateName": _TEMPLATE_NAME}}}
         return {"workloadRef": {"workloadName": name, "templateName": _TEMPLATE_NAME}}
 
     def pod_edits(self, team: GangSpec, member: Member, found: JSON | None) -> GangPodEdits:

@@ -84,9 +84,7 @@ class JobActive(msgspec.Struct, frozen=True):
     verdict_delay: timedelta | None = None
 
 
-Assessment: TypeAlias = (
-    ManagedElsewhere | AlreadyFinished | JobSuspended | JobSucceeding | JobFailing | JobActive
-)
+Assessment: TypeAlias = ManagedElsewhere | AlreadyFinished | JobSuspended | JobSucceeding | JobFailing | JobActive
 
 
 class RestartTally(msgspec.Struct, frozen=True):
@@ -96,9 +94,7 @@ class RestartTally(msgspec.Struct, frozen=True):
     ledger: RestartLedger
 
 
-def restart_tally(
-    status: JobStatus, seen: ObservedJob[J], replicas: Mapping[str, ReplicaSpec]
-) -> RestartTally:
+def restart_tally(status: JobStatus, seen: ObservedJob[J], replicas: Mapping[str, ReplicaSpec]) -> RestartTally:
     # We write down which generation we saw, and v1 does not.
     taken_over = status.start_time is not None and not status.observed_generation
     ledger = with_kubelet_restarts(status.ledger, seen.gang, replicas, taken_over=taken_over)
@@ -134,9 +130,7 @@ def assess(framework: Framework[J], seen: ObservedJob[J], so_far: RestartTally) 
         return standing
     if not standing.restarts_all and not standing.pods_to_replace:
         state = stranded_state(framework, seen, so_far.ledger)
-        standing = (
-            JobActive(verdict, restarts_all=True, stranded_state=state) if state is not None else standing
-        )
+        standing = JobActive(verdict, restarts_all=True, stranded_state=state) if state is not None else standing
     return _with_limits(framework, seen, so_far, standing)
 
 
@@ -145,17 +139,13 @@ def _assess_replicas(
 ) -> JobActive | JobFailing:
     container = framework.facts.container
     failures = {
-        seat: pod
-        for seat, pod in failed_pods(seen.gang).items()
-        if not _is_tolerated(framework, seen.job, seat, pod)
+        seat: pod for seat, pod in failed_pods(seen.gang).items() if not _is_tolerated(framework, seen.job, seat, pod)
     }
     clashed = {seat: pod for seat, pod in failures.items() if _has_port_clash(pod, container)}
     if clashed:
         seat, pod = next(iter(clashed.items()))
         cause = failure_record(seat, pod, container, seen.children.log_tails)
-        return JobActive(
-            verdict, restarts_all=True, renews_addresses=True, replica_type=seat.type, cause=cause
-        )
+        return JobActive(verdict, restarts_all=True, renews_addresses=True, replica_type=seat.type, cause=cause)
     if restart_scope(seen.job, framework.run_policy(seen.job)) is RestartScope.JOB:
         return _assess_whole_job(framework, seen, so_far.ledger, failures, verdict)
     return _assess_one_by_one(framework, seen, failures, verdict)
@@ -179,9 +169,7 @@ def _assess_one_by_one(
         return JobActive(verdict)
     container, replicas = framework.facts.container, framework.replicas(seen.job)
     for_good = {
-        seat: pod
-        for seat, pod in failures.items()
-        if is_permanent(pod, replicas[seat.type].restart_policy, container)
+        seat: pod for seat, pod in failures.items() if is_permanent(pod, replicas[seat.type].restart_policy, container)
     }
     if for_good:
         return _replica_failure(framework, seen, next(iter(for_good)), for_good)
@@ -231,9 +219,7 @@ def _assess_whole_job(
     if policy == RestartPolicy.EXIT_CODE:
         # Its exit code may be the echo of a failure that is not told yet, such as that of a lost node.
         echo = blames_peer(pod, container, seen.children.log_tails)
-        left = _remaining(
-            failure_time(pod, container), PEER_VERDICT_DELAY if echo else VERDICT_DELAY, seen.now
-        )
+        left = _remaining(failure_time(pod, container), PEER_VERDICT_DELAY if echo else VERDICT_DELAY, seen.now)
         if left > timedelta():
             return JobActive(verdict, verdict_delay=left)
         if echo:
@@ -270,9 +256,7 @@ def _with_limits(
     own = standing.restarts_all and not standing.renews_addresses and standing.stranded_state is None
     wanted = int(own) or sum(pod.metadata.uid not in known for pod in standing.pods_to_replace)
     if exceeds_backoff_limit(policy.backoff_limit, so_far.restarts, so_far.ledger, wanted):
-        cause = standing.cause or most_restarted_failure(
-            seen.gang, framework.facts.container, seen.children.log_tails
-        )
+        cause = standing.cause or most_restarted_failure(seen.gang, framework.facts.container, seen.children.log_tails)
         return _limit_failure(job, BACKOFF_LIMIT_REACHED, cause)
     started = None if is_marked_suspended(job.status) else job.status.start_time
     deadline = policy.active_deadline_seconds

@@ -41,9 +41,7 @@ def created_status(job: TrainingJob, now: datetime) -> JobStatus:
 
 def _replica_statuses(framework: Framework[J], seen: ObservedJob[J]) -> dict[str, ReplicaStatus]:
     replicas, facts = framework.replicas(seen.job), framework.facts
-    selectors = (
-        {kind: replica_selector(seen.job, kind) for kind in replicas} if facts.scalable else dict[str, str]()
-    )
+    selectors = {kind: replica_selector(seen.job, kind) for kind in replicas} if facts.scalable else dict[str, str]()
     found = replica_statuses(seen.gang, replicas, facts.container, selectors)
     # v1 counts the types that may be left out as well.
     left_out = (kind for kind in facts.default_replicas if kind not in found)
@@ -66,9 +64,7 @@ def status_with_condition(
 def status_without_blocked(status: JobStatus) -> JobStatus:
     if status.condition(ConditionType.BLOCKED) is None:
         return status
-    return msgspec.structs.replace(
-        status, conditions=without_condition(status.conditions, ConditionType.BLOCKED)
-    )
+    return msgspec.structs.replace(status, conditions=without_condition(status.conditions, ConditionType.BLOCKED))
 
 
 def timestamp(now: datetime) -> datetime:

@@ -60,9 +60,7 @@ def child_actions(framework: Framework[J], seen: ObservedJob[J], ledger: Restart
     if wait is not None or not ready or not missing:
         return ChildActions((*ahead, first), requeue_after=wait if missing else None, incomplete=wanting)
     pods = tuple(_pod_create(framework, seen, seat, ledger) for seat in missing)
-    return ChildActions(
-        (*ahead, first, pods), _template_warnings(framework, seen, missing), incomplete=wanting
-    )
+    return ChildActions((*ahead, first, pods), _template_warnings(framework, seen, missing), incomplete=wanting)
 
 
 def _remaining_backoff(seen: ObservedJob[J], ledger: RestartLedger) -> timedelta | None:
@@ -91,9 +89,7 @@ def _pod_create(framework: Framework[J], seen: ObservedJob[J], seat: Member, led
     return Create(PODS, body)
 
 
-def _template_warnings(
-    framework: Framework[J], seen: ObservedJob[J], missing: list[Member]
-) -> tuple[JobEvent, ...]:
+def _template_warnings(framework: Framework[J], seen: ObservedJob[J], missing: list[Member]) -> tuple[JobEvent, ...]:
     """A template's own restart policy never counts."""
     replicas = framework.replicas(seen.job)
     templates = {seat.type: replicas[seat.type].template for seat in missing}
@@ -140,8 +136,7 @@ def _service_actions(
     outdated = tuple(
         Delete(SERVICES, found.metadata.name, found.metadata.uid)
         for found in seen.children.services
-        if _service_round(found) < ledger.addresses
-        and found.metadata.uid not in seen.children.pending_deletes
+        if _service_round(found) < ledger.addresses and found.metadata.uid not in seen.children.pending_deletes
     )
     made = tuple(
         Create(SERVICES, service_body(job, seat, replicas[seat.type].template, facts, ledger.addresses))
@@ -165,8 +160,7 @@ def surplus_deletions(seen: ObservedJob[J]) -> tuple[Delete, ...]:
     return tuple(
         Delete(resource, found.metadata.name, found.metadata.uid)
         for resource, found in (*pods, *services)
-        if found.metadata.deletion_timestamp is None
-        and found.metadata.uid not in seen.children.pending_deletes
+        if found.metadata.deletion_timestamp is None and found.metadata.uid not in seen.children.pending_deletes
     )
 
 
@@ -188,8 +182,7 @@ def _label_patches(seen: ObservedJob[J]) -> tuple[JobAction, ...]:
     return tuple(
         Patch(PODS, pod.metadata.name, {"metadata": {"labels": wanted}}, pod.metadata.uid)
         for seat, pod in seen.gang.pods.items()
-        if not _has_labels(pod, wanted := member_labels(seen.job, seat))
-        and pod.metadata.deletion_timestamp is None
+        if not _has_labels(pod, wanted := member_labels(seen.job, seat)) and pod.metadata.deletion_timestamp is None
     )
 
 
@@ -234,9 +227,7 @@ def retained_companion_patches(seen: ObservedJob[J]) -> tuple[Patch, ...]:
 
 def _companion_patches(companion: Companion, found: JSON) -> tuple[Patch, ...]:
     changes = {
-        part: companion.body[part]
-        for part in companion.parts
-        if not covers(found.get(part), companion.body[part])
+        part: companion.body[part] for part in companion.parts if not covers(found.get(part), companion.body[part])
     }
     if not changes:
         return ()
@@ -246,9 +237,7 @@ def _companion_patches(companion: Companion, found: JSON) -> tuple[Patch, ...]:
 def covers(found: Any, wanted: Any) -> bool:
     """Whether everything wanted is there; a server may have added to it."""
     if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(
-            covers(found.get(name), value) for name, value in wanted.items()
-        )
+        return isinstance(found, dict) and all(covers(found.get(name), value) for name, value in wanted.items())
     if isinstance(wanted, list):
         return (
             isinstance(found, list)

@@ -49,9 +49,7 @@ def finish_plan(
     if isinstance(framework, ResetsReplicaCounts):
         cleared = set(framework.reset_types(job, seen.gang))
         statuses = {
-            kind: msgspec.structs.replace(found, active=0, succeeded=0, failed=0)
-            if kind in cleared
-            else found
+            kind: msgspec.structs.replace(found, active=0, succeeded=0, failed=0) if kind in cleared else found
             for kind, found in statuses.items()
         }
     if isinstance(how, JobSucceeding):
@@ -174,9 +172,7 @@ def suspend_plan(framework: Framework[J], seen: ObservedJob[J], so_far: RestartT
     return JobPlan(status, (stage,), notes)
 
 
-def rejected_status(
-    framework: Framework[J], seen: ObservedJob[J], job: J, why: Sequence[Rejection]
-) -> JobStatus:
+def rejected_status(framework: Framework[J], seen: ObservedJob[J], job: J, why: Sequence[Rejection]) -> JobStatus:
     """The status of a job that cannot have what it needs: for good if it never can, else until it can."""
     for_good = next((each for each in why if each.permanent), None)
     status = job.status
@@ -200,8 +196,7 @@ def deletions(seen: ObservedJob[J], resource: str, doomed: Iterable[Pod | Servic
     return tuple(
         Delete(resource, found.metadata.name, found.metadata.uid)
         for found in doomed
-        if found.metadata.deletion_timestamp is None
-        and found.metadata.uid not in seen.children.pending_deletes
+        if found.metadata.deletion_timestamp is None and found.metadata.uid not in seen.children.pending_deletes
     )
 
 

@@ -30,9 +30,7 @@ class GangWait(msgspec.Struct, frozen=True):
         return f"its gang found no place within {self.limit_seconds} s{why}"
 
 
-def stranded_state(
-    framework: Framework[J], seen: ObservedJob[J], ledger: RestartLedger
-) -> PodGroupState | None:
+def stranded_state(framework: Framework[J], seen: ObservedJob[J], ledger: RestartLedger) -> PodGroupState | None:
     """The state of a gang that must start anew: some run, there is no room for the others, and none can do alone.
 
     Once for each time that it comes to this: until the scheduler has seen them all go, the state stays.

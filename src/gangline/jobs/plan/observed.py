@@ -78,9 +78,7 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
         fewest = framework.min_members(job) if not wrong and isinstance(framework, Elastic) else None
         team = GangSpec(job, replicas, policy or SchedulingPolicy(), fewest, _succeeded_members(gang))
         gangs = placed_by.gang_scheduler
-        group = (
-            find(pod_group_resource(gangs), job.metadata.name) if gangs is not None and not wrong else None
-        )
+        group = find(pod_group_resource(gangs), job.metadata.name) if gangs is not None and not wrong else None
         ports = {kind: port_number(spec.template, facts) for kind, spec in replicas.items()}
         return cls(
             job=job,

@@ -58,17 +58,13 @@ def reconcile_plan(framework: Framework[J], seen: ObservedJob[J]) -> JobPlan:
             assert_never(standing)
 
 
-def _active_plan(
-    framework: Framework[J], seen: ObservedJob[J], so_far: RestartTally, standing: JobActive
-) -> JobPlan:
+def _active_plan(framework: Framework[J], seen: ObservedJob[J], so_far: RestartTally, standing: JobActive) -> JobPlan:
     job, now = seen.job, seen.now
     status = active_status(framework, seen, so_far)
     notes: tuple[JobEvent, ...] = ()
     if is_marked_suspended(job.status):
         told = f"{job.KIND} {job.metadata.name} is resumed."
-        status = status_with_condition(
-            status, ConditionType.SUSPENDED, f"{job.KIND}Resumed", told, now, value="False"
-        )
+        status = status_with_condition(status, ConditionType.SUSPENDED, f"{job.KIND}Resumed", told, now, value="False")
         status = msgspec.structs.replace(status, start_time=timestamp(now))
         notes = (*notes, JobEvent(f"{job.KIND}Resumed", told))
     if standing.restarts_all or standing.pods_to_replace:
@@ -108,9 +104,7 @@ def _restart_plan(
     """Count what failed, then send it away. Its seat is filled when it is gone."""
     job, ledger = seen.job, status.ledger
     told = _restart_message(framework, seen, standing)
-    fresh: tuple[Pod, ...] = tuple(
-        pod for pod in standing.pods_to_replace if pod.metadata.uid not in ledger.replaced
-    )
+    fresh: tuple[Pod, ...] = tuple(pod for pod in standing.pods_to_replace if pod.metadata.uid not in ledger.replaced)
     which = RestartScope.JOB if standing.restarts_all else RestartScope.REPLICA
     if standing.restarts_all or fresh:
         # A row of failures that began with this one is told by it.
@@ -196,9 +190,7 @@ def _with_completeness(framework: Framework[J], seen: ObservedJob[J], status: Jo
     if restart_scope(seen.job, framework.run_policy(seen.job)) is not RestartScope.JOB:
         return status
     changed = seen.job.metadata.generation != seen.job.status.observed_generation
-    full = all(
-        seat in seen.gang.pods and not any_terminating((seen.gang.pods[seat],)) for seat in seen.gang.seats
-    )
+    full = all(seat in seen.gang.pods and not any_terminating((seen.gang.pods[seat],)) for seat in seen.gang.seats)
     complete = full or (status.ledger.complete and not changed)
     if complete == status.ledger.complete:
         return status

@@ -165,10 +165,7 @@ def most_restarted_failure(gang: Gang, container: str, logs: Mapping[str, tuple[
 
 
 def _failed_container_state(pod: Pod) -> ContainerStateTerminated | None:
-    states = (
-        found.state.terminated
-        for found in (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    )
+    states = (found.state.terminated for found in (*pod.status.init_container_statuses, *pod.status.container_statuses))
     return next((state for state in states if state is not None and state.exit_code), None)
 
 
@@ -185,9 +182,7 @@ def with_kubelet_restarts(
         for seat, pod in gang.pods.items()
         if replicas[seat.type].restart_policy != RestartPolicy.NEVER
     }
-    over = {
-        pod.metadata.uid for pod in gang.pods.values() if taken_over and pod.status.phase != PodPhase.RUNNING
-    }
+    over = {pod.metadata.uid for pod in gang.pods.values() if taken_over and pod.status.phase != PodPhase.RUNNING}
     more = sum(max(0, number - ledger.counted.get(uid, 0)) for uid, number in seen.items() if uid not in over)
     here = {pod.metadata.uid for pod in (*gang.pods.values(), *gang.stale, *gang.extra)}
     # One that was scaled away and is not gone yet may get its seat back.

@@ -72,9 +72,7 @@ def condition_after_end(found: Condition, stamp: datetime) -> Condition:
     """What is no longer so once the job has ended."""
     over = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.BLOCKED)
     if found.type in over and found.status == "True":
-        return msgspec.structs.replace(
-            found, status="False", last_update_time=stamp, last_transition_time=stamp
-        )
+        return msgspec.structs.replace(found, status="False", last_update_time=stamp, last_transition_time=stamp)
     return found
 
 
@@ -86,8 +84,7 @@ def replica_statuses(
 ) -> dict[str, ReplicaStatus]:
     """Counters, state and states of every replica type."""
     return {
-        kind: _replica_status(gang, kind, spec, container, selectors.get(kind, ""))
-        for kind, spec in replicas.items()
+        kind: _replica_status(gang, kind, spec, container, selectors.get(kind, "")) for kind, spec in replicas.items()
     }
 
 

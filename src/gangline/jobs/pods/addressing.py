@@ -80,9 +80,7 @@ def _published_addresses(
 ) -> dict[Member, Address]:
     """What the node's address book wrote on the services."""
     assert facts.port is not None
-    books = {
-        service.metadata.name: service.metadata.annotations.get(ADDRESSES_ANNOTATION) for service in services
-    }
+    books = {service.metadata.name: service.metadata.annotations.get(ADDRESSES_ANNOTATION) for service in services}
     known: dict[Member, Address] = {}
     for kind, spec in replicas.items():
         for index in range(spec.replicas or 0):

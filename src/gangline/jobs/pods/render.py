@@ -225,8 +225,7 @@ def port_number(template: JSON, facts: JobKind) -> int:
     if facts.port is None:
         return 0
     ports: Mapping[Any, Any] = {
-        found.get("name"): found["containerPort"]
-        for found in training_container(template, facts).get("ports") or []
+        found.get("name"): found["containerPort"] for found in training_container(template, facts).get("ports") or []
     }
     number: int = ports.get(facts.port.name, facts.port.number)
     return number

@@ -50,13 +50,9 @@ class Gang(msgspec.Struct, frozen=True):
     counts: Mapping[str, Counts]
 
     @classmethod
-    def of(
-        cls, job: str, replicas: Mapping[str, ReplicaSpec], pods: Iterable[Pod], number: int = 0
-    ) -> "Gang":
+    def of(cls, job: str, replicas: Mapping[str, ReplicaSpec], pods: Iterable[Pod], number: int = 0) -> "Gang":
         """Seat the pods that a job owns, in its round `number`."""
-        seats = tuple(
-            Member(kind, index) for kind, spec in replicas.items() for index in range(spec.replicas or 0)
-        )
+        seats = tuple(Member(kind, index) for kind, spec in replicas.items() for index in range(spec.replicas or 0))
         named = {member_name(job, seat): seat for seat in seats}
         seated: dict[Member, Pod] = {}
         taken: set[Member] = set()
@@ -115,6 +111,4 @@ def training_container_name(pod: Pod, container: str) -> str:
 def terminated_state(pod: Pod, container: str) -> ContainerStateTerminated | None:
     """How the container that trains ended, if it has; `container` is what its kind calls it."""
     name = training_container_name(pod, container)
-    return next(
-        (found.state.terminated for found in pod.status.container_statuses if found.name == name), None
-    )
+    return next((found.state.terminated for found in pod.status.container_statuses if found.name == name), None)

@@ -108,9 +108,7 @@ def load_connection(
         return in_cluster_connection(environ=environ, root=service_account, namespace=namespace, clock=clock)
     config = merge_kubeconfigs([read_kubeconfig(file) for file in files])
     if config.is_empty:
-        raise ConfigError(
-            f"{config.display_path}: is empty; add a cluster with kubectl config or pass --kubeconfig"
-        )
+        raise ConfigError(f"{config.display_path}: is empty; add a cluster with kubectl config or pass --kubeconfig")
     name, chosen = _selected_context(config, context, cluster)
     found = _selected_cluster(config, chosen, cluster)
     person = _selected_user(config, chosen, user)
@@ -137,9 +135,7 @@ def in_cluster_connection(
     """The connection of a pod to its own cluster. Raises `ConfigError` when this is no pod."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
-        raise ConfigError(
-            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is not a pod"
-        )
+        raise ConfigError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is not a pod")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     where = "service account (does the pod set automountServiceAccountToken: false?)"
     token = TokenFile(root / "token", where, clock or SystemClock())
@@ -200,9 +196,7 @@ def _selected_context(
     config: Kubeconfig, flag: str | None, cluster: str | None
 ) -> tuple[str, NamedEntry[KubeconfigContext]]:
     if flag:
-        return flag, entry_named(
-            config.contexts, flag, listed_in="contexts", where=f"{config.display_path}: --context"
-        )
+        return flag, entry_named(config.contexts, flag, listed_in="contexts", where=f"{config.display_path}: --context")
     name, where = config.current_context, f"{config.current_context_in}: current-context"
     if name:
         return name, entry_named(config.contexts, name, listed_in="contexts", where=where)
@@ -314,16 +308,12 @@ def _impersonation(user: NamedEntry[KubeconfigUser]) -> Impersonation | None:
     value = user.value
     if not value.as_:
         if value.as_uid or value.as_groups or value.as_user_extra:
-            raise ConfigError(
-                f"{user.location_of('as')}: is missing; as-uid, as-groups and as-user-extra need it"
-            )
+            raise ConfigError(f"{user.location_of('as')}: is missing; as-uid, as-groups and as-user-extra need it")
         return None
     found = Impersonation(value.as_, value.as_groups, value.as_uid, value.as_user_extra)
     for name, text in found.headers():
         if not text.isprintable():
-            raise ConfigError(
-                f"{user.location_of('as')}: {name} would hold a line break or control character"
-            )
+            raise ConfigError(f"{user.location_of('as')}: {name} would hold a line break or control character")
     return found
 
 
@@ -343,9 +333,7 @@ def _credentials(
             "use the exec plugin of that provider"
         )
     if (value.token or value.token_file) and (value.username or value.password):
-        raise ConfigError(
-            f"{user.location_of('token')}: stands beside username and password; remove one of them"
-        )
+        raise ConfigError(f"{user.location_of('token')}: stands beside username and password; remove one of them")
     if value.token_file:
         file = TokenFile(_path_beside(user.file, value.token_file), user.location_of("tokenFile"), clock)
         file.read()
@@ -359,9 +347,7 @@ def _credentials(
         from gangline.kube.config.exec_plugin import ExecPlugin, cluster_info
 
         info = cluster_info(cluster, tls.ca) if value.exec.provide_cluster_info else {}
-        return ExecPlugin(
-            user, value.exec, cluster=info, environ=environ, interactive=interactive, clock=clock
-        )
+        return ExecPlugin(user, value.exec, cluster=info, environ=environ, interactive=interactive, clock=clock)
     return Anonymous()
 
 

@@ -95,10 +95,7 @@ class TokenFile:
         stamp = self._file_stamp()
         if self._headers is None:
             self._headers = self.read()
-        elif (
-            stamp != self._stamp
-            or self._clock.monotonic() - self._read_at >= TOKEN_REREAD_INTERVAL.total_seconds()
-        ):
+        elif stamp != self._stamp or self._clock.monotonic() - self._read_at >= TOKEN_REREAD_INTERVAL.total_seconds():
             self._headers = self._read_or_keep(self._headers)
         else:
             return self._headers

@@ -173,9 +173,7 @@ class ExecPlugin:
         certificate = self._certificate(status)
         if not status.token and certificate is None:
             raise ConfigError(self._problem_message("answered with neither a token nor a client certificate"))
-        headers = (
-            bearer_header(status.token, f"{self._location}: token of the plugin") if status.token else {}
-        )
+        headers = bearer_header(status.token, f"{self._location}: token of the plugin") if status.token else {}
         return _CachedCredential(headers, certificate, self._renewal_time(status.expiration_timestamp))
 
     def _certificate(self, status: _ExecCredentialStatus) -> ClientCertificate | None:
@@ -224,9 +222,7 @@ class ExecPlugin:
 def cluster_info(entry: NamedEntry[KubeconfigCluster], ca: Pem | None) -> JSON:
     """What a plugin with `provideClusterInfo` is told about the cluster."""
     cluster = entry.value
-    extensions = (
-        item.extension for item in cluster.extensions if item.name == f"{AUTHENTICATION_GROUP}/exec"
-    )
+    extensions = (item.extension for item in cluster.extensions if item.name == f"{AUTHENTICATION_GROUP}/exec")
     info: JSON = {
         "server": cluster.server,
         "tls-server-name": cluster.tls_server_name,
@@ -241,9 +237,7 @@ def cluster_info(entry: NamedEntry[KubeconfigCluster], ca: Pem | None) -> JSON:
 def _validate(entry: NamedEntry[KubeconfigUser], spec: ExecConfig) -> None:
     if spec.api_version not in SUPPORTED_VERSIONS:
         found = f'is "{spec.api_version}", which is not supported' if spec.api_version else "is missing"
-        raise ConfigError(
-            f"{entry.location_of('exec.apiVersion')}: {found}; use {' or '.join(SUPPORTED_VERSIONS)}"
-        )
+        raise ConfigError(f"{entry.location_of('exec.apiVersion')}: {found}; use {' or '.join(SUPPORTED_VERSIONS)}")
     if not spec.command:
         raise ConfigError(f"{entry.location_of('exec.command')}: is missing; name the program to run")
     modes = ("Never", "IfAvailable", "Always")

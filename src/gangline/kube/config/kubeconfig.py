@@ -153,13 +153,9 @@ def read_kubeconfig(file: KubeconfigFile) -> Kubeconfig:
         raise ConfigError(f'{file.display_path}: kind: is "{document.kind}"; a kubeconfig has "Config"')
     return Kubeconfig(
         display_path=file.display_path,
-        clusters=_entries_by_name(
-            file, "clusters", "cluster", ((c.name, c.cluster) for c in document.clusters)
-        ),
+        clusters=_entries_by_name(file, "clusters", "cluster", ((c.name, c.cluster) for c in document.clusters)),
         users=_entries_by_name(file, "users", "user", ((u.name, u.user) for u in document.users)),
-        contexts=_entries_by_name(
-            file, "contexts", "context", ((c.name, c.context) for c in document.contexts)
-        ),
+        contexts=_entries_by_name(file, "contexts", "context", ((c.name, c.context) for c in document.contexts)),
         current_context=document.current_context,
         current_context_in=file.display_path,
     )
@@ -178,9 +174,7 @@ def merge_kubeconfigs(parts: Sequence[Kubeconfig]) -> Kubeconfig:
     )
 
 
-def entry_named(
-    table: Mapping[str, NamedEntry[T]], name: str, *, listed_in: str, where: str
-) -> NamedEntry[T]:
+def entry_named(table: Mapping[str, NamedEntry[T]], name: str, *, listed_in: str, where: str) -> NamedEntry[T]:
     """The entry of that name. Raises `ConfigError` with the names there are, nearest first."""
     if name not in table:
         raise ConfigError(f'{where}: names "{name}", which is not in {listed_in}; {known_names(table, name)}')
@@ -212,9 +206,7 @@ def _entries_by_name(
     table: dict[str, NamedEntry[T]] = {}
     for index, (name, value) in enumerate(named):
         if not name:
-            raise ConfigError(
-                f"{file.display_path}: {plural}[{index}].name: is missing; give the {singular} a name"
-            )
+            raise ConfigError(f"{file.display_path}: {plural}[{index}].name: is missing; give the {singular} a name")
         if name in table:
             other = table[name].path.partition(".")[0]
             raise ConfigError(
@@ -237,9 +229,7 @@ def _parse_yaml(file: KubeconfigFile) -> Any:
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     except (yaml.YAMLError, ValueError, RecursionError):
         place = ""
-    raise ConfigError(
-        f"{file.display_path}: is not YAML{place}; correct it or write it anew with kubectl config"
-    )
+    raise ConfigError(f"{file.display_path}: is not YAML{place}; correct it or write it anew with kubectl config")
 
 
 def _decode_document(data: Any, file: KubeconfigFile) -> KubeconfigDocument:

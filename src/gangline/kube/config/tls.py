@@ -82,9 +82,7 @@ def _load_ca(context: ssl.SSLContext, pem: Pem) -> None:
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
-        raise ConfigError(
-            f'{pem.location}: holds no PEM certificate ("-----BEGIN CERTIFICATE-----")'
-        ) from None
+        raise ConfigError(f'{pem.location}: holds no PEM certificate ("-----BEGIN CERTIFICATE-----")') from None
 
 
 def _load_client_certificate(context: ssl.SSLContext, client: ClientCertificate) -> None:
@@ -104,9 +102,7 @@ def _load_client_certificate(context: ssl.SSLContext, client: ClientCertificate)
             context.load_cert_chain(certificate_file, key_file, password=refuse)
     except ssl.SSLError as error:
         if error.reason and "MISMATCH" in error.reason:
-            raise ConfigError(
-                f"{key.location}: does not belong to the certificate in {certificate.location}"
-            ) from None
+            raise ConfigError(f"{key.location}: does not belong to the certificate in {certificate.location}") from None
         raise ConfigError(f"{key.location}: is damaged: OpenSSL cannot read the key") from None
 
 

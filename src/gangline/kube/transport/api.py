@@ -94,9 +94,7 @@ class Transport(Protocol):
         """The whole answer. None: the transport's own limit."""
         ...
 
-    def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AbstractAsyncContextManager[ResponseStream]:
+    def stream(self, request: Request, *, idle: timedelta | None = None) -> AbstractAsyncContextManager[ResponseStream]:
         """An answer read as it arrives; silence longer than `idle` raises `StreamBroken`."""
         ...
 
@@ -130,9 +128,7 @@ class LineReader:
     iterator and not a generator: whoever leaves early has nothing to close.
     """
 
-    def __init__(
-        self, chunks: AsyncIterator[bytes], *, blank: bool = False, longest: int | None = None
-    ) -> None:
+    def __init__(self, chunks: AsyncIterator[bytes], *, blank: bool = False, longest: int | None = None) -> None:
         self._chunks, self._keep_blank, self._max_bytes = chunks, blank, longest
         self._complete_lines: deque[bytes] = deque()
         # The begun line. One join per line, not per chunk: an object of megabytes comes in hundreds of chunks.

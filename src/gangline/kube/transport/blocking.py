@@ -110,18 +110,14 @@ class BlockingTransport:
             self._disconnect()
 
     @asynccontextmanager
-    async def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AsyncIterator[ResponseStream]:
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
         """The answer in one piece: good for a log that is not followed."""
         yield _BufferedStream(await self.send(request, timeout=idle))
 
     def frames(self, request: Request, protocols: tuple[str, ...]) -> Never:
         raise RuntimeError(f"{request}: a WebSocket needs an event loop")
 
-    def _exchange_with_retry(
-        self, request: Request, credentials: Mapping[str, str], patience: timedelta
-    ) -> Response:
+    def _exchange_with_retry(self, request: Request, credentials: Mapping[str, str], patience: timedelta) -> Response:
         kept = self._http_socket is not None
         with _translate_errors(request, self._connection):
             try:

@@ -87,9 +87,7 @@ class HttpTransport:
                 return Response(answer.status, await answer.read(), _lowercase_headers(answer))
 
     @asynccontextmanager
-    async def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AsyncIterator[ResponseStream]:
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
         limit = aiohttp.ClientTimeout(
             total=None,
             connect=CONNECT_SECONDS,
@@ -274,9 +272,7 @@ class _AiohttpStream:
         try:
             chunk = await self._http_response.content.readany()
         except aiohttp.SocketTimeoutError as error:
-            raise StreamBroken(
-                f"{self._request}: nothing arrived for a while, the connection may be dead"
-            ) from error
+            raise StreamBroken(f"{self._request}: nothing arrived for a while, the connection may be dead") from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise StreamBroken(f"{self._request}: cut off: {_error_text(error)}") from error
         if not chunk:
@@ -347,9 +343,7 @@ class _AiohttpWebSocket:
         await self._socket.close()
 
     def _stream_broken(self, error: BaseException | None) -> StreamBroken:
-        return StreamBroken(
-            f"{self._request}: cut off: {_error_text(error) if error else 'the connection was lost'}"
-        )
+        return StreamBroken(f"{self._request}: cut off: {_error_text(error) if error else 'the connection was lost'}")
 
 
 async def _reject_failed_upgrade(

@@ -57,9 +57,7 @@ class ArchivedRun(msgspec.Struct, frozen=True):
 def exit_records(state: Path) -> dict[str, ExitRecord]:
     """How runs of containers ended that a node wrote down in its folder, by their identity."""
     found = (
-        (files.run_record(), files.exit_record())
-        for pod in StateFolder(state).pods()
-        for files in _run_files(pod)
+        (files.run_record(), files.exit_record()) for pod in StateFolder(state).pods() for files in _run_files(pod)
     )
     return {record.id: end for record, end in found if record is not None and end is not None}
 
@@ -97,9 +95,7 @@ def archive_run(
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
         try:
-            (fresh / "objects.json").write_bytes(
-                msgspec.json.encode(ArchiveContents(FORMAT_VERSION, dict(objects)))
-            )
+            (fresh / "objects.json").write_bytes(msgspec.json.encode(ArchiveContents(FORMAT_VERSION, dict(objects))))
             _copy_logs(state, fresh, {body["metadata"]["uid"] for body in objects.values()})
             fresh.rename(target)
         except OSError:

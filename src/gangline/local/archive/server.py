@@ -173,9 +173,7 @@ class ArchivedStreams:
     ) -> AbstractAsyncContextManager[RunningCommand]:
         self._refuse(place)
 
-    async def connect(
-        self, place: ContainerRef, port: int
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(self, place: ContainerRef, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         self._refuse(place)
 
     def _refuse(self, place: ContainerRef) -> Never:

@@ -52,11 +52,7 @@ def archived_objects(records: Iterable[StoreRecord], known: Container[str] = ())
 
     What is `known`, by its path, to whoever will read them is left out.
     """
-    kept = [
-        each
-        for each in records
-        if split_path(each.path).group not in EXCLUDED_GROUPS and each.path not in known
-    ]
+    kept = [each for each in records if split_path(each.path).group not in EXCLUDED_GROUPS and each.path not in known]
     events = [record for record in kept if split_path(record.path).plural == "events"]
     dropped = {record.path for record in sorted(events, key=lambda each: each.revision)[:-MAX_EVENTS]}
     objects = {each.path: msgspec.json.decode(each.data) for each in kept if each.path not in dropped}
@@ -94,8 +90,7 @@ def closed_run(objects: Mapping[str, JSON], exits: ExitRecords) -> StoredObjects
     if found is None:
         return dict(objects)
     return {
-        path: _without_deletion(_closed_run_object(path, body, exits, found.ended_at))
-        for path, body in objects.items()
+        path: _without_deletion(_closed_run_object(path, body, exits, found.ended_at)) for path, body in objects.items()
     }
 
 
@@ -139,9 +134,7 @@ def closed_pod(pod: JSON, exits: ExitRecords, now: datetime) -> JSON:
         if part in status
     }
     conditions = [
-        {**each, "status": "False", "lastTransitionTime": timestamp(now)}
-        if each["type"] in _READY_CONDITIONS
-        else each
+        {**each, "status": "False", "lastTransitionTime": timestamp(now)} if each["type"] in _READY_CONDITIONS else each
         for each in status.get("conditions") or ()
     ]
     told = {"conditions": conditions} if conditions else {}
@@ -199,16 +192,12 @@ def objects_with_run_end(objects: Mapping[str, JSON], over: Collection[str], at:
     }
 
 
-def closed_plane(
-    objects: Mapping[str, JSON], exits: ExitRecords, over: Collection[str], at: datetime
-) -> StoredObjects:
+def closed_plane(objects: Mapping[str, JSON], exits: ExitRecords, over: Collection[str], at: datetime) -> StoredObjects:
     """What `objects_with_run_end` gave, now that nothing runs any more."""
     return {path: _closed_plane_object(path, body, exits, over, at) for path, body in objects.items()}
 
 
-def _closed_plane_object(
-    path: str, body: JSON, exits: ExitRecords, over: Collection[str], at: datetime
-) -> JSON:
+def _closed_plane_object(path: str, body: JSON, exits: ExitRecords, over: Collection[str], at: datetime) -> JSON:
     if path.startswith("//pods/"):
         return closed_pod(body, exits, at) if body["metadata"]["uid"] in over else body
     if path.startswith("//nodes/"):
@@ -233,9 +222,7 @@ def _owner_references(body: JSON) -> list[JSON]:
 def _is_running(pod: JSON) -> bool:
     status = pod.get("status") or {}
     return any(
-        "running" in (each.get("state") or {})
-        for part in _CONTAINER_STATUS_FIELDS
-        for each in status.get(part) or ()
+        "running" in (each.get("state") or {}) for part in _CONTAINER_STATUS_FIELDS for each in status.get(part) or ()
     )
 
 

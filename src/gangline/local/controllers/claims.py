@@ -23,14 +23,10 @@ class ProtectedClaim(Object, frozen=True):
     @property
     def is_terminating(self) -> bool:
         """Whether it waits for us to let it go."""
-        return (
-            self.metadata.deletion_timestamp is not None and PROTECTION_FINALIZER in self.metadata.finalizers
-        )
+        return self.metadata.deletion_timestamp is not None and PROTECTION_FINALIZER in self.metadata.finalizers
 
 
-CLAIMS: Resource[ProtectedClaim] = Resource(
-    "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", ProtectedClaim
-)
+CLAIMS: Resource[ProtectedClaim] = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", ProtectedClaim)
 RAW_PODS: Resource[JSON] = Resource("", "v1", "Pod", "pods", dict[str, Any])
 
 
@@ -44,9 +40,7 @@ class ClaimProtectionController:
     async def reconcile(self, key: Key) -> timedelta | None:
         claim = self._claims.get(key)
         if claim is None:
-            await asyncio.to_thread(
-                shutil.rmtree, self._folder / f"{key.namespace}_{key.name}", ignore_errors=True
-            )
+            await asyncio.to_thread(shutil.rmtree, self._folder / f"{key.namespace}_{key.name}", ignore_errors=True)
         elif claim.is_terminating and not await self._is_used(key):
             left = [each for each in claim.metadata.finalizers if each != PROTECTION_FINALIZER]
             body = {"metadata": {"finalizers": left}}
@@ -72,10 +66,6 @@ def terminating_claims(claims: Cache[ProtectedClaim]) -> KeyMapFunc[Pod]:
 
     def keys(pod: Pod) -> Iterable[Key]:
         namespace = pod.metadata.namespace
-        return [
-            each.metadata.key
-            for each in claims
-            if each.is_terminating and each.metadata.namespace == namespace
-        ]
+        return [each.metadata.key for each in claims if each.is_terminating and each.metadata.namespace == namespace]
 
     return keys

@@ -91,9 +91,7 @@ class CrdController:
             status = found.setdefault("status", {})
             if taken:
                 _set_condition(status, "NamesAccepted", "False", "MultipleNamesNotAllowed", taken, now)
-                _set_condition(
-                    status, "Established", "False", "NotAccepted", "not all names are accepted", now
-                )
+                _set_condition(status, "Established", "False", "NotAccepted", "not all names are accepted", now)
                 return
             status["acceptedNames"] = found["spec"]["names"]
             _set_condition(status, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now)

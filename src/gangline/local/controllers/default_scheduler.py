@@ -86,10 +86,7 @@ class FreedCapacity:
 def unbound_pods(pods: Iterable[Pod]) -> list[Key]:
     """The pods that are ours to bind, the oldest first: room goes to whoever waited longest."""
     found = [pod.metadata for pod in pods if needs_binding(pod)]
-    return [
-        each.key
-        for each in sorted(found, key=lambda each: (each.creation_timestamp or EARLIEST_TIME, each.key))
-    ]
+    return [each.key for each in sorted(found, key=lambda each: (each.creation_timestamp or EARLIEST_TIME, each.key))]
 
 
 def occupies_node(pod: Pod) -> bool:
@@ -124,9 +121,7 @@ def select_node(pod: Pod, nodes: Iterable[Node], pods: Iterable[Pod]) -> tuple[s
     return "", f"0/{total} nodes are available: {told or 'no nodes'}."
 
 
-def _filter_failure(
-    pod: Pod, node: Node, wanted: Mapping[str, Quantity], used: Mapping[str, Quantity]
-) -> str:
+def _filter_failure(pod: Pod, node: Node, wanted: Mapping[str, Quantity], used: Mapping[str, Quantity]) -> str:
     if node.spec.unschedulable:
         return "node(s) were unschedulable"
     labels = node.metadata.labels

@@ -205,9 +205,7 @@ class GarbageCollector:
         return there if home in ("", where) else None
 
     def _is_served(self, owner: _OwnerRef) -> bool:
-        return any(
-            e.kind == owner.kind and e.api_version == owner.api_version for e in self._registry.catalog
-        )
+        return any(e.kind == owner.kind and e.api_version == owner.api_version for e in self._registry.catalog)
 
     # Writes
 

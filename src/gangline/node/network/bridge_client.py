@@ -84,9 +84,7 @@ class BridgeClient:
                 problem = "it ended"
             if not data:
                 self.close()
-                raise NetworkUnavailable(
-                    f"the process that holds the pods' network does not answer: {problem}"
-                )
+                raise NetworkUnavailable(f"the process that holds the pods' network does not answer: {problem}")
         answer = json.loads(data)
         if "error" in answer:
             raise NetworkUnavailable(f"the pods' network: {answer['error']}")

@@ -68,9 +68,7 @@ class PodAddressPool:
         fresh.replace(self._file)
 
 
-def hosts_text(
-    namespace: str, pods: Iterable[tuple[str, str]], services: Iterable[tuple[Key, tuple[str, ...]]]
-) -> str:
+def hosts_text(namespace: str, pods: Iterable[tuple[str, str]], services: Iterable[tuple[Key, tuple[str, ...]]]) -> str:
     """A hosts file for the pods of a namespace: its pods (name, address), everybody's services (name, addresses)."""
     lines = [
         "127.0.0.1 localhost",
@@ -112,11 +110,7 @@ class PodNetwork:
         return None
 
     def _write_hosts(self, namespaces: Iterable[str]) -> None:
-        services = [
-            (each.metadata.key, self._service_addresses(each))
-            for each in self._services
-            if each.spec.selector
-        ]
+        services = [(each.metadata.key, self._service_addresses(each)) for each in self._services if each.spec.selector]
         services.sort()
         for namespace in namespaces:
             pods = sorted(
@@ -207,9 +201,7 @@ class PodNetwork:
             await server.serve_forever()
 
 
-async def proxy_connection(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int
-) -> None:
+async def proxy_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
     """Copy both ways until both have ended."""
     with contextlib.closing(writer):
         try:

@@ -56,11 +56,7 @@ class ServicePortAllocator:
         if ADDRESSES_ANNOTATION in service.metadata.annotations and key not in self._reserved:
             # Given by an earlier life of this plane.
             self._mark(service)
-        if (
-            service.spec.selector
-            and service.spec.ports
-            and ADDRESSES_ANNOTATION not in service.metadata.annotations
-        ):
+        if service.spec.selector and service.spec.ports and ADDRESSES_ANNOTATION not in service.metadata.annotations:
             book = {name: f"{LOOPBACK}:{number}" for name, number in self._allocate(key, service).items()}
             note = {ADDRESSES_ANNOTATION: msgspec.json.encode(book).decode()}
             await self._writer.patch(Service, key, {"metadata": {"annotations": note}})
@@ -108,11 +104,7 @@ class ServicePortAllocator:
         labels = pod.metadata.labels.items()
         for service in self._services:
             selector = service.spec.selector
-            if (
-                selector
-                and service.metadata.namespace == pod.metadata.namespace
-                and selector.items() <= labels
-            ):
+            if selector and service.metadata.namespace == pod.metadata.namespace and selector.items() <= labels:
                 yield service
 
     def _allocate(self, key: Key, service: Service) -> dict[str, int]:
@@ -177,9 +169,7 @@ def _check_port_free(service: Service, name: str, number: int) -> None:
 
 
 def _port_taken_message(service: Service, name: str, number: int) -> str:
-    return (
-        f'port {number}, given to service "{service.metadata.name}" as "{name}", is taken by another process'
-    )
+    return f'port {number}, given to service "{service.metadata.name}" as "{name}", is taken by another process'
 
 
 def _socket_kind(port: ServicePort) -> socket.SocketKind:

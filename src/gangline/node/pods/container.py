@@ -47,9 +47,7 @@ from gangline.node.volumes.volumes import VolumeMissing
 
 log = logging.getLogger(__name__)
 
-LOST_CONTAINER = KillReason(
-    "ContainerStatusUnknown", "The container could not be located when the node was started"
-)
+LOST_CONTAINER = KillReason("ContainerStatusUnknown", "The container could not be located when the node was started")
 HOOK_TIMEOUT = timedelta(minutes=10)
 
 
@@ -152,9 +150,7 @@ class ContainerRunner:
             self._on_started(process, record, None)
         elif files.is_alive():
             self._activity = Activity.STARTING
-            spawn_supervised(
-                self._group, lambda: self._recover_starting(files, record), f"adopt {self.spec.name}"
-            )
+            spawn_supervised(self._group, lambda: self._recover_starting(files, record), f"adopt {self.spec.name}")
         elif running is not None:
             files.write_kill_reason(LOST_CONTAINER)
             files.remove_scratch()
@@ -223,9 +219,7 @@ class ContainerRunner:
         place = PodSandbox(self._folder, self.volumes, self.isolation)
         return await resolve_config(self.spec, self._pod, files, record, place, self._context.volumes)
 
-    async def _launch_with_ports(
-        self, spec: ProcessSpec, record: RunRecord, files: RunFiles
-    ) -> SupervisedProcess:
+    async def _launch_with_ports(self, spec: ProcessSpec, record: RunRecord, files: RunFiles) -> SupervisedProcess:
         """Start it, with the pod's ports free for it."""
         tools = self._context
         if self.role is not Role.MAIN:
@@ -259,16 +253,12 @@ class ContainerRunner:
 
     # Running
 
-    def _on_started(
-        self, process: SupervisedProcess, record: RunRecord, target: ContainerTarget | None
-    ) -> None:
+    def _on_started(self, process: SupervisedProcess, record: RunRecord, target: ContainerTarget | None) -> None:
         self._process, self._target, self._record = process, target, record
         self._exited.clear()
         self._unhealthy_reason = ""
         adopted = target is None
-        self._started = adopted or (
-            self.spec.startup_probe is None and self.spec.lifecycle.post_start is None
-        )
+        self._started = adopted or (self.spec.startup_probe is None and self.spec.lifecycle.post_start is None)
         self._ready = self._started and self.spec.readiness_probe is None
         limit = self._memory_limit()
         if limit and self._context.settings.cgroup is None:
@@ -290,9 +280,7 @@ class ContainerRunner:
             # Adopted: it has started long ago, and its environment must be found out again.
             await self.prepared.wait()
             made = await self._resolve_config(process.files, self._record)
-            target = self._target = self._make_target(
-                made, self._context.runtime.process_spec(made), process.pid
-            )
+            target = self._target = self._make_target(made, self._context.runtime.process_spec(made), process.pid)
         elif await self._complete_startup(target):
             self._started, self._ready = True, spec.readiness_probe is None
             self._wake()
@@ -332,9 +320,7 @@ class ContainerRunner:
 
     def _on_readiness(self, well: bool, message: str) -> None:
         if not well and self._ready:
-            self._context.record_event(
-                self._pod, "Warning", "Unhealthy", f"Readiness probe failed: {message}"
-            )
+            self._context.record_event(self._pod, "Warning", "Unhealthy", f"Readiness probe failed: {message}")
         if well != self._ready:
             self._ready = well
             self._wake()
@@ -396,9 +382,7 @@ class ContainerRunner:
         assert target is not None
         problem = await run_action(hook, target, HOOK_TIMEOUT, self._context.clock)
         if problem:
-            self._context.record_event(
-                self._pod, "Warning", "FailedPreStopHook", f"PreStopHook failed: {problem}"
-            )
+            self._context.record_event(self._pod, "Warning", "FailedPreStopHook", f"PreStopHook failed: {problem}")
 
     async def shut_down(self, grace: timedelta) -> None:
         """The node ends: end the process without telling anybody. Nobody else watches it any more."""
@@ -454,9 +438,7 @@ class ContainerRunner:
         """The run with how it ended, from what shim and node wrote down."""
         said, note = files.exit_record(), files.kill_reason()
         if said is not None and said.failed:
-            return msgspec.structs.replace(
-                run, exit=ContainerExit(128, at, 0, "StartError", f"exec: {said.failed}")
-            )
+            return msgspec.structs.replace(run, exit=ContainerExit(128, at, 0, "StartError", f"exec: {said.failed}"))
         # Without a word from the shim it was killed, and the process with it.
         code = said.code if said is not None else -9
         number = -code if code < 0 else 0

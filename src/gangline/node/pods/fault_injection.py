@@ -28,9 +28,7 @@ SLOW_RUN_TIME = timedelta(milliseconds=50)
 """How long a slow replica runs between two pauses."""
 MAX_FILL_BYTES = 2**30
 """No volume is filled with more than this."""
-DISK_PRESSURE_MESSAGE = (
-    "The node was low on resource: ephemeral-storage. It is a drill: the disk is as full as it was."
-)
+DISK_PRESSURE_MESSAGE = "The node was low on resource: ephemeral-storage. It is a drill: the disk is as full as it was."
 NODE_LOST_MESSAGE = "Node {} which was running pod {} is unresponsive. It is a drill: the node is well."
 
 
@@ -89,9 +87,7 @@ class FaultInjector:
 
     def _response(self) -> FaultResponse:
         refuses = self._refusal()
-        return FaultResponse(
-            id=self._request.id, does="" if refuses else self._description(), refuses=refuses
-        )
+        return FaultResponse(id=self._request.id, does="" if refuses else self._description(), refuses=refuses)
 
     def _refusal(self) -> str:
         order, ports = self._request, self._context.ports.pod_ports(self._target.pod)
@@ -164,9 +160,7 @@ class FaultInjector:
     def _lose_node(self) -> None:
         metadata, tools = self._target.pod.metadata, self._context
         tools.mark_lost(timedelta(seconds=self._request.seconds))
-        self._target.terminate(
-            Termination("NodeLost", NODE_LOST_MESSAGE.format(tools.settings.name, metadata.name))
-        )
+        self._target.terminate(Termination("NodeLost", NODE_LOST_MESSAGE.format(tools.settings.name, metadata.name)))
         # A machine that is gone says goodbye to nobody.
         self._kill()
 

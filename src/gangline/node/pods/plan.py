@@ -190,9 +190,7 @@ class PodPlan(msgspec.Struct, frozen=True):
 
 
 PORT_CLASH = "PortClash"
-DEADLINE_EXCEEDED = Termination(
-    "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
-)
+DEADLINE_EXCEEDED = Termination("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 
 
 def plan(seen: PodObservation) -> PodPlan:
@@ -317,9 +315,7 @@ def _shutdown_steps(seen: PodObservation) -> tuple[Step, ...]:
 
 def _stop_steps(containers: Sequence[ContainerObservation], grace: timedelta) -> tuple[Step, ...]:
     return tuple(
-        StopContainer(each.name, grace)
-        for each in containers
-        if each.is_running and each.activity is Activity.IDLE
+        StopContainer(each.name, grace) for each in containers if each.is_running and each.activity is Activity.IDLE
     )
 
 

@@ -68,9 +68,7 @@ class ThresholdCounter:
         return passed if self._streak >= (self._success if passed else self._failure) else None
 
 
-async def run_probe(
-    probe: Probe, target: ContainerTarget, clock: Clock, tell: Callable[[bool, str], None]
-) -> None:
+async def run_probe(probe: Probe, target: ContainerTarget, clock: Clock, tell: Callable[[bool, str], None]) -> None:
     """Probe for ever, telling the state whenever it is known, with the last message."""
     await clock.sleep(timedelta(seconds=probe.initial_delay_seconds))
     counter = ThresholdCounter(success=probe.success_threshold, failure=probe.failure_threshold)
@@ -123,11 +121,7 @@ async def _run_exec(action: ExecAction, target: ContainerTarget) -> str:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-    return (
-        ""
-        if process.returncode == 0
-        else (output[:MAX_OUTPUT_BYTES].decode(errors="replace") or "command failed")
-    )
+    return "" if process.returncode == 0 else (output[:MAX_OUTPUT_BYTES].decode(errors="replace") or "command failed")
 
 
 async def _run_http_get(action: HttpAction, target: ContainerTarget) -> str:
@@ -163,9 +157,7 @@ async def _run_tcp_connect(action: TcpAction, target: ContainerTarget) -> str:
     return ""
 
 
-async def connect(
-    target: ContainerTarget, host: str, port: int
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(target: ContainerTarget, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection to a port of the container. Raises OSError."""
     if target.tcp_socket is None:
         return await asyncio.open_connection(host, port)

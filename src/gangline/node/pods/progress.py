@@ -37,9 +37,7 @@ class ReportLimiter:
 class ProgressReporter:
     """The reports of one pod. `tell` gets the line that is due, never twice the same in a row."""
 
-    def __init__(
-        self, uid: str, told: str, tell: Callable[[str], None], pace: ReportLimiter, clock: Clock
-    ) -> None:
+    def __init__(self, uid: str, told: str, tell: Callable[[str], None], pace: ReportLimiter, clock: Clock) -> None:
         """`told` is what the API has already."""
         self._uid, self._reported, self._report, self._limiter, self._clock = uid, told, tell, pace, clock
         self._latest = told

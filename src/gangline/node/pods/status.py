@@ -144,9 +144,7 @@ def _ready_condition(containers: Condition, named: PodStatusContext) -> Conditio
     missing = [gate for gate in named.readiness_gates if gate not in passed]
     if not missing:
         return Condition(type="Ready", status="True")
-    message = "; ".join(
-        f'corresponding condition of pod readiness gate "{gate}" is not "True".' for gate in missing
-    )
+    message = "; ".join(f'corresponding condition of pod readiness gate "{gate}" is not "True".' for gate in missing)
     return Condition(type="Ready", status="False", reason="ReadinessGatesNotReady", message=message)
 
 
@@ -252,24 +250,15 @@ def _is_backing_off(container: ContainerObservation, seen: PodObservation) -> bo
     """Whether it ended and is held back before the next start."""
     due = restart_at(container, seen.backoff)
     going = (
-        seen.stop_by is None
-        and not seen.is_finished
-        and pod_termination(seen) is None
-        and not pod_has_finished(seen)
+        seen.stop_by is None and not seen.is_finished and pod_termination(seen) is None and not pod_has_finished(seen)
     )
     idle = container.activity is Activity.IDLE
     return bool(
-        going
-        and idle
-        and due is not None
-        and due > seen.now
-        and should_restart(container, seen.restart_policy)
+        going and idle and due is not None and due > seen.now and should_restart(container, seen.restart_policy)
     )
 
 
-def _crash_loop_state(
-    container: ContainerObservation, seen: PodObservation, named: PodStatusContext
-) -> JSON | None:
+def _crash_loop_state(container: ContainerObservation, seen: PodObservation, named: PodStatusContext) -> JSON | None:
     newest = container.latest_run
     if newest is None or not _is_backing_off(container, seen):
         return None

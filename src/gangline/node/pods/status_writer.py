@@ -53,9 +53,7 @@ class PodStatusWriter:
         """The pod as the API has it: its version guards the next write, conditions of others are kept in it."""
         if not _is_older(pod.metadata.resource_version, self._resource_version):
             self._resource_version = pod.metadata.resource_version
-            self._foreign_conditions = tuple(
-                each for each in pod.status.conditions if each.type not in OWN_CONDITIONS
-            )
+            self._foreign_conditions = tuple(each for each in pod.status.conditions if each.type not in OWN_CONDITIONS)
 
     def set_status(self, status: JSON) -> None:
         """This is the status now."""
@@ -109,9 +107,7 @@ class PodStatusWriter:
                 self._last_written = status
                 return
             except KubeError as error:
-                log.warning(
-                    "status not written, will retry", extra={"pod": str(self._key), "error": str(error)}
-                )
+                log.warning("status not written, will retry", extra={"pod": str(self._key), "error": str(error)})
                 await self._clock.sleep(delay)
                 delay = min(MAX_RETRY_DELAY, delay * 2)
                 status = self._pending or status
@@ -131,9 +127,7 @@ class PodStatusWriter:
         except ApiError as error:
             # It is not for us to write here. The status matters more.
             log.warning("pod not annotated", extra={"pod": str(self._key), "error": str(error)})
-        self._annotations = {
-            name: value for name, value in self._annotations.items() if marks.get(name) != value
-        }
+        self._annotations = {name: value for name, value in self._annotations.items() if marks.get(name) != value}
 
     async def _patch(self, status: JSON) -> None:
         body = {**status, "conditions": [*status["conditions"], *_condition_bodies(self._foreign_conditions)]}

@@ -135,9 +135,7 @@ class PodWorker:
         with suppress(NetworkUnavailable):
             await self._context.network.leave(whole.metadata.uid)
         if self._deletion_requested() and not self._deleted:
-            await confirm_deleted(
-                self._context.client, whole.metadata.key, whole.metadata.uid, self._context.clock
-            )
+            await confirm_deleted(self._context.client, whole.metadata.key, whole.metadata.uid, self._context.clock)
             self._deleted = True
 
     async def _sync_loop(self, whole: RunPod, group: asyncio.TaskGroup) -> None:
@@ -159,12 +157,7 @@ class PodWorker:
         """Do what somebody ordered to see whether the pod's team survives it."""
         marks = self._latest.metadata.annotations
         order, answer = fault_request(marks), fault_response(marks)
-        if (
-            order is None
-            or order.id == self._last_fault_id
-            or self._stop_by is not None
-            or self._already_finished
-        ):
+        if order is None or order.id == self._last_fault_id or self._stop_by is not None or self._already_finished:
             return
         self._last_fault_id = order.id
         if answer is not None and answer.id == order.id:
@@ -282,12 +275,9 @@ class PodWorker:
         self._already_finished = is_terminal_phase(whole.status.phase)
         self._phase = whole.status.phase
         told: dict[str, RunContainerStatus] = {
-            each.name: each
-            for each in (*whole.status.init_container_statuses, *whole.status.container_statuses)
+            each.name: each for each in (*whole.status.init_container_statuses, *whole.status.container_statuses)
         }
-        members = [
-            (each, Role.SIDECAR if is_sidecar(each) else Role.INIT) for each in whole.spec.init_containers
-        ]
+        members = [(each, Role.SIDECAR if is_sidecar(each) else Role.INIT) for each in whole.spec.init_containers]
         members += [(each, Role.MAIN) for each in whole.spec.containers]
         for spec, role in members:
             life = ContainerRunner(spec, role, whole, self.folder, self._context, group, self.wake)
@@ -308,9 +298,7 @@ class PodWorker:
             except (VolumeMissing, ConfigMissing, NetworkUnavailable, KubeError, OSError) as error:
                 if str(error) != problem:
                     problem = str(error)
-                    self._context.record_event(
-                        whole, "Warning", "FailedMount", f"MountVolume.SetUp failed: {problem}"
-                    )
+                    self._context.record_event(whole, "Warning", "FailedMount", f"MountVolume.SetUp failed: {problem}")
                 await self._context.clock.sleep(self._context.settings.retry_interval)
         for life in self.containers:
             life.volumes, life.isolation = self._volumes, self._isolation
@@ -329,9 +317,7 @@ class PodWorker:
 
         def now() -> RunPod:
             newest = self._latest.metadata
-            labelled = msgspec.structs.replace(
-                whole.metadata, labels=newest.labels, annotations=newest.annotations
-            )
+            labelled = msgspec.structs.replace(whole.metadata, labels=newest.labels, annotations=newest.annotations)
             return msgspec.structs.replace(whole, metadata=labelled)
 
         tools = self._context

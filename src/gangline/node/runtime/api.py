@@ -24,9 +24,7 @@ class ContainerRuntime(Protocol):
         """What the shim is to run. Raises `StartFailed`."""
         ...
 
-    def target(
-        self, made: ContainerConfig, spec: ProcessSpec, ports: Mapping[str, int], pid: int
-    ) -> ContainerTarget:
+    def target(self, made: ContainerConfig, spec: ProcessSpec, ports: Mapping[str, int], pid: int) -> ContainerTarget:
         """How to run something beside it."""
         ...
 

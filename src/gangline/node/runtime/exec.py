@@ -203,9 +203,7 @@ class _ExecPipes:
         for transport in self._transports:
             transport.close()
         # Closing would wait until somebody has read the rest.
-        if self.writer is not None and (
-            not self.writer.is_closing() or self.writer.transport.get_write_buffer_size()
-        ):
+        if self.writer is not None and (not self.writer.is_closing() or self.writer.transport.get_write_buffer_size()):
             self.writer.transport.abort()
         if self.terminal is not None:
             os.close(self.terminal)

@@ -75,9 +75,7 @@ class ImageMappings:
 
     def resolve(self, name: str) -> MappedImage:
         """What stands for an image; logged once."""
-        mapping = next(
-            (mapping for pattern, mapping in self._mappings.items() if image_matches(pattern, name)), None
-        )
+        mapping = next((mapping for pattern, mapping in self._mappings.items() if image_matches(pattern, name)), None)
         image = self._mapped_image(name, mapping or ImageMapping(), known=mapping is not None)
         if name not in self._logged:
             self._logged.add(name)

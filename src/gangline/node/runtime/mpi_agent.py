@@ -91,9 +91,7 @@ class ExecRequest:
 
 def percent_encoded(text: str) -> str:
     """For an address; all bytes but letters and digits."""
-    return "".join(
-        chr(each) if chr(each).isalnum() and each < 128 else f"%{each:02X}" for each in os.fsencode(text)
-    )
+    return "".join(chr(each) if chr(each).isalnum() and each < 128 else f"%{each:02X}" for each in os.fsencode(text))
 
 
 # The pod
@@ -314,9 +312,7 @@ def forward_streams(wire: FrameConnection, outlets: "dict[int, LineWriter]", sou
     while True:
         wire.flush()
         watched = [wire.connection] + ([source] if reads and len(wire.outgoing) < MAX_UNSENT_BYTES else [])
-        waits = min(
-            (left for each in outlets.values() if (left := each.flush_delay()) is not None), default=None
-        )
+        waits = min((left for each in outlets.values() if (left := each.flush_delay()) is not None), default=None)
         ready = select.select(watched, [wire.connection] if wire.outgoing else [], [], waits)[0]
         if source in ready:
             data = os.read(source, CHUNK_BYTES)

@@ -17,9 +17,7 @@ class PathMapping:
     """Prefixes of paths and what they stand for. The longest prefix wins."""
 
     def __init__(self, prefixes: Mapping[str, Path]) -> None:
-        known = {
-            prefix.rstrip("/"): real for prefix, real in prefixes.items() if prefix not in UNMAPPED_PREFIXES
-        }
+        known = {prefix.rstrip("/"): real for prefix, real in prefixes.items() if prefix not in UNMAPPED_PREFIXES}
         self._host_paths = {prefix: str(real) for prefix, real in known.items() if prefix}
         longest = sorted(self._host_paths, key=len, reverse=True)
         # A prefix counts where a path begins, and only as whole names: /data is not in /data2, nor in /my/data.

@@ -120,9 +120,7 @@ class ContainerEngineRuntime:
             MARK_VARIABLE: made.record.id,
         }
 
-    def target(
-        self, made: ContainerConfig, spec: ProcessSpec, ports: Mapping[str, int], pid: int
-    ) -> ContainerTarget:
+    def target(self, made: ContainerConfig, spec: ProcessSpec, ports: Mapping[str, int], pid: int) -> ContainerTarget:
         name = engine_container_name(made.record.id)
         prefix = (self._program, "exec", "--interactive", name)
         terminal = (self._program, "exec", "--interactive", "--tty", name)

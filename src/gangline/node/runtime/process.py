@@ -184,9 +184,7 @@ def _spawn_shim(spec: ProcessSpec, program: str, record: RunRecord, files: RunFi
     return pid, report
 
 
-def _shim_spec(
-    spec: ProcessSpec, program: str, record: RunRecord, files: RunFiles, lock: int
-) -> dict[str, object]:
+def _shim_spec(spec: ProcessSpec, program: str, record: RunRecord, files: RunFiles, lock: int) -> dict[str, object]:
     return {
         "program": program,
         "command": spec.command,

@@ -44,9 +44,7 @@ class ProcessRuntime:
     def process_spec(self, made: ContainerConfig) -> ProcessSpec:
         image = self._images.resolve(made.spec.image)
         reals = {each.container_path: each.host_path for each in made.mounts}
-        paths = PathMapping(
-            {**image.folders, **reals, made.spec.termination_message_path: made.files.message_file}
-        )
+        paths = PathMapping({**image.folders, **reals, made.spec.termination_message_path: made.files.message_file})
         # Literal values only: what a Secret or ConfigMap holds is nobody's path to rewrite.
         env = {
             name: paths.translate(value) if name in made.literal_variables else value
@@ -66,9 +64,7 @@ class ProcessRuntime:
             isolation=made.isolation,
         )
 
-    def _environment(
-        self, made: ContainerConfig, image: MappedImage, env: Mapping[str, str]
-    ) -> dict[str, str]:
+    def _environment(self, made: ContainerConfig, image: MappedImage, env: Mapping[str, str]) -> dict[str, str]:
         """The machine's, then ours, then the image's, then the pod's own: the last word wins."""
         # Whichever cluster the user works with, it is not the pod's.
         machine = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
@@ -107,9 +103,7 @@ class ProcessRuntime:
         agent_file = self._state.write_script("agent", agent_script())
         return {"KUBECONFIG": str(file), "GANGLINE_KUBECONFIG": str(file), "GANGLINE_AGENT": str(agent_file)}
 
-    def target(
-        self, made: ContainerConfig, spec: ProcessSpec, ports: Mapping[str, int], pid: int
-    ) -> ContainerTarget:
+    def target(self, made: ContainerConfig, spec: ProcessSpec, ports: Mapping[str, int], pid: int) -> ContainerTarget:
         env = {**spec.env, MARK_VARIABLE: made.record.id}
         if made.isolation is None:
             return ContainerTarget(env, spec.folder, ports, spec.paths)

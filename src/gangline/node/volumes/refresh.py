@@ -70,11 +70,7 @@ class VolumeRefresher:
             await each.wait_for_sync()
         given = Configuration(
             {name: found for name, each in self._maps.items() if (found := each.cache.get(self._key(name)))},
-            {
-                name: found
-                for name, each in self._secrets.items()
-                if (found := each.cache.get(self._key(name)))
-            },
+            {name: found for name, each in self._secrets.items() if (found := each.cache.get(self._key(name)))},
             self._volumes.allocatable,
         )
         try:

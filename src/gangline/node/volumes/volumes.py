@@ -86,9 +86,7 @@ def volume_files(volume: Volume, pod: RunPod, given: Configuration) -> list[Volu
         )
     if volume.downward_api is not None:
         mode = volume.downward_api.default_mode
-        return _downward_files(
-            volume.downward_api.items, pod, given, DEFAULT_FILE_MODE if mode is None else mode
-        )
+        return _downward_files(volume.downward_api.items, pod, given, DEFAULT_FILE_MODE if mode is None else mode)
     if volume.projected is not None:
         return _projected_files(volume.projected, pod, given)
     return None
@@ -147,13 +145,9 @@ def _selected_files(
     return files
 
 
-def _downward_files(
-    items: Iterable[DownwardItem], pod: RunPod, given: Configuration, mode: int
-) -> list[VolumeFile]:
+def _downward_files(items: Iterable[DownwardItem], pod: RunPod, given: Configuration, mode: int) -> list[VolumeFile]:
     return [
-        VolumeFile(
-            each.path, _downward_value(each, pod, given).encode(), mode if each.mode is None else each.mode
-        )
+        VolumeFile(each.path, _downward_value(each, pod, given).encode(), mode if each.mode is None else each.mode)
         for each in items
     ]
 
@@ -242,9 +236,7 @@ class VolumeManager:
                 "spec": {"boundObjectRef": reference},
             }
         )
-        request = Request(
-            "POST", object_path(SERVICE_ACCOUNTS, account, "token"), (), body, "application/json"
-        )
+        request = Request("POST", object_path(SERVICE_ACCOUNTS, account, "token"), (), body, "application/json")
         try:
             answer = msgspec.json.decode(await self._client.call(request))
         except NotFound:
@@ -289,9 +281,7 @@ def write_files(folder: Path, files: Iterable[VolumeFile]) -> None:
     """
     wanted = list(files)
     current = folder / DATA_LINK
-    if current.is_dir() and _folder_contents(current) == {
-        each.path: (each.content, each.mode) for each in wanted
-    }:
+    if current.is_dir() and _folder_contents(current) == {each.path: (each.content, each.mode) for each in wanted}:
         return
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix="..", dir=folder))
@@ -313,10 +303,7 @@ def write_files(folder: Path, files: Iterable[VolumeFile]) -> None:
 def _folder_contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     """What a folder of files holds, by path."""
     found = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
-    return {
-        str(file.relative_to(folder)): (file.read_bytes(), stat.S_IMODE(file.stat().st_mode))
-        for file in found
-    }
+    return {str(file.relative_to(folder)): (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) for file in found}
 
 
 def _update_links(folder: Path, names: set[str]) -> None:

@@ -195,9 +195,7 @@ class PodBinder:
             "placing failed, will retry",
             extra={"pod": order.key, "node": order.node, "error": str(error), "delay": delay},
         )
-        self._timers[order.uid] = self._clock.call_later(
-            max(delay, asked or delay), self._requeue_callback(order)
-        )
+        self._timers[order.uid] = self._clock.call_later(max(delay, asked or delay), self._requeue_callback(order))
         self._observer.bind_failed(order, error)
 
     def _requeue_callback(self, order: BindRequest) -> Callable[[], None]:

@@ -87,9 +87,7 @@ class Dispatcher:
                 self._cache.forget(member.uid)
         gang.placed_at, gang.newly_bound_nodes = None, []
         self.record_event(gang, EventType.WARNING, "Undone", note, "Undo")
-        log.warning(
-            "start undone", extra={"gang": gang.key, "bound": len(there), "least": gang.spec.min_members}
-        )
+        log.warning("start undone", extra={"gang": gang.key, "bound": len(there), "least": gang.spec.min_members})
 
     def forget(self, uid: str) -> None:
         """A pod is gone: nothing more is done for it."""
@@ -124,7 +122,9 @@ class Dispatcher:
         if name == gang.warned_priority_class or self._cache.gangs.has_priority_class(name):
             return
         gang.warned_priority_class = name
-        note = f"there is no PriorityClass '{name}': make it, or name another; until then the priority of its pods counts"
+        note = (
+            f"there is no PriorityClass '{name}': make it, or name another; until then the priority of its pods counts"
+        )
         self.record_event(gang, EventType.WARNING, "PriorityClassMissing", note, "Place")
 
     def _preempt(self, gang: GangInfo, decision: Preempt) -> None:

@@ -74,9 +74,7 @@ class SchedulerCache:
         try:
             shape = self._shapes.shape_for(pod, self.nodes.selected_labels)
         except QuantityError as error:
-            log.warning(
-                "pod cannot be read, ignoring it", extra={"pod": pod.metadata.key, "error": str(error)}
-            )
+            log.warning("pod cannot be read, ignoring it", extra={"pod": pod.metadata.key, "error": str(error)})
             return
         version, told = self.nodes.version, self.gangs.version
         member = self.gangs.put_pod(pod, shape)
@@ -262,8 +260,6 @@ def _queue_quota(queue: Queue) -> QueueQuota:
     try:
         cap = amounts(spec.capability or {})
     except QuantityError as error:
-        log.warning(
-            "queue has a cap that cannot be read, ignoring it", extra={"queue": name, "error": str(error)}
-        )
+        log.warning("queue has a cap that cannot be read, ignoring it", extra={"queue": name, "error": str(error)})
         cap = {}
     return QueueQuota(name, weight=max(spec.weight, 1), cap=cap, reclaimable=spec.reclaimable)

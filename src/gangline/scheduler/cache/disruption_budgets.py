@@ -31,9 +31,7 @@ class PodDisruptionBudget(Object, frozen=True):
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 
-DISRUPTION_BUDGETS = Resource(
-    "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", PodDisruptionBudget
-)
+DISRUPTION_BUDGETS = Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", PodDisruptionBudget)
 
 
 class DisruptionBudgets:
@@ -86,9 +84,7 @@ class DisruptionBudgets:
         asked = [member for gang in gangs for member in gang.members.values() if member.evicting]
         found = {}
         for key, (allowed, selector) in self._budgets.items():
-            going = [
-                each for each in asked if each.key.namespace == key.namespace and not each.status.deleting
-            ]
+            going = [each for each in asked if each.key.namespace == key.namespace and not each.status.deleting]
             found[key] = max(allowed - len(_covered_members(going, selector)), 0)
         return found
 

@@ -148,9 +148,7 @@ class NodeCache:
         """A what-if on this moment. It must not be used any more once the cluster has changed."""
         layout, offer = self._current_table(), self._current_allocatable()
         free = offer.amounts - self._used[: len(self._resource_rows), self._slot_order]
-        board = ClusterSnapshot(
-            layout, dict(self._resource_rows), offer, free, self._pod_index, self._volumes
-        )
+        board = ClusterSnapshot(layout, dict(self._resource_rows), offer, free, self._pod_index, self._volumes)
         return WhatIf(board, self._pods, tuple(self._nominated.values()), tuple(self._terminating))
 
     def _current_table(self) -> NodeTable:

@@ -65,9 +65,7 @@ def schedule(
     asks, holdings, kinds = list(asks), list(holdings), kinds or EquivalenceClasses()
     kinds.update(asks)
     ledger = QueueAccounts(room, kinds, queue_usage(holdings) if held is None else held, queues)
-    return _SchedulingCycle(
-        asks, kinds, ledger, Reservations(room, ledger, holdings, policy), policy, now
-    ).run()
+    return _SchedulingCycle(asks, kinds, ledger, Reservations(room, ledger, holdings, policy), policy, now).run()
 
 
 class _SchedulingCycle:
@@ -101,9 +99,7 @@ class _SchedulingCycle:
         for _, same in groupby(zip(ranked, overdue, strict=True), key=lambda found: found[0][0][0]):
             groups = [(group, late) for (_, group), late in same]
             for group, late in groups:
-                self._decide_rank(
-                    [ask for ask in group if ask.min_members], [ask for ask in late if ask.min_members]
-                )
+                self._decide_rank([ask for ask in group if ask.min_members], [ask for ask in late if ask.min_members])
             self._place_surplus(chain.from_iterable(group for group, _ in groups))
         return CycleResult(
             list(self._decisions.values()),
@@ -140,9 +136,7 @@ class _SchedulingCycle:
 
     def _goes_first(self, ask: GangRequest) -> bool:
         """Broken gangs go first; but one of which nothing is left may not so get its queue more than its share."""
-        return ask.recovering and (
-            self._reservations.holds_places(ask.uid) or not self._accounts.exceeds_share(ask)
-        )
+        return ask.recovering and (self._reservations.holds_places(ask.uid) or not self._accounts.exceeds_share(ask))
 
     def _decide(self, ask: GangRequest) -> Decision:
         """Judge it, unless one that is alike was just judged: thousands wait, and most of them for the same."""
@@ -174,11 +168,7 @@ class _SchedulingCycle:
         if request_within(smallest, self._accounts.remaining_cap(ask.queue)) is None:
             return self._reservations.make_room(ask, smallest) or self._cap_reached(ask)
         found = self._reservations.place(smallest)
-        if (
-            isinstance(found, Shortage)
-            and len(ask.pod_sets) > 1
-            and member_count(smallest) < member_count(ask)
-        ):
+        if isinstance(found, Shortage) and len(ask.pod_sets) > 1 and member_count(smallest) < member_count(ask):
             # Which members are the least is for us to choose: others may fit.
             found = self._place_any_members(ask, found)
         if isinstance(found, Placement):
@@ -205,9 +195,7 @@ class _SchedulingCycle:
 
     def _unmet_precondition(self, ask: GangRequest) -> Pending | None:
         if member_count(ask) < ask.min_members:
-            return Pending(
-                ask, PendingReason.TASKS, f"{member_count(ask)} of {ask.min_members} members exist"
-            )
+            return Pending(ask, PendingReason.TASKS, f"{member_count(ask)} of {ask.min_members} members exist")
         for role, least in sorted(ask.min_by_role.items()):
             there = sum(need.count for need in ask.pod_sets if need.role == role)
             if there < least:
@@ -243,9 +231,7 @@ class _SchedulingCycle:
         more = by_age(rest for ask in some if (rest := self._surplus_request(ask)) is not None)
         for rest in fair_order(more, self._accounts.share, self._accounts.exceeds_share):
             barred = self._unmet_precondition(rest)
-            allowed = (
-                request_within(rest, self._accounts.remaining_cap(rest.queue)) if barred is None else None
-            )
+            allowed = request_within(rest, self._accounts.remaining_cap(rest.queue)) if barred is None else None
             if barred is not None:
                 self._decisions[rest.uid] = barred
             elif allowed is None or not member_count(allowed):
@@ -271,9 +257,7 @@ class _SchedulingCycle:
         match found, placed:
             case Placement(), Bind():
                 joined = zip(placed.nodes, self._reservations.node_names(found), strict=True)
-                self._decisions[rest.uid] = Bind(
-                    placed.request, tuple(first + more for first, more in joined)
-                )
+                self._decisions[rest.uid] = Bind(placed.request, tuple(first + more for first, more in joined))
             case Placement(), _:
                 self._decisions[rest.uid] = Bind(rest, self._reservations.node_names(found))
             case Pending(), None:
@@ -303,11 +287,7 @@ class _SchedulingCycle:
                 continue
             if not self._accounts.exceeds_share(ask):
                 self._decide_or_reserve(ask)
-            elif (
-                hungry is None
-                and not self._accounts.outgrows_share(ask)
-                and self._unmet_precondition(ask) is None
-            ):
+            elif hungry is None and not self._accounts.outgrows_share(ask) and self._unmet_precondition(ask) is None:
                 hungry = ask.queue if self._reservations.could_ever_fit(minimal_request(ask)) else None
                 self._infeasible_count += hungry is None
         return hungry

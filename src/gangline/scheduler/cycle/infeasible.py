@@ -59,11 +59,7 @@ class InfeasibleCache:
         """Why it does not fit, if that is clear without a look at the nodes. `free` is what there is in all."""
         if not self._by_signature:
             return None
-        return (
-            self._by_signature.get(fit_signature(ask))
-            or self._from_smaller(ask)
-            or self._from_totals(ask, free)
-        )
+        return self._by_signature.get(fit_signature(ask)) or self._from_smaller(ask) or self._from_totals(ask, free)
 
     def _from_smaller(self, ask: GangRequest) -> Shortage | None:
         alike = uniform_key(ask)

@@ -152,9 +152,7 @@ class Reservations:
         return isinstance(found, Placement)
 
     def _preemption_plan(self, ask: GangRequest, smallest: GangRequest) -> PreemptionPlan | None:
-        if not (
-            ask.can_preempt and self._policy.preemption and self._allocations.lowest_priority < ask.priority
-        ):
+        if not (ask.can_preempt and self._policy.preemption and self._allocations.lowest_priority < ask.priority):
             return None
         return self._plan_within_budgets(smallest, lower_priority(self._allocations.in_eviction_order, ask))
 
@@ -168,9 +166,7 @@ class Reservations:
             ),
         )
 
-    def _plan_within_budgets(
-        self, smallest: GangRequest, holdings: Iterable[GangAllocation]
-    ) -> PreemptionPlan | None:
+    def _plan_within_budgets(self, smallest: GangRequest, holdings: Iterable[GangAllocation]) -> PreemptionPlan | None:
         holdings = [holding for holding in holdings if holding.uid not in self._served_gangs]
         # Without any it would have its places already, or its queue may not have them.
         if not holdings or not self._totals_suffice(smallest, (holding.retained for holding in holdings)):
@@ -179,11 +175,7 @@ class Reservations:
             found = preemption_plan(
                 holdings, lambda bundles: self._placement_after(smallest, bundles), self._terminating_uids
             )
-            spared = (
-                None
-                if found is None
-                else self._budget_usage.protected_allocations(holdings, found.victim_sets)
-            )
+            spared = None if found is None else self._budget_usage.protected_allocations(holdings, found.victim_sets)
             if spared is None:
                 return found
             # Each time another budget is used up, so this ends.
@@ -218,14 +210,8 @@ class Reservations:
         """Whether the cap of its queue allows it once these are gone."""
         if not self._accounts.quota(ask.queue).cap:
             return True
-        own = (
-            self._what_if.bound_pod(uid)
-            for uid in gone
-            if self._allocations.queue_by_pod.get(uid) == ask.queue
-        )
-        left = self._accounts.remaining_cap(
-            ask.queue, (each.shape.amounts for each in own if each is not None)
-        )
+        own = (self._what_if.bound_pod(uid) for uid in gone if self._allocations.queue_by_pod.get(uid) == ask.queue)
+        left = self._accounts.remaining_cap(ask.queue, (each.shape.amounts for each in own if each is not None))
         return request_within(ask, left) is not None
 
     def _freed_amounts(self, bundle: VictimSet) -> Amounts:

@@ -23,9 +23,7 @@ _ALL_SHORT = np.ones(1, dtype=np.bool_)
 class ShapeFit:
     """One shape on one board. `ground`: the nodes that come into question; all within one domain of `key`."""
 
-    def __init__(
-        self, board: ClusterSnapshot, shape: PodShape, ground: Mask | None = None, key: str = ""
-    ) -> None:
+    def __init__(self, board: ClusterSnapshot, shape: PodShape, ground: Mask | None = None, key: str = "") -> None:
         self._snapshot, self._shape = board, shape
         self._max_pods = _max_pods(board, shape, ground)
         self._rules = placement_rules(board, shape)
@@ -109,11 +107,7 @@ def free_port_mask(board: ClusterSnapshot, shape: PodShape) -> Mask:
     free = np.ones(len(board.nodes), dtype=np.bool_)
     for resident in board.pods.host_port_pods.values():
         number = board.nodes.index_of.get(resident.node)
-        if (
-            number is not None
-            and resident.uid not in board.removed_uids
-            and _shares_host_port(shape, resident.shape)
-        ):
+        if number is not None and resident.uid not in board.removed_uids and _shares_host_port(shape, resident.shape):
             free[number] = False
     for came in board.assumed:
         if came.shape.host_ports and _shares_host_port(shape, came.shape):
@@ -136,9 +130,7 @@ def reason_histogram(
     if shape.host_ports:
         mark_reason(whys, ~free_port_mask(board, shape), FilterReason.PORT)
     # What is rarest says most; the number of pods comes last.
-    order = sorted(
-        (name for name, _ in shape.requests), key=lambda name: (name == PODS, not is_scarce(name), name)
-    )
+    order = sorted((name for name, _ in shape.requests), key=lambda name: (name == PODS, not is_scarce(name), name))
     wanted = dict(shape.requests)
     for number, resource in enumerate(order):
         row = board.resource_rows.get(resource)
@@ -152,9 +144,9 @@ def reason_histogram(
         mark_reason(whys, ~rule.allowed_mask(), rule.reason)
     counts = np.bincount(whys)
     return {
-        resource_text(order[why - FilterReason.RESOURCE])
-        if why >= FilterReason.RESOURCE
-        else REASON_TEXTS[why]: int(counts[why])
+        resource_text(order[why - FilterReason.RESOURCE]) if why >= FilterReason.RESOURCE else REASON_TEXTS[why]: int(
+            counts[why]
+        )
         for why in np.flatnonzero(counts).tolist()
         if why
     }

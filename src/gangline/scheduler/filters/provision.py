@@ -42,10 +42,7 @@ def _nodes_for_claim(board: ClusterSnapshot, claim: VolumeClaim, storage: Storag
         return None
     terms = [
         NodeTerm(
-            tuple(
-                Requirement(each.key, SelectorOperator.IN, each.values)
-                for each in term.match_label_expressions
-            )
+            tuple(Requirement(each.key, SelectorOperator.IN, each.values) for each in term.match_label_expressions)
         )
         for term in storage.allowed_topologies
     ]
@@ -94,11 +91,7 @@ def _matches_claim(volume: PersistentVolume, claim: VolumeClaim) -> bool:
     """Whether the volume is free, or meant for this claim, and is what it asks for."""
     spec, wanted = volume.spec, claim.spec
     meant = spec.claim_ref
-    free = (
-        volume.status.phase == "Available"
-        if meant is None
-        else (meant.namespace, meant.name) == claim.metadata.key
-    )
+    free = volume.status.phase == "Available" if meant is None else (meant.namespace, meant.name) == claim.metadata.key
     asked = wanted.resources.requests.get("storage", "0")
     return (
         free
@@ -113,8 +106,6 @@ def _matches_claim(volume: PersistentVolume, claim: VolumeClaim) -> bool:
 
 def _selector_matches(volume: PersistentVolume, claim: VolumeClaim) -> bool:
     try:
-        return claim.spec.selector is None or label_selector(claim.spec.selector).matches(
-            volume.metadata.labels
-        )
+        return claim.spec.selector is None or label_selector(claim.spec.selector).matches(volume.metadata.labels)
     except SelectorError:
         return False

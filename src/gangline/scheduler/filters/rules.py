@@ -60,9 +60,7 @@ class AffinityRule:
 
     reason = FilterReason.AFFINITY
 
-    def __init__(
-        self, keys: list[str], codes: list[Codes], counts: list[DomainCounts], *, itself: bool
-    ) -> None:
+    def __init__(self, keys: list[str], codes: list[Codes], counts: list[DomainCounts], *, itself: bool) -> None:
         self._keys, self._codes, self._counts = keys, codes, counts
         for each in counts:
             each[-1] = 0

@@ -36,9 +36,7 @@ def packed_nodes(
     return _fill_nodes(ranked_nodes(board, shape, room, first), room, count)
 
 
-def ranked_nodes(
-    board: ClusterSnapshot, shape: PodShape, room: Vector, first: Vector | None = None
-) -> Vector:
+def ranked_nodes(board: ClusterSnapshot, shape: PodShape, room: Vector, first: Vector | None = None) -> Vector:
     """All nodes with room, in the order in which they should be taken."""
     nodes = np.flatnonzero(room)
     ahead = (key[nodes] for key in _priority_keys(board, shape, first))
@@ -93,9 +91,7 @@ def _free_shares(board: ClusterSnapshot, shape: PodShape, nodes: Vector) -> list
             if resource != PODS and is_scarce(resource) is wanted and resource in board.resource_rows
         ]
         if rows:
-            shares = [
-                board.free[row].take(nodes) / board.allocatable.divisors[row].take(nodes) for row in rows
-            ]
+            shares = [board.free[row].take(nodes) / board.allocatable.divisors[row].take(nodes) for row in rows]
             keys.append(sum(shares[1:], shares[0]))
     return keys
 
@@ -103,9 +99,7 @@ def _free_shares(board: ClusterSnapshot, shape: PodShape, nodes: Vector) -> list
 def _unused_scarce(board: ClusterSnapshot, shape: PodShape) -> NDArray[np.int64] | None:
     """How many scarce things each node has that such a pod does not use."""
     asked = {resource for resource, _ in shape.requests}
-    rows = [
-        row for resource, row in board.resource_rows.items() if is_scarce(resource) and resource not in asked
-    ]
+    rows = [row for resource, row in board.resource_rows.items() if is_scarce(resource) and resource not in asked]
     if not rows:
         return None
     found: NDArray[np.int64] = (board.allocatable.amounts[rows] > 0).sum(axis=0)

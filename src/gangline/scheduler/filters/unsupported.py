@@ -43,6 +43,4 @@ def _claim_conflict(board: ClusterSnapshot, ask: GangRequest, namespace: str, cl
     names = sorted(each.key.name for each in users if each.uid not in board.removed_uids)
     if any(uses(came.shape) for came in board.assumed):
         names.append("another pod of this round")
-    return (
-        f'persistentvolumeclaim "{claim}" is for one pod at a time, and {names[0]} uses it' if names else ""
-    )
+    return f'persistentvolumeclaim "{claim}" is for one pod at a time, and {names[0]} uses it' if names else ""

@@ -24,9 +24,7 @@ def attachable_nodes(board: ClusterSnapshot, shape: PodShape) -> Mask | None:
     return found
 
 
-def _within_limits(
-    wanted: set[CSIVolumeSource], there: set[CSIVolumeSource], limits: Mapping[str, int]
-) -> bool:
+def _within_limits(wanted: set[CSIVolumeSource], there: set[CSIVolumeSource], limits: Mapping[str, int]) -> bool:
     return all(
         sum(each.driver == driver for each in wanted | there) <= limits[driver]
         for driver in {each.driver for each in wanted - there}

@@ -151,23 +151,15 @@ class GangInfo:
         """A member is gone. It is missed until another has its seat."""
         member = self.members.pop(uid)
         facts = member.status
-        if (
-            not self._leave_seat(facts)
-            and self.pod_group is not None
-            and not _belongs_to_namesake(member, self._owner)
-        ):
+        if not self._leave_seat(facts) and self.pod_group is not None and not _belongs_to_namesake(member, self._owner):
             done = facts.phase == SUCCEEDED
             if len(self.lost_members) > 2 * max(self.spec.min_members, _MIN_REMEMBERED):
                 self._forget_replaced()
-            self.lost_members[seat_of(facts)] = LostMember(
-                facts.name, facts.role, facts.index, succeeded=done
-            )
+            self.lost_members[seat_of(facts)] = LostMember(facts.name, facts.role, facts.index, succeeded=done)
 
     def _forget_replaced(self) -> None:
         """Whose replacements have other names is never seen to be replaced; only the last of them can be missed."""
-        nameless = [
-            seat for seat, gone in self.lost_members.items() if gone.index is None and not gone.succeeded
-        ]
+        nameless = [seat for seat, gone in self.lost_members.items() if gone.index is None and not gone.succeeded]
         for seat in nameless[: max(len(nameless) - self.spec.min_members, 0)]:
             del self.lost_members[seat]
 
@@ -211,16 +203,12 @@ class GangInfo:
 
     def placed_roles(self) -> list[str]:
         """Roles of those that have a place or are done, one entry for each."""
-        return [
-            member.status.role for member in self.current_members() if member.is_placed
-        ] + self._succeeded_roles()
+        return [member.status.role for member in self.current_members() if member.is_placed] + self._succeeded_roles()
 
     def _succeeded_roles(self) -> list[str]:
         """Roles of those that have succeeded, also of those that are gone."""
         there = [member.status for member in self.current_members() if member.status.phase == SUCCEEDED]
-        return [facts.role for facts in there] + [
-            gone.role for gone in self.lost_members.values() if gone.succeeded
-        ]
+        return [facts.role for facts in there] + [gone.role for gone in self.lost_members.values() if gone.succeeded]
 
     def observation(self, now: datetime) -> GangObservation:
         """A snapshot for the life cycle."""
@@ -240,9 +228,7 @@ class GangInfo:
         count, since = self.prior_succeeded
         if not count or since is None:
             return ()
-        if any(
-            (member.pod.metadata.creation_timestamp or _EPOCH) > since for member in self.members.values()
-        ):
+        if any((member.pod.metadata.creation_timestamp or _EPOCH) > since for member in self.members.values()):
             return ()
         return (LostMember("", succeeded=True),) * max(count - len(self._succeeded_roles()), 0)
 
@@ -254,18 +240,13 @@ class GangInfo:
         if self.last_attempt is None or not self.last_attempt.failed or self.pending is None:
             return self.last_attempt
         same = self.pending.request.min_members == self._missing_counts(self.placed_roles())[0]
-        return (
-            self.last_attempt if same else PlacementAttempt(failed=False, message=self.last_attempt.message)
-        )
+        return self.last_attempt if same else PlacementAttempt(failed=False, message=self.last_attempt.message)
 
     def _gate_message(self) -> str:
         """Who keeps members from being placed that it needs, though they exist; empty: nobody, or it needs none."""
         homeless = self.unplaced_members()
         gated = [member for member in homeless if not member.mode and member.pod.spec.scheduling_gates]
-        if (
-            not gated
-            or sum(bool(member.mode) for member in homeless) >= self._missing_counts(self.placed_roles())[0]
-        ):
+        if not gated or sum(bool(member.mode) for member in homeless) >= self._missing_counts(self.placed_roles())[0]:
             return ""
         gates = {gate.name for member in gated for gate in member.pod.spec.scheduling_gates}
         return f"{len(gated)} held back by scheduling gates ({', '.join(sorted(gates - {GANG_GATE}) or sorted(gates))})"
@@ -278,9 +259,7 @@ class GangInfo:
     def _missing_counts(self, there: list[str]) -> tuple[int, dict[str, int]]:
         """How many more it needs at least, in all and by role, with these roles there."""
         roles = {
-            role: least - count
-            for role, least in self.spec.min_by_role.items()
-            if (count := there.count(role)) < least
+            role: least - count for role, least in self.spec.min_by_role.items() if (count := there.count(role)) < least
         }
         return max(self.spec.min_members - len(there), sum(roles.values()), 0), roles
 
@@ -339,11 +318,7 @@ class GangInfo:
         # By identity: equal shapes are one object, and comparing a thousand of them is not free.
         found: dict[tuple[str, int, frozenset[str]], list[GangMember]] = {}
         for member in sorted(waiting, key=_member_order):
-            avoided = (
-                self.excluded_nodes.get(seat_of(member.status), _NO_NODES)
-                if self.excluded_nodes
-                else _NO_NODES
-            )
+            avoided = self.excluded_nodes.get(seat_of(member.status), _NO_NODES) if self.excluded_nodes else _NO_NODES
             found.setdefault((member.status.role, id(member.shape), avoided), []).append(member)
         self._waiting_members = list(found.values())
         return tuple(
@@ -385,9 +360,7 @@ class GangInfo:
             return named
         specs = [member.pod.spec for member in self.members.values()]
         priority = max([spec.priority for spec in specs], default=0)
-        return GangPriority(
-            priority, can_preempt=NEVER_PREEMPT not in [spec.preemption_policy for spec in specs]
-        )
+        return GangPriority(priority, can_preempt=NEVER_PREEMPT not in [spec.preemption_policy for spec in specs])
 
 
 def _belongs_to_namesake(member: GangMember, owner: OwnerReference | None) -> bool:

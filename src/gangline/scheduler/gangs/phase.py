@@ -201,9 +201,7 @@ class _MemberTally(msgspec.Struct, frozen=True):
 
         lost = missed([member for member in seen.members if _is_lost(member)], lacking)
         lacking = max(lacking - sum(member.index is None for member in lost), 0)
-        placed = Counter(member.role for member in (*running, *succeeded)) + Counter(
-            gone.role for gone in done
-        )
+        placed = Counter(member.role for member in (*running, *succeeded)) + Counter(gone.role for gone in done)
         there = placed + Counter(member.role for member in waiting)
         return cls(
             running=len(running),
@@ -270,9 +268,7 @@ def _lacks_room(seen: GangObservation) -> bool:
 
 def _had_node_before(member: MemberStatus, since: datetime | None) -> bool:
     """Whether it had a node when the phase began; if nobody knows when it got its node, it had."""
-    return bool(member.node) and (
-        member.scheduled_at is None or since is None or member.scheduled_at <= since
-    )
+    return bool(member.node) and (member.scheduled_at is None or since is None or member.scheduled_at <= since)
 
 
 def _reason(seen: GangObservation, tally: _MemberTally) -> PodGroupReason:
@@ -294,9 +290,7 @@ def _message(seen: GangObservation, tally: _MemberTally, reason: PodGroupReason)
     if tally.succeeded:
         parts.append(f"{tally.succeeded} succeeded")
     short = tally.placed_roles if tally.is_complete else tally.existing_roles
-    parts += [
-        f"{role} {short[role]}/{least}" for role, least in seen.min_by_role.items() if short[role] < least
-    ]
+    parts += [f"{role} {short[role]}/{least}" for role, least in seen.min_by_role.items() if short[role] < least]
     lost = [_failure_message(member) for member in tally.failed]
     lost += [f"{_display_name(member)} deleted" for member in tally.deleting]
     lost += [f"{_display_name(gone)} deleted" for gone in tally.deleted]

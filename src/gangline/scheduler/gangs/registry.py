@@ -18,9 +18,7 @@ from gangline.scheduler.types.cycle import BudgetLimit, GangAllocation, GangRequ
 class GangRegistry:
     """Every group, and every pod of ours that stands alone."""
 
-    def __init__(
-        self, scheduler: str = SCHEDULER_NAME, *, modes: frozenset[str] = frozenset({BIND, PIN})
-    ) -> None:
+    def __init__(self, scheduler: str = SCHEDULER_NAME, *, modes: frozenset[str] = frozenset({BIND, PIN})) -> None:
         self._scheduler, self._modes = scheduler, modes
         self._by_group: dict[Key, GangInfo] = {}
         # By uid: a pod and a group may have the same name.

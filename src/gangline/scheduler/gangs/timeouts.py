@@ -61,9 +61,7 @@ def rollback_at(gang: GangInfo, default: timedelta) -> datetime | None:
     steps = [member.status.scheduled_at for member in gang.members.values() if member.status.scheduled_at]
     if steps:
         steps += [
-            made
-            for member in gang.unplaced_members()
-            if (made := member.pod.metadata.creation_timestamp) is not None
+            made for member in gang.unplaced_members() if (made := member.pod.metadata.creation_timestamp) is not None
         ]
     if gang.placed_at is not None:
         steps.append(gang.placed_at)
@@ -134,11 +132,7 @@ def rollback_message(gang: GangInfo, count: int, limit: timedelta) -> str:
 def timeout_warning_at(gang: GangInfo, default: timedelta) -> datetime | None:
     """When its owner is to be told that it still waits; None: it does not wait."""
     if gang.pod_group is None and not gang.is_single_pod:
-        return (
-            gang.created + MISSING_GROUP_DELAY
-            if any(member.mode for member in gang.unplaced_members())
-            else None
-        )
+        return gang.created + MISSING_GROUP_DELAY if any(member.mode for member in gang.unplaced_members()) else None
     if gang.pod_group is None or gang.state.phase not in ("", PodGroupPhase.PENDING):
         return None
     if gang.pending is None and len(gang.placed_roles()) >= gang.spec.min_members:

@@ -38,9 +38,7 @@ class DomainPlacement(msgspec.Struct, frozen=True):
 
     def count_of_role(self, ask: GangRequest, role: str) -> int:
         """How many members of a role found a place."""
-        return sum(
-            len(nodes) for need, nodes in zip(ask.pod_sets, self.nodes, strict=True) if need.role == role
-        )
+        return sum(len(nodes) for need, nodes in zip(ask.pod_sets, self.nodes, strict=True) if need.role == role)
 
 
 def gang_placement(board: ClusterSnapshot, ask: GangRequest) -> Placement | Shortage:
@@ -99,22 +97,16 @@ def _placement_by_affinity(board: ClusterSnapshot, ask: GangRequest) -> DomainPl
     return _checked_placement(ask, ALL_NODES, tuple(found))
 
 
-def _roomiest_domains(
-    board: ClusterSnapshot, ask: GangRequest, key: str, followers: Sequence[int]
-) -> list[Domain]:
+def _roomiest_domains(board: ClusterSnapshot, ask: GangRequest, key: str, followers: Sequence[int]) -> list[Domain]:
     """Domains with most room for these, the leaders they want to be with aside."""
     column = board.nodes.label_column(key)
     room = np.zeros(column.size, dtype=np.int64)
     there = column.codes >= 0
     for number in followers:
-        each = np.minimum(
-            ShapeFit(board, ask.pod_sets[number].shape).capacity(unmet=False), ask.pod_sets[number].count
-        )
+        each = np.minimum(ShapeFit(board, ask.pod_sets[number].shape).capacity(unmet=False), ask.pod_sets[number].count)
         room += np.bincount(column.codes[there], weights=each[there], minlength=column.size).astype(np.int64)
     order = np.lexsort((np.arange(column.size), -room))[:MAX_DOMAINS]
-    return [
-        Domain(mask=column.codes == code, name=column.values[code]) for code in order.tolist() if room[code]
-    ]
+    return [Domain(mask=column.codes == code, name=column.values[code]) for code in order.tolist() if room[code]]
 
 
 def _place_missing(
@@ -153,9 +145,7 @@ def _domain_placement(board: ClusterSnapshot, ask: GangRequest, ground: Domain) 
     return best
 
 
-def _pod_set_orders(
-    board: ClusterSnapshot, ask: GangRequest, ground: Domain
-) -> Iterator[tuple[Sequence[int], bool]]:
+def _pod_set_orders(board: ClusterSnapshot, ask: GangRequest, ground: Domain) -> Iterator[tuple[Sequence[int], bool]]:
     """Needs in the orders worth trying, the scarcest first; greedily, then only what must be at first."""
     scarcest = sorted(range(len(ask.pod_sets)), key=lambda number: _abundance(board, ask, number, ground))
     # Whoever wants to be with others of them comes after those.
@@ -241,9 +231,7 @@ def _bottleneck(ask: GangRequest, best: DomainPlacement) -> int:
     """The need that lacks most; of a role that lacks some of its least, if there is one."""
     lacks = [need.count - len(nodes) for need, nodes in zip(ask.pod_sets, best.nodes, strict=True)]
     short = [best.count_of_role(ask, need.role) < ask.min_by_role.get(need.role, 0) for need in ask.pod_sets]
-    return max(
-        range(len(ask.pod_sets)), key=lambda number: (lacks[number] > 0 and short[number], lacks[number])
-    )
+    return max(range(len(ask.pod_sets)), key=lambda number: (lacks[number] > 0 and short[number], lacks[number]))
 
 
 def _requested_count(ask: GangRequest, role: str) -> int:

@@ -35,8 +35,7 @@ class Domain(msgspec.Struct, frozen=True):
         """What is missing in this, the best domain."""
         short = self.key.rpartition("/")[2]
         return (
-            f"no {short} holds all {least}, the best is {self.name} with room for {fitting}"
-            f" ({least - fitting} missing)"
+            f"no {short} holds all {least}, the best is {self.name} with room for {fitting} ({least - fitting} missing)"
         )
 
 
@@ -83,9 +82,7 @@ def affinity_group(board: ClusterSnapshot, ask: GangRequest) -> tuple[str, froze
         if need.count and has_unmet_affinity(board, need.shape):
             # The one with most domains: those of the others are wider, as racks are within zones.
             terms = need.shape.pod_constraints.affinity
-            term = max(
-                terms, key=lambda term: (board.nodes.label_column(term.topology_key).size, term.topology_key)
-            )
+            term = max(terms, key=lambda term: (board.nodes.label_column(term.topology_key).size, term.topology_key))
             kin = frozenset(
                 number
                 for number, other in enumerate(ask.pod_sets)

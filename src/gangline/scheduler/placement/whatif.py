@@ -50,11 +50,7 @@ class WhatIf:
 
     def _snapshot_without(self, leaving: Collection[str]) -> ClusterSnapshot:
         """A board of its own, without these. Of an equal frozen set it is made once."""
-        if (
-            self._after_eviction is not None
-            and isinstance(leaving, frozenset)
-            and self._after_eviction[0] == leaving
-        ):
+        if self._after_eviction is not None and isinstance(leaving, frozenset) and self._after_eviction[0] == leaving:
             return self._after_eviction[1].copy()
         board = self._snapshot.copy()
         board.remove_pods(self._bound_pods(leaving))
@@ -113,9 +109,7 @@ class WhatIf:
         """The board with the room of those gone that kube-scheduler has promised to pods that are not less important."""
         seen = self._snapshot if board is None else board
         promised = [
-            each
-            for each in self._nominated
-            if each.priority >= ask.priority and each.uid not in seen.removed_uids
+            each for each in self._nominated if each.priority >= ask.priority and each.uid not in seen.removed_uids
         ]
         if not promised:
             return seen

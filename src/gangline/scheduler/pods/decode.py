@@ -51,11 +51,7 @@ def shape_of(pod: Pod, keep: Collection[str] = ()) -> PodShape:
         host_ports=_host_ports(pod),
         namespace=pod.metadata.namespace,
         labels=tuple(
-            sorted(
-                pair
-                for pair in pod.metadata.labels.items()
-                if pair[0] not in IDENTITY_LABELS or pair[0] in asked
-            )
+            sorted(pair for pair in pod.metadata.labels.items() if pair[0] not in IDENTITY_LABELS or pair[0] in asked)
         ),
         pod_constraints=peers,
         claims=_claim_names(pod, own),
@@ -115,9 +111,7 @@ def _host_ports(pod: Pod) -> tuple[HostPort, ...]:
         *(each for each in pod.spec.init_containers if each.restart_policy == "Always"),
     )
     found = {
-        HostPort(
-            port.host_port, port.protocol or "TCP", "" if port.host_ip == _ALL_ADDRESSES else port.host_ip
-        )
+        HostPort(port.host_port, port.protocol or "TCP", "" if port.host_ip == _ALL_ADDRESSES else port.host_ip)
         for container in running
         for port in container.ports
         if port.host_port

@@ -110,9 +110,7 @@ def shape_excluding(shape: PodShape, nodes: Collection[str]) -> PodShape:
         (NodeTerm(name_requirements=(others,)),)
         if terms is None
         else tuple(
-            NodeTerm(term.label_requirements, (*term.name_requirements, others))
-            for term in terms
-            if term != NodeTerm()
+            NodeTerm(term.label_requirements, (*term.name_requirements, others)) for term in terms if term != NodeTerm()
         )
     )
     return msgspec.structs.replace(

@@ -49,9 +49,7 @@ class ShapeCache:
         # Of labels that others ask for, only those of one pod alone make a difference.
         kept = IDENTITY_LABELS.intersection(keep)
         if spec.affinity is None and not spec.topology_spread_constraints:
-            labels = {
-                key: value for key, value in labels.items() if key not in IDENTITY_LABELS or key in kept
-            }
+            labels = {key: value for key, value in labels.items() if key not in IDENTITY_LABELS or key in kept}
         return self._encoder.encode(
             (
                 pod.metadata.namespace,

@@ -42,12 +42,8 @@ def node_constraints_of(pod: Pod) -> NodeConstraints:
     required = affinity.required if affinity else None
     where = NodeConstraints(
         selector=tuple(sorted(spec.node_selector.items())),
-        required=None
-        if required is None
-        else tuple(node_term(each) for each in required.node_selector_terms),
-        preferred=tuple((each.weight, node_term(each.preference)) for each in affinity.preferred)
-        if affinity
-        else (),
+        required=None if required is None else tuple(node_term(each) for each in required.node_selector_terms),
+        preferred=tuple((each.weight, node_term(each.preference)) for each in affinity.preferred) if affinity else (),
         tolerations=tuple(
             sorted(
                 (
@@ -73,9 +69,7 @@ def _requirements(expressions: Iterable[SelectorExpression]) -> tuple[Requiremen
 def _requirement(expression: SelectorExpression) -> Requirement:
     operator = _OPERATORS.get(expression.operator)
     if operator is None:
-        raise SelectorError(
-            f"operator {expression.operator!r} is not known; write one of {', '.join(_OPERATORS)}"
-        )
+        raise SelectorError(f"operator {expression.operator!r} is not known; write one of {', '.join(_OPERATORS)}")
     return Requirement(expression.key, operator, tuple(sorted(expression.values)))
 
 
@@ -106,9 +100,7 @@ def _affinity_term(pod: Pod, term: PodAffinityTerm) -> AffinityTerm:
         topology_key=term.topology_key,
         selector=_pod_selector(pod, term.label_selector, term.match_label_keys, term.mismatch_label_keys),
         namespaces=frozenset((pod.metadata.namespace,) if own else term.namespaces),
-        namespace_selector=None
-        if term.namespace_selector is None
-        else label_selector(term.namespace_selector),
+        namespace_selector=None if term.namespace_selector is None else label_selector(term.namespace_selector),
     )
 
 
@@ -123,9 +115,7 @@ def _spread_constraint(pod: Pod, rule: TopologySpreadConstraint) -> SpreadConstr
     )
 
 
-def _pod_selector(
-    pod: Pod, body: SelectorBody | None, same: Iterable[str], other: Iterable[str] = ()
-) -> LabelSelector:
+def _pod_selector(pod: Pod, body: SelectorBody | None, same: Iterable[str], other: Iterable[str] = ()) -> LabelSelector:
     """A selector with the pod's own values of some labels added: pods with the same, or with another, value.
 
     The server adds them itself when it makes the pod; what is there twice changes nothing.

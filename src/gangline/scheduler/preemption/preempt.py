@@ -49,9 +49,7 @@ def lower_priority(holdings: Iterable[GangAllocation], ask: GangRequest) -> list
     return [holding for holding in holdings if holding.priority < ask.priority and holding.uid != ask.uid]
 
 
-def preemption_plan(
-    holdings: Iterable[GangAllocation], fits: FitCheck, gone: Collection[str]
-) -> PreemptionPlan | None:
+def preemption_plan(holdings: Iterable[GangAllocation], fits: FitCheck, gone: Collection[str]) -> PreemptionPlan | None:
     """The cheapest way to make room, as far as we look; None: there is none, so nobody has to leave.
 
     First only members that their gangs can do without. Then whole gangs: none more important than must be, one if
@@ -111,9 +109,7 @@ def _up_to_priority(whole: Iterable[VictimSet], priority: int) -> list[VictimSet
     return [bundle for bundle in whole if bundle.allocation.priority <= priority]
 
 
-def _minimal_sets(
-    fits: FitCheck, given: Sequence[VictimSet], bundles: Sequence[VictimSet]
-) -> list[VictimSet]:
+def _minimal_sets(fits: FitCheck, given: Sequence[VictimSet], bundles: Sequence[VictimSet]) -> list[VictimSet]:
     """Of these the ones without which it does not fit, earlier ones preferred (the QuickXplain algorithm).
 
     With all of them it must fit. Takes about as many questions as bundles are needed, times the logarithm of how

@@ -51,7 +51,5 @@ def _budget_cost(bundle: VictimSet, going: Collection[str]) -> Counter[Key]:
 
 def _with_protected(holding: GangAllocation, used_up: set[Key], going: set[str]) -> GangAllocation:
     """As one of which nobody else leaves whom these budgets cover."""
-    kept = {
-        uid for limit in holding.budget_limits if limit.budget in used_up for uid in limit.covered - going
-    }
+    kept = {uid for limit in holding.budget_limits if limit.budget in used_up for uid in limit.covered - going}
     return msgspec.structs.replace(holding, protected_uids=holding.protected_uids | kept) if kept else holding

@@ -34,9 +34,7 @@ class AllocationIndex:
     def active_gangs(self) -> frozenset[str]:
         """Gangs that hold a place they are not about to lose."""
         return frozenset(
-            holding.uid
-            for holding in self._allocations
-            if any(not member.terminating for member in holding.pods)
+            holding.uid for holding in self._allocations if any(not member.terminating for member in holding.pods)
         )
 
     @cached_property

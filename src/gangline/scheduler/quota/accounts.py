@@ -95,9 +95,7 @@ class QueueAccounts:
     def is_above_share(self, queue: str, change: Amounts) -> bool:
         """Whether a queue has more than it deserves of any resource named here, once this much is added to it."""
         held, due = self._retained.get(queue, {}), self._deserved.get(queue, {})
-        return any(
-            held.get(name, 0) + change[name] > due.get(name, 0) for name in change.keys() & self._contended
-        )
+        return any(held.get(name, 0) + change[name] > due.get(name, 0) for name in change.keys() & self._contended)
 
     def remaining_cap(self, queue: str, gone: Iterable[Amounts] = ()) -> dict[str, int]:
         """What the cap of a queue leaves of each resource it names, once these amounts are gone."""
@@ -137,9 +135,7 @@ def queue_usage(holdings: Iterable[GangAllocation]) -> QueueUsage:
     return QueueUsage(used, kept)
 
 
-def _queue_requests(
-    held: Mapping[str, Amounts], asks: Mapping[EquivalenceClass, int]
-) -> dict[str, dict[str, int]]:
+def _queue_requests(held: Mapping[str, Amounts], asks: Mapping[EquivalenceClass, int]) -> dict[str, dict[str, int]]:
     requests = {queue: dict(amounts) for queue, amounts in held.items()}
     for kind, count in asks.items():
         add_amounts(requests.setdefault(kind.queue, {}), kind.total_amounts, count)

@@ -40,18 +40,14 @@ def deserved_shares(
     return shares
 
 
-def contended_resources(
-    pot: Amounts, rules: Iterable[QueueQuota], requests: Mapping[str, Amounts]
-) -> frozenset[str]:
+def contended_resources(pot: Amounts, rules: Iterable[QueueQuota], requests: Mapping[str, Amounts]) -> frozenset[str]:
     """The resources of which the queues, each within its cap, ask for more than there is."""
     rules = list(rules)
 
     def wanted(resource: str) -> int:
         return sum(_queue_claim(rule, resource, requests.get(rule.name, {})).limit for rule in rules)
 
-    return frozenset(
-        resource for resource in shared_resources(requests) if wanted(resource) > pot.get(resource, 0)
-    )
+    return frozenset(resource for resource in shared_resources(requests) if wanted(resource) > pot.get(resource, 0))
 
 
 def shared_resources(requests: Mapping[str, Amounts]) -> list[str]:

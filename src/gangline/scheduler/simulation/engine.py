@@ -183,9 +183,7 @@ class Simulation:
         shapes: dict[tuple[tuple[str, int], ...], PodShape] = {}
         for work in works:
             # Equal shapes are one object: they are compared and hashed all the time.
-            self._jobs[work.name] = _JobState(
-                work, shapes.setdefault(work.request, PodShape(requests=work.request))
-            )
+            self._jobs[work.name] = _JobState(work, shapes.setdefault(work.request, PodShape(requests=work.request)))
             self._schedule_event(work.arrival, _EventKind.ARRIVE, work.name)
         self._used: dict[str, dict[str, int]] = {}
         self._retained: dict[str, dict[str, int]] = {}
@@ -306,10 +304,7 @@ class Simulation:
         self._decisions += len(found.decisions)
         for decision in found.decisions:
             # Most of them, and of most nothing is new.
-            if (
-                not isinstance(decision, Pending)
-                or self._jobs[decision.request.uid].pending_reason != decision.reason
-            ):
+            if not isinstance(decision, Pending) or self._jobs[decision.request.uid].pending_reason != decision.reason:
                 self._apply(decision, now)
         if found.recheck_at is not None and found.recheck_at > moment:
             self._schedule_event((found.recheck_at - START_TIME).total_seconds(), _EventKind.RECHECK)
@@ -326,9 +321,7 @@ class Simulation:
                 job.pending_reason = cause
                 if self._on_event is not None:
                     self._emit(
-                        SimulationEvent(
-                            now, "wait", job.job.name, ask.min_members, cause=cause, message=message
-                        )
+                        SimulationEvent(now, "wait", job.job.name, ask.min_members, cause=cause, message=message)
                     )
 
     def _start_members(self, job: _JobState, nodes: tuple[str, ...], now: float) -> None:
@@ -344,9 +337,7 @@ class Simulation:
         self._add_usage(self._used, job, len(nodes))
         self._add_usage(self._retained, job, len(nodes))
         self._placed += len(nodes)
-        self._emit(
-            SimulationEvent(now, "start" if started else "grow", name, len(nodes), _pods_per_node(nodes))
-        )
+        self._emit(SimulationEvent(now, "start" if started else "grow", name, len(nodes), _pods_per_node(nodes)))
         del self._requests[name]
         job.pending_reason = ""
         if started:
@@ -435,13 +426,10 @@ class ClusterUsage:
         self._index_of = {name: number for number, name in enumerate(pool_node_names(parks))}
         self._demand = _resource_demand(works)
         self._total = {
-            name: sum(n * each.get(name, 0) for n, each in zip(counts, offered, strict=True))
-            for name in self._demand
+            name: sum(n * each.get(name, 0) for n, each in zip(counts, offered, strict=True)) for name in self._demand
         }
         self.scarcest = max(sorted(self._demand), key=self._pressure, default="")
-        self._allocatable = np.repeat([each.get(self.scarcest, 0) for each in offered], counts).astype(
-            np.int64
-        )
+        self._allocatable = np.repeat([each.get(self.scarcest, 0) for each in offered], counts).astype(np.int64)
         self._free = self._allocatable.copy()
         self._pods = np.zeros(len(self._index_of), dtype=np.int64)
         self._used = dict.fromkeys(self._demand, 0)
@@ -457,9 +445,7 @@ class ClusterUsage:
                 self._free[number] -= sign * amount
 
     def used_fractions(self) -> dict[str, float]:
-        return {
-            name: used / self._total[name] if self._total[name] else 0.0 for name, used in self._used.items()
-        }
+        return {name: used / self._total[name] if self._total[name] else 0.0 for name, used in self._used.items()}
 
     def fragmentation(self) -> float:
         free = int(self._free.sum())

@@ -73,10 +73,7 @@ def simulation_report(outcome: SimulationResult, points: int = 240) -> Simulatio
             [_size_class(b) for b in (*SIZE_BOUNDS, 1 << 60)],
         ),
         by_queue=_wait_summaries(outcome.jobs, lambda life: life.job.queue),
-        used={
-            name: _time_mean(samples, _used_fraction(name), end)
-            for name in (samples[0].used if samples else {})
-        },
+        used={name: _time_mean(samples, _used_fraction(name), end) for name in (samples[0].used if samples else {})},
         scarcest=outcome.scarcest,
         fragmented=_time_mean(samples, lambda sample: sample.fragmentation, end),
         preempted=outcome.preempted,

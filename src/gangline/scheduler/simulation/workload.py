@@ -55,9 +55,7 @@ def generated_jobs(count: int, seed: int, mix: WorkloadMix, capacity: Mapping[st
         arrival += dice.expovariate(1 / gap) if gap else 0.0
         queue, priority = _weighted_choice(dice, mix.queues), _weighted_choice(dice, mix.priorities)
         name = f"job-{number:0{len(str(count - 1))}}"
-        found.append(
-            WorkloadJob(name, round(arrival, 3), members, request, round(duration, 3), queue, priority)
-        )
+        found.append(WorkloadJob(name, round(arrival, 3), members, request, round(duration, 3), queue, priority))
     return found
 
 
@@ -96,9 +94,7 @@ def parsed_amounts(texts: Mapping[str, str]) -> dict[str, int]:
         raise InputError(str(error)) from error
     for name, amount in found.items():
         if not 0 <= amount <= MAX_RESOURCE_AMOUNT:
-            raise InputError(
-                f'{name}: "{texts[name]}" is {"less than nothing" if amount < 0 else "too much"}'
-            )
+            raise InputError(f'{name}: "{texts[name]}" is {"less than nothing" if amount < 0 else "too much"}')
     return found
 
 
@@ -107,22 +103,16 @@ def parsed_amounts(texts: Mapping[str, str]) -> dict[str, int]:
 
 def trace_jobs(lines: Iterable[str], source: str) -> list[WorkloadJob]:
     """Jobs of a trace: CSV with a first line of names, or one JSON object per line. Raises `InputError` with the line."""
-    rows = [
-        (number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")
-    ]
+    rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     if not rows:
-        raise InputError(
-            f"{source}: no jobs; the first line of a CSV names its columns: {','.join(TRACE_COLUMNS)}"
-        )
+        raise InputError(f"{source}: no jobs; the first line of a CSV names its columns: {','.join(TRACE_COLUMNS)}")
     found = _json_records(rows, source) if rows[0][1].lstrip().startswith("{") else _csv_records(rows, source)
     jobs = [_job_from_record(record, number, source) for number, record in found]
     if not jobs:
         raise InputError(f"{source}: no jobs; write one in each line after the names")
     twice = next((name for name, times in Counter(job.name for job in jobs).items() if times > 1), None)
     if twice is not None:
-        raise InputError(
-            f"{source}: two jobs are named {twice!r}; names must differ (leave them out to be given some)"
-        )
+        raise InputError(f"{source}: two jobs are named {twice!r}; names must differ (leave them out to be given some)")
     return jobs
 
 
@@ -140,9 +130,7 @@ def _csv_records(rows: Iterable[tuple[int, str]], source: str) -> Iterator[tuple
     titles = [title.strip() for title in next(csv.reader([head]))]
     missing = [name for name in REQUIRED_COLUMNS if name not in titles]
     if missing:
-        raise InputError(
-            f"{source}:{number}: no column {missing[0]!r}; columns are {','.join(TRACE_COLUMNS)}"
-        )
+        raise InputError(f"{source}:{number}: no column {missing[0]!r}; columns are {','.join(TRACE_COLUMNS)}")
     for number, line in iterator:
         cells = [cell.strip() for cell in next(csv.reader([line]))]
         if len(cells) != len(titles):

@@ -87,9 +87,7 @@ class NodeTable:
             if len(self._filter_results) >= MAX_CACHED_FILTERS:
                 self._filter_results.clear()
             whys = self._reasons(where)
-            found = self._filter_results[where] = NodeFilterResult(
-                whys, whys == 0, self._preference_scores(where)
-            )
+            found = self._filter_results[where] = NodeFilterResult(whys, whys == 0, self._preference_scores(where))
         return found
 
     def affinity_mask(self, where: NodeConstraints) -> Mask:
@@ -126,9 +124,7 @@ class NodeTable:
 
     def _preference_scores(self, where: NodeConstraints) -> Vector | None:
         score = -self._by_taints(
-            lambda taints: sum(
-                each.effect == SOFT_EFFECT and not tolerates(where.tolerations, each) for each in taints
-            )
+            lambda taints: sum(each.effect == SOFT_EFFECT and not tolerates(where.tolerations, each) for each in taints)
         )
         for weight, term in where.preferred:
             score += weight * self._term_mask(term)

@@ -117,9 +117,7 @@ class PodIndex:
                 continue
             residents = self._by_labels[kin].values()
             if single:
-                yield from (
-                    each for each in residents if selector.matches(dict((*labels, *each.identity_labels)))
-                )
+                yield from (each for each in residents if selector.matches(dict((*labels, *each.identity_labels))))
             elif selector.matches(dict(labels)):
                 yield from residents
 

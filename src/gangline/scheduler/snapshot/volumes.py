@@ -22,9 +22,7 @@ SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 _TOPOLOGY_LABELS: Final = (*_CURRENT_LABELS, *_CURRENT_LABELS.values())
 # A node that says nothing about zones is in none, and no volume's zone keeps it out.
-_NO_TOPOLOGY: Final = NodeTerm(
-    tuple(Requirement(key, SelectorOperator.DOES_NOT_EXIST) for key in _TOPOLOGY_LABELS)
-)
+_NO_TOPOLOGY: Final = NodeTerm(tuple(Requirement(key, SelectorOperator.DOES_NOT_EXIST) for key in _TOPOLOGY_LABELS))
 
 
 class VolumeCache:
@@ -93,9 +91,7 @@ class VolumeCache:
         if claim is None or (claim.spec.volume_name and claim.status.phase != "Pending"):
             return None
         found = self._classes.get(claim.spec.storage_class_name or "")
-        return (
-            None if found is None or found.volume_binding_mode != _WAIT_FOR_FIRST_CONSUMER else (claim, found)
-        )
+        return None if found is None or found.volume_binding_mode != _WAIT_FOR_FIRST_CONSUMER else (claim, found)
 
     @property
     def volumes(self) -> Collection[PersistentVolume]:
@@ -152,9 +148,7 @@ class VolumeCache:
         """What a node must be; of each, one of the alternatives."""
         claim = self._claims.get(Key(namespace, name))
         volume = self._volumes.get(claim.spec.volume_name) if claim is not None else None
-        return (
-            [] if volume is None else [*_topology_terms(volume.metadata.labels), *node_affinity_terms(volume)]
-        )
+        return [] if volume is None else [*_topology_terms(volume.metadata.labels), *node_affinity_terms(volume)]
 
 
 def node_affinity_terms(volume: PersistentVolume) -> list[tuple[NodeTerm, ...]]:

@@ -88,9 +88,7 @@ class PodConditionReporter:
 
     def _is_stale(self, uid: str) -> bool:
         last = self._marked_at.get(uid)
-        return (
-            last is None or self._clock.monotonic() - last >= self._intervals.condition_write.total_seconds()
-        )
+        return last is None or self._clock.monotonic() - last >= self._intervals.condition_write.total_seconds()
 
     async def _write_condition(self, told: tuple[GangMember, PodCondition]) -> None:
         member, news = told

@@ -33,9 +33,7 @@ def member_count(ask: GangRequest) -> int:
 
 def resized_request(ask: GangRequest, counts: Iterable[int]) -> GangRequest:
     """The same ask for fewer members. Needs stay where they are, also when nothing of one is left."""
-    needs = tuple(
-        PodSet(need.role, need.shape, count) for need, count in zip(ask.pod_sets, counts, strict=True)
-    )
+    needs = tuple(PodSet(need.role, need.shape, count) for need, count in zip(ask.pod_sets, counts, strict=True))
     return msgspec.structs.replace(ask, pod_sets=needs)
 
 

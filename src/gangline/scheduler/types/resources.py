@@ -95,9 +95,7 @@ def _resized_statuses(pod: Pod) -> dict[str, PodContainerStatus]:
     return {each.name: each for each in every if each.resources is not None}
 
 
-def _container_request(
-    pod: Pod, container: PodContainer, statuses: Mapping[str, PodContainerStatus]
-) -> NanoAmounts:
+def _container_request(pod: Pod, container: PodContainer, statuses: Mapping[str, PodContainerStatus]) -> NanoAmounts:
     asked = _nano_amounts(container.resources.requests)
     status = statuses.get(container.name)
     if status is None or status.resources is None:

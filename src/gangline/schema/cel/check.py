@@ -85,9 +85,7 @@ def check_expression(source: str, variables: Mapping[str, CelType]) -> CheckedEx
         raise ExpressionError("\n".join(parsed.located_error(*one) for one in mistakes[:_MAX_ERRORS]))
     if wrong := _instantiation_error(parsed):
         raise InstantiationError(wrong)
-    types = {
-        node: checker.substitution.substitute(one, free_as_dyn=True) for node, one in checker.types.items()
-    }
+    types = {node: checker.substitution.substitute(one, free_as_dyn=True) for node, one in checker.types.items()}
     resolved = checker.substitution.substitute(result, free_as_dyn=True)
     return CheckedExpr(
         parsed, types, resolved, frozenset(checker.used_variables), checker.function_names, checker.overloads
@@ -209,9 +207,7 @@ class _Checker:
             *wanted, gives = self._instantiated((*overload.arguments, overload.result))
             if self.substitution.is_assignable(given, wanted):
                 one = self.substitution.substitute(gives)
-                self.overloads.setdefault(id(node), []).append(
-                    tuple(part.kind for part in overload.arguments)
-                )
+                self.overloads.setdefault(id(node), []).append(tuple(part.kind for part in overload.arguments))
                 result = one if result is None or result == one else DYN
         if result is not None:
             return result
@@ -300,7 +296,9 @@ class _Checker:
                 self.substitution.is_assignable([DYN], [over])
                 first = second = DYN
             case _:
-                sentence = f"expression of type '{over}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                sentence = (
+                    f"expression of type '{over}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                )
                 first = second = self._add_error(node.iter_range.id, sentence)
         return {node.iter_var: first, **({node.iter_var2: second} if node.iter_var2 else {})}
 

@@ -146,11 +146,7 @@ class _CostEstimator:
                 self._sizes[id(node)] = known
         if known is None and self._type(node).kind in _SCALAR_KINDS:
             known = 1
-        if (
-            known is None
-            and isinstance(node, IdentExpr)
-            and (local := self._local_variable(node.name)) is not None
-        ):
+        if known is None and isinstance(node, IdentExpr) and (local := self._local_variable(node.name)) is not None:
             known = local.size
         return known
 
@@ -172,11 +168,7 @@ class _CostEstimator:
         if node.test_only:
             return inner
         self._paths[id(node)] = (*self._path(node.operand), node.field)
-        return (
-            _saturating_sum(inner, 1)
-            if self._type(node.operand).kind in ("map", "struct", "param")
-            else inner
-        )
+        return _saturating_sum(inner, 1) if self._type(node.operand).kind in ("map", "struct", "param") else inner
 
     def _list_cost(self, node: ListExpr) -> int:
         total, largest = _LIST_COST, 0
@@ -275,9 +267,7 @@ class _CostEstimator:
 
     def _index_size(self, node: CallExpr) -> int | None:
         container = node.args[0]
-        kind = next(
-            (kinds[0] for kinds in self._checked_expr.overloads.get(id(node), []) if kinds[0] != "opaque"), ""
-        )
+        kind = next((kinds[0] for kinds in self._checked_expr.overloads.get(id(node), []) if kinds[0] != "opaque"), "")
         if kind not in ("list", "map"):
             return None
         self._paths[id(node)] = (*self._path(container), "@items" if kind == "list" else "@values")
@@ -319,9 +309,7 @@ class _CostEstimator:
         if name.startswith("sets."):
             factor = 2.0 if name == "sets.equivalent" else 1.0
             return _saturating_sum(
-                _scaled_cost(
-                    _saturating_product(self._size_or_max(args[0]), self._size_or_max(args[1])), factor
-                ),
+                _scaled_cost(_saturating_product(self._size_or_max(args[0]), self._size_or_max(args[1])), factor),
                 1,
             ), None
         if target is not None and (found := self._text_cost(node, name, target)) is not None:
@@ -414,8 +402,7 @@ class _CostEstimator:
             size = self._size_or_max(args[0])
             return _scaled_cost(size, _TRAVERSAL_FACTOR), min(size * 2 + 2, MAX_COST)
         found = [
-            self._overload_cost(node, name, args, kinds)
-            for kinds in self._checked_expr.overloads.get(id(node), [])
+            self._overload_cost(node, name, args, kinds) for kinds in self._checked_expr.overloads.get(id(node), [])
         ]
         sizes = [size for _, size in found if size is not None]
         return max((cost for cost, _ in found), default=1), max(sizes) if sizes else None
@@ -425,9 +412,7 @@ class _CostEstimator:
     ) -> tuple[int, int | None]:
         textual = bool(kinds) and kinds[0] in ("string", "bytes")
         if name in _ORDER_OPERATORS and textual:
-            return _scaled_cost(
-                min(self._size_or_max(args[0]), self._size_or_max(args[1])), _TRAVERSAL_FACTOR
-            ), None
+            return _scaled_cost(min(self._size_or_max(args[0]), self._size_or_max(args[1])), _TRAVERSAL_FACTOR), None
         if name == "_+_" and (textual or kinds[0] == "list"):
             size = self._concatenation_size(node, args)
             return (_scaled_cost(size, _TRAVERSAL_FACTOR) if textual else 1), size

@@ -82,11 +82,7 @@ class DeclType:
     @cached_property
     def min_serialized_size(self) -> int:
         """Bytes of the shortest JSON."""
-        return (
-            self._min_serialized_size
-            if isinstance(self._min_serialized_size, int)
-            else self._min_serialized_size()
-        )
+        return self._min_serialized_size if isinstance(self._min_serialized_size, int) else self._min_serialized_size()
 
     @cached_property
     def max_elements(self) -> int:
@@ -163,9 +159,7 @@ def decl_type(node: SchemaNode, name: str, *, root: bool = False) -> DeclType | 
         case "array":
             return _list_decl(node, name)
         case "object":
-            return (
-                _map_decl(node, name) if node.additional_properties is not None else _object_decl(node, name)
-            )
+            return _map_decl(node, name) if node.additional_properties is not None else _object_decl(node, name)
         case "string":
             return _text_decl(node)
         case "boolean":
@@ -207,9 +201,7 @@ def _object_decl(node: SchemaNode, name: str) -> DeclType:
 
     def smallest() -> int:
         return 2 + sum(
-            _required_field_size(field, part, name)
-            for field, part in node.properties.items()
-            if field in node.required
+            _required_field_size(field, part, name) for field, part in node.properties.items() if field in node.required
         )
 
     return DeclType(CelType("struct", (), name, _FieldTypes(fields)), smallest, 0, None, fields)
@@ -217,11 +209,7 @@ def _object_decl(node: SchemaNode, name: str) -> DeclType:
 
 def _required_field_size(field: str, part: SchemaNode, name: str) -> int:
     """Bytes that a required field takes at least."""
-    found = (
-        None
-        if part.has_default
-        else decl_type(part, f"{name}.{escaped_name(field) or field}", root=part.embedded)
-    )
+    found = None if part.has_default else decl_type(part, f"{name}.{escaped_name(field) or field}", root=part.embedded)
     return 0 if found is None else len(field.encode()) + found.min_serialized_size + 4
 
 

@@ -300,10 +300,7 @@ def _compile_list(node: ListExpr, checked: CheckedExpr) -> Evaluator:
 
 
 def _compile_map(node: MapExpr, checked: CheckedExpr) -> Evaluator:
-    parts = [
-        (_compile_node(one.key, checked), _compile_node(one.value, checked), one.optional)
-        for one in node.entries
-    ]
+    parts = [(_compile_node(one.key, checked), _compile_node(one.value, checked), one.optional) for one in node.entries]
 
     def build(scope: Activation) -> dict[Any, Any]:
         built: dict[Any, Any] = {}
@@ -318,9 +315,7 @@ def _compile_map(node: MapExpr, checked: CheckedExpr) -> Evaluator:
 
 
 def _compile_comprehension(node: ComprehensionExpr, checked: CheckedExpr) -> Evaluator:
-    over, start, result = (
-        _compile_node(part, checked) for part in (node.iter_range, node.accu_init, node.result)
-    )
+    over, start, result = (_compile_node(part, checked) for part in (node.iter_range, node.accu_init, node.result))
     condition, step = _compile_node(node.loop_condition, checked), _compile_node(node.loop_step, checked)
     first, second, accumulator = node.iter_var, node.iter_var2, node.accu_var
     each = evaluation_cost(node.loop_condition) + evaluation_cost(node.loop_step)

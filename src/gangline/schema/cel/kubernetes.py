@@ -21,11 +21,7 @@ class Comparable:
     key: Any
 
     def __eq__(self, other: object) -> bool:
-        return (
-            self.__class__ is other.__class__
-            and isinstance(other, Comparable)
-            and bool(self.key == other.key)
-        )
+        return self.__class__ is other.__class__ and isinstance(other, Comparable) and bool(self.key == other.key)
 
     def __hash__(self) -> int:
         return hash((self.type_name, self.key))
@@ -194,9 +190,7 @@ def _parse_ip(text: str) -> CelIP:
         octets = re.fullmatch(r"\d+(\.\d+){3}", text) and re.search(r"(^|\.)0\d", text)
         reason = "IPv4 field has octet with leading zero" if octets else "unable to parse IP"
         shown = f"ParseAddr({quoted_text(text)}): {reason}"
-        raise CelError(
-            f"IP Address {quoted_text(text)} parse error during conversion from string: {shown}"
-        ) from None
+        raise CelError(f"IP Address {quoted_text(text)} parse error during conversion from string: {shown}") from None
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         raise CelError(f"IPv4-mapped IPv6 address {quoted_text(text)} is not allowed")
     return CelIP(address)

@@ -79,11 +79,7 @@ def _integer_quotient(one: int, other: int) -> int:
 
 def _float_quotient(one: float, other: float) -> float:
     if other == 0:
-        return (
-            math.nan
-            if one == 0 or math.isnan(one)
-            else math.copysign(math.inf, one) * math.copysign(1, other)
-        )
+        return math.nan if one == 0 or math.isnan(one) else math.copysign(math.inf, one) * math.copysign(1, other)
     return one / other
 
 
@@ -383,10 +379,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "duration": _to_duration,
     "timestamp": _to_timestamp,
     **{f"get{part}": _date_part(part) for part in ("FullYear", "Month", "DayOfYear", "DayOfMonth", "Date")},
-    **{
-        f"get{part}": _date_part(part)
-        for part in ("DayOfWeek", "Hours", "Minutes", "Seconds", "Milliseconds")
-    },
+    **{f"get{part}": _date_part(part) for part in ("DayOfWeek", "Hours", "Minutes", "Seconds", "Milliseconds")},
     "optional.of": CelOptional,
     "optional.ofNonZeroValue": _optional_of_non_zero,
     "optional.none": lambda: OPTIONAL_NONE,

@@ -87,9 +87,7 @@ class _RunnableRule:
         self.optional_old_self = bool(compiled.rule.get("optionalOldSelf"))
         self.error = compiled.error
         self.program = CelProgram(compiled.checked_expr, CALL_COST_LIMIT) if compiled.checked_expr else None
-        self.message_program = (
-            CelProgram(compiled.message_expr, CALL_COST_LIMIT) if compiled.message_expr else None
-        )
+        self.message_program = CelProgram(compiled.message_expr, CALL_COST_LIMIT) if compiled.message_expr else None
         self.field_path = ""
         if compiled.rule.get("fieldPath"):
             try:
@@ -117,9 +115,7 @@ class RuleResult:
 
     def spend(self, work: int, path: str, kind: str) -> None:
         if work > self.remaining_budget:
-            self.problems.append(
-                FieldProblem(ProblemKind.INVALID, path or "<nil>", kind, _BUDGET_EXCEEDED_MESSAGE)
-            )
+            self.problems.append(FieldProblem(ProblemKind.INVALID, path or "<nil>", kind, _BUDGET_EXCEEDED_MESSAGE))
             raise CostBudgetExceeded(_BUDGET_EXCEEDED_MESSAGE)
         self.remaining_budget -= work
 
@@ -140,9 +136,7 @@ class _Ratcheting:
         return _Ratcheting(self.correlation.field(name), self.correlation)
 
     def item(self, index: int) -> "_Ratcheting":
-        return (
-            self if self.correlation is None else _Ratcheting(self.correlation.item(index), self.correlation)
-        )
+        return self if self.correlation is None else _Ratcheting(self.correlation.item(index), self.correlation)
 
     @property
     def is_unchanged(self) -> bool:
@@ -161,9 +155,7 @@ class CompiledRules:
             [_RunnableRule(compile_rule(rule, found.type), node) for rule in own] if found is not None else []
         )
         self._field_rules = {
-            name: below
-            for name, part in node.properties.items()
-            if (below := compile_rules(part)) is not None
+            name: below for name, part in node.properties.items() if (below := compile_rules(part)) is not None
         }
         self._additional_rules = compile_rules(node.additional_properties)
         self._item_rules = compile_rules(node.items)
@@ -173,9 +165,7 @@ class CompiledRules:
     def is_empty(self) -> bool:
         return not (self._own_rules or self._field_rules or self._additional_rules or self._item_rules)
 
-    def run(
-        self, value: Any, old: Any = None, *, pair: CorrelatedValue | None = None, path: str = ""
-    ) -> RuleResult:
+    def run(self, value: Any, old: Any = None, *, pair: CorrelatedValue | None = None, path: str = "") -> RuleResult:
         """Run all rules on a value and, on an update, the one it replaces."""
         outcome = RuleResult()
         with suppress(CostBudgetExceeded):
@@ -208,9 +198,7 @@ class CompiledRules:
             inner = f"{path}.{name}" if path else name
             self._field_rules[name].descend(value[name], old.get(name), change.field(name), inner, outcome)
 
-    def _run_own_rules(
-        self, value: Any, old: Any, change: _Ratcheting, path: str, outcome: RuleResult
-    ) -> None:
+    def _run_own_rules(self, value: Any, old: Any, change: _Ratcheting, path: str, outcome: RuleResult) -> None:
         if outcome.remaining_budget <= 0:
             outcome.spend(1, path, self._node.type)
         scope: dict[str, Any] = {"self": self._cel_value(value)}
@@ -243,9 +231,7 @@ class CompiledRules:
         try:
             result, work = rule.program.run(scope)
         except CostLimitExceeded as error:
-            sentence = (
-                f"'{error}': no further validation rules will be run due to call cost exceeds limit for rule"
-            )
+            sentence = f"'{error}': no further validation rules will be run due to call cost exceeds limit for rule"
             self._add_invalid(outcome, path, f"{sentence}: {rule.display_text}")
             raise CostBudgetExceeded(str(error)) from None
         except CelError as error:
@@ -261,9 +247,7 @@ class CompiledRules:
         else:
             outcome.problems.append(problem)
 
-    def _rule_problem(
-        self, rule: _RunnableRule, scope: dict[str, Any], path: str, outcome: RuleResult
-    ) -> FieldProblem:
+    def _rule_problem(self, rule: _RunnableRule, scope: dict[str, Any], path: str, outcome: RuleResult) -> FieldProblem:
         detail = (
             _message_text(rule.message_program, scope, outcome) if rule.message_program else ""
         ) or rule.failure_message

@@ -24,9 +24,7 @@ from gangline.schema.regex import PatternError, Re2Pattern, compile_pattern
 
 _UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
-_SUPERSCRIPTS = str.maketrans(
-    "0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b"
-)
+_SUPERSCRIPTS = str.maketrans("0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b")
 _WHITESPACE = " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 
 
@@ -73,11 +71,7 @@ def _split(text: str, separator: str, most: int = -1) -> list[str]:
         return []
     if not separator:
         letters = list(text)
-        return (
-            letters
-            if most < 0 or len(letters) <= most
-            else [*letters[: most - 1], "".join(letters[most - 1 :])]
-        )
+        return letters if most < 0 or len(letters) <= most else [*letters[: most - 1], "".join(letters[most - 1 :])]
     return text.split(separator, most - 1 if most > 0 else -1)
 
 

@@ -255,9 +255,7 @@ def _read_expression(data: bytes) -> Expr:
             elements = [_read_expression(value) for key, value in parts if key == 1]
             return ListExpr(number, elements, frozenset(_packed_indices(_field_bytes(parts, 2))))
         case 8:
-            return MapExpr(
-                number, _field_text(parts, 1), [_read_map_entry(value) for key, value in parts if key == 2]
-            )
+            return MapExpr(number, _field_text(parts, 1), [_read_map_entry(value) for key, value in parts if key == 2])
     inner = [_read_expression(_field_bytes(parts, key)) for key in (2, 4, 5, 6, 7)]
     return ComprehensionExpr(
         number, _field_text(parts, 1), _field_text(parts, 8), inner[0], _field_text(parts, 3), *inner[1:]
@@ -318,11 +316,7 @@ def expand_macro(call: CallExpr) -> Expr:
         "transformMapEntry": (3, 4),
     }
     size = sizes.get(call.function)
-    if (
-        call.target is None
-        or size is None
-        or len(call.args) not in (size if isinstance(size, tuple) else (size,))
-    ):
+    if call.target is None or size is None or len(call.args) not in (size if isinstance(size, tuple) else (size,)):
         return call
     first, second, *rest = call.args
     if not (isinstance(first, IdentExpr) and isinstance(second, IdentExpr)):

@@ -34,12 +34,8 @@ BOOL, INT, UINT, DOUBLE = CelType("bool"), CelType("int"), CelType("uint"), CelT
 STRING, BYTES, NULL = CelType("string"), CelType("bytes"), CelType("null")
 TIMESTAMP, DURATION = CelType("timestamp"), CelType("duration")
 DYN, ERROR, TYPE = CelType("dyn"), CelType("error"), CelType("type")
-SIMPLE_TYPES = {
-    one.kind: one for one in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, NULL, TIMESTAMP, DURATION, DYN, TYPE)
-}
-_EXACT_KINDS = frozenset(
-    {"bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration", "struct"}
-)
+SIMPLE_TYPES = {one.kind: one for one in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, NULL, TIMESTAMP, DURATION, DYN, TYPE)}
+_EXACT_KINDS = frozenset({"bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration", "struct"})
 _NULLABLE_KINDS = frozenset({"opaque", "struct", "duration", "timestamp", "null"})
 
 

@@ -343,9 +343,7 @@ def _equal_lists(one: Any, other: Any) -> bool:
                 return False
             assert one.node.items is not None
             mine = as_cel_value(ours[key], one.node.items)
-            if not values_equal(
-                mine, as_cel_value(part, one.node.items) if isinstance(other, ListView) else part
-            ):
+            if not values_equal(mine, as_cel_value(part, one.node.items) if isinstance(other, ListView) else part):
                 return False
         return True
     return all(map(values_equal, one, other))

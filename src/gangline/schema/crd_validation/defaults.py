@@ -18,9 +18,7 @@ def default_problems(node: SchemaNode, path: str) -> list[FieldProblem]:
     return list(_default_problems(node, path, root=True, inside_meta=False))
 
 
-def _default_problems(
-    node: SchemaNode, path: str, *, root: bool, inside_meta: bool
-) -> Iterator[FieldProblem]:
+def _default_problems(node: SchemaNode, path: str, *, root: bool, inside_meta: bool) -> Iterator[FieldProblem]:
     if not node.has_defaults:
         return
     resource = root or node.embedded
@@ -35,9 +33,7 @@ def _default_problems(
         yield from _default_problems(part, f"{path}.properties[{name}]", root=False, inside_meta=meta)
 
 
-def _node_default_problems(
-    node: SchemaNode, path: str, *, resource: bool, inside_meta: bool
-) -> Iterator[FieldProblem]:
+def _node_default_problems(node: SchemaNode, path: str, *, resource: bool, inside_meta: bool) -> Iterator[FieldProblem]:
     value = deep_copy(node.default)
     if not inside_meta:
         prune(value, node, root=resource)
@@ -49,9 +45,7 @@ def _node_default_problems(
     except MetadataError as error:
         yield FieldProblem(ProblemKind.INVALID, path, node.default, str(error))
         return
-    wrong = embedded_objects.validate_embedded(value, node, path, root=resource) or validate(
-        value, node, prefix=path
-    )
+    wrong = embedded_objects.validate_embedded(value, node, path, root=resource) or validate(value, node, prefix=path)
     if not wrong and (rules := compile_rules(node, root=resource)) is not None:
         wrong = rules.run(value, value, path=path).problems or rules.run(value, path=path).problems
     yield from wrong

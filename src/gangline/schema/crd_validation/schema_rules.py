@@ -54,9 +54,7 @@ class _ValidationRule(msgspec.Struct, frozen=True):
     OptionalOldSelf: bool | None
 
 
-def check_crd_schema(
-    schema: JSON, path: str = SHARED_SCHEMA_PATH, *, status: bool = False
-) -> list[FieldProblem]:
+def check_crd_schema(schema: JSON, path: str = SHARED_SCHEMA_PATH, *, status: bool = False) -> list[FieldProblem]:
     """All that is wrong with the schema of a version, in the server's words and under its path.
 
     Args:
@@ -92,9 +90,7 @@ def _root_problems(schema: JSON, path: str, *, status: bool) -> Iterator[FieldPr
             only = f"only [{_STATUS_ROOT_FIELDS}] fields are allowed at the root of the schema if the status subresource is enabled"
             yield FieldProblem(ProblemKind.INVALID, path, schema, only)
     if schema.get("nullable"):
-        yield FieldProblem(
-            ProblemKind.FORBIDDEN, f"{path}.nullable", NO_VALUE, "nullable cannot be true at the root"
-        )
+        yield FieldProblem(ProblemKind.FORBIDDEN, f"{path}.nullable", NO_VALUE, "nullable cannot be true at the root")
 
 
 class _SchemaContext(msgspec.Struct, frozen=True):
@@ -118,11 +114,7 @@ class _CostContext:
         if part is None:
             return None
         factor = self._max_elements()
-        limit = (
-            None
-            if self.max_occurrences is None or factor is None
-            else min(self.max_occurrences * factor, MAX_COST)
-        )
+        limit = None if self.max_occurrences is None or factor is None else min(self.max_occurrences * factor, MAX_COST)
         return _CostContext(part, limit=limit)
 
     def _max_elements(self) -> int | None:
@@ -157,9 +149,7 @@ class _SchemaValidator:
         detail = f"supported values: {', '.join(f'{chr(34)}{one}{chr(34)}' for one in allowed)}"
         self.problems.append(FieldProblem(ProblemKind.NOT_SUPPORTED, path, value, detail))
 
-    def validate_schema(
-        self, schema: JSON, path: str, state: _SchemaContext, context: _CostContext | None
-    ) -> None:
+    def validate_schema(self, schema: JSON, path: str, state: _SchemaContext, context: _CostContext | None) -> None:
         before = len(self.problems)
         self._validate_keywords(schema, path, state)
         self._validate_properties(schema, path, state, context)
@@ -185,9 +175,7 @@ class _SchemaValidator:
         if isinstance(schema.get("items"), list) and schema["items"]:
             self._add_forbidden(f"{path}.items", "items must be a schema object and not an array")
         if state.inside_meta and schema.get("x-kubernetes-embedded-resource"):
-            self._add_forbidden(
-                f"{path}.x-kubernetes-embedded-resource", "must not be used inside of resource meta"
-            )
+            self._add_forbidden(f"{path}.x-kubernetes-embedded-resource", "must not be used inside of resource meta")
         if schema.get("uniqueItems"):
             detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
             self._add_forbidden(f"{path}.uniqueItems", detail)
@@ -234,9 +222,7 @@ class _SchemaValidator:
         for name, part in sorted((schema.get("definitions") or {}).items()):
             self.validate_schema(part, f"{path}.definitions[{name}]", inner, None)
 
-    def _validate_items(
-        self, schema: JSON, path: str, state: _SchemaContext, context: _CostContext | None
-    ) -> None:
+    def _validate_items(self, schema: JSON, path: str, state: _SchemaContext, context: _CostContext | None) -> None:
         items = schema.get("items")
         if items is None:
             return
@@ -334,9 +320,7 @@ class _SchemaValidator:
             where = f"{path}.items.properties[{key}]"
             listed = "this property is in x-kubernetes-list-map-keys, so it"
             if key not in (items.get("required") or []) and part.get("default") is None:
-                self._add_required(
-                    f"{where}.default", f"{listed} must have a default or be a required property"
-                )
+                self._add_required(f"{where}.default", f"{listed} must have a default or be a required property")
             if part.get("nullable"):
                 self._add_forbidden(f"{where}.nullable", f"{listed} cannot be nullable")
 
@@ -361,9 +345,7 @@ class _SchemaValidator:
             self._add_required(f"{where}.message", "message must be specified if rule contains line breaks")
         expression = rule.get("messageExpression") or ""
         if expression and not expression.strip():
-            self._add_required(
-                f"{where}.messageExpression", "messageExpression must be non-empty if specified"
-            )
+            self._add_required(f"{where}.messageExpression", "messageExpression must be non-empty if specified")
 
     def _validate_rule_path(self, schema: JSON, said: str, where: str, context: _CostContext | None) -> None:
         if said and not said.strip():
@@ -376,20 +358,18 @@ class _SchemaValidator:
             except FieldPathError:
                 self._add_invalid(where, said, "must be a valid path")
 
-    def _validate_compiled_rules(
-        self, schema: JSON, path: str, state: _SchemaContext, context: _CostContext
-    ) -> None:
+    def _validate_compiled_rules(self, schema: JSON, path: str, state: _SchemaContext, context: _CostContext) -> None:
         found = decl_type(context.node, "selfType", root=state.root or context.node.embedded)
         where = f"{path}.x-kubernetes-validations"
         if found is None:
             reason = "unable to convert structural schema to CEL declarations"
-            detail = f"internal error: failed to construct type information for x-kubernetes-validations rules: {reason}"
+            detail = (
+                f"internal error: failed to construct type information for x-kubernetes-validations rules: {reason}"
+            )
             self.rule_problems.append(FieldProblem(ProblemKind.INTERNAL, where, NO_VALUE, detail))
             return
         for index, rule in enumerate(schema["x-kubernetes-validations"]):
-            self._validate_compiled_rule(
-                compile_rule(rule, found.type), found, f"{where}[{index}]", state, context
-            )
+            self._validate_compiled_rule(compile_rule(rule, found.type), found, f"{where}[{index}]", state, context)
 
     def _validate_compiled_rule(
         self,
@@ -414,19 +394,15 @@ class _SchemaValidator:
             self._record_cost(cost, f"{where}.messageExpression")
         if rule.uses_old_self:
             if state.uncorrelated:
-                detail = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {state.uncorrelated}"
+                detail = (
+                    f"oldSelf cannot be used on the uncorrelatable portion of the schema within {state.uncorrelated}"
+                )
                 tell(FieldProblem(ProblemKind.INVALID, f"{where}.rule", rule.rule.get("rule"), detail))
         elif rule.rule.get("optionalOldSelf") is not None:
             detail = "may not be set if oldSelf is not used in rule"
-            tell(
-                FieldProblem(
-                    ProblemKind.INVALID, f"{where}.optionalOldSelf", rule.rule["optionalOldSelf"], detail
-                )
-            )
+            tell(FieldProblem(ProblemKind.INVALID, f"{where}.optionalOldSelf", rule.rule["optionalOldSelf"], detail))
 
-    def _validate_cost(
-        self, rule: CompilationResult, found: DeclType, where: str, context: _CostContext
-    ) -> None:
+    def _validate_cost(self, rule: CompilationResult, found: DeclType, where: str, context: _CostContext) -> None:
         if rule.checked_expr is None:
             return
         often = (
@@ -460,9 +436,7 @@ def _printed_rule(rule: JSON) -> _ValidationRule:
 
 def _cost_exceeded_message(name: str, cost: int, limit: int) -> str:
     factor = cost / limit
-    shown = (
-        "more than 100x" if factor > 100 else f"{factor:f}x" if factor < 1.5 else f"{_one_decimal(factor)}x"
-    )
+    shown = "more than 100x" if factor > 100 else f"{factor:f}x" if factor < 1.5 else f"{_one_decimal(factor)}x"
     return f"{name} exceeds budget by factor of {shown} {_COST_ADVICE}"
 
 

@@ -107,7 +107,9 @@ def _invariant_problems(schema: JSON, level: str, path: str) -> Iterator[FieldPr
     if schema.get("x-kubernetes-embedded-resource") and not (
         schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("properties")
     ):
-        detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
+        detail = (
+            "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
+        )
         yield _problem_without_value(ProblemKind.REQUIRED, f"{path}.properties", detail)
 
 
@@ -145,9 +147,7 @@ def _metadata_problems(schema: JSON, level: str, path: str) -> Iterator[FieldPro
     for name, kind in wanted if resource else ():
         if name in properties and (properties[name].get("type") or "") != kind:
             where = f"{path}.properties[{name}].type"
-            yield FieldProblem(
-                ProblemKind.INVALID, where, properties[name].get("type") or "", f"must be {kind}"
-            )
+            yield FieldProblem(ProblemKind.INVALID, where, properties[name].get("type") or "", f"must be {kind}")
     if level == "root" and "metadata" in properties:
         metadata = properties["metadata"]
         said = {name for name, value in metadata.items() if value not in (None, "", [], {}, False)}
@@ -156,9 +156,7 @@ def _metadata_problems(schema: JSON, level: str, path: str) -> Iterator[FieldPro
             yield _problem_without_value(ProblemKind.FORBIDDEN, f"{path}.properties[metadata]", detail)
 
 
-def _value_check_problems(
-    schema: JSON, path: str, *, is_top: bool, skip_any: bool = False
-) -> Iterator[FieldProblem]:
+def _value_check_problems(schema: JSON, path: str, *, is_top: bool, skip_any: bool = False) -> Iterator[FieldProblem]:
     """Junctors and the pattern. Types in them are forbidden, but for the two ways to write int-or-string."""
     any_of, all_of = schema.get("anyOf") or [], schema.get("allOf") or []
     if not (skip_any or (is_top and any_of == _INT_OR_STRING)):
@@ -204,9 +202,7 @@ def _nested_metadata_problems(schema: JSON, path: str) -> Iterator[FieldProblem]
         )
 
 
-def _completeness_problems(
-    values: JSON, schema: JSON | None, path: str, where: str
-) -> Iterator[FieldProblem]:
+def _completeness_problems(values: JSON, schema: JSON | None, path: str, where: str) -> Iterator[FieldProblem]:
     """What value checks name must be named by the structure too."""
     for name in ("not", "allOf", "anyOf", "oneOf"):
         said = values.get(name)
@@ -216,9 +212,7 @@ def _completeness_problems(
             yield from _missing_structure_problems(part, schema, path, f"{where}.{name}[{index}]")
 
 
-def _missing_structure_problems(
-    values: JSON, schema: JSON | None, path: str, where: str
-) -> Iterator[FieldProblem]:
+def _missing_structure_problems(values: JSON, schema: JSON | None, path: str, where: str) -> Iterator[FieldProblem]:
     if schema is None:
         yield _problem_without_value(ProblemKind.REQUIRED, path, f"because it is defined in {where}")
         return

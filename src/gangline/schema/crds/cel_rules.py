@@ -132,9 +132,7 @@ def replica_specs_rules(kind: JobKind) -> list[JSON]:
             )
         )
     if needed := kind.needed:
-        rules.append(
-            _rule(f"'{needed}' in self", f"{kind.kind} needs a {needed}: add spec.{kind.replicas}.{needed}")
-        )
+        rules.append(_rule(f"'{needed}' in self", f"{kind.kind} needs a {needed}: add spec.{kind.replicas}.{needed}"))
     rules += [_single_replica_rule(kind, one) for one in kind.single]
     return rules
 

@@ -19,9 +19,7 @@ from gangline.api.kubeflow.training import (
 from gangline.api.kubeflow.xgboostjob import XGBoostJobSpec
 from gangline.api.meta import Condition
 
-KIND_DESCRIPTION = (
-    "A training job: replicas of one or more types that work together, and rules for running them."
-)
+KIND_DESCRIPTION = "A training job: replicas of one or more types that work together, and rules for running them."
 SPEC_DESCRIPTION = "What is wanted."
 STATUS_DESCRIPTION = "What the operator found and did."
 _RUN_POLICY_DESCRIPTION = "How the job runs: when it ends, what happens to its pods then, who manages it."

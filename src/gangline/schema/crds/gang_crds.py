@@ -119,9 +119,7 @@ def gang_crd(resource: Resource[Any], *, described: bool = False) -> JSON:
                     "name": resource.version,
                     "served": True,
                     "storage": True,
-                    "additionalPrinterColumns": [
-                        _printer_column(*each) for each in _PRINTER_COLUMNS[resource.kind]
-                    ],
+                    "additionalPrinterColumns": [_printer_column(*each) for each in _PRINTER_COLUMNS[resource.kind]],
                     "schema": {"openAPIV3Schema": gang_schema(resource, described=described)},
                     "subresources": {"status": {}},
                 }

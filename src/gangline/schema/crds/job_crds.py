@@ -66,9 +66,7 @@ def crd(kind: JobKind, *, described: bool = False) -> JSON:
 
 def crd_schema(kind: JobKind, *, described: bool = False) -> JSON:
     """The structural schema of a kind. Parts that are alike are one object: copy it before changing it."""
-    structs = StructSchemaWriter(
-        field_keywords(kind, described=described), FIELD_DESCRIPTIONS if described else {}
-    )
+    structs = StructSchemaWriter(field_keywords(kind, described=described), FIELD_DESCRIPTIONS if described else {})
     spec, status = _spec_schema(kind, structs), _status_schema(structs, described=described)
     if described:
         spec, status = (

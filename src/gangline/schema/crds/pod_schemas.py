@@ -57,9 +57,7 @@ _INLINE_SCHEMAS: dict[str, JSON] = {
 @cache
 def definition_schema(definition: str, *, described: bool = False) -> JSON:
     """A published definition as a structural schema, all that it refers to written out. Shared: not to be changed."""
-    return _DefinitionWriter(_described_schemas() if described else published.schemas()).definition_schema(
-        definition
-    )
+    return _DefinitionWriter(_described_schemas() if described else published.schemas()).definition_schema(definition)
 
 
 @cache
@@ -85,13 +83,9 @@ class _DefinitionWriter:
         if name:
             # What a field says of itself goes before what its type says.
             said = {**self._definitions[name], **said}
-        written = {keyword: said[keyword] for keyword in _KEPT_KEYWORDS if keyword in said} | _description(
-            said
-        )
+        written = {keyword: said[keyword] for keyword in _KEPT_KEYWORDS if keyword in said} | _description(said)
         if said.get("properties"):
-            written["properties"] = {
-                field: self._inline_schema(part) for field, part in said["properties"].items()
-            }
+            written["properties"] = {field: self._inline_schema(part) for field, part in said["properties"].items()}
         for inner in ("items", "additionalProperties"):
             if isinstance(said.get(inner), dict):
                 written[inner] = self._inline_schema(said[inner])

@@ -178,9 +178,7 @@ def _repeated_number_reader(member: MessageField, convert: Callable[[int], Any])
     return append
 
 
-def _read_packed(
-    append: NumberReader, wire: int, data: bytes, at: int, end: int, into: JSON, depth: int
-) -> None:
+def _read_packed(append: NumberReader, wire: int, data: bytes, at: int, end: int, into: JSON, depth: int) -> None:
     """Many numbers in one block."""
     while at < end:
         if wire == VARINT:

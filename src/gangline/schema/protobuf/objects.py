@@ -22,9 +22,7 @@ def decode(raw: bytes) -> JSON:
     Raises `ProtobufError` for bytes that are no such message, and for kinds that are not built in.
     """
     if not raw.startswith(MAGIC):
-        raise ProtobufError(
-            "the body is not protobuf of Kubernetes: it does not begin with k8s and a zero byte"
-        )
+        raise ProtobufError("the body is not protobuf of Kubernetes: it does not begin with k8s and a zero byte")
     try:
         envelope: JSON = message_reader(_ENVELOPE).read_value(raw, len(MAGIC), len(raw))
         return _decode_object(envelope)
@@ -37,9 +35,7 @@ def _decode_object(envelope: JSON) -> JSON:
     if not version or not kind:
         raise ProtobufError("the protobuf message does not say its apiVersion and kind")
     if envelope["contentEncoding"]:
-        raise ProtobufError(
-            f"the content encoding {envelope['contentEncoding']!r} of a message is not supported"
-        )
+        raise ProtobufError(f"the content encoding {envelope['contentEncoding']!r} of a message is not supported")
     kinds = published.message_catalog().kinds
     name = kinds.get(version, {}).get(kind) or kinds[""].get(kind)
     if name is None:

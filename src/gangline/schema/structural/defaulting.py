@@ -18,9 +18,7 @@ class DefaultFiller:
             child.default = deep_copy(child.default)
             prune(child.default, child)
         self._field_fillers = {
-            name: below
-            for name, child in node.properties.items()
-            if (below := default_filler(child)) is not None
+            name: below for name, child in node.properties.items() if (below := default_filler(child)) is not None
         }
         self._map_value_filler = default_filler(node.additional_properties)
         self._element_filler = default_filler(node.items)

@@ -100,11 +100,7 @@ def _type_mismatch(name: str, value: Any) -> str:
             return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type {wanted}"
         case "map[string]string":
             wrong = [part for part in value.values() if not isinstance(part, str) and part is not None]
-            return (
-                f"json: cannot unmarshal {_json_type_name(wrong[0])} into {field} of type string"
-                if wrong
-                else ""
-            )
+            return f"json: cannot unmarshal {_json_type_name(wrong[0])} into {field} of type string" if wrong else ""
         case "[]string" | "[]v1.OwnerReference" | "[]v1.ManagedFieldsEntry" if not isinstance(value, list):
             return f"json: cannot unmarshal {_json_type_name(value)} into {field} of type {wanted}"
     return ""
@@ -138,16 +134,12 @@ def _metadata_error(path: str, value: Any, detail: str) -> MetadataError:
     return MetadataError(str(FieldProblem(ProblemKind.INVALID, path.removeprefix("."), value, detail)))
 
 
-def validate_embedded(
-    value: Any, node: SchemaNode | None, path: str = "", *, root: bool = False
-) -> list[FieldProblem]:
+def validate_embedded(value: Any, node: SchemaNode | None, path: str = "", *, root: bool = False) -> list[FieldProblem]:
     """What is wrong with kinds and metadata of embedded resources, here and below."""
     return list(_embedded_problems(value, node, path, root=root))
 
 
-def _embedded_problems(
-    value: Any, node: SchemaNode | None, path: str, *, root: bool = False
-) -> Iterator[FieldProblem]:
+def _embedded_problems(value: Any, node: SchemaNode | None, path: str, *, root: bool = False) -> Iterator[FieldProblem]:
     if node is None:
         return
     if isinstance(value, dict):
@@ -218,13 +210,8 @@ def _annotation_problems(annotations: dict[str, str], path: str) -> Iterator[Fie
     for key in sorted(annotations):
         for detail in names.qualified_name_problems(key.lower()):
             yield FieldProblem(ProblemKind.INVALID, path, key, detail)
-    if (
-        sum(len(key.encode()) + len((text or "").encode()) for key, text in annotations.items())
-        > _MAX_ANNOTATION_BYTES
-    ):
-        yield FieldProblem(
-            ProblemKind.TOO_LONG, path, "", f"may not be more than {_MAX_ANNOTATION_BYTES} bytes"
-        )
+    if sum(len(key.encode()) + len((text or "").encode()) for key, text in annotations.items()) > _MAX_ANNOTATION_BYTES:
+        yield FieldProblem(ProblemKind.TOO_LONG, path, "", f"may not be more than {_MAX_ANNOTATION_BYTES} bytes")
 
 
 def _owner_problems(owners: list[dict[str, Any]], path: str) -> Iterator[FieldProblem]:

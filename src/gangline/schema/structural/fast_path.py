@@ -45,9 +45,7 @@ def _node_check(node: SchemaNode) -> ValuePredicate | type:
 
 
 def _has_only_type(node: SchemaNode) -> bool:
-    return not node.int_or_string and all(
-        name in _UNCHECKED_KEYWORDS or name.startswith("x-") for name in node.schema
-    )
+    return not node.int_or_string and all(name in _UNCHECKED_KEYWORDS or name.startswith("x-") for name in node.schema)
 
 
 def _conjunction(checks: list[ValuePredicate]) -> ValuePredicate:
@@ -85,9 +83,7 @@ def _bound_checks(node: SchemaNode) -> list[ValuePredicate]:
     checks: list[ValuePredicate] = []
     if node.enum:
         allowed = {(value.__class__, value) for value in node.enum if not isinstance(value, dict | list)}
-        checks.append(
-            lambda value: value.__class__ not in (dict, list) and (value.__class__, value) in allowed
-        )
+        checks.append(lambda value: value.__class__ not in (dict, list) and (value.__class__, value) in allowed)
     if (least := said("minLength")) is not None:
         checks.append(lambda value: value.__class__ is not str or len(value) >= least)
     if (most := said("maxLength")) is not None:
@@ -142,9 +138,7 @@ def _size_check(kind: type[Any], least: int, most: int | None) -> ValuePredicate
 
 def _junctor_checks(node: SchemaNode) -> list[ValuePredicate]:
     checks = [compile_check(part) for part in node.all_of]
-    if node.any_of and not (
-        node.int_or_string and [part.types for part in node.any_of] == [("integer",), ("string",)]
-    ):
+    if node.any_of and not (node.int_or_string and [part.types for part in node.any_of] == [("integer",), ("string",)]):
         options = [compile_check(part) for part in node.any_of]
         checks.append(lambda value: any(option(value) for option in options))
     if node.one_of or node.not_ is not None:

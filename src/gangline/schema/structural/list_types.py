@@ -20,9 +20,7 @@ def _duplicate_problems(value: Any, node: SchemaNode, path: str) -> Iterator[Fie
                 yield from _duplicate_problems(value[name], node.additional_properties, f"{path}[{name}]")
         for name in sorted(value):
             if name in node.properties:
-                yield from _duplicate_problems(
-                    value[name], node.properties[name], f"{path}.{name}" if path else name
-                )
+                yield from _duplicate_problems(value[name], node.properties[name], f"{path}.{name}" if path else name)
     elif isinstance(value, list):
         if node.list_type == "set":
             for index in duplicate_indexes(value):

@@ -104,17 +104,13 @@ class StructuralSchema:
         pair = CorrelatedValue(obj, old, self.node)
         problems: list[FieldProblem] = []
         if "status" in obj and self._status_node is not None and not self._is_surely_valid(obj):
-            problems += careful_walk(
-                obj["status"], self._status_node, prefix="status", pair=pair.field("status")
-            )
+            problems += careful_walk(obj["status"], self._status_node, prefix="status", pair=pair.field("status"))
             problems += self._duplicate_problems(obj, old)
         return self._with_rule_results(obj, old, pair, problems)
 
     def _duplicate_problems(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[FieldProblem]:
         found = list_types.duplicate_problems(obj, self.node)
-        return (
-            found if not (found and old is not None and list_types.duplicate_problems(old, self.node)) else []
-        )
+        return found if not (found and old is not None and list_types.duplicate_problems(old, self.node)) else []
 
     def _with_rule_results(
         self,

@@ -173,11 +173,7 @@ def _check_length(found: WalkResult, value: str, node: SchemaNode, path: str) ->
     least, most = node.schema.get("minLength"), node.schema.get("maxLength")
     if most is not None and len(value) > most:
         sentence = f"{path} in body should be at most {most} chars long"
-        detail = (
-            f"may not be more than {most} byte{'s' if most != 1 else ''}"
-            if most >= 0
-            else "value is too long"
-        )
+        detail = f"may not be more than {most} byte{'s' if most != 1 else ''}" if most >= 0 else "value is too long"
         found.add_problem(sentence, FieldProblem(ProblemKind.TOO_LONG, path, value, detail))
         return True
     if least is not None and len(value) < least:
@@ -196,17 +192,13 @@ def _check_number(found: WalkResult, value: float, node: SchemaNode, path: str) 
         if said("exclusiveMinimum") and value <= low:
             _add_invalid(found, path, value, f"{path} in body should be greater than {number_text(low)}")
         elif value < low:
-            _add_invalid(
-                found, path, value, f"{path} in body should be greater than or equal to {number_text(low)}"
-            )
+            _add_invalid(found, path, value, f"{path} in body should be greater than or equal to {number_text(low)}")
     if (high := said("maximum")) is not None:
         high = int(high) if isinstance(value, int) else float(high)
         if said("exclusiveMaximum") and value >= high:
             _add_invalid(found, path, value, f"{path} in body should be less than {number_text(high)}")
         elif value > high:
-            _add_invalid(
-                found, path, value, f"{path} in body should be less than or equal to {number_text(high)}"
-            )
+            _add_invalid(found, path, value, f"{path} in body should be less than or equal to {number_text(high)}")
 
 
 def _check_multiple(found: WalkResult, value: float, factor: float, path: str) -> None:
@@ -225,9 +217,7 @@ def _check_multiple(found: WalkResult, value: float, factor: float, path: str) -
         _add_invalid(found, path, value, f"{path} in body should be a multiple of {number_text(factor)}")
 
 
-def _check_list(
-    found: WalkResult, value: list[Any], node: SchemaNode, path: str, pair: CorrelatedValue | None
-) -> None:
+def _check_list(found: WalkResult, value: list[Any], node: SchemaNode, path: str, pair: CorrelatedValue | None) -> None:
     if node.items is not None:
         for index, part in enumerate(value):
             below = pair.item(index) if pair is not None else None
@@ -275,15 +265,11 @@ def _check_object(
         for name in sorted(value):
             if name not in node.properties:
                 below = _field_pair(pair, path, name)
-                found.merge(
-                    _ratcheted_result(value[name], node.additional_properties, f"{path}.{name}", below)
-                )
+                found.merge(_ratcheted_result(value[name], node.additional_properties, f"{path}.{name}", below))
     for name in sorted(node.properties):
         if name in value:
             inner = f"{path}.{name}" if path else name
-            found.merge(
-                _ratcheted_result(value[name], node.properties[name], inner, _field_pair(pair, path, name))
-            )
+            found.merge(_ratcheted_result(value[name], node.properties[name], inner, _field_pair(pair, path, name)))
     for name in node.required:
         if name not in value:
             found.add_problem(

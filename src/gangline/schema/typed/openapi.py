@@ -141,9 +141,7 @@ def _element_type(schema: JSON, values: JSON | bool) -> TypeNode:
     if not isinstance(values, dict) or not values:
         return UNTYPED_DEDUCED if schema.get("type") == "object" else UNTYPED_ATOMIC
     outer = str(schema.get("x-go-type", ""))
-    inner = (
-        outer[2:] if outer.startswith("[]") else outer.partition("]")[2] if outer.startswith("map[") else ""
-    )
+    inner = outer[2:] if outer.startswith("[]") else outer.partition("]")[2] if outer.startswith("map[") else ""
     return _schema_type({**values, "x-go-type": inner} if inner else values)
 
 
@@ -167,9 +165,7 @@ def _patch_options(schema: JSON) -> dict[str, Any]:
 
 
 def _go_options(schema: JSON, definition: str = "", scalar: str = "") -> dict[str, Any]:
-    plain = (
-        schema.get("format") if schema.get("format") in ("int32", "int64") else _GO_SCALARS.get(scalar, "")
-    )
+    plain = schema.get("format") if schema.get("format") in ("int32", "int64") else _GO_SCALARS.get(scalar, "")
     return {
         "go": schema.get("x-go-type") or (_go_type_name(definition) if definition else plain),
         "pointer": bool(schema.get("x-go-pointer")),

@@ -6,9 +6,7 @@ from typing import Any, Final
 
 from gangline.schema.typed.types import TypeNode
 
-QUANTITY_FORMAT: Final = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)
+QUANTITY_FORMAT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 QUANTITY_SUFFIX: Final = "unable to parse quantity's suffix"
 _QUANTITY_PATTERN = re.compile(r"[+-]?\d*(?:\.\d*)?([eEinumkKMGTP]*[-+]?\d*)")
 _SUFFIX_PATTERN = re.compile(r"[KMGTPE]i|[numkMGTPE]?|[eE][-+]?\d+")
@@ -49,11 +47,7 @@ def scalar_error(value: Any, tree: TypeNode, struct: str, path: str) -> str:
                 return unmarshal_error(value, "string", struct, path)
             return time_error(value, micro=tree.scalar == "micro-time")
         case "byte":
-            return (
-                base64_error(value)
-                if isinstance(value, str)
-                else unmarshal_error(value, "[]uint8", struct, path)
-            )
+            return base64_error(value) if isinstance(value, str) else unmarshal_error(value, "[]uint8", struct, path)
         case scalar:
             taken = value.__class__ in _ACCEPTED_TYPES.get(scalar, (str,))
             return "" if taken else unmarshal_error(value, tree.go_type, struct, path)

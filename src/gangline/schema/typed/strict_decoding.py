@@ -99,14 +99,10 @@ def _has_only_known_fields(value: Any, tree: TypeNode) -> bool:
     if value.__class__ is dict and tree.shape in (TypeShape.OBJECT, TypeShape.MAP):
         for name, item in value.items():
             found = tree.field_type(name)
-            if found is None or (
-                item.__class__ in _CONTAINER_TYPES and not _has_only_known_fields(item, found)
-            ):
+            if found is None or (item.__class__ in _CONTAINER_TYPES and not _has_only_known_fields(item, found)):
                 return False
     elif value.__class__ is list and tree.shape is TypeShape.LIST:
-        return all(
-            _has_only_known_fields(item, tree.element) for item in value if item.__class__ in _CONTAINER_TYPES
-        )
+        return all(_has_only_known_fields(item, tree.element) for item in value if item.__class__ in _CONTAINER_TYPES)
     return True
 
 

@@ -25,7 +25,9 @@ def _integer_type(go: str) -> Any:
     return Annotated[int, msgspec.Meta(ge=low, le=high)]
 
 
-_DAY_PATTERN = r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
+_DAY_PATTERN = (
+    r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
+)
 _CLOCK_PATTERN = r"T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
 _TIME_PATTERN = rf"^\d{{4}}-{_DAY_PATTERN}{_CLOCK_PATTERN}(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)$"
 _MICRO_TIME_PATTERN = rf"^\d{{4}}-{_DAY_PATTERN}{_CLOCK_PATTERN}\.\d{{6}}(?:Z|[+-]\d\d:\d\d)$"
@@ -52,9 +54,7 @@ class _StructBuilder:
         match tree.shape:
             case TypeShape.SCALAR:
                 scalar = (
-                    _integer_type(tree.go_type)
-                    if tree.scalar == "integer"
-                    else _SCALAR_TYPES.get(tree.scalar, str)
+                    _integer_type(tree.go_type) if tree.scalar == "integer" else _SCALAR_TYPES.get(tree.scalar, str)
                 )
                 return scalar | None
             case TypeShape.LIST:

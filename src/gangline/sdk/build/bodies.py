@@ -18,9 +18,7 @@ def job_body(given: Any) -> JSON:
     """The JSON of a job. Raises `ValueError` for what is none."""
     body = plain_json(given)
     if not isinstance(body, dict):
-        raise ValueError(
-            f"a job is a Job, a dict or a model of the Kubeflow SDK; this is {type(given).__name__}"
-        )
+        raise ValueError(f"a job is a Job, a dict or a model of the Kubeflow SDK; this is {type(given).__name__}")
     return body
 
 
@@ -65,9 +63,7 @@ def resource_requirements(given: Any) -> JSON | None:
         return None
     written = plain_json(given)
     if not isinstance(written, dict):
-        raise ValueError(
-            f"resources: is {given!r}; write a dict such as {{'cpu': 2, 'memory': '4Gi', 'gpu': 1}}"
-        )
+        raise ValueError(f"resources: is {given!r}; write a dict such as {{'cpu': 2, 'memory': '4Gi', 'gpu': 1}}")
     if {"requests", "limits"} & written.keys():
         return written
     named = {name.lower(): str(value) for name, value in written.items()}

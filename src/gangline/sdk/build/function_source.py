@@ -70,9 +70,7 @@ def _parameters_literal(parameters: Mapping[str, Any]) -> str:
     except (ValueError, SyntaxError):
         same = False
     if not same:
-        raise ValueError(
-            f"parameters: {text[:200]} cannot be written down; use numbers, texts, lists and dicts"
-        )
+        raise ValueError(f"parameters: {text[:200]} cannot be written down; use numbers, texts, lists and dicts")
     return text
 
 

@@ -62,9 +62,7 @@ class Replica:
         container |= {"resources": self.resources} if self.resources else {}
         pod: JSON = {"containers": [container]}
         if self.volumes:
-            names = {
-                claim: f"data-{number}" for number, claim in enumerate(dict.fromkeys(self.volumes.values()))
-            }
+            names = {claim: f"data-{number}" for number, claim in enumerate(dict.fromkeys(self.volumes.values()))}
             container["volumeMounts"] = [
                 {"name": names[claim], "mountPath": path} for path, claim in self.volumes.items()
             ]
@@ -117,9 +115,7 @@ def build_job(
     return Job(body)
 
 
-def pytorch_job(
-    name: str, *, master: Replica | None = None, worker: Replica | None = None, **more: Any
-) -> Job:
+def pytorch_job(name: str, *, master: Replica | None = None, worker: Replica | None = None, **more: Any) -> Job:
     """A PyTorchJob; `more` as for `build_job`, and `elasticPolicy`, `nprocPerNode`."""
     return build_job(PYTORCHJOB, name, {"Master": master, "Worker": worker}, **more)
 
@@ -143,17 +139,13 @@ def xgboost_job(name: str, *, master: Replica, worker: Replica | None = None, **
     return build_job(XGBOOSTJOB, name, {"Master": master, "Worker": worker}, **more)
 
 
-def mpi_job(
-    name: str, *, launcher: Replica, worker: Replica | None = None, slots: int = 1, **more: Any
-) -> Job:
+def mpi_job(name: str, *, launcher: Replica, worker: Replica | None = None, slots: int = 1, **more: Any) -> Job:
     """An MPIJob with so many slots on every worker; `more` as for `build_job`."""
     team = {"Launcher": launcher, "Worker": worker}
     return build_job(MPIJOB, name, team, slotsPerWorker=slots, **more)
 
 
-def paddle_job(
-    name: str, *, master: Replica | None = None, worker: Replica | None = None, **more: Any
-) -> Job:
+def paddle_job(name: str, *, master: Replica | None = None, worker: Replica | None = None, **more: Any) -> Job:
     """A PaddleJob; `more` as for `build_job`, and `elasticPolicy`."""
     return build_job(PADDLEJOB, name, {"Master": master, "Worker": worker}, **more)
 

@@ -29,9 +29,7 @@ def training_container(spec: JSON, facts: JobKind) -> JSON | None:
     """The container that trains, by its name; None where the pod has none of that name."""
     containers = spec.get("containers")
     found = containers if isinstance(containers, list) else []
-    return next(
-        (each for each in found if isinstance(each, dict) and each.get("name") == facts.container), None
-    )
+    return next((each for each in found if isinstance(each, dict) and each.get("name") == facts.container), None)
 
 
 def with_edited_pods(body: JSON, facts: JobKind, edit: Callable[[JSON], None]) -> JSON:

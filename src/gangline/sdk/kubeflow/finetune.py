@@ -52,9 +52,7 @@ def validate(asked: FineTuneRequest) -> None:
     if not hasattr(asked.model, "model_uri"):
         raise ValueError("model_provider_parameters: has no model_uri; write HuggingFaceModelParams")
     if not (hasattr(asked.dataset, "bucket_name") or hasattr(asked.dataset, "repo_id")):
-        raise ValueError(
-            "dataset_provider_parameters: is neither S3DatasetParams nor HuggingFaceDatasetParams"
-        )
+        raise ValueError("dataset_provider_parameters: is neither S3DatasetParams nor HuggingFaceDatasetParams")
     if asked.workers < 1:
         raise ValueError(f"num_workers: is {asked.workers}; write 1 or more")
 

@@ -47,9 +47,7 @@ class KubeflowModel:
 
     def __init__(self, **given: Any) -> None:
         for name in given.keys() - self.attribute_map.keys():
-            raise TypeError(
-                f"{type(self).__name__} has no {name}; it has {', '.join(sorted(self.attribute_map))}"
-            )
+            raise TypeError(f"{type(self).__name__} has no {name}; it has {', '.join(sorted(self.attribute_map))}")
         for name in self.attribute_map:
             setattr(self, name, given.get(name))
 
@@ -85,10 +83,7 @@ def _model_class(name: str, attributes: str) -> type[KubeflowModel]:
     return type(name, (KubeflowModel,), {"attribute_map": names, "__module__": __name__})
 
 
-_MODELS = {
-    f"KubeflowOrgV1{name}": _model_class(f"KubeflowOrgV1{name}", given)
-    for name, given in _MODEL_FIELDS.items()
-}
+_MODELS = {f"KubeflowOrgV1{name}": _model_class(f"KubeflowOrgV1{name}", given) for name, given in _MODEL_FIELDS.items()}
 __all__ += list(_MODELS)
 
 

@@ -66,16 +66,10 @@ def to_trainjob(job: Job, runtime: str = "") -> ConvertedTrainJob:
     }
     patch = _runtime_patch(template, path, notes)
     if patch:
-        spec["runtimePatches"] = [
-            {"manager": PATCH_MANAGER, "trainingRuntimeSpec": {"template": {"spec": patch}}}
-        ]
+        spec["runtimePatches"] = [{"manager": PATCH_MANAGER, "trainingRuntimeSpec": {"template": {"spec": patch}}}]
     spec |= _run_policy(job, notes)
     metadata = job.to_dict()["metadata"]
-    kept = {
-        field: metadata[field]
-        for field in ("name", "namespace", "labels", "annotations")
-        if metadata.get(field)
-    }
+    kept = {field: metadata[field] for field in ("name", "namespace", "labels", "annotations") if metadata.get(field)}
     body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": kept, "spec": spec}
     return ConvertedTrainJob(body, (*notes, *_restart_policy_notes(job)))
 
@@ -102,9 +96,7 @@ def _node_template(job: Job) -> tuple[int, JSON, str]:
 
 def _trainer(job: Job, nodes: int, template: JSON, notes: list[str]) -> JSON:
     container = _container(job, template)
-    trainer: JSON = {
-        field: container[field] for field in ("image", "command", "args", "env") if container.get(field)
-    }
+    trainer: JSON = {field: container[field] for field in ("image", "command", "args", "env") if container.get(field)}
     trainer["numNodes"] = nodes
     if container.get("resources"):
         trainer["resourcesPerNode"] = container["resources"]
@@ -134,9 +126,7 @@ def _runtime_patch(template: JSON, path: str, notes: list[str]) -> JSON:
     notes += _unsupported_fields(pod, path, containers)
     metadata = {field: value for field, value in (template.get("metadata") or {}).items() if value}
     inner: JSON = {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
-    return (
-        {"replicatedJobs": [{"name": NODE_JOB, "template": {"spec": {"template": inner}}}]} if inner else {}
-    )
+    return {"replicatedJobs": [{"name": NODE_JOB, "template": {"spec": {"template": inner}}}]} if inner else {}
 
 
 def _unsupported_fields(pod: JSON, path: str, containers: list[JSON]) -> Iterator[str]:
@@ -153,9 +143,7 @@ def _unsupported_fields(pod: JSON, path: str, containers: list[JSON]) -> Iterato
 def _run_policy(job: Job, notes: list[str]) -> JSON:
     policy: Mapping[str, Any] = job.to_dict()["spec"].get("runPolicy") or {}
     notes += [
-        f"spec.runPolicy.{field}: {what}"
-        for field, what in _UNSUPPORTED_POLICY_FIELDS.items()
-        if field in policy
+        f"spec.runPolicy.{field}: {what}" for field, what in _UNSUPPORTED_POLICY_FIELDS.items() if field in policy
     ]
     if "elasticPolicy" in job.to_dict()["spec"]:
         notes.append("spec.elasticPolicy: Trainer has none; numNodes is fixed")

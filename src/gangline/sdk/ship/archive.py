@@ -111,9 +111,7 @@ def _file_entry(top: Path, path: Path) -> FileEntry:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise InputError(
-            f"{name!a}: its name is no text; rename it, or leave it out with .gitignore"
-        ) from None
+        raise InputError(f"{name!a}: its name is no text; rename it, or leave it out with .gitignore") from None
     try:
         found = path.stat()
     except OSError as error:

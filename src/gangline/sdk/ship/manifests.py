@@ -116,8 +116,7 @@ def config_map(shipment: Shipment, job: str) -> JSON:
 def config_map_keys(parcel: FileList) -> list[str]:
     """A key for each file: what of its path a key may have, and a number that makes it the only one."""
     return [
-        f"{number:03}-{re.sub(r'[^A-Za-z0-9._-]+', '-', item.path)[-200:]}"
-        for number, item in enumerate(parcel.files)
+        f"{number:03}-{re.sub(r'[^A-Za-z0-9._-]+', '-', item.path)[-200:]}" for number, item in enumerate(parcel.files)
     ]
 
 
@@ -136,9 +135,7 @@ def volume_claim(shipment: Shipment, job: str, members: int, storage_class: str 
 def loader_pod(claim: str, job: str, body: JSON, facts: JobKind) -> JSON:
     """A pod that does nothing but hold the claim for us to write to: of the job's image, and as the job's pods are."""
     spec, container = next(
-        (spec, found)
-        for spec in pod_specs(body, facts)
-        if (found := training_container(spec, facts)) is not None
+        (spec, found) for spec in pod_specs(body, facts) if (found := training_container(spec, facts)) is not None
     )
     return {
         "metadata": {"generateName": f"{job}-loader-", "labels": {SHIPMENT_LABEL: job}},

@@ -32,9 +32,7 @@ from gangline.sdk.ship.manifests import (
 )
 
 CONFIG_MAPS: Resource[JSON] = Resource("", "v1", "ConfigMap", "configmaps", dict[str, Any])
-VOLUME_CLAIMS: Resource[JSON] = Resource(
-    "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", dict[str, Any]
-)
+VOLUME_CLAIMS: Resource[JSON] = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", dict[str, Any])
 
 POLL_INTERVAL = timedelta(milliseconds=500)
 LOADER_START_TIMEOUT = timedelta(minutes=5)
@@ -90,9 +88,7 @@ async def ship_folder(
     Raises `ShippingFailed`, and what the server says against it.
     """
     if order.shipment.form is ShipmentForm.CLAIM:
-        body = volume_claim(
-            order.shipment, order.key.name, replica_total(order.body, order.kind), order.storage_class
-        )
+        body = volume_claim(order.shipment, order.key.name, replica_total(order.body, order.kind), order.storage_class)
         kind = VOLUME_CLAIMS
     else:
         body, kind = config_map(order.shipment, order.key.name), CONFIG_MAPS
@@ -123,9 +119,7 @@ async def _fill_claim(
     try:
         await _wait_until_running(client, key, clock, tell, patience)
         tell(f"sending {size_text(order.shipment.size)} ...")
-        await upload_archive(
-            client, key, order.shipment, f"{SOURCE_DIR}/{ARCHIVE_NAME}", container=LOADER_CONTAINER
-        )
+        await upload_archive(client, key, order.shipment, f"{SOURCE_DIR}/{ARCHIVE_NAME}", container=LOADER_CONTAINER)
     finally:
         with suppress(NotFound):
             await client.delete(Pod, key, grace=timedelta())
@@ -158,9 +152,7 @@ def pending_reason(pod: Pod) -> str:
         for state in (status.state.waiting, status.state.terminated):
             if state is not None and state.reason not in ("", "ContainerCreating", "PodInitializing"):
                 return f"{state.reason}: {state.message}" if state.message else state.reason
-    unmet = [
-        found for found in pod.status.conditions if found.type == "PodScheduled" and found.status != "True"
-    ]
+    unmet = [found for found in pod.status.conditions if found.type == "PodScheduled" and found.status != "True"]
     return next((found.message for found in unmet if found.message), pod.status.message)
 
 
@@ -171,21 +163,15 @@ async def upload_archive(client: Client, key: Key, shipment: Shipment, to: str, 
     # Of a command that ends early one may not hear why, when there is much left to send. So nothing is sent at first.
     empty = await pods.run(key, command, container=container, stdin=b"")
     if empty.exit_code:
-        raise ShippingFailed(
-            f"pod {key.name} cannot keep the folder: {_single_line(empty.stderr) or empty.exit_code}"
-        )
+        raise ShippingFailed(f"pod {key.name} cannot keep the folder: {_single_line(empty.stderr) or empty.exit_code}")
     with shipment.archive.open("rb") as archive:
         async with pods.exec(key, command, container=container, stdin=True) as session:
             try:
                 said = await _stream_archive(session, archive)
             except StreamBroken as error:
-                raise ShippingFailed(
-                    f"pod {key.name} did not take the whole folder: {error}; try again"
-                ) from error
+                raise ShippingFailed(f"pod {key.name} did not take the whole folder: {error}; try again") from error
     if session.exit_code:
-        raise ShippingFailed(
-            f"pod {key.name} did not take the whole folder: {_single_line(said) or session.exit_code}"
-        )
+        raise ShippingFailed(f"pod {key.name} did not take the whole folder: {_single_line(said) or session.exit_code}")
     seen = await pods.run(key, ["sha256sum", to], container=container)
     if seen.stdout[: len(shipment.digest)].decode(errors="replace") != shipment.digest:
         what = _single_line(seen.stderr) or "its sum is another one"

@@ -18,14 +18,10 @@ OwnerKinds = Collection[tuple[str, str]]
 class LaggingInformer:
     """What an informer shows of one resource: the truth, late."""
 
-    def __init__(
-        self, resource: str, model: type[Any], *, labelled: bool = False, owners: OwnerKinds = ()
-    ) -> None:
+    def __init__(self, resource: str, model: type[Any], *, labelled: bool = False, owners: OwnerKinds = ()) -> None:
         """`labelled`: only what has a job's label. `owners`: of what none of these kinds owns, only that it is there."""
         self.resource, self._model, self._labelled_only, self._owner_kinds = resource, model, labelled, owners
-        indexes: dict[str, IndexFunc[Any]] = (
-            {OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys} if labelled else {}
-        )
+        indexes: dict[str, IndexFunc[Any]] = {OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys} if labelled else {}
         self.cache: Cache[Any] = Cache(indexes)
         self.backlog: list[tuple[JSON | None, JSON | None]] = []
         self._subscribers: list[Callable[[Delta[Any]], None]] = []
@@ -67,9 +63,7 @@ class LaggingInformer:
         return not self._labelled_only or JOB_NAME in labels_of(found)
 
     def _show(self, found: JSON) -> None:
-        shown = decode_as(
-            metadata_if_foreign(self._owner_kinds, found) if self._owner_kinds else found, self._model
-        )
+        shown = decode_as(metadata_if_foreign(self._owner_kinds, found) if self._owner_kinds else found, self._model)
         before = self.cache.put(shown)
         if before != shown:
             self._notify(Delta(before, shown))

@@ -51,9 +51,7 @@ class Invariants:
             return
         if write.before is not None:
             touched = write.before["metadata"]["uid"]
-            assert touched not in world.strangers, (
-                f"touched a stranger's {world.server.names_by_uid[touched]}"
-            )
+            assert touched not in world.strangers, f"touched a stranger's {world.server.names_by_uid[touched]}"
         if write.verb == "create":
             self._judge_create(world, write)
         if write.verb == "patch" and write.before is not None and controller_uid(write.before) is None:
@@ -91,14 +89,11 @@ class Invariants:
         names = {
             member_name(world.key.name, seat)
             for seat in expected_members(world.framework, job)
-            if int((pod["metadata"].get("annotations") or {}).get(ROUND_ANNOTATION, "0"))
-            >= status.ledger.round
+            if int((pod["metadata"].get("annotations") or {}).get(ROUND_ANNOTATION, "0")) >= status.ledger.round
         }
         stays = pod["metadata"]["name"] in names and not status.finished
         if pod["status"]["phase"] == "Failed" and stays and not world.framework.run_policy(job).suspend:
-            assert uid in self._replaced, (
-                f"{world.server.names_by_uid[uid]} was deleted before it was counted"
-            )
+            assert uid in self._replaced, f"{world.server.names_by_uid[uid]} was deleted before it was counted"
 
     def _judge_status(self, world: World) -> None:
         job = world.job
@@ -121,9 +116,7 @@ class Invariants:
         assert len(set(kinds)) == len(kinds), f"{kinds}: a condition is there twice"
         true = [found for found in status.conditions if found.status == "True"]
         order = [self._condition_writes[found.type][0] for found in true]
-        assert order[-1:] == [max(order)] if order else True, (
-            f"{kinds}: the newest True condition is not the last"
-        )
+        assert order[-1:] == [max(order)] if order else True, f"{kinds}: the newest True condition is not the last"
         for kind in set(self._condition_writes) - set(kinds):
             del self._condition_writes[kind]
         held = {found.type for found in true}
@@ -198,18 +191,14 @@ class Invariants:
             if suspended and kind not in status.replica_statuses:
                 continue
             found = status.replica_statuses[kind]
-            assert sum(found.states.values()) == spec.replicas, (
-                f"{kind}: {spec.replicas} replicas, {found.states}"
-            )
+            assert sum(found.states.values()) == spec.replicas, f"{kind}: {spec.replicas} replicas, {found.states}"
             assert all(number > 0 for number in found.states.values())
             assert found.state == RunState.UNKNOWN or found.states.get(found.state), f"{kind} is {found}"
 
 
 def expected_members(framework: Framework[Any], job: Any) -> list[Member]:
     return [
-        Member(kind, index)
-        for kind, spec in framework.replicas(job).items()
-        for index in range(spec.replicas or 0)
+        Member(kind, index) for kind, spec in framework.replicas(job).items() for index in range(spec.replicas or 0)
     ]
 
 
@@ -219,9 +208,7 @@ async def check_at_rest(world: World) -> None:
     body = world.body
     if body is None:
         left = [
-            (kind, found["metadata"]["name"])
-            for kind, found in world.server.objects.items()
-            if controller_uid(found)
+            (kind, found["metadata"]["name"]) for kind, found in world.server.objects.items() if controller_uid(found)
         ]
         assert not left, f"the job is gone, and left behind {left}"
         return
@@ -231,9 +218,7 @@ async def check_at_rest(world: World) -> None:
         return
     # Without its label nobody sees an object, unless its name is needed.
     mine = [
-        (kind, found)
-        for kind, found in world.owned()
-        if kind not in LABELLED_RESOURCES or JOB_NAME in labels_of(found)
+        (kind, found) for kind, found in world.owned() if kind not in LABELLED_RESOURCES or JOB_NAME in labels_of(found)
     ]
     pods = [found for kind, found in mine if kind == "pods"]
     live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
@@ -277,11 +262,7 @@ def _check_active(world: World, job: Any, pods: list[JSON]) -> None:
         never = replicas[seat.type].restart_policy == RestartPolicy.NEVER
         tolerated = never and world.framework.tolerates(job, seat.type)
         assert waits or tolerated, f"{name} failed, and nothing is done"
-    extra = [
-        name
-        for name, pod in there.items()
-        if name not in wanted and "deletionTimestamp" not in pod["metadata"]
-    ]
+    extra = [name for name, pod in there.items() if name not in wanted and "deletionTimestamp" not in pod["metadata"]]
     assert not extra, f"{extra} are too many"
     if world.framework.facts.port is not None and wanted:
         services = {found["metadata"]["name"] for found in world.server.list_objects("services")}
@@ -345,9 +326,7 @@ def check_restart_count(world: World) -> None:
         if uid not in world.strangers and _replica_type(world, name) in again
     ]
     happened = len(replaced) + sum(world.in_place.values())
-    assert job.status.restarts == happened, (
-        f"{job.status.restarts} restarts were counted, {happened} there were"
-    )
+    assert job.status.restarts == happened, f"{job.status.restarts} restarts were counted, {happened} there were"
 
 
 def _replica_type(world: World, pod: str) -> str:
@@ -371,8 +350,6 @@ async def check_nothing_left_to_do(world: World) -> None:
     if later > timedelta():
         world.advance(later)
         await world.look()
-        assert world.writes == writes, (
-            f"something was due after {later}, and nothing would have woken the operator"
-        )
+        assert world.writes == writes, f"something was due after {later}, and nothing would have woken the operator"
         world.advance(-later)
         await world.look()

@@ -44,9 +44,7 @@ class Kubelet:
         """The port that the pod's peers were told is taken: only where members share a machine."""
         if pod["status"]["phase"] in ("Pending", "Running") and self._world.site.shared_host:
             self._world.incidents += 1
-            self._server.patch(
-                "pods", pod["metadata"]["name"], {"status": {"phase": "Failed", "reason": "PortClash"}}
-            )
+            self._server.patch("pods", pod["metadata"]["name"], {"status": {"phase": "Failed", "reason": "PortClash"}})
 
     def vanish(self, pod: JSON) -> None:
         """A pod on its way out is gone."""

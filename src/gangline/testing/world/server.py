@@ -61,9 +61,7 @@ class WorldServer:
         return [found for (kind, _), found in sorted(self.objects.items()) if kind == resource]
 
     def owned_by(self, uid: str) -> list[tuple[str, JSON]]:
-        return [
-            (kind, found) for (kind, _), found in sorted(self.objects.items()) if controller_uid(found) == uid
-        ]
+        return [(kind, found) for (kind, _), found in sorted(self.objects.items()) if controller_uid(found) == uid]
 
     def create(self, resource: str, body: JSON) -> JSON:
         name = body["metadata"]["name"]

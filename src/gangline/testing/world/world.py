@@ -278,9 +278,9 @@ class World:
             return
         port = self.framework.facts.port.name
         for number, found in enumerate(self.server.list_objects("services")):
-            if ADDRESSES_ANNOTATION not in (
-                found["metadata"].get("annotations") or {}
-            ) and JOB_NAME in labels_of(found):
+            if ADDRESSES_ANNOTATION not in (found["metadata"].get("annotations") or {}) and JOB_NAME in labels_of(
+                found
+            ):
                 book = msgspec.json.encode({port: f"127.0.0.1:{7000 + number}"}).decode()
                 self.server.patch(
                     "services",

@@ -58,13 +58,9 @@ def job_facts(owner: WorkloadKind, body: JSON, framework: Framework[Any] | None)
         "created_at": parse_time(metadata.get("creationTimestamp")),
         "queue": str((metadata.get("labels") or {}).get(KUEUE_QUEUE_LABEL, "")),
     }
-    recorded, _, stopped = str((metadata.get("annotations") or {}).get(RUN_ENDED_ANNOTATION, "")).partition(
-        " "
-    )
+    recorded, _, stopped = str((metadata.get("annotations") or {}).get(RUN_ENDED_ANNOTATION, "")).partition(" ")
     facts = (
-        _training_job_fields(owner, body, framework)
-        if owner.job_kind is not None
-        else _foreign_job_fields(owner, body)
+        _training_job_fields(owner, body, framework) if owner.job_kind is not None else _foreign_job_fields(owner, body)
     )
     return JobFacts(**common, **facts, run_ended_at=parse_time(recorded), run_end_reason=stopped)
 
@@ -77,11 +73,7 @@ def _training_job_fields(owner: WorkloadKind, body: JSON, framework: Framework[A
     status = _decode_or_none(body.get("status"), JobStatus) or JobStatus()
     spelled = {kind.lower(): kind for kind in known.types}
     written: Mapping[str, Any] = spec.get(known.replicas) or {}
-    replicas = {
-        spelled.get(kind.lower(), kind): entry
-        for kind, entry in written.items()
-        if isinstance(entry, Mapping)
-    }
+    replicas = {spelled.get(kind.lower(), kind): entry for kind, entry in written.items() if isinstance(entry, Mapping)}
     return {
         "state": current_condition(status),
         "started_at": status.start_time,
@@ -123,9 +115,7 @@ def _spec_problems(framework: Framework[Any] | None, body: JSON) -> tuple[str, .
 
 def _foreign_job_fields(owner: WorkloadKind, body: JSON) -> dict[str, Any]:
     spec, status = body.get("spec") or {}, body.get("status") or {}
-    conditions = tuple(
-        filter(None, (_decode_or_none(one, Condition) for one in status.get("conditions") or ()))
-    )
+    conditions = tuple(filter(None, (_decode_or_none(one, Condition) for one in status.get("conditions") or ())))
     return {
         "state": _foreign_job_state(status, conditions),
         "started_at": parse_time(status.get("startTime")),
@@ -274,9 +264,7 @@ def pod_group_facts(body: JSON) -> PodGroupFacts:
         for one in json_value(body, "status", "conditions") or ()
         if one.get("status") == telling and one.get("message")
     ]
-    least = json_value(body, "spec", "minMember") or json_value(
-        body, "spec", "schedulingPolicy", "gang", "minCount"
-    )
+    least = json_value(body, "spec", "minMember") or json_value(body, "spec", "schedulingPolicy", "gang", "minCount")
     return PodGroupFacts(
         name=json_value(body, "metadata", "name") or "",
         phase=str(state.get("phase") or json_value(body, "status", "phase") or "Pending"),

@@ -16,9 +16,7 @@ RESTART_LOOP_COUNT = 3
 SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE = 143, 137
 TRACEBACK_HEADER = "Traceback (most recent call last)"
 LAST_OUTPUT_LINES = 20
-_CHAINED_TRACEBACK = re.compile(
-    r"During handling of the above exception|the direct cause of the following exception"
-)
+_CHAINED_TRACEBACK = re.compile(r"During handling of the above exception|the direct cause of the following exception")
 _CLOCK_TOLERANCE = timedelta(seconds=2)
 _CONSEQUENCE_WINDOW = timedelta(seconds=5)
 """Who fails by itself so soon after a peer was ended from outside fails because of it, whatever it says."""
@@ -68,9 +66,7 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
     @property
     def blames_peer(self) -> bool:
         """Whether it ended by itself, and its last words say that it was a peer who went."""
-        return not _ended_externally(self) and any(
-            PEER_FAILURE_PATTERN.search(line) for line in self.last_output
-        )
+        return not _ended_externally(self) and any(PEER_FAILURE_PATTERN.search(line) for line in self.last_output)
 
 
 def _last_traceback(log: tuple[str, ...], before: int) -> int | None:
@@ -113,9 +109,7 @@ def _current_failures(case: JobSnapshot) -> Iterator[ReplicaFailure]:
         failed = replica.pod.status.phase == PodPhase.FAILED
         if replica.pod.metadata.deletion_timestamp is not None or (failed and forgiven):
             continue
-        ended = [
-            end for status in replica.container_statuses for end in _container_failures(case, replica, status)
-        ]
+        ended = [end for status in replica.container_statuses for end in _container_failures(case, replica, status)]
         yield from ended
         if not ended and replica.pod.status.phase == PodPhase.FAILED:
             yield _pod_failure(replica)
@@ -128,23 +122,17 @@ def _failures_replaced(case: JobSnapshot) -> bool:
     return not case.job.is_finished and failed < RESTART_LOOP_COUNT and 0 < case.job.desired_total <= up
 
 
-def _container_failures(
-    case: JobSnapshot, replica: ReplicaFacts, status: ContainerStatus
-) -> Iterator[ReplicaFailure]:
+def _container_failures(case: JobSnapshot, replica: ReplicaFacts, status: ContainerStatus) -> Iterator[ReplicaFailure]:
     now, before = status.state.terminated, status.last_state.terminated
     looping = status.state.waiting is not None and before is not None
     if now is not None and now.exit_code:
         # A sidecar may end as it likes while its pod goes on.
-        if replica.pod.status.phase == PodPhase.FAILED or _is_training_container(
-            case.job, replica, status.name
-        ):
+        if replica.pod.status.phase == PodPhase.FAILED or _is_training_container(case.job, replica, status.name):
             yield _container_failure(replica, status, now, replica.logs.get(status.name, ()))
     elif looping and before is not None and before.exit_code:
         yield _container_failure(replica, status, before, replica.logs.get(status.name, ()), looping=True)
     elif before is not None and before.exit_code and _is_restart_loop(case, status, before):
-        yield _container_failure(
-            replica, status, before, replica.previous_logs.get(status.name, ()), looping=True
-        )
+        yield _container_failure(replica, status, before, replica.previous_logs.get(status.name, ()), looping=True)
 
 
 def _is_training_container(job: JobFacts, replica: ReplicaFacts, container: str) -> bool:
@@ -235,11 +223,7 @@ def _failures_from_events(case: JobSnapshot) -> list[ReplicaFailure]:
     ends = []
     for event in case.events:
         found = _EXITED_EVENT.search(event.message) if event.reason == "ExitedWithCode" else None
-        if (
-            found is None
-            or int(found["code"]) == 0
-            or case.elapsed_since(event.time) >= case.timeouts.recovered_after
-        ):
+        if found is None or int(found["code"]) == 0 or case.elapsed_since(event.time) >= case.timeouts.recovered_after:
             continue
         name = found["pod"].removeprefix(f"{case.job.namespace}.")
         ends.append(
@@ -304,9 +288,7 @@ def _is_consequence(end: ReplicaFailure, first: ReplicaFailure, case: JobSnapsho
         return False
     killed = end.exit_code == SIGKILL_EXIT_CODE and end.reason in ("", "Error") and case.job.is_finished
     at_once = (
-        _ended_externally(first)
-        and not _ended_externally(end)
-        and _delay_after(first, end) <= _CONSEQUENCE_WINDOW
+        _ended_externally(first) and not _ended_externally(end) and _delay_after(first, end) <= _CONSEQUENCE_WINDOW
     )
     return end.blames_peer or _was_terminated(end) or killed or at_once
 

@@ -19,13 +19,9 @@ from gangline.why.model.wording import (
 )
 from gangline.why.rules.evidence import failure_match, primary_failures
 
-_VOLUME_OVER_LIMIT = re.compile(
-    r'Usage of EmptyDir volume "(?P<volume>[^"]+)" exceeds the limit "(?P<limit>[^"]+)"'
-)
+_VOLUME_OVER_LIMIT = re.compile(r'Usage of EmptyDir volume "(?P<volume>[^"]+)" exceeds the limit "(?P<limit>[^"]+)"')
 _PEAK_MEMORY = re.compile(r"\Apeak memory (?P<peak>\d+Mi)")
-_NODE_PRESSURE = re.compile(
-    r"low on resource: (?P<resource>[\w-]+)|(?P<ephemeral>ephemeral local storage usage)"
-)
+_NODE_PRESSURE = re.compile(r"low on resource: (?P<resource>[\w-]+)|(?P<ephemeral>ephemeral local storage usage)")
 NODE_LOST_REASONS = ("NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Lost", "ContainerStatusUnknown")
 REJECTION_REASONS = ("UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "Preempting")
 DISRUPTION_MEANINGS = {
@@ -152,9 +148,7 @@ def _is_ready(case: JobSnapshot, name: str) -> bool:
     if case.nodes is None:
         return True
     node = case.node(name)
-    return node is not None and all(
-        one.status == "True" for one in node.status.conditions if one.type == "Ready"
-    )
+    return node is not None and all(one.status == "True" for one in node.status.conditions if one.type == "Ready")
 
 
 def stuck_deletion(scene: RuleInput) -> Iterator[RuleMatch]:
@@ -232,9 +226,7 @@ def permanent_exit_code(scene: RuleInput) -> Iterator[RuleMatch]:
     for index, end, replica in primary_failures(scene):
         kind = replica.type if replica is not None else _replica_type(case, end)
         final = (
-            case.job.restart_policies.get(kind) == "ExitCode"
-            and end.exit_code is not None
-            and 0 < end.exit_code < 128
+            case.job.restart_policies.get(kind) == "ExitCode" and end.exit_code is not None and 0 < end.exit_code < 128
         )
         if final and case.job.state == "Failed":
             values = {
@@ -259,9 +251,7 @@ def sigkill(scene: RuleInput) -> Iterator[RuleMatch]:
     for index, end, replica in primary_failures(scene):
         if end.exit_code == SIGKILL_EXIT_CODE:
             node = replica.pod.spec.node_name if replica is not None else ""
-            yield failure_match(
-                scene, index, _empty_log_note(end), {"node": node} if node else {}, brief=True
-            )
+            yield failure_match(scene, index, _empty_log_note(end), {"node": node} if node else {}, brief=True)
 
 
 def _empty_log_note(end: ReplicaFailure) -> tuple[str, ...]:
@@ -293,12 +283,7 @@ def completion_loop(scene: RuleInput) -> Iterator[RuleMatch]:
     for one in case.replicas:
         for status in one.container_statuses:
             before, held = status.last_state.terminated, status.state.waiting
-            if (
-                before is not None
-                and before.exit_code == 0
-                and held is not None
-                and held.reason == "CrashLoopBackOff"
-            ):
+            if before is not None and before.exit_code == 0 and held is not None and held.reason == "CrashLoopBackOff":
                 values = {
                     "type": one.type,
                     "times": times_phrase(status.restart_count),
@@ -307,9 +292,7 @@ def completion_loop(scene: RuleInput) -> Iterator[RuleMatch]:
                 yield RuleMatch(
                     (one.name,),
                     values,
-                    (
-                        f"container {status.name} ended with exit code 0 and waits for its next start: {held.message}",
-                    ),
+                    (f"container {status.name} ended with exit code 0 and waits for its next start: {held.message}",),
                 )
 
 

@@ -47,9 +47,7 @@ def failure_values(case: JobSnapshot, end: ReplicaFailure, replica: ReplicaFacts
         "job": case.job.name,
         "kind": case.job.kind,
         "pod": end.pod,
-        "often": f", {count_phrase(end.restarts, 'restart')} so far"
-        if end.in_backoff and end.restarts
-        else "",
+        "often": f", {count_phrase(end.restarts, 'restart')} so far" if end.in_backoff and end.restarts else "",
         "where": f" in init container {end.container}" if end.is_init else "",
     }
     if replica is not None:
@@ -93,9 +91,7 @@ def exit_summary(case: JobSnapshot, end: ReplicaFailure, *, brief: bool = False)
     """`exit code 137 (SIGKILL: …) at 14:02:11 on node gpu-7; 4 restarts`."""
     parts = []
     if end.exit_code is not None:
-        parts.append(
-            f"exit code {end.exit_code}" if brief else f"exit code {end.exit_code} ({_exit_meaning(end)})"
-        )
+        parts.append(f"exit code {end.exit_code}" if brief else f"exit code {end.exit_code} ({_exit_meaning(end)})")
     elif end.reason:
         parts.append(f"the pod failed with reason {end.reason}")
     if end.finished_at is not None:

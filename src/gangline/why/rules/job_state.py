@@ -32,9 +32,7 @@ def _is_unstarted(case: JobSnapshot) -> bool:
     """Nothing has come of it. Where something has, its operator's rules are not ours."""
     if not case.job.has_status:
         return not case.replicas
-    return (
-        case.job.state in ("Pending", "Created", "Failed") and not case.replicas and not case.pods_unreadable
-    )
+    return case.job.state in ("Pending", "Created", "Failed") and not case.replicas and not case.pods_unreadable
 
 
 def managed_elsewhere(scene: RuleInput) -> Iterator[RuleMatch]:
@@ -50,9 +48,7 @@ def managed_elsewhere(scene: RuleInput) -> Iterator[RuleMatch]:
 def _is_unnoticed(scene: RuleInput) -> bool:
     """No status, no event, no pod. An operator whose tries are all refused may write no status, but it tells."""
     case = scene.snapshot
-    return (
-        not case.is_acknowledged and case.elapsed_since(case.job.created_at) >= case.timeouts.unnoticed_after
-    )
+    return not case.is_acknowledged and case.elapsed_since(case.job.created_at) >= case.timeouts.unnoticed_after
 
 
 def no_operator(scene: RuleInput) -> Iterator[RuleMatch]:
@@ -128,9 +124,7 @@ def backoff_limit(scene: RuleInput) -> Iterator[RuleMatch]:
         return
     limit = str(job.backoff_limit) if job.backoff_limit is not None else "its limit"
     values = {"limit": limit, "field": f"{job.limits_field}.backoffLimit", "again": retry_hint(job)}
-    gone = (
-        "its pods are gone, and with them their logs" if not scene.snapshot.replicas else "no pod tells why"
-    )
+    gone = "its pods are gone, and with them their logs" if not scene.snapshot.replicas else "no pod tells why"
     yield RuleMatch(values=values, evidence=(f"{failed.reason}: {failed.message}", gone))
 
 

@@ -27,9 +27,7 @@ def log_pattern(
             line, found = _last_match(compiled, end)
             if found is None:
                 continue
-            values = {
-                name.rstrip("2"): text.strip().rstrip(".") for name, text in found.groupdict().items() if text
-            }
+            values = {name.rstrip("2"): text.strip().rstrip(".") for name, text in found.groupdict().items() if text}
             values = {**(default or {}), **values}
             if more is not None:
                 values |= more(scene.snapshot, replica, end)
@@ -95,9 +93,7 @@ def mentioned_peer(case: JobSnapshot, end: ReplicaFailure) -> tuple[str, Replica
     return next(addresses, ""), None
 
 
-def _peer_match(
-    scene: RuleInput, index: int, end: ReplicaFailure, line: str, values: dict[str, str]
-) -> RuleMatch:
+def _peer_match(scene: RuleInput, index: int, end: ReplicaFailure, line: str, values: dict[str, str]) -> RuleMatch:
     address, other = mentioned_peer(scene.snapshot, end)
     evidence = ["it said:", quoted_line(end.replica, line)]
     if other is not None:
@@ -113,9 +109,7 @@ def _peer_match(
 
 
 def _not_running(case: JobSnapshot) -> list[str]:
-    return [
-        one.name for one in case.replicas if one.pod.status.phase not in ("Running", "Succeeded", "Failed")
-    ]
+    return [one.name for one in case.replicas if one.pod.status.phase not in ("Running", "Succeeded", "Failed")]
 
 
 def unknown_name(scene: RuleInput) -> Iterator[RuleMatch]:
@@ -162,17 +156,11 @@ def python_exception(scene: RuleInput) -> Iterator[RuleMatch]:
         if _blames_other_replica(scene, end) or not any(TRACEBACK_HEADER in line for line in end.last_output):
             continue
         found = next(
-            (
-                match
-                for match in map(_EXCEPTION.match, (line.strip() for line in reversed(end.last_output)))
-                if match
-            ),
+            (match for match in map(_EXCEPTION.match, (line.strip() for line in reversed(end.last_output))) if match),
             None,
         )
         if found is not None:
-            frame = next(
-                (line.strip() for line in reversed(end.last_output) if line.strip().startswith("File ")), ""
-            )
+            frame = next((line.strip() for line in reversed(end.last_output) if line.strip().startswith("File ")), "")
             values = {"error": found["error"], "what": f": {found['what']}" if found["what"] else ""}
             values |= {"frame": frame} if frame else {}
             yield failure_match(scene, index, (), values)
@@ -196,9 +184,7 @@ LOG_RULES = (
     DiagnosisRule(
         "disk-full",
         "log: No space left on device",
-        log_pattern(
-            r"no space left on device|ENOSPC|errno:? 28\b|disk quota exceeded", more=_mentioned_volume
-        ),
+        log_pattern(r"no space left on device|ENOSPC|errno:? 28\b|disk quota exceeded", more=_mentioned_volume),
         "{who} has no disk space left to write to.",
         (
             "make volume {volume} larger, or keep fewer checkpoints in it",
@@ -318,9 +304,7 @@ LOG_RULES = (
     DiagnosisRule(
         "file-missing",
         "log: No such file or directory",
-        log_pattern(
-            r"(?:FileNotFoundError|can't open file|No such file or directory)\b.*?['\"](?P<file>[^'\"]+)['\"]"
-        ),
+        log_pattern(r"(?:FileNotFoundError|can't open file|No such file or directory)\b.*?['\"](?P<file>[^'\"]+)['\"]"),
         "{who} opens {file}, which does not exist where it runs.",
         ("mount the volume that has it, or correct the path (in the program or in {path}.args)", "{again}"),
     ),

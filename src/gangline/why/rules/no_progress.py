@@ -30,9 +30,7 @@ def running_replicas(case: JobSnapshot) -> list[ReplicaFacts]:
 
 def running_since(replica: ReplicaFacts) -> datetime | None:
     """When its newest container began to run."""
-    begun = [
-        one.state.running.started_at for one in replica.pod.status.container_statuses if one.state.running
-    ]
+    begun = [one.state.running.started_at for one in replica.pod.status.container_statuses if one.state.running]
     return max((moment for moment in begun if moment is not None), default=None)
 
 

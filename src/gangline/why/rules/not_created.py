@@ -15,9 +15,7 @@ _POD_SECURITY = re.compile(r'violates PodSecurity "(?P<level>[^":]+)[^"]*": (?P<
 _FORBIDDEN = re.compile(r'User "(?P<user>[^"]+)" cannot (?P<verb>\w+) resource "(?P<what>[^"]+)"')
 _NAME_TAKEN = re.compile(r'"(?P<taken>[^"]+)" of Kind "(?P<what>\w+)" already exists')
 _ALREADY_EXISTS = re.compile(r'(?P<what>\w+)s? "(?P<taken>[^"]+)" already exists')
-_LIMIT_RANGE = re.compile(
-    r"(?P<bound>maximum|minimum) (?P<resource>\S+) usage per (?P<per>\w+) is (?P<limit>[^,\s]+)"
-)
+_LIMIT_RANGE = re.compile(r"(?P<bound>maximum|minimum) (?P<resource>\S+) usage per (?P<per>\w+) is (?P<limit>[^,\s]+)")
 _SERVICE_ACCOUNT = re.compile(r'serviceaccount "(?P<account>[^"]+)" not found')
 _PRIORITY_CLASS = re.compile(r"no PriorityClass with name (?P<priority>\S+) was found")
 _WEBHOOK_DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<why>.+)')
@@ -109,9 +107,7 @@ CREATION_RULES = (
         "pods or services are refused: the name is taken by an object of somebody else",
         refusal_matcher(_NAME_TAKEN, _ALREADY_EXISTS),
         '{what} "{taken}" exists already and is not its own.',
-        (
-            "delete that object, or give the job another name: kubectl get {what} {taken} -n {namespace} -o yaml",
-        ),
+        ("delete that object, or give the job another name: kubectl get {what} {taken} -n {namespace} -o yaml",),
     ),
     DiagnosisRule(
         "limit-range",
@@ -125,9 +121,7 @@ CREATION_RULES = (
         "pods are refused: their service account does not exist",
         refusal_matcher(_SERVICE_ACCOUNT),
         "service account {account} does not exist.",
-        (
-            "kubectl create serviceaccount {account} -n {namespace}, or correct serviceAccountName in the template",
-        ),
+        ("kubectl create serviceaccount {account} -n {namespace}, or correct serviceAccountName in the template",),
     ),
     DiagnosisRule(
         "priority-class-missing",

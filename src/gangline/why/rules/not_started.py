@@ -17,12 +17,8 @@ IMAGE_PULL_REASONS = (
     "ImageInspectError",
     "RegistryUnavailable",
 )
-_PULL_NEVER = re.compile(
-    r"pull policy (of )?(is )?Never|ErrImageNeverPull|not present with pull policy", re.IGNORECASE
-)
-_PULL_DENIED = re.compile(
-    r"unauthorized|denied|authentication required|no basic auth|403 Forbidden", re.IGNORECASE
-)
+_PULL_NEVER = re.compile(r"pull policy (of )?(is )?Never|ErrImageNeverPull|not present with pull policy", re.IGNORECASE)
+_PULL_DENIED = re.compile(r"unauthorized|denied|authentication required|no basic auth|403 Forbidden", re.IGNORECASE)
 _IMAGE_ABSENT = re.compile(
     r"not found|manifest unknown|does not exist|no such image|InvalidImageName|couldn't parse image|invalid reference"
     r"|no match for platform",
@@ -36,9 +32,7 @@ _MISSING_KEY = re.compile(
     r"|references non-existent (?P<what2>config|secret) key: (?P<key2>\S+))"
 )
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "(?P<claim>[^"]+)" not found', re.IGNORECASE)
-_IMAGE_ONLY = re.compile(
-    r'image "(?P<image>[^"]*)": (?P<file>\S+) (?P<why>exists only in the image|is not in)'
-)
+_IMAGE_ONLY = re.compile(r'image "(?P<image>[^"]*)": (?P<file>\S+) (?P<why>exists only in the image|is not in)')
 _NO_COMMAND = re.compile(r'image "(?P<image>[^"]*)": the pod names no command')
 _COMMAND_NOT_FOUND = re.compile(
     r"exec: (?:\")?(?P<file>[^\":]+)\"?: (?:No such file|executable file not found|stat .*no such file)|"
@@ -56,10 +50,7 @@ def starting_replicas(case: JobSnapshot) -> Iterator[ReplicaFacts]:
 def waiting_containers(case: JobSnapshot) -> Iterator[tuple[ReplicaFacts, str, str, str]]:
     """Containers that cannot be started: replica, container, reason, message."""
     for one in case.replicas:
-        if (
-            one.pod.status.phase not in (PodPhase.PENDING, PodPhase.RUNNING)
-            or one.pod.metadata.deletion_timestamp
-        ):
+        if one.pod.status.phase not in (PodPhase.PENDING, PodPhase.RUNNING) or one.pod.metadata.deletion_timestamp:
             continue
         for status in one.container_statuses:
             held = status.state.waiting
@@ -109,22 +100,11 @@ def unbound_claim(scene: RuleInput) -> Iterator[RuleMatch]:
     case = scene.snapshot
     for one, claim in _unstarted_claims(case):
         waits = any(event.reason == "WaitForFirstConsumer" for event in claim.events)
-        if (
-            not claim.exists
-            or claim.phase != "Pending"
-            or (waits and not any(e.warning for e in claim.events))
-        ):
+        if not claim.exists or claim.phase != "Pending" or (waits and not any(e.warning for e in claim.events)):
             continue
-        if (
-            case.elapsed_since(one.pod.metadata.creation_timestamp) < case.timeouts.unnoticed_after
-            and not claim.events
-        ):
+        if case.elapsed_since(one.pod.metadata.creation_timestamp) < case.timeouts.unnoticed_after and not claim.events:
             continue
-        said = [
-            f"{event.reason}: {event.message}"
-            for event in claim.events
-            if event.reason != "WaitForFirstConsumer"
-        ]
+        said = [f"{event.reason}: {event.message}" for event in claim.events if event.reason != "WaitForFirstConsumer"]
         storage = claim.storage_class or "the default"
         values = {
             "claim": claim.name,
@@ -255,9 +235,7 @@ def slow_start(scene: RuleInput) -> Iterator[RuleMatch]:
         last = one.events[-1:] if one.events else ()
         values = {
             "age": duration_phrase(age),
-            "what": f"init container {running[0]} still runs"
-            if running
-            else "its containers are still being made",
+            "what": f"init container {running[0]} still runs" if running else "its containers are still being made",
             "pod": pod.metadata.name,
             "namespace": case.job.namespace,
         }
@@ -275,9 +253,7 @@ def unmapped_image(scene: RuleInput) -> Iterator[RuleMatch]:
         found = _IMAGE_ONLY.search(end.message)
         if found:
             where = (
-                "exists in the image only"
-                if "exists" in found["why"]
-                else "is not in the folder where the job runs"
+                "exists in the image only" if "exists" in found["why"] else "is not in the folder where the job runs"
             )
             values = {"image": found["image"], "file": found["file"], "wherever": where}
             yield failure_match(scene, index, (end.message,), values, log=False)
@@ -359,9 +335,7 @@ STARTUP_RULES = (
         "a ConfigMap or Secret that a container or volume needs does not exist",
         missing_config,
         "{who} needs {what} {name}, which does not exist.",
-        (
-            "kubectl create {create} {name} -n {namespace} --from-literal=KEY=VALUE     or correct the name in {path}",
-        ),
+        ("kubectl create {create} {name} -n {namespace} --from-literal=KEY=VALUE     or correct the name in {path}",),
     ),
     DiagnosisRule(
         "config-key-missing",

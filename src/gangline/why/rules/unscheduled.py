@@ -150,9 +150,7 @@ def no_matching_node(scene: RuleInput) -> Iterator[RuleMatch]:
 
 def _main_reason(message: str) -> str:
     """The reason that most nodes have."""
-    parts = [
-        (int(number), text.strip()) for number, text in _NODE_COUNT_REASON.findall(message.partition(": ")[2])
-    ]
+    parts = [(int(number), text.strip()) for number, text in _NODE_COUNT_REASON.findall(message.partition(": ")[2])]
     if not parts:
         return "there is no node" if "no nodes" in message else message.rstrip(".")
     number, text = max(parts)
@@ -162,11 +160,7 @@ def _main_reason(message: str) -> str:
 def gang_does_not_fit(scene: RuleInput) -> Iterator[RuleMatch]:
     """The team is let in together or not at all."""
     case, group = scene.snapshot, scene.snapshot.pod_group
-    waiting = [
-        one
-        for one in case.replicas
-        if not one.pod.spec.node_name and one.pod.status.phase == PodPhase.PENDING
-    ]
+    waiting = [one for one in case.replicas if not one.pod.spec.node_name and one.pod.status.phase == PodPhase.PENDING]
     stuck = group is not None and group.phase in (
         "Pending",
         "Inqueue",
@@ -193,26 +187,18 @@ def gang_does_not_fit(scene: RuleInput) -> Iterator[RuleMatch]:
     offered = _allocatable(case)
     far = "; ".join(
         f"needs {quantity_text(needs[name])} {name}, {quantity_text(max(free.get(name, ZERO), ZERO))} free"
-        + (
-            f" of {quantity_text(offered.get(name, ZERO))} in all"
-            if needs[name] > offered.get(name, ZERO)
-            else ""
-        )
+        + (f" of {quantity_text(offered.get(name, ZERO))} in all" if needs[name] > offered.get(name, ZERO) else "")
         for name in sorted(short)
     )
     far = "; ".join(part for part in (group.attempt_message, far) if part)
     values = {
         "members": count_phrase(group.min_member, "member"),
-        "together": "start"
-        if group.phase != PodGroupPhase.UNSCHEDULABLE or not group.is_gangline
-        else "stay",
+        "together": "start" if group.phase != PodGroupPhase.UNSCHEDULABLE or not group.is_gangline else "stay",
         "group": group.name,
         "resource": group.resource,
         "far": f": {far}" if far else "",
         "namespace": case.job.namespace,
-        "remedy": _NEVER_FITS_REMEDY
-        if _never_fits(case, needs, waiting)
-        else _remedy(group.attempt_message, waiting),
+        "remedy": _NEVER_FITS_REMEDY if _never_fits(case, needs, waiting) else _remedy(group.attempt_message, waiting),
     }
     said = (
         f"PodGroup {group.name} is {group.phase}: {group.message}"
@@ -230,10 +216,7 @@ def _never_fits(case: JobSnapshot, needs: Mapping[str, Quantity], waiting: list[
     offered = _allocatable(case)
     nodes = [parse_resources(node.status.allocatable) for node in case.nodes]
     fits_one = all(
-        any(
-            all(node.get(name, ZERO) >= size for name, size in replica_requests(one).items())
-            for node in nodes
-        )
+        any(all(node.get(name, ZERO) >= size for name, size in replica_requests(one).items()) for node in nodes)
         for one in waiting
     )
     return not fits_one or any(size > offered.get(name, ZERO) for name, size in needs.items())
@@ -305,13 +288,7 @@ def _queue_is_missing(case: JobSnapshot) -> bool:
 def queue_turn(scene: RuleInput) -> Iterator[RuleMatch]:
     """There may be room, but not for this one now: its queue, its elders, or those who are about to leave."""
     case, group = scene.snapshot, scene.snapshot.pod_group
-    if (
-        group is None
-        or not group.is_gangline
-        or group.reason
-        or not group.attempt_message
-        or _queue_is_missing(case)
-    ):
+    if group is None or not group.is_gangline or group.reason or not group.attempt_message or _queue_is_missing(case):
         return
     if any(one.pod.spec.scheduling_gates for one in case.replicas):
         # Nobody's turn: whoever set the gates holds it back, and a rule of its own says so.
@@ -368,16 +345,8 @@ def missing_scheduler(scene: RuleInput) -> Iterator[RuleMatch]:
     for one in case.replicas:
         pod, age = one.pod, case.elapsed_since(one.pod.metadata.creation_timestamp)
         judged = any(each.type == "PodScheduled" for each in pod.status.conditions)
-        waits = (
-            pod.status.phase == PodPhase.PENDING and not pod.spec.node_name and not pod.spec.scheduling_gates
-        )
-        if (
-            waits
-            and not judged
-            and not one.events
-            and age > case.timeouts.unnoticed_after
-            and case.pod_group is None
-        ):
+        waits = pod.status.phase == PodPhase.PENDING and not pod.spec.node_name and not pod.spec.scheduling_gates
+        if waits and not judged and not one.events and age > case.timeouts.unnoticed_after and case.pod_group is None:
             name = pod.spec.scheduler_name or "default-scheduler"
             yield RuleMatch(
                 (one.name,),

@@ -26,14 +26,8 @@ def refusal(text: str, file: str | None = None) -> str:
         *((word, True) for word in ("true", "True", "TRUE", "yes", "Yes", "YES", "y", "Y", "on", "On", "ON")),
         *((word, False) for word in ("false", "no", "No", "NO", "n", "N", "off", "Off", "OFF")),
         *((word, None) for word in ("", "~", "null", "Null", "NULL", "!!null ''")),
-        *(
-            (word, word)
-            for word in ("yEs", "tRUE", "nULL", "1:30", "12:30:45", "5m", "1Gi", "0xZZ", "0o9", "1e")
-        ),
-        *(
-            (word, word)
-            for word in ("2026-01-01", "2026-01-01T00:00:00Z", "1,000", "-_x", ".", "1e400", "_1")
-        ),
+        *((word, word) for word in ("yEs", "tRUE", "nULL", "1:30", "12:30:45", "5m", "1Gi", "0xZZ", "0o9", "1e")),
+        *((word, word) for word in ("2026-01-01", "2026-01-01T00:00:00Z", "1,000", "-_x", ".", "1e400", "_1")),
         *(
             ("0644", 420),
             ("0o644", 420),
@@ -110,9 +104,7 @@ def test_a_list_is_taken_apart() -> None:
 
 
 def test_the_list_of_a_kind_says_what_its_items_are() -> None:
-    found = documents(
-        "apiVersion: kubeflow.org/v1\nkind: TFJobList\nitems:\n- metadata: {name: a}\n- kind: Own\n"
-    )
+    found = documents("apiVersion: kubeflow.org/v1\nkind: TFJobList\nitems:\n- metadata: {name: a}\n- kind: Own\n")
     assert [document.body for document in found] == [
         {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "a"}},
         {"apiVersion": "kubeflow.org/v1", "kind": "Own"},
@@ -125,9 +117,7 @@ def test_what_is_not_an_object_is_refused() -> None:
     assert refusal("- a\n", "f.yaml") == (
         "f.yaml:1: expected an object with apiVersion and kind, got array; put --- between objects instead"
     )
-    assert (
-        refusal("a: 1\n---\n\ntext\n") == 'expected an object with apiVersion and kind, got "text" (line 4)'
-    )
+    assert refusal("a: 1\n---\n\ntext\n") == 'expected an object with apiVersion and kind, got "text" (line 4)'
     assert refusal("apiVersion: v1\nkind: List\nitems:\n- {}\n- 3\n") == (
         "expected an object with apiVersion and kind, got 3 (line 5)"
     )
@@ -220,9 +210,7 @@ def test_nesting_is_bounded() -> None:
     assert body("a: " + "[" * 150 + "]" * 150)
 
 
-@pytest.mark.parametrize(
-    ("start", "template"), [("[x, x]", "[{}]"), ("{k: 1}", "{{<<: [{}]}}"), ("{k: 1}", "[{}]")]
-)
+@pytest.mark.parametrize(("start", "template"), [("[x, x]", "[{}]"), ("{k: 1}", "{{<<: [{}]}}"), ("{k: 1}", "[{}]")])
 def test_expansion_of_aliases_is_bounded(start: str, template: str) -> None:
     lines = [f"a0: &a0 {start}"]
     lines += [f"a{n}: &a{n} " + template.format(", ".join([f"*a{n - 1}"] * 10)) for n in range(1, 12)]

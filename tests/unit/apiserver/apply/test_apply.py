@@ -58,9 +58,7 @@ def owners(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_applying_what_is_not_there_creates_it() -> None:
-    result = server_side_apply(
-        None, config({"k": "v"}, labels={"a": "b"}), CONFIG_MAP, manager="m", now=EARLY
-    )
+    result = server_side_apply(None, config({"k": "v"}, labels={"a": "b"}), CONFIG_MAP, manager="m", now=EARLY)
     assert result.object == config({"k": "v"}, labels={"a": "b"})
     assert result.managed_fields == [
         {
@@ -102,9 +100,7 @@ def test_several_conflicts_are_a_list_by_manager() -> None:
     live = apply(None, config({"k": "v", "x": "y"}), "first")
     live["data"]["z"] = "1"
     before = {**live, "data": {"k": "v", "x": "y"}}
-    live["metadata"]["managedFields"] = updated_managed_fields(
-        before, live, CONFIG_MAP, manager="editor", now=LATE
-    )
+    live["metadata"]["managedFields"] = updated_managed_fields(before, live, CONFIG_MAP, manager="editor", now=LATE)
     with pytest.raises(ApplyConflict) as caught:
         apply(live, config({"k": "1", "x": "2", "z": "3"}), "second")
     assert str(caught.value) == (
@@ -182,9 +178,7 @@ def test_atomic_maps_conflict_whole() -> None:
 def test_default_of_a_key_is_in_the_key_but_owned_only_when_sent() -> None:
     live = apply(None, deployment({"name": "a", "ports": [{"containerPort": 80}]}), "m", kind=DEPLOYMENT)
     container = owners(live)["m"]["f:spec"]["f:template"]["f:spec"]["f:containers"]['k:{"name":"a"}']
-    assert container["f:ports"] == {
-        'k:{"containerPort":80,"protocol":"TCP"}': {".": {}, "f:containerPort": {}}
-    }
+    assert container["f:ports"] == {'k:{"containerPort":80,"protocol":"TCP"}': {".": {}, "f:containerPort": {}}}
 
 
 def test_kubectl_takes_over_from_its_client_side_apply() -> None:
@@ -195,9 +189,7 @@ def test_kubectl_takes_over_from_its_client_side_apply() -> None:
     )
     after = apply(live, config({"k": "new"}), "kubectl")
     assert after["data"] == {"k": "new", "x": "changed"}
-    assert msgspec.json.decode(after["metadata"]["annotations"][LAST_APPLIED_ANNOTATION]) == config(
-        {"k": "new"}
-    )
+    assert msgspec.json.decode(after["metadata"]["annotations"][LAST_APPLIED_ANNOTATION]) == config({"k": "new"})
     with pytest.raises(ApplyConflict, match=r"1 conflict: .*: \.data\.x"):
         apply(live, config({"k": "new", "x": "mine"}), "kubectl")
     with pytest.raises(ApplyConflict, match=r"2 conflicts"):

@@ -89,9 +89,7 @@ def test_sets_of_clients_are_spelled_anew_and_unknown_keys_dropped() -> None:
     assert decode_field_set(None) == {}
 
 
-@pytest.mark.parametrize(
-    "sent", [{"a": {}}, {"fa": {}}, {"k:x": {}}, {"k:[]": {}}, {"i:x": {}}, {"f:a": 1}, []]
-)
+@pytest.mark.parametrize("sent", [{"a": {}}, {"fa": {}}, {"k:x": {}}, {"k:[]": {}}, {"i:x": {}}, {"f:a": 1}, []])
 def test_sets_that_cannot_be_read_are_an_error(sent: object) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_field_set(sent)

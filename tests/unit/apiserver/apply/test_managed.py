@@ -53,9 +53,7 @@ def owners(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_creator_owns_all_but_what_names_the_object() -> None:
-    created = written(
-        None, config({"k": "v"}, namespace="n", resourceVersion="1", generation=1, labels={"a": "b"})
-    )
+    created = written(None, config({"k": "v"}, namespace="n", resourceVersion="1", generation=1, labels={"a": "b"}))
     assert created["metadata"]["managedFields"] == [
         {
             "manager": "m",
@@ -74,9 +72,7 @@ def test_fields_that_every_object_has_are_not_owned_themselves() -> None:
         None,
         {
             "metadata": {"name": "p"},
-            "spec": {
-                "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "resources": {}}]
-            },
+            "spec": {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "resources": {}}]},
             "status": {"phase": "Pending"},
         },
         kind=POD,
@@ -93,9 +89,7 @@ def test_fields_that_every_object_has_are_not_owned_themselves() -> None:
 
 def test_fields_of_custom_kinds_are_owned_from_the_spec_down() -> None:
     created = written(None, {"metadata": {}, "spec": {"free": {"a": {"b": [1]}, "n": {}}}}, kind=THING)
-    assert owners(created) == {
-        "m": {"f:spec": {".": {}, "f:free": {".": {}, "f:a": {".": {}, "f:b": {}}, "f:n": {}}}}
-    }
+    assert owners(created) == {"m": {"f:spec": {".": {}, "f:free": {".": {}, "f:a": {".": {}, "f:b": {}}, "f:n": {}}}}}
 
 
 def test_a_change_moves_the_field_to_who_made_it() -> None:
@@ -133,9 +127,9 @@ def test_a_second_change_of_the_same_manager_adds_to_its_entry() -> None:
 def test_status_is_owned_through_its_subresource_only() -> None:
     created = written(None, {"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Pending"}}, kind=POD)
     assert owners(created) == {}
-    created["metadata"]["managedFields"] = written(None, {"metadata": {"labels": {"a": "b"}}}, kind=POD)[
-        "metadata"
-    ]["managedFields"]
+    created["metadata"]["managedFields"] = written(None, {"metadata": {"labels": {"a": "b"}}}, kind=POD)["metadata"][
+        "managedFields"
+    ]
     changed = {**created, "spec": {"nodeName": "ignored"}, "status": {"phase": "Running"}}
     [_, entry] = updated_managed_fields(created, changed, POD_STATUS, manager="kubelet", now=LATE)
     assert (entry["subresource"], entry["fieldsV1"]) == ("status", {"f:status": {"f:phase": {}}})
@@ -158,9 +152,7 @@ def test_an_empty_list_resets_no_custom_kind() -> None:
 def test_managed_fields_written_by_hand_are_taken_when_valid() -> None:
     created = written(None, config({"k": "v"}))
     entry = {"manager": "hand", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
-    taken = written(
-        created, config({"k": "v"}, managedFields=[{**entry, "fieldsV1": {"f:data": {"f:k": {}}}}])
-    )
+    taken = written(created, config({"k": "v"}, managedFields=[{**entry, "fieldsV1": {"f:data": {"f:k": {}}}}]))
     assert owners(taken) == {"hand": {"f:data": {"f:k": {}}}}
     mistakes: list[Any] = [
         {"operation": "X"},
@@ -181,9 +173,7 @@ def test_more_than_ten_updaters_are_merged_oldest_first() -> None:
     found = owners(document)
     assert len(found) == 10
     assert found["ancient-changes"] == {"f:data": {".": {}, "f:k0": {}, "f:k1": {}, "f:k2": {}}}
-    [ancient] = [
-        each for each in document["metadata"]["managedFields"] if each["manager"] == "ancient-changes"
-    ]
+    [ancient] = [each for each in document["metadata"]["managedFields"] if each["manager"] == "ancient-changes"]
     assert ancient["time"] == "2026-01-01T00:00:02Z"
 
 
@@ -203,10 +193,7 @@ def test_scaling_moves_the_replicas() -> None:
         "subresource": "scale",
     }
     assert after[1]["fieldsV1"] == {"f:spec": {"f:paused": {}}}
-    assert (
-        scaled_managed_fields(managed, manager="hpa", api_version="apps/v1", path=path, changed=False)
-        == managed
-    )
+    assert scaled_managed_fields(managed, manager="hpa", api_version="apps/v1", path=path, changed=False) == managed
 
 
 @pytest.mark.parametrize(

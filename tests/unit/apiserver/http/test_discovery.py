@@ -111,9 +111,7 @@ def test_custom_groups_come_last_in_both_forms() -> None:
     names = [group["name"] for group in discovery.api_group_list(SERVED)["groups"]]
     assert names[0] == "apps"
     assert names[-1] == "zz.example.com"
-    assert [
-        item["metadata"]["name"] for item in discovery.group_discovery_list(SERVED, core=False)["items"]
-    ] == names
+    assert [item["metadata"]["name"] for item in discovery.group_discovery_list(SERVED, core=False)["items"]] == names
 
 
 @pytest.mark.parametrize(
@@ -149,6 +147,4 @@ def test_names_come_from_the_status_once_accepted() -> None:
 def test_what_cannot_be_served_is_not_listed() -> None:
     names = {f"{item.plural}/{part.name}" for item in builtin_resources() for part in item.subresources}
     assert not {name for name in names if name.endswith("/proxy")}
-    assert [item.plural for item in builtin_resources() if item.group == "storage.k8s.io"] == [
-        "storageclasses"
-    ]
+    assert [item.plural for item in builtin_resources() if item.group == "storage.k8s.io"] == ["storageclasses"]

@@ -161,9 +161,7 @@ async def test_unknown_group_is_answered_in_plain_text(plane: PlaneClient) -> No
 
 
 async def test_nothing_is_made_for_a_client_that_cannot_read_the_answer(plane: PlaneClient) -> None:
-    async with plane.session.post(
-        MAPS, json={"metadata": {"name": "a"}}, headers={"Accept": "text/plain"}
-    ) as response:
+    async with plane.session.post(MAPS, json={"metadata": {"name": "a"}}, headers={"Accept": "text/plain"}) as response:
         assert response.status == 406
     assert (await plane.call("GET", f"{MAPS}/a")).status == 404
 
@@ -279,15 +277,11 @@ async def test_inert_kinds_are_told_of_when_asked_to() -> None:
         spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
         body = {"metadata": {"name": "d"}, "spec": spec}
         answer = await plane.call("POST", "/apis/apps/v1/namespaces/default/deployments", body)
-    assert answer.warnings == [
-        '299 - "gangline stores this Deployment, but runs no controller that acts on it"'
-    ]
+    assert answer.warnings == ['299 - "gangline stores this Deployment, but runs no controller that acts on it"']
 
 
 async def test_deprecated_version_of_a_custom_resource_is_told_of(plane: PlaneClient) -> None:
-    await plane.call(
-        "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widget_crd(deprecated=True)
-    )
+    await plane.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widget_crd(deprecated=True))
     answer = await plane.poll_status("/apis/example.com/v1/widgets", 200)
     assert answer.warnings == ['299 - "example.com/v1 Widget is deprecated"']
 

@@ -81,9 +81,7 @@ async def test_version_is_exact_when_asked_for_or_with_a_limit(at: RegistryHarne
         ),
     ],
 )
-def test_lists_that_cannot_be_are_refused(
-    at: RegistryHarness, query: dict[str, str], code: int, message: str
-) -> None:
+def test_lists_that_cannot_be_are_refused(at: RegistryHarness, query: dict[str, str], code: int, message: str) -> None:
     with pytest.raises(StatusError) as caught:
         asked(at, **query)
     assert caught.value.code == code

@@ -229,8 +229,6 @@ async def test_kubectl_applies_on_either_side(kubectl: Kubectl) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}
     assert "created" in await kubectl("apply", "-f", "-", text=json.dumps(config))
     assert kubectl.objects["c"]["data"] == {"a": "b"}
-    assert "g serverside-applied" in await kubectl(
-        "apply", "--server-side", "-f", "-", text=json.dumps(GADGET)
-    )
+    assert "g serverside-applied" in await kubectl("apply", "--server-side", "-f", "-", text=json.dumps(GADGET))
     assert kubectl.objects["g"]["spec"] == {"size": 5}
     assert not [seen for seen in kubectl.seen if "openapi/v2" in seen]

@@ -169,9 +169,7 @@ def test_namespace_finalizers_change_through_finalize_only() -> None:
     new = {**copy.deepcopy(old), "spec": {"finalizers": ["bad"]}}
     new["metadata"]["resourceVersion"] = "1"
     namespaces.prepare_for_finalize_update(new, old)
-    assert [problem.field for problem in namespaces.validate_finalize_update(new, old)] == [
-        "spec.finalizers[0]"
-    ]
+    assert [problem.field for problem in namespaces.validate_finalize_update(new, old)] == ["spec.finalizers[0]"]
 
 
 def test_event_is_one_object_in_two_shapes() -> None:

@@ -40,9 +40,7 @@ deployments, jobs = strategy_for("apps", "Deployment"), strategy_for("batch", "J
 
 
 def test_deployment_gets_its_defaults() -> None:
-    deployment = made(
-        deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}}
-    )
+    deployment = made(deployments, {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}})
     spec = deployment["spec"]
     assert spec["strategy"] == {
         "type": "RollingUpdate",
@@ -100,9 +98,7 @@ def test_daemon_set_counts_its_templates() -> None:
 
 
 def test_job_selects_its_own_pods() -> None:
-    job = made(
-        jobs, {"metadata": {"labels": {"q": "r"}}, "spec": {"template": template(restartPolicy="Never")}}
-    )
+    job = made(jobs, {"metadata": {"labels": {"q": "r"}}, "spec": {"template": template(restartPolicy="Never")}})
     assert job["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}}
     labels = job["spec"]["template"]["metadata"]["labels"]
     assert (labels["job-name"], labels["controller-uid"]) == ("x", "u")
@@ -153,9 +149,7 @@ def test_schedules_are_those_of_cron(schedule: str, good: bool) -> None:
 
 def test_binding_keeps_its_role() -> None:
     bindings = strategy_for("rbac.authorization.k8s.io", "RoleBinding")
-    old = made(
-        bindings, {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]}
-    )
+    old = made(bindings, {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]})
     assert old["subjects"][0]["apiGroup"] == "rbac.authorization.k8s.io"
     new = copy.deepcopy(old)
     new["roleRef"]["name"] = "s"
@@ -180,9 +174,7 @@ def test_priority_of_a_class_stays() -> None:
 
 def test_limit_range_fills_in_container_defaults() -> None:
     ranges = strategy_for("", "LimitRange")
-    limit = made(
-        ranges, {"spec": {"limits": [{"type": "Container", "max": {"cpu": 2}, "min": {"memory": "1Mi"}}]}}
-    )
+    limit = made(ranges, {"spec": {"limits": [{"type": "Container", "max": {"cpu": 2}, "min": {"memory": "1Mi"}}]}})
     [found] = limit["spec"]["limits"]
     assert found["default"] == {"cpu": "2"}
     assert found["defaultRequest"] == {"cpu": "2", "memory": "1Mi"}
@@ -197,18 +189,14 @@ def test_quota_knows_what_it_can_limit() -> None:
 
 def test_claim_is_protected_and_grows_only() -> None:
     claims = strategy_for("", "PersistentVolumeClaim")
-    old = made(
-        claims, {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}}
-    )
+    old = made(claims, {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}})
     assert old["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
     old["status"] = {"phase": "Bound", "capacity": {"storage": "2Gi"}}
     new = copy.deepcopy(old)
     new["spec"]["resources"]["requests"]["storage"] = "3Gi"
     assert claims.validate_update(new, old) == []
     new["spec"]["resources"]["requests"]["storage"] = "1Gi"
-    assert [problem.field for problem in claims.validate_update(new, old)] == [
-        "spec.resources.requests.storage"
-    ]
+    assert [problem.field for problem in claims.validate_update(new, old)] == ["spec.resources.requests.storage"]
 
 
 def test_autoscaler_goes_to_v1_and_back() -> None:
@@ -221,9 +209,7 @@ def test_autoscaler_goes_to_v1_and_back() -> None:
     assert autoscaling.to_v2(old) == stored
 
 
-@pytest.mark.parametrize(
-    ("value", "good"), [(1, True), ("50%", True), (-1, False), ("x", False), ("101%", False)]
-)
+@pytest.mark.parametrize(("value", "good"), [(1, True), ("50%", True), (-1, False), ("x", False), ("101%", False)])
 def test_disruption_budget_is_a_number_or_a_share(value: Any, good: bool) -> None:
     found = fields(strategy_for("policy", "PodDisruptionBudget"), {"spec": {"minAvailable": value}})
     assert found == ([] if good else ["spec.minAvailable"])

@@ -105,9 +105,7 @@ def test_result_of_a_json_patch_shares_nothing_with_its_arguments() -> None:
 
 
 def test_unknown_members_of_operations_are_named_for_field_validation() -> None:
-    assert unknown_members([{"op": "add", "path": "/a", "bogus": 1}]) == [
-        'json patch unknown field "[0].bogus"'
-    ]
+    assert unknown_members([{"op": "add", "path": "/a", "bogus": 1}]) == ['json patch unknown field "[0].bogus"']
 
 
 def test_a_null_json_patch_changes_nothing() -> None:
@@ -125,15 +123,11 @@ def test_a_null_json_patch_changes_nothing() -> None:
         ({}, {}),
     ],
 )
-def test_merge_patch_merges_objects_and_replaces_the_rest(
-    merge: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_merge_patch_merges_objects_and_replaces_the_rest(merge: dict[str, Any], expected: dict[str, Any]) -> None:
     assert merge_patch(OBJECT, merge) == {**OBJECT, **expected}
 
 
-@pytest.mark.parametrize(
-    ("merge", "message"), [(None, "Invalid JSON Patch"), ([], "array into"), (1, "number into")]
-)
+@pytest.mark.parametrize(("merge", "message"), [(None, "Invalid JSON Patch"), ([], "array into"), (1, "number into")])
 def test_a_merge_patch_that_is_no_object_is_400(merge: Any, message: str) -> None:
     with pytest.raises(StatusError, match=message) as caught:
         merge_patch(OBJECT, merge)

@@ -30,9 +30,7 @@ def refusal(document: dict[str, Any], patch: Any) -> tuple[int, str]:
 
 
 def test_lists_with_a_merge_key_merge_by_it() -> None:
-    before = pod(
-        {"name": "a", "image": "1", "env": [{"name": "E", "value": "1"}]}, {"name": "b", "image": "1"}
-    )
+    before = pod({"name": "a", "image": "1", "env": [{"name": "E", "value": "1"}]}, {"name": "b", "image": "1"})
     patch = {"spec": {"containers": [{"name": "a", "env": [{"name": "F", "value": "2"}]}]}}
     after = strategic_merge(before, patch, POD)
     assert after["spec"]["containers"] == [
@@ -59,9 +57,7 @@ def test_order_directive_that_contradicts_the_patch_is_refused() -> None:
     patch = {"spec": {"$setElementOrder/containers": named("b", "a"), "containers": named("a", "b")}}
     code, message = refusal(pod(*named("a", "b")), patch)
     assert code == 500
-    assert message.startswith(
-        "The order in patch list:\n[map[name:a] map[name:b]]\n doesn't match $setElementOrder"
-    )
+    assert message.startswith("The order in patch list:\n[map[name:a] map[name:b]]\n doesn't match $setElementOrder")
 
 
 def test_elements_can_be_deleted_and_lists_replaced() -> None:

@@ -60,9 +60,7 @@ def test_finalizer_holds_an_object() -> None:
         (DeletionOptions(orphan_dependents=True), ["orphan"]),
     ],
 )
-def test_policy_becomes_a_finalizer_for_the_garbage_collector(
-    options: DeletionOptions, finalizers: list[str]
-) -> None:
+def test_policy_becomes_a_finalizer_for_the_garbage_collector(options: DeletionOptions, finalizers: list[str]) -> None:
     step = deletion(entry("configmaps"), thing(), options, NOW)
     assert step.marked_object is not None
     assert step.marked_object["metadata"]["finalizers"] == finalizers
@@ -74,9 +72,7 @@ def test_running_pod_has_its_grace_and_only_the_first_delete_counts_up() -> None
     metadata = first.marked_object["metadata"]
     assert (metadata["deletionGracePeriodSeconds"], metadata["generation"]) == (30, 2)
     assert metadata["deletionTimestamp"] == "2026-01-01T00:00:30Z"
-    second = deletion(
-        entry("pods"), first.marked_object, DeletionOptions(grace_seconds=5), NOW + timedelta(seconds=1)
-    )
+    second = deletion(entry("pods"), first.marked_object, DeletionOptions(grace_seconds=5), NOW + timedelta(seconds=1))
     assert second.marked_object is not None
     metadata = second.marked_object["metadata"]
     assert (metadata["deletionGracePeriodSeconds"], metadata["generation"]) == (5, 2)

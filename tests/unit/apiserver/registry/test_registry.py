@@ -89,9 +89,7 @@ async def test_dry_run_stores_nothing(at: RegistryHarness) -> None:
     dry = WriteContext(field_manager="tester", dry_run=True)
     assert (await at.create("configmaps", config(k="v"), call=dry))["data"] == {"k": "v"}
     assert at.store.revision == before
-    refused = await refusal(
-        at.registry.update(dry, at.entry("configmaps"), Key("ns", "a"), lambda old: old or {})
-    )
+    refused = await refusal(at.registry.update(dry, at.entry("configmaps"), Key("ns", "a"), lambda old: old or {}))
     assert refused.code == 404
 
 
@@ -124,9 +122,7 @@ async def test_change_without_a_version_is_tried_again(at: RegistryHarness) -> N
     assert at.get("configmaps", "a")["data"] == {"n": "5"}
 
 
-@pytest.mark.parametrize(
-    ("plural", "group"), [("leases", "coordination.k8s.io"), ("poddisruptionbudgets", "policy")]
-)
+@pytest.mark.parametrize(("plural", "group"), [("leases", "coordination.k8s.io"), ("poddisruptionbudgets", "policy")])
 async def test_some_kinds_are_not_overwritten_blindly(at: RegistryHarness, plural: str, group: str) -> None:
     await at.create(plural, {"metadata": {"name": "x"}, "spec": {}}, group)
     refused = await refusal(at.put(plural, {"metadata": {"name": "x"}, "spec": {}}, group, PUT))

@@ -15,9 +15,7 @@ texts = st.text(alphabet="ab/\U0010ffff", max_size=4)
     after=texts,
     limit=st.integers(0, 5),
 )
-def test_agrees_with_a_sorted_list(
-    start: set[str], steps: list[str], prefix: str, after: str, limit: int
-) -> None:
+def test_agrees_with_a_sorted_list(start: set[str], steps: list[str], prefix: str, after: str, limit: int) -> None:
     keys, model = SortedKeys(start, chunk=2), set(start)
     for key in steps:  # a key comes, and goes when it comes again
         (keys.remove if key in model else keys.add)(key)

@@ -107,9 +107,7 @@ async def test_big_commit_spans_statements_and_is_still_one(tmp_path: Path) -> N
             *(StoreWrite(f"/{index:04d}", thing_body(index), 0) for index in range(2 * MAX_INSERT_ROWS + 1))
         )
     async with durable(tmp_path) as store:
-        assert [thing_number(record.data) for record in store.range("").records] == [
-            *range(2 * MAX_INSERT_ROWS + 1)
-        ]
+        assert [thing_number(record.data) for record in store.range("").records] == [*range(2 * MAX_INSERT_ROWS + 1)]
 
 
 async def test_second_store_on_a_folder_is_told_who_holds_it(tmp_path: Path) -> None:

@@ -45,9 +45,7 @@ async def test_commit_is_all_or_none() -> None:
         with pytest.raises(StaleWrite):
             await store.commit(StoreWrite("/b", thing_body(1), 0), StoreWrite("/a", thing_body(1), 0))
         with pytest.raises(TypeError):
-            await store.commit(
-                StoreWrite("/b", thing_body(1), 0), StoreWrite("/c", thing_body(1, what=object()), 0)
-            )
+            await store.commit(StoreWrite("/b", thing_body(1), 0), StoreWrite("/c", thing_body(1, what=object()), 0))
         assert store.range("").records == (there,)
         assert store.revision == there.revision
 
@@ -159,9 +157,7 @@ async def test_history_is_bounded_by_what_only_it_keeps() -> None:
         for value in range(100):
             (record,) = await store.commit(StoreWrite("/a", thing_body(value, text="x" * 1000), revision))
             revision = record.revision
-            assert (
-                value < 5 or 7 <= revision - store.compacted_revision <= 10 or store.compacted_revision == 0
-            )
+            assert value < 5 or 7 <= revision - store.compacted_revision <= 10 or store.compacted_revision == 0
         assert store.compacted_revision > 100
 
 

@@ -90,9 +90,7 @@ CRASH = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": "2026-01
         ),
     ],
 )  # fmt: skip
-def test_pod_tells_what_its_containers_add_up_to(
-    status: dict[str, Any], ready: str, shown: str, restarts: str
-) -> None:
+def test_pod_tells_what_its_containers_add_up_to(status: dict[str, Any], ready: str, shown: str, restarts: str) -> None:
     assert cells("Pod", pod(status))[1:4] == [ready, shown, restarts]
 
 

@@ -29,9 +29,7 @@ spec:
 """
 
 
-EXAMPLES = sorted(
-    file for place in ("*.yaml", "frameworks/*.yaml") for file in (ROOT / "examples").glob(place)
-)
+EXAMPLES = sorted(file for place in ("*.yaml", "frameworks/*.yaml") for file in (ROOT / "examples").glob(place))
 
 
 def told(text: str) -> list[str]:
@@ -77,9 +75,7 @@ def test_a_mistake_is_told_with_line_path_and_what_to_write(
 
 
 def test_all_mistakes_are_found_at_once_each_once_and_in_order() -> None:
-    text = (
-        GOOD.replace("replicas: 3", "replicas: three").replace("Never", "Ever").replace("image: x", "imag: x")
-    )
+    text = GOOD.replace("replicas: 3", "replicas: three").replace("Never", "Ever").replace("image: x", "imag: x")
     lines = [int(found.split(":")[1]) for found in told(text)]
     assert lines == sorted(lines)
     assert {8, 9, 14} <= set(lines)
@@ -87,9 +83,7 @@ def test_all_mistakes_are_found_at_once_each_once_and_in_order() -> None:
 
 
 def test_a_missing_name_is_told() -> None:
-    assert "metadata.name: required field is missing" in only(
-        GOOD.replace("  name: linear\n", "  labels: {}\n")
-    )
+    assert "metadata.name: required field is missing" in only(GOOD.replace("  name: linear\n", "  labels: {}\n"))
 
 
 def test_missing_metadata_is_a_missing_name_and_nothing_else() -> None:
@@ -140,9 +134,7 @@ def test_the_command_exits_0_without_mistakes_and_says_so_to_people(tmp_path: Pa
 @pytest.mark.parametrize(
     "text", ["", "\n", "# a comment\n", "---\n---\n", "null\n", '{"apiVersion": "v1", "kind": "List"}']
 )
-def test_a_file_that_holds_nothing_is_a_mistake_unless_it_is_one_of_many_in_a_folder(
-    text: str, tmp_path: Path
-) -> None:
+def test_a_file_that_holds_nothing_is_a_mistake_unless_it_is_one_of_many_in_a_folder(text: str, tmp_path: Path) -> None:
     empty = tmp_path / "empty.yaml"
     empty.write_text(text)
     for given in (empty, tmp_path):

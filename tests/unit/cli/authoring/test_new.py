@@ -29,9 +29,7 @@ def test_a_new_operator_passes_its_own_tests(tmp_path: Path, monkeypatch: pytest
     assert "2 passed" in done.stdout
 
 
-def test_a_new_operator_has_the_definition_of_its_kind(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_operator_has_the_definition_of_its_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["new", "operator", "SparkJob", "--group", "ml.example.org", "--into", str(tmp_path)]) == 0
     assert run(["crd", str(tmp_path / "spark_operator.py")]) == 0
     (found,) = yaml.load_all(capsys.readouterr().out, LOADER)

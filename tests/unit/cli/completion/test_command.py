@@ -57,10 +57,7 @@ def test_powershell_says_which_word_is_being_typed(
 def test_powershell_is_given_words_with_their_help_and_completes_files_itself() -> None:
     shell = PowerShellComplete(cli, {}, "gangline", "_GANGLINE_COMPLETE")
     item = click.shell_completion.CompletionItem
-    assert (
-        shell.format_completion(item("--out", help="Where to.\n  Else here."))
-        == "--out\tWhere to. Else here."
-    )
+    assert shell.format_completion(item("--out", help="Where to.\n  Else here.")) == "--out\tWhere to. Else here."
     assert shell.format_completion(item("jobs")) == "jobs"
     assert shell.format_completion(item("", type="file")) == ""
 

@@ -62,9 +62,7 @@ async def test_the_last_moment_can_be_seen_as_it_was(home: PlaneHome) -> None:
         client = Client(transport)
         assert (await client.get(JOBS, KEY))["status"]["conditions"][-1]["type"] == "Running"
         assert (await client.get(PODS, Key("default", "small-worker-0")))["status"]["phase"] == "Running"
-        said = [
-            line async for line in PodSubresources(client).logs(Key("default", "small-worker-0"), follow=True)
-        ]
+        said = [line async for line in PodSubresources(client).logs(Key("default", "small-worker-0"), follow=True)]
         assert said == [b"hello", b"world"]
 
 

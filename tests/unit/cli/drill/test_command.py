@@ -73,12 +73,8 @@ def pod(
 TEAM = [pod("ps-0"), pod("worker-0"), pod("worker-1")]
 
 
-def story(
-    fault: str = "kill", *victims: str, lasts: float = 0.0, team: list[JSON] | None = None
-) -> DrillTimeline:
-    return DrillTimeline(
-        JOB, team or TEAM, InjectedFault(fault, victims or ("worker-1",), 100.0, lasts, HOLD)
-    )
+def story(fault: str = "kill", *victims: str, lasts: float = 0.0, team: list[JSON] | None = None) -> DrillTimeline:
+    return DrillTimeline(JOB, team or TEAM, InjectedFault(fault, victims or ("worker-1",), 100.0, lasts, HOLD))
 
 
 # Whom
@@ -220,9 +216,7 @@ def test_a_slow_replica_need_not_be_another_one() -> None:
     assert told.exit_code(105.0) is None
     assert told.exit_code(110.0) is None
     assert told.exit_code(110.0 + HOLD) == SUCCEEDED
-    assert told.summary(SUCCEEDED, 115.0) == (
-        "worker-1 slowed down (for 10 s) · job Running · training survived"
-    )
+    assert told.summary(SUCCEEDED, 115.0) == ("worker-1 slowed down (for 10 s) · job Running · training survived")
 
 
 def test_programs_get_the_same() -> None:
@@ -276,9 +270,7 @@ async def test_a_run_is_found_by_the_names_of_its_jobs(there: Path) -> None:
     assert server_for_job(ServerOptions(), "nobody") == ServerOptions()
 
 
-async def test_what_is_no_run_or_somebody_elses_is_passed_over(
-    there: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_no_run_or_somebody_elses_is_passed_over(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = await published(there, "one", "toy")
     (there / "gangline-two").mkdir()
     (there / "gangline-two" / live_runs.KUBECONFIG_NAME).write_text("{}")

@@ -49,9 +49,7 @@ def test_an_unknown_verb_is_an_error_of_use() -> None:
 def test_the_help_of_every_command_has_an_example_and_its_exit_codes(name: str) -> None:
     words = [name, "operator"] if name == "new" else [name]
     told = CliRunner().invoke(cli, [*words, "--help"], prog_name="gangline").output
-    examples = [
-        line for line in told.splitlines() if line.startswith("  ") and f"gangline {' '.join(words)}" in line
-    ]
+    examples = [line for line in told.splitlines() if line.startswith("  ") and f"gangline {' '.join(words)}" in line]
     assert examples, told
     assert re.search(r"[Ee]xit codes?\b", told), told
 

@@ -92,9 +92,7 @@ def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_where_there_is_no_server_a_run_that_goes_on_is_asked(going: Path, tmp_path: Path) -> None:
     environ = {"GANGLINE_HOME": str(going)}
     assert find_server(ServerOptions(), environ, tmp_path).connection.server == "http://new:1"
-    assert (
-        find_server(ServerOptions(context="gangline"), environ, tmp_path).connection.server == "http://new:1"
-    )
+    assert find_server(ServerOptions(context="gangline"), environ, tmp_path).connection.server == "http://new:1"
     old = find_server(ServerOptions(job_hint="tfjob/old"), environ, tmp_path)
     assert (old.connection.server, old.run_folder) == ("http://old:1", tmp_path / "tmp" / "gangline-old")
 
@@ -108,13 +106,8 @@ def test_a_run_hides_neither_a_cluster_nor_a_plane_nor_what_is_left_of_another_j
     # Those of another state folder are not ours.
     assert find_server(ServerOptions(), {"GANGLINE_HOME": str(left)}, tmp_path).archive == left
     shutil.copytree(left, going)
-    assert (
-        find_server(ServerOptions(job_hint="small"), {"GANGLINE_HOME": str(going)}, tmp_path).archive == going
-    )
-    assert (
-        find_server(ServerOptions(job_hint="old"), {"GANGLINE_HOME": str(going)}, tmp_path).run_folder
-        is not None
-    )
+    assert find_server(ServerOptions(job_hint="small"), {"GANGLINE_HOME": str(going)}, tmp_path).archive == going
+    assert find_server(ServerOptions(job_hint="old"), {"GANGLINE_HOME": str(going)}, tmp_path).run_folder is not None
 
 
 def test_a_server_that_goes_away_is_told_once_however_many_asked_it() -> None:
@@ -128,10 +121,7 @@ def test_a_server_that_goes_away_is_told_once_however_many_asked_it() -> None:
 def test_flags_go_before_the_environment_and_that_before_a_plane(tmp_path: Path, plane: Path) -> None:
     flag, variable = (kubeconfig(tmp_path / name, f"http://{name}:1") for name in ("flag", "variable"))
     environ = {"KUBECONFIG": str(variable), "GANGLINE_HOME": str(plane)}
-    assert (
-        find_server(ServerOptions(kubeconfig=str(flag)), environ, tmp_path).connection.server
-        == "http://flag:1"
-    )
+    assert find_server(ServerOptions(kubeconfig=str(flag)), environ, tmp_path).connection.server == "http://flag:1"
     assert find_server(ServerOptions(), environ, tmp_path).connection.server == "http://variable:1"
 
 
@@ -158,16 +148,12 @@ def test_a_plane_that_died_is_not_used(tmp_path: Path) -> None:
     (folder / "lock").write_text("1")
     kubeconfig(tmp_path / ".kube" / "config", "http://default:1")
     assert (
-        find_server(ServerOptions(), {"GANGLINE_HOME": str(folder)}, tmp_path).connection.server
-        == "http://default:1"
+        find_server(ServerOptions(), {"GANGLINE_HOME": str(folder)}, tmp_path).connection.server == "http://default:1"
     )
 
 
 def test_a_plane_found_by_its_own_kubeconfig_is_known_as_one(tmp_path: Path, plane: Path) -> None:
-    assert (
-        find_server(ServerOptions(), {"KUBECONFIG": str(plane / "kubeconfig")}, tmp_path).plane_folder
-        == plane
-    )
+    assert find_server(ServerOptions(), {"KUBECONFIG": str(plane / "kubeconfig")}, tmp_path).plane_folder == plane
 
 
 def test_without_any_server_the_way_to_one_is_told(tmp_path: Path) -> None:
@@ -310,9 +296,7 @@ def test_namespaces_come_from_the_flag_then_from_the_context(tmp_path: Path) -> 
 
 def test_somebody_else_may_be_acted_as(tmp_path: Path) -> None:
     environ = {"KUBECONFIG": str(kubeconfig(tmp_path / "k", "http://x:1"))}
-    found = find_server(
-        ServerOptions(as_user="ann", as_groups=("a", "b")), environ, tmp_path
-    ).connection.impersonate
+    found = find_server(ServerOptions(as_user="ann", as_groups=("a", "b")), environ, tmp_path).connection.impersonate
     assert found is not None
     assert found.headers() == (
         ("Impersonate-User", "ann"),
@@ -331,11 +315,7 @@ def test_somebody_else_may_be_acted_as(tmp_path: Path) -> None:
             'Error from server (NotFound): pods "x" not found',
         ),
         (
-            Invalid(
-                Status(
-                    reason="Invalid", message='TFJob "x" is invalid: a', details=StatusDetails(kind="TFJob")
-                )
-            ),
+            Invalid(Status(reason="Invalid", message='TFJob "x" is invalid: a', details=StatusDetails(kind="TFJob"))),
             'The TFJob "x" is invalid: a',
         ),
         (NotFound(Status(message="odd", code=404)), "error: odd"),
@@ -369,9 +349,7 @@ def test_an_error_becomes_a_line_and_an_exit_code(tmp_path: Path, capsys: pytest
 
 
 def test_whoever_the_server_does_not_know_is_told_whose_credentials_those_were(tmp_path: Path) -> None:
-    found = find_server(
-        ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")))
-    ).connection
+    found = find_server(ServerOptions(kubeconfig=str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")))).connection
     error = Unauthorized(Status(reason="Unauthorized", message="Unauthorized", code=401))
     assert error_with_server(error, found) == (
         f"Error from server (Unauthorized): Unauthorized; the credentials of context here in {tmp_path / 'k'} "

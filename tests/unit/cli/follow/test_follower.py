@@ -55,8 +55,7 @@ def test_that_a_member_failed_can_be_seen_for_a_while() -> None:
     team.update_pod("worker-0", make_member("Worker", phase="Failed", exit_code=137, uid="a"))
     team.update_pod("worker-0", make_member("Worker", uid="b"))
     shown = [
-        plain_text(replica_line(team.frame(TFJOB, "job", now).replicas[0])).split()[1:3]
-        for now in (5.1, 7.0, 7.2)
+        plain_text(replica_line(team.frame(TFJOB, "job", now).replicas[0])).split()[1:3] for now in (5.1, 7.0, 7.2)
     ]
     assert shown == [["◐", "restarted"], ["◐", "restarted"], ["●", "running"]]
 
@@ -129,10 +128,7 @@ def test_plain_lines_are_one_per_change() -> None:
         screen.show_phase("worker-0", "Running")
         screen.show_log("worker-0", "hello")
         screen.say((Span("warning: ", "yellow"), Span("careful")))
-    assert (
-        stream.getvalue()
-        == "tfjob/linear  Running\n  worker-0   running\nworker-0| hello\nwarning: careful\n"
-    )
+    assert stream.getvalue() == "tfjob/linear  Running\n  worker-0   running\nworker-0| hello\nwarning: careful\n"
 
 
 def test_plain_progress_is_told_once_per_quarter() -> None:
@@ -183,7 +179,5 @@ def test_a_terminal_that_cannot_draw_gets_plain_lines(monkeypatch: pytest.Monkey
         ("bell\x07\x08\x9b", True, "bell"),
     ],
 )
-def test_a_program_may_colour_its_lines_and_give_no_other_orders(
-    line: str, coloured: bool, shown: str
-) -> None:
+def test_a_program_may_colour_its_lines_and_give_no_other_orders(line: str, coloured: bool, shown: str) -> None:
     assert printable_text(line, coloured=coloured) == shown

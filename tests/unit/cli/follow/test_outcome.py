@@ -15,9 +15,7 @@ from gangline.why.model.wording import exit_code_meaning
 def job(end: str, *, failure: Failure | None = None, restarts: int = 0) -> TrainingJob:
     made: TrainingJob = make_job(TFJOB, "linear", worker=2)
     conditions = (Condition(type=end, status="True", message="as it was."),)
-    status = msgspec.structs.replace(
-        made.status, conditions=conditions, first_failure=failure, restarts=restarts
-    )
+    status = msgspec.structs.replace(made.status, conditions=conditions, first_failure=failure, restarts=restarts)
     return msgspec.structs.replace(made, status=status)
 
 
@@ -65,6 +63,4 @@ def test_a_success_with_members_that_failed_says_so() -> None:
 def test_who_was_killed_for_its_memory_is_told_so() -> None:
     failure = Failure(replica="worker-1", exit_code=137, reason="OOMKilled")
     lines = said(plain_summary(RunOutcome(job("Failed", failure=failure), 2.0)))
-    assert (
-        lines[1] == "first to fail: worker-1 with exit code 137 (OOMKilled): it used more memory than it may"
-    )
+    assert lines[1] == "first to fail: worker-1 with exit code 137 (OOMKilled): it used more memory than it may"

@@ -20,9 +20,7 @@ def line(moment: str, text: str) -> TimedLine:
     return TimedLine(f"2026-01-02T03:04:{moment}.000000000Z" if moment else "", "worker-0", text)
 
 
-LOG = [
-    line(*each) for each in (("01", "a"), ("02", "b"), ("02", "c"), ("02", "d"), ("", "broken"), ("03", "e"))
-]
+LOG = [line(*each) for each in (("01", "a"), ("02", "b"), ("02", "c"), ("02", "d"), ("", "broken"), ("03", "e"))]
 
 
 def read(mark: LogPosition, found: list[TimedLine]) -> tuple[LogPosition, list[str]]:
@@ -38,9 +36,7 @@ def read(mark: LogPosition, found: list[TimedLine]) -> tuple[LogPosition, list[s
 def test_a_log_that_broke_off_goes_on_where_it_was(cut: int) -> None:
     mark, first = read(LogPosition(), LOG[:cut])
     # The server begins again at the second of the last line, or before.
-    again = [
-        each for each in LOG if not mark.timestamp or not each.timestamp or each.timestamp >= mark.timestamp
-    ]
+    again = [each for each in LOG if not mark.timestamp or not each.timestamp or each.timestamp >= mark.timestamp]
     _, rest = read(mark, again)
     assert [text for text in first + rest if text != "broken"] == ["a", "b", "c", "d", "e"]
 

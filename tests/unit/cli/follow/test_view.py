@@ -35,9 +35,7 @@ def worker(index: int = 1, **more: Any) -> Pod:
 def waiting(reason: str, **more: Any) -> Pod:
     pod = worker(**more)
     state = ContainerState(waiting=ContainerStateWaiting(reason=reason))
-    status = msgspec.structs.replace(
-        pod.status, container_statuses=(ContainerStatus(name="tensorflow", state=state),)
-    )
+    status = msgspec.structs.replace(pod.status, container_statuses=(ContainerStatus(name="tensorflow", state=state),))
     return msgspec.structs.replace(pod, status=status)
 
 
@@ -101,10 +99,7 @@ def test_once_the_job_is_over_nobody_is_still_running() -> None:
         ReplicaState("worker-0", worker(0, phase="Succeeded")),
         ReplicaState("worker-1"),
     )
-    lines = [
-        plain_text(line).split()[1:3]
-        for line in job_lines(JobFrame("TFJob", "x", "Succeeded", seats), 80)[1:]
-    ]
+    lines = [plain_text(line).split()[1:3] for line in job_lines(JobFrame("TFJob", "x", "Succeeded", seats), 80)[1:]]
     assert lines == [["○", "stopped"], ["✔", "succeeded"], ["○", "stopped"]]
 
 
@@ -142,9 +137,7 @@ def test_a_big_team_shows_those_that_need_attention() -> None:
 
 @pytest.mark.parametrize("width", [10, 40, 100])
 def test_no_line_of_a_member_is_wider_than_the_screen(width: int) -> None:
-    seat = ReplicaState(
-        "worker-1", worker(), RestartHistory(), Progress(1, 10**9, {"loss": 1.0, "accuracy": 0.123456})
-    )
+    seat = ReplicaState("worker-1", worker(), RestartHistory(), Progress(1, 10**9, {"loss": 1.0, "accuracy": 0.123456}))
     lines = job_lines(JobFrame("TFJob", "x", "Running", (seat,)), width, 4)
     assert all(len(plain_text(line)) <= width for line in lines[1:])
 
@@ -153,9 +146,7 @@ def test_no_line_of_a_member_is_wider_than_the_screen(width: int) -> None:
     ("share", "full"), [(0.0, 0), (0.049, 0), (0.05, 1), (0.5, 10), (0.999, 19), (1.0, 20), (2.0, 20)]
 )
 def test_the_bar_is_full_only_at_the_end(share: float, full: int) -> None:
-    line = plain_text(
-        replica_line(ReplicaState("worker-1", worker(), RestartHistory(), Progress(share * 1000, 1000)))
-    )
+    line = plain_text(replica_line(ReplicaState("worker-1", worker(), RestartHistory(), Progress(share * 1000, 1000))))
     bar = line[line.index("/1000") + 6 :].split()[0]
     assert len(bar) == 20
     assert bar == "━" * full + ("╺" + "━" * (19 - full) if full < 20 else "")
@@ -167,9 +158,7 @@ def test_what_a_member_takes_is_shown_where_there_is_room() -> None:
     )
     assert "  31 % cpu     44 MB   step 200/400 ━━" in plain_text(replica_line(seat, 8, 110))
     assert "cpu" not in plain_text(replica_line(seat, 8, 80))
-    assert "cpu" not in plain_text(
-        replica_line(msgspec.structs.replace(seat, pod=worker(phase="Failed")), 8, 110)
-    )
+    assert "cpu" not in plain_text(replica_line(msgspec.structs.replace(seat, pod=worker(phase="Failed")), 8, 110))
 
 
 def test_a_bar_gives_way_to_numbers() -> None:

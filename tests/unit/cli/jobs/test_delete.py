@@ -41,9 +41,7 @@ async def test_a_kind_that_only_the_server_knows_may_stand_before_names() -> Non
             found = [one async for one in delete_targets(plane.client, place, words, OPTIONS)]
             return [(one.resource.kind, one.key) for one in found]
 
-        await create_crds(
-            plane.client, SystemClock(), [kind for kind in TRAINING_KINDS if kind.kind == "TFJob"]
-        )
+        await create_crds(plane.client, SystemClock(), [kind for kind in TRAINING_KINDS if kind.kind == "TFJob"])
         assert await meant("queue", "a", "b") == [("Queue", Key("", "a")), ("Queue", Key("", "b"))]
         assert await meant("gang", "bert") == [("PodGroup", Key("default", "bert"))]
         with pytest.raises(NotFound, match='no training job "zork"'):

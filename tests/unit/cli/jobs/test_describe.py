@@ -24,9 +24,7 @@ BODY: dict[str, Any] = {
                 "replicas": 2,
                 "restartPolicy": "ExitCode",
                 "template": {
-                    "spec": {
-                        "containers": [{"name": "tensorflow", "image": "i", "command": ["python", "t.py"]}]
-                    }
+                    "spec": {"containers": [{"name": "tensorflow", "image": "i", "command": ["python", "t.py"]}]}
                 },
             }
         },
@@ -34,9 +32,7 @@ BODY: dict[str, Any] = {
     "status": {
         "startTime": "2026-01-01T11:00:01Z",
         "restarts": 1,
-        "conditions": [
-            {"type": "Restarting", "status": "True", "reason": "TFJobRestarting", "message": "again"}
-        ],
+        "conditions": [{"type": "Restarting", "status": "True", "reason": "TFJobRestarting", "message": "again"}],
         "firstFailure": {
             "replica": "worker-1",
             "pod": "linear-worker-1",
@@ -78,9 +74,7 @@ def event(kind: str, name: str, at: str = "2026-01-01T11:30:00Z", **more: Any) -
 
 def page() -> str:
     ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": "too much"}}
-    return describe_page(
-        JOB, [pod(0, {"running": {}}), pod(1, ended)], [event("Pod", "linear-worker-1")], NOW
-    )
+    return describe_page(JOB, [pod(0, {"running": {}}), pod(1, ended)], [event("Pod", "linear-worker-1")], NOW)
 
 
 def lines() -> list[str]:
@@ -145,8 +139,7 @@ def test_a_page_says_how_far_the_training_is_where_it_reports() -> None:
     going = pod(0, {"running": {}})
     going["metadata"]["annotations"] = {PROGRESS_ANNOTATION: '{"progress": {"step": 121, "total": 500}}'}
     told = [
-        " ".join(line.split())
-        for line in describe_page(found, [going, pod(1, {"running": {}})], [], NOW).splitlines()
+        " ".join(line.split()) for line in describe_page(found, [going, pod(1, {"running": {}})], [], NOW).splitlines()
     ]
     assert "Progress: step 120/500 loss=0.12 (24 %), worker-0, 4s ago" in told
     assert "REPLICA STATE NODE RESTARTS EXIT AGE PROGRESS WHY" in told

@@ -71,10 +71,7 @@ def test_a_job_is_read_with_its_kind_and_its_lines(tmp_path: Path) -> None:
         (
             "apiVersion: kubeflow.org/v1\nkind: TFJob",
             "apiVersion: apps/v1\nkind: Deployment",
-            (
-                'job.yaml:2: kind: is "Deployment"; a run takes '
-                "TFJob, PyTorchJob, XGBoostJob, MPIJob, PaddleJob, JAXJob"
-            ),
+            ('job.yaml:2: kind: is "Deployment"; a run takes TFJob, PyTorchJob, XGBoostJob, MPIJob, PaddleJob, JAXJob'),
         ),
         (
             "tfReplicaSpecs:",

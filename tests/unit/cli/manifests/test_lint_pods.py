@@ -173,9 +173,7 @@ def test_a_key_with_points_is_one_step_of_a_path() -> None:
 def test_an_amount_that_cannot_be_read_is_told_without_a_pattern(text: str, write: str) -> None:
     (finding,) = found(PodMistake("containers.0.resources.limits.memory", text, "", "").spec)
     assert finding.path == f"{TEMPLATE}.containers[0].resources.limits.memory"
-    assert (
-        finding.message == f'"{text}" is no quantity; write a number, with a unit or without: 500m, 2, 16Gi'
-    )
+    assert finding.message == f'"{text}" is no quantity; write a number, with a unit or without: 500m, 2, 16Gi'
     assert finding.write == write
 
 

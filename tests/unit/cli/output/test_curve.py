@@ -61,9 +61,7 @@ def test_any_points_fit_the_frame(found: list[tuple[int, float]]) -> None:
 
 
 def test_a_picture_has_a_line_and_a_name_for_every_member() -> None:
-    drawn = curve_svg(
-        {"worker-0": [Point(1, 2.0), Point(2, 1.0)], "worker-<1>": [Point(1, 3.0)]}, "loss & more"
-    )
+    drawn = curve_svg({"worker-0": [Point(1, 2.0), Point(2, 1.0)], "worker-<1>": [Point(1, 3.0)]}, "loss & more")
     root = ET.fromstring(drawn)
     assert root.findtext(f"{SVG}title") == "loss & more"
     told = [element.text for element in root.iter(f"{SVG}text")]

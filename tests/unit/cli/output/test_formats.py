@@ -45,9 +45,7 @@ def test_json_is_indented_sorted_and_escaped_as_go_does() -> None:
     assert text == '{\n    "a": "\\u003c\\u0026\\u003e",\n    "b": 1,\n    "metadata": {}\n}\n'
 
 
-@pytest.mark.parametrize(
-    "text", ["yes", "1:30", "0644", "2026-01-02T15:04:05Z", "null", "1.0", "", "~", "- x", "a: b"]
-)
+@pytest.mark.parametrize("text", ["yes", "1:30", "0644", "2026-01-02T15:04:05Z", "null", "1.0", "", "~", "- x", "a: b"])
 def test_text_that_looks_like_something_else_stays_text_in_yaml(text: str) -> None:
     assert yaml.safe_load(as_yaml({"a": text})) == {"a": text}
 
@@ -63,9 +61,7 @@ def test_names_carry_their_group() -> None:
 
 def test_jsonpath_sees_the_list_or_the_one_object() -> None:
     assert format_objects([POD], parse_format("jsonpath={.metadata.name}"), single=True) == "p"
-    assert (
-        format_objects([POD, JOB], parse_format("jsonpath={.items[*].metadata.name}"), single=False) == "p j"
-    )
+    assert format_objects([POD, JOB], parse_format("jsonpath={.items[*].metadata.name}"), single=False) == "p j"
     assert format_objects([POD], parse_format("jsonpath=.metadata.name"), single=True) == "p"
 
 

@@ -17,9 +17,7 @@ def job(*conditions: str, status: dict[str, Any] | None = None, **metadata: Any)
         "metadata": {"name": "linear", "creationTimestamp": "2026-01-01T11:57:00Z", **metadata},
         "spec": {"tfReplicaSpecs": {"PS": {}, "Worker": {"replicas": 3}}},
         "status": {
-            "conditions": [
-                {"type": kind, "status": "True", "message": f"{kind} it is"} for kind in conditions
-            ],
+            "conditions": [{"type": kind, "status": "True", "message": f"{kind} it is"} for kind in conditions],
             **(status or {}),
         },
     }
@@ -29,9 +27,7 @@ FAILURE = {"replica": "worker-3", "reason": "OOMKilled", "exitCode": 137}
 
 
 def test_a_job_that_goes_well_has_no_reason() -> None:
-    found = job(
-        "Created", "Running", status={"replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 3}}}
-    )
+    found = job("Created", "Running", status={"replicaStatuses": {"PS": {"active": 1}, "Worker": {"active": 3}}})
     assert job_cells(found, NOW) == ["linear", "Running", "4/4", "0", "-", "3m", "-"]
 
 

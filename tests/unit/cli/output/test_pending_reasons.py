@@ -71,19 +71,14 @@ class Served:
 
 async def test_only_where_a_job_waits_somebody_is_asked() -> None:
     server: Any = Served([], [])
-    assert (
-        await pending_reasons(server, [job("a", "Created", "Running"), job("b", "Succeeded"), job("new")], "")
-        == {}
-    )
+    assert await pending_reasons(server, [job("a", "Created", "Running"), job("b", "Succeeded"), job("new")], "") == {}
     assert server.asked == []
 
 
 async def test_a_job_that_had_to_give_way_says_what_it_waits_for() -> None:
     """It counts as running, but its pods are gone. Of a job that goes on with fewer, nothing is said by its gang."""
     specs = {"pytorchReplicaSpecs": {"Worker": {"replicas": 4}}}
-    gone, fewer, whole = (
-        {**job(name, "Created", "Running"), "spec": specs} for name in ("gone", "fewer", "whole")
-    )
+    gone, fewer, whole = ({**job(name, "Created", "Running"), "spec": specs} for name in ("gone", "fewer", "whole"))
     whole["status"]["replicaStatuses"] = {"Worker": {"active": 4}}
     fewer["status"]["replicaStatuses"] = {"Worker": {"active": 3}}
     groups = [

@@ -216,9 +216,7 @@ async def test_the_class_of_the_pods_counts_where_the_gang_names_none() -> None:
         await plane.client.create(PriorityClass, {"metadata": {"name": "urgent"}, "value": 9})
         (found,) = await check_fit(plane.client, [urgent])
     assert (found.fits, found.cause) == (False, "Victims")
-    assert found.message == (
-        "not now; 1 pod of default/other would have to leave, less important or beyond its share"
-    )
+    assert found.message == ("not now; 1 pod of default/other would have to leave, less important or beyond its share")
 
 
 class Locked:

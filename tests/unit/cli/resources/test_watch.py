@@ -70,9 +70,7 @@ def modified(body: JSON) -> ObjectChange[JSON]:
 
 
 async def test_what_is_there_comes_first_then_a_mark_then_changes() -> None:
-    script = Script(
-        [[pod("a", 1)]], [[modified(pod("a", 11)), ObjectChange(ChangeType.DELETED, pod("a", 12))]]
-    )
+    script = Script([[pod("a", 1)]], [[modified(pod("a", 11)), ObjectChange(ChangeType.DELETED, pod("a", 12))]])
     assert await seen(script) == [
         WatchedObject(pod("a", 1)),
         WatchedObject(None),

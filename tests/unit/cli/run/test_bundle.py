@@ -23,9 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def job(folder: Path, *command: str, from_file: bool = True) -> RunJob:
-    return RunJob(
-        PYTORCHJOB, job_from_command("PyTorchJob", command, 2)[1], folder, from_command=not from_file
-    )
+    return RunJob(PYTORCHJOB, job_from_command("PyTorchJob", command, 2)[1], folder, from_command=not from_file)
 
 
 @pytest.mark.parametrize(

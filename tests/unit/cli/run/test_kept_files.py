@@ -63,9 +63,7 @@ def test_a_run_that_is_kept_has_it_beside_its_logs(tmp_path: Path, monkeypatch: 
 
 def test_a_trial_of_a_sweep_has_it_beside_its_logs(tmp_path: Path) -> None:
     sweep = SweepFolder(tmp_path, "bert")
-    first, second = (
-        Path(str(sweep.artifacts_pattern).replace("{namespace}", f"trial-{at}")) for at in (1, 2)
-    )
+    first, second = (Path(str(sweep.artifacts_pattern).replace("{namespace}", f"trial-{at}")) for at in (1, 2))
     assert first.parent == sweep.open_trial(1).folder
     for folder in (first, second):
         folder.mkdir(parents=True)

@@ -52,9 +52,7 @@ def told(tmp_path: Path) -> list[str]:
         (RuntimeError(), ABORTED),
     ],
 )
-async def test_a_job_that_had_not_ended_says_how_its_run_did(
-    tmp_path: Path, error: BaseException, how: str
-) -> None:
+async def test_a_job_that_had_not_ended_says_how_its_run_did(tmp_path: Path, error: BaseException, how: str) -> None:
     with pytest.raises(type(error)), record_run(recording(tmp_path, await filled(recorded_job())), print):
         raise error
     assert told(tmp_path) == [how]

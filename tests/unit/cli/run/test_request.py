@@ -43,9 +43,7 @@ def test_a_job_of_another_folder_starts_in_its_own() -> None:
     assert folder == Path("/here")
     assert not any("workingDir" in each for each in training_containers(first.body, first.kind))
     # A dollar in a path is a dollar.
-    assert [each["workingDir"] for each in training_containers(second.body, second.kind)] == [
-        "/cash/$$(HOME)"
-    ]
+    assert [each["workingDir"] for each in training_containers(second.body, second.kind)] == ["/cash/$$(HOME)"]
     assert [each["workingDir"] for each in training_containers(third.body, third.kind)] == ["sub"]
     assert not any("workingDir" in each for each in training_containers(away.body, away.kind))
 

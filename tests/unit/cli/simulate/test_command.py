@@ -147,9 +147,7 @@ def test_on_a_narrow_terminal_curves_are_narrow(tmp_path: Path) -> None:
 
 
 def test_where_all_began_at_once_nothing_is_said_of_the_last_start() -> None:
-    done = simulated(
-        "--nodes", "4", "--trace", "-", stdin=TRACE.splitlines(keepends=True)[0] + "0,1,cpu=8,60,a\n"
-    )
+    done = simulated("--nodes", "4", "--trace", "-", stdin=TRACE.splitlines(keepends=True)[0] + "0,1,cpu=8,60,a\n")
     assert "cpu in use, % (2% on average)" in done.stdout
 
 
@@ -177,9 +175,7 @@ def test_the_example_of_the_page_prints_what_the_page_says() -> None:
     assert len(found) == len(told)
 
 
-def test_the_trace_of_the_page_gives_the_event_of_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_trace_of_the_page_gives_the_event_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("jobs.csv").write_text(blocks("csv")[0])
     command = blocks("console")[1].splitlines()[0]

@@ -58,9 +58,7 @@ def test_only_what_succeeded_with_a_value_is_ranked_and_the_lowest_first() -> No
 
 
 def test_where_more_is_better_the_highest_is_first() -> None:
-    made = board(
-        (TrialState.SUCCEEDED, 0.5), (TrialState.SUCCEEDED, 0.9), (TrialState.SUCCEEDED, None), most=True
-    )
+    made = board((TrialState.SUCCEEDED, 0.5), (TrialState.SUCCEEDED, 0.9), (TrialState.SUCCEEDED, None), most=True)
     assert numbers(made.ranked_rows()) == [2, 1]
 
 
@@ -96,9 +94,7 @@ def test_a_parameter_with_one_value_is_in_the_csv_only() -> None:
         (("spec.replicas", "replicas"), ("spec.replicas", "replicas")),
     ],
 )
-def test_a_path_is_called_by_its_end_where_that_is_enough(
-    names: tuple[str, ...], short: tuple[str, ...]
-) -> None:
+def test_a_path_is_called_by_its_end_where_that_is_enough(names: tuple[str, ...], short: tuple[str, ...]) -> None:
     made = new_leaderboard(Objective(), [dict.fromkeys(names, "1"), dict.fromkeys(names, "2")])
     assert tuple(parameter_labels(made.rows).values()) == short
 

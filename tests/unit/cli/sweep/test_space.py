@@ -77,9 +77,7 @@ def test_a_grid_has_every_combination_and_the_last_changes_fastest() -> None:
 
 
 def test_a_range_needs_draws_and_says_so() -> None:
-    with pytest.raises(
-        InputError, match="--set lr: values are drawn from a range; say how many: --random 20"
-    ):
+    with pytest.raises(InputError, match="--set lr: values are drawn from a range; say how many: --random 20"):
         trial_values(parse_parameters(["lr=0..1"]))
 
 

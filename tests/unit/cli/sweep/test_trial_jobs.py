@@ -75,9 +75,7 @@ def test_trials_have_one_name_and_namespaces_of_their_own(file: Path) -> None:
 
 
 def test_in_a_command_braces_are_filled_and_others_left() -> None:
-    source = SweepSource(
-        command=("python", "train.py", "--lr={lr}", "{other}", "$HOME"), nproc=2, kind="PyTorchJob"
-    )
+    source = SweepSource(command=("python", "train.py", "--lr={lr}", "{other}", "$HOME"), nproc=2, kind="PyTorchJob")
     _, body = trial_job(source, {"lr": "0.1"}, 1)
     replicas = body["spec"]["pytorchReplicaSpecs"]
     assert {name: each["replicas"] for name, each in replicas.items()} == {"Master": 1, "Worker": 1}
@@ -94,9 +92,7 @@ def test_a_job_is_not_named_after_a_value() -> None:
 
 def test_a_value_of_the_wrong_type_is_found_with_its_place(file: Path) -> None:
     with pytest.raises(InputError, match=r'Worker\.replicas: expected int, got "many"'):
-        trial_jobs(
-            SweepSource(file), [{"spec.tfReplicaSpecs.Worker.replicas": each} for each in ("1", "many")]
-        )
+        trial_jobs(SweepSource(file), [{"spec.tfReplicaSpecs.Worker.replicas": each} for each in ("1", "many")])
 
 
 @pytest.mark.parametrize("path", ["metadata.name", "kind.x"])

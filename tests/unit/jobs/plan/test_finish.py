@@ -180,9 +180,7 @@ async def test_an_ended_job_keeps_its_pods_however_few_it_asks_for_then() -> Non
         ("ExitCode", 1, ["Created", "Failed"]),
     ],
 )
-async def test_an_xgboost_job_that_ended_at_once_is_said_to_have_run(
-    restart: str, code: int, told: list[str]
-) -> None:
+async def test_an_xgboost_job_that_ended_at_once_is_said_to_have_run(restart: str, code: int, told: list[str]) -> None:
     """As in v1, of this kind alone: not where an exit code ended it, which v1 looks at before."""
     framework = XGBoost()
     replicas = {

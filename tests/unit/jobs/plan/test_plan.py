@@ -71,9 +71,7 @@ def test_on_one_machine_no_pod_starts_before_every_address_is_known() -> None:
     book = {ADDRESSES_ANNOTATION: json.dumps({"tfjob-port": "127.0.0.1:9000"})}
     one = Service(metadata=ObjectMeta(name="job-ps-0", namespace="default", annotations=book))
     assert not created_names(job_plan(TF, job(), services=[one], site=LOCAL))
-    every = [
-        msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, name=n)) for n in TEAM
-    ]
+    every = [msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, name=n)) for n in TEAM]
     assert created_names(job_plan(TF, job(), services=every, site=LOCAL)) == list(TEAM)
 
 
@@ -153,9 +151,7 @@ def test_an_orphan_with_our_labels_and_name_is_adopted_not_made_anew() -> None:
 
 def test_an_orphan_of_another_name_is_left_alone() -> None:
     stray = make_member("Worker", 7)
-    assert not any(
-        isinstance(a, Adopt) for a in plan_actions(job_plan(TF, job(), orphans=(("pods", stray),)))
-    )
+    assert not any(isinstance(a, Adopt) for a in plan_actions(job_plan(TF, job(), orphans=(("pods", stray),))))
 
 
 def test_a_pod_of_ours_that_lost_a_label_gets_it_back() -> None:
@@ -288,20 +284,14 @@ def test_a_companion_is_made_changed_and_left_when_it_is_right() -> None:
 
         return reconcile_plan(mpi, ObservedJob.of(mpi, wanted, OBSERVED_AT, JobChildren(), find=find))
 
-    assert not [
-        a
-        for a in plan_actions(again(stored))
-        if isinstance(a, (Patch, Create)) and a.resource == "configmaps"
-    ]
+    assert not [a for a in plan_actions(again(stored)) if isinstance(a, (Patch, Create)) and a.resource == "configmaps"]
     broken = {**stored, "data": {**stored["data"], "hostfile": "nobody"}}
     (change,) = [a for a in plan_actions(again(broken)) if isinstance(a, Patch)]
     assert change.body == {"data": config["data"]}
 
 
 def test_an_mpi_job_has_no_services() -> None:
-    assert (
-        created_names(job_plan(Mpi(), make_job(MPIJOB, launcher=1, worker=2), services=()), "services") == []
-    )
+    assert created_names(job_plan(Mpi(), make_job(MPIJOB, launcher=1, worker=2), services=()), "services") == []
 
 
 def test_scalable_kinds_say_which_pods_are_theirs() -> None:

@@ -73,9 +73,7 @@ def test_signals_and_unknown_ends_are_retryable(code: int | None) -> None:
 # One by one
 
 
-@pytest.mark.parametrize(
-    ("policy", "code"), [("OnFailure", 1), ("Always", 1), ("ExitCode", 137), ("ExitCode", 143)]
-)
+@pytest.mark.parametrize(("policy", "code"), [("OnFailure", 1), ("Always", 1), ("ExitCode", 137), ("ExitCode", 143)])
 def test_a_failed_replica_is_sent_away_and_counted_before_it_goes(policy: str, code: int) -> None:
     intent = job_plan(TORCH, job(restart=policy), *team(member("Worker", 1, code)))
     assert deleted_names(intent) == ["job-worker-1"]
@@ -212,9 +210,7 @@ def test_restarts_inside_a_pod_are_counted_once_and_stay_counted_when_it_goes() 
 
 
 def test_of_a_job_that_v1_began_only_the_restarts_that_v1_counts_are_counted() -> None:
-    begun = with_status(
-        job(restart="OnFailure", policy={"backoffLimit": 2}), JobStatus(start_time=OBSERVED_AT)
-    )
+    begun = with_status(job(restart="OnFailure", policy={"backoffLimit": 2}), JobStatus(start_time=OBSERVED_AT))
     pods = team(member("Worker", 0, phase="Succeeded", restarts=5), member("Worker", 1, restarts=1))
     first_look = job_plan(TORCH, begun, *pods).status
     second_look = job_plan(TORCH, with_status(begun, first_look), *pods).status
@@ -247,18 +243,14 @@ def test_with_no_restart_allowed_any_failure_is_one_too_many(policy: str) -> Non
 
 def test_suspending_a_restarting_job_does_not_hide_that() -> None:
     restarting = job_plan(TORCH, job(restart="OnFailure"), member("Master", 0, 1)).status
-    suspended = job_plan(
-        TORCH, with_status(job(restart="OnFailure", policy={"suspend": True}), restarting)
-    ).status
+    suspended = job_plan(TORCH, with_status(job(restart="OnFailure", policy={"suspend": True}), restarting)).status
     assert condition_pairs(suspended) == [("Created", "True"), ("Restarting", "True"), ("Suspended", "True")]
 
 
 def test_a_crash_between_verdict_and_clean_up_of_a_limit_changes_nothing() -> None:
     wanted = job(restart="OnFailure", policy={"backoffLimit": 0})
     failed = job_plan(TORCH, wanted, *team(member("Worker", 1, 1))).status
-    assert (
-        len(deleted_names(job_plan(TORCH, with_status(wanted, failed), *team(member("Worker", 1, 1))))) == 3
-    )
+    assert len(deleted_names(job_plan(TORCH, with_status(wanted, failed), *team(member("Worker", 1, 1))))) == 3
 
 
 # Delays
@@ -356,9 +348,7 @@ def test_within_one_second_the_one_killed_from_outside_was_first() -> None:
 def test_within_one_second_and_class_the_one_whose_log_blames_no_peer_was_first() -> None:
     pods = {Member("Worker", 0): member("Worker", 0, 1), Member("Worker", 1): member("Worker", 1, 1)}
     logs = {
-        "uid-job-worker-0": (
-            "RuntimeError: [../gloo/transport/tcp/pair.cc] Connection closed by peer [10.0.0.2]:1",
-        ),
+        "uid-job-worker-0": ("RuntimeError: [../gloo/transport/tcp/pair.cc] Connection closed by peer [10.0.0.2]:1",),
         "uid-job-worker-1": ("ValueError: shapes (3,) and (4,) not aligned",),
     }
     found = first_failed(pods, "pytorch", logs)
@@ -411,9 +401,7 @@ def test_a_member_that_is_drained_takes_the_team_with_it() -> None:
 def test_resuming_a_team_whose_old_pods_are_still_leaving_is_no_restart() -> None:
     wanted = job(restart="ExitCode", policy=TOGETHER)
     complete = job_plan(TORCH, wanted, *team()).status
-    suspended = job_plan(
-        TORCH, with_status(job(policy={**TOGETHER, "suspend": True}), complete), *team()
-    ).status
+    suspended = job_plan(TORCH, with_status(job(policy={**TOGETHER, "suspend": True}), complete), *team()).status
     leaving = [
         member("Master", leaving=OBSERVED_AT),
         *(member("Worker", n, leaving=OBSERVED_AT) for n in range(2)),
@@ -464,14 +452,10 @@ def test_a_failure_is_written_down_with_its_last_words() -> None:
 
 
 def test_a_budget_worn_out_in_place_says_by_whom() -> None:
-    ended = ContainerState(
-        terminated=ContainerStateTerminated(exit_code=3, reason="Error", finished_at=OBSERVED_AT)
-    )
+    ended = ContainerState(terminated=ContainerStateTerminated(exit_code=3, reason="Error", finished_at=OBSERVED_AT))
     status = ContainerStatus(name="pytorch", restart_count=2, last_state=ended)
     tired = member("Worker", 1)
-    tired = msgspec.structs.replace(
-        tired, status=msgspec.structs.replace(tired.status, container_statuses=(status,))
-    )
+    tired = msgspec.structs.replace(tired, status=msgspec.structs.replace(tired.status, container_statuses=(status,)))
     told = job_plan(TORCH, job(restart="OnFailure", policy={"backoffLimit": 2}), *team(tired)).status
     assert told.first_failure is not None
     assert (told.first_failure.replica, told.first_failure.exit_code) == ("worker-1", 3)

@@ -20,9 +20,9 @@ OLD = Site(legacy_labels=True)
 
 def labels(framework: Framework[Any], site: Site, pod: str, **replicas: Any) -> dict[str, str]:
     """Those of a pod of a new job."""
-    found: dict[str, str] = created_body(
-        job_plan(framework, make_job(framework.facts, **replicas), site=site), pod
-    )["metadata"]["labels"]
+    found: dict[str, str] = created_body(job_plan(framework, make_job(framework.facts, **replicas), site=site), pod)[
+        "metadata"
+    ]["labels"]
     return found
 
 

@@ -44,10 +44,7 @@ def test_first_file_of_a_list_defines_a_name_whole(tmp_path: Path) -> None:
         contexts=[{"name": "dev", "context": {"cluster": "kind", "user": "me", "namespace": "two"}}],
     )
     third = kubeconfig_document({"server": "https://third"}, **{"current-context": "gone"})
-    paths = [
-        write_kubeconfig(tmp_path, content, name)
-        for content, name in ((first, "a"), (second, "b"), (third, "c"))
-    ]
+    paths = [write_kubeconfig(tmp_path, content, name) for content, name in ((first, "a"), (second, "b"), (third, "c"))]
     listed = os.pathsep.join(["", str(tmp_path / "missing"), *map(str, paths)])
     connection = load_connection(environ={"KUBECONFIG": listed}, home=tmp_path / "home")
     assert (connection.server, connection.namespace) == (SERVER_URL, "two")
@@ -81,9 +78,7 @@ def test_cluster_flag_needs_no_context(tmp_path: Path) -> None:
 def test_nulls_are_absent_fields_as_kubectl_writes_them(tmp_path: Path) -> None:
     write_kubeconfig(
         tmp_path,
-        kubeconfig_document(
-            {"certificate-authority-data": None}, {"token": None, "exec": None}, preferences=None
-        ),
+        kubeconfig_document({"certificate-authority-data": None}, {"token": None, "exec": None}, preferences=None),
     )
     assert isinstance(load_connection(environ={}, home=tmp_path).credentials, Anonymous)
 
@@ -143,12 +138,8 @@ def service_account(tmp_path: Path) -> Path:
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
-async def test_pod_uses_its_service_account_when_there_is_no_file(
-    tmp_path: Path, service_account: Path
-) -> None:
-    connection = load_connection(
-        environ=POD, home=tmp_path, service_account=service_account, clock=FakeClock()
-    )
+async def test_pod_uses_its_service_account_when_there_is_no_file(tmp_path: Path, service_account: Path) -> None:
+    connection = load_connection(environ=POD, home=tmp_path, service_account=service_account, clock=FakeClock())
     assert (connection.server, connection.namespace) == ("https://10.96.0.1:443", "training")
     assert (connection.context, connection.source) == ("in-cluster", str(service_account))
     assert connection.tls is not None
@@ -159,9 +150,7 @@ async def test_pod_uses_its_service_account_when_there_is_no_file(
 
 
 def test_pod_on_ipv6_has_brackets(service_account: Path) -> None:
-    connection = in_cluster_connection(
-        environ={**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}, root=service_account
-    )
+    connection = in_cluster_connection(environ={**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}, root=service_account)
     assert connection.server == "https://[fd00::1]:443"
 
 

@@ -32,9 +32,7 @@ class Plugin:
         self.folder = home / ".kube"
 
     def script(self, body: str) -> None:
-        path = write_kubeconfig(
-            self.home, f'#!/bin/sh\necho run >> "{self.folder}/runs"\n{body}\n', ".kube/login"
-        )
+        path = write_kubeconfig(self.home, f'#!/bin/sh\necho run >> "{self.folder}/runs"\n{body}\n', ".kube/login")
         path.chmod(0o755)
 
     def prints(self, text: str) -> None:
@@ -52,9 +50,7 @@ class Plugin:
         entry = {"apiVersion": V1, "command": "./login", "interactiveMode": "IfAvailable", **spec}
         write_kubeconfig(self.home, kubeconfig_document(cluster, {"exec": entry}))
         environ = {"PATH": os.environ["PATH"], **environ}
-        return load_connection(
-            environ=environ, home=self.home, interactive=interactive, clock=self.clock
-        ).credentials
+        return load_connection(environ=environ, home=self.home, interactive=interactive, clock=self.clock).credentials
 
     @property
     def runs(self) -> int:
@@ -181,9 +177,7 @@ async def test_concurrent_requests_share_one_failure(plugin: Plugin) -> None:
     assert await credentials.headers() == {"Authorization": "Bearer abc"}
 
 
-async def test_cancelled_request_ends_the_plugin_and_the_next_one_starts_it_again(
-    plugin: Plugin, pulse: Pulse
-) -> None:
+async def test_cancelled_request_ends_the_plugin_and_the_next_one_starts_it_again(plugin: Plugin, pulse: Pulse) -> None:
     credentials = plugin.credentials()
     async with asyncio.TaskGroup() as group:
         first = group.create_task(credentials.headers())
@@ -222,7 +216,9 @@ async def test_client_certificate_is_handed_out(plugin: Plugin) -> None:
 
 
 async def test_plugin_gets_arguments_environment_and_cluster(plugin: Plugin) -> None:
-    script = 'echo "$1|$2" > "{0}/args"; echo "$MODE|$OUTER" > "{0}/env"; printf %s "$KUBERNETES_EXEC_INFO" > "{0}/info"'
+    script = (
+        'echo "$1|$2" > "{0}/args"; echo "$MODE|$OUTER" > "{0}/env"; printf %s "$KUBERNETES_EXEC_INFO" > "{0}/info"'
+    )
     (plugin.folder / "answer").write_text(answer(token="abc"))
     plugin.script(script.format(plugin.folder) + f'; cat "{plugin.folder}/answer"')
     credentials = plugin.credentials(
@@ -260,9 +256,7 @@ async def test_plugin_gets_arguments_environment_and_cluster(plugin: Plugin) -> 
     ("mode", "terminal", "expected"),
     [("IfAvailable", True, True), ("Never", True, False), ("Always", True, True)],
 )
-async def test_plugin_is_told_whether_it_may_ask(
-    plugin: Plugin, mode: str, terminal: bool, expected: bool
-) -> None:
+async def test_plugin_is_told_whether_it_may_ask(plugin: Plugin, mode: str, terminal: bool, expected: bool) -> None:
     (plugin.folder / "answer").write_text(answer(token="abc"))
     info = plugin.folder / "info"
     plugin.script(f'printf %s "$KUBERNETES_EXEC_INFO" > "{info}"; cat "{plugin.folder}/answer"')
@@ -270,9 +264,7 @@ async def test_plugin_is_told_whether_it_may_ask(
     assert json.loads(info.read_text())["spec"] == {"interactive": expected}
 
 
-async def test_bare_command_is_found_on_path_not_beside_the_kubeconfig(
-    plugin: Plugin, tmp_path: Path
-) -> None:
+async def test_bare_command_is_found_on_path_not_beside_the_kubeconfig(plugin: Plugin, tmp_path: Path) -> None:
     plugin.prints(answer(token="beside"))
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -347,9 +339,7 @@ async def test_plugin_that_hangs_is_ended_with_its_children(plugin: Plugin, puls
 
 async def test_missing_command_shows_the_hint_on_one_line(plugin: Plugin) -> None:
     credentials = plugin.credentials(command="no-such-login", installHint="Get it from\n  example.com")
-    assert await failure(credentials) == (
-        f'{WHERE}.command: "no-such-login" is not installed; Get it from example.com'
-    )
+    assert await failure(credentials) == (f'{WHERE}.command: "no-such-login" is not installed; Get it from example.com')
     assert await failure(plugin.credentials(command="./gone")) == (
         f'{WHERE}.command: "./gone" is not installed; install it or correct the command'
     )

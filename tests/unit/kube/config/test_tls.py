@@ -43,9 +43,7 @@ async def handshake(ca: trustme.CA, client: ssl.SSLContext, name: str | None = N
     server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", port, ssl=client, server_hostname=name or ""
-        )
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname=name or "")
         try:
             await reader.read()
             return await seen
@@ -68,9 +66,7 @@ async def test_server_is_trusted_by_the_ca_and_sees_the_inline_client_certificat
     assert ("DNS", "me") in seen["subjectAltName"]
 
 
-async def test_files_are_read_when_the_context_is_built_so_rotation_is_seen(
-    tmp_path: Path, ca: trustme.CA
-) -> None:
+async def test_files_are_read_when_the_context_is_built_so_rotation_is_seen(tmp_path: Path, ca: trustme.CA) -> None:
     paths = [tmp_path / ".kube" / name for name in ("me.crt", "me.key", "ca.crt")]
     paths[0].parent.mkdir()
 
@@ -130,9 +126,7 @@ def test_comments_in_a_bundle_may_be_in_any_language(ca: trustme.CA) -> None:
     assert ssl_context(TLS(ca=Pem("ca", bundle))).cert_store_stats()["x509_ca"] == 1
 
 
-def test_inline_key_leaves_no_file_behind(
-    tmp_path: Path, ca: trustme.CA, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inline_key_leaves_no_file_behind(tmp_path: Path, ca: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     certificate, key = pair(ca)
     ssl_context(TLS(client=ClientCertificate(Pem("certificate", certificate), Pem("key", key))))

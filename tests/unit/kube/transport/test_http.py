@@ -139,9 +139,7 @@ async def test_answer_cut_off_in_the_middle_is_unreachable() -> None:
 
 
 @pytest.mark.parametrize(("method", "sent"), [("GET", 2), ("DELETE", 2), ("POST", 1), ("PATCH", 1)])
-async def test_request_on_a_connection_closed_meanwhile_is_sent_again_only_if_harmless(
-    method: str, sent: int
-) -> None:
+async def test_request_on_a_connection_closed_meanwhile_is_sent_again_only_if_harmless(method: str, sent: int) -> None:
     arrived: list[bytes] = []
 
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -438,9 +436,7 @@ async def test_proxy_that_refuses_is_told_without_its_password(authority: Author
     async with proxying(refuse=True) as (proxy, _):
         tls = TLS(ca=authority.pem)
         through = proxy.replace("http://", "http://user:secret@")
-        async with HttpTransport(
-            Connection(server="https://127.0.0.1:1", tls=tls, proxy=through)
-        ) as transport:
+        async with HttpTransport(Connection(server="https://127.0.0.1:1", tls=tls, proxy=through)) as transport:
             with pytest.raises(Unreachable, match="the proxy refused: 407") as caught:
                 await transport.send(GET)
     assert "secret" not in str(caught.value)
@@ -452,9 +448,7 @@ async def test_proxy_that_refuses_is_told_without_its_password(authority: Author
 async def test_each_warning_is_told_once() -> None:
     async def warning(request: web.Request) -> web.Response:
         answer = web.Response()
-        answer.headers.add(
-            "Warning", '299 - "first, with \\"quotes\\" and \\\\", 299 agent "second" "Wed, 21 Oct"'
-        )
+        answer.headers.add("Warning", '299 - "first, with \\"quotes\\" and \\\\", 299 agent "second" "Wed, 21 Oct"')
         answer.headers.add("Warning", '299 - "third"')
         return answer
 

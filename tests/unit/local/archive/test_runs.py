@@ -147,9 +147,7 @@ def test_a_large_team_gets_less_for_each(tmp_path: Path, monkeypatch: pytest.Mon
     pods = [recorded_pod(f"small-worker-{index}", uid=f"u{index}") for index in range(4)]
     for index in range(4):
         write_container_log(tmp_path / "state", "word\n" * 100, name=f"small-worker-{index}", uid=f"u{index}")
-    archive_run(
-        tmp_path / "runs", job_path(), stored_objects(recorded_job(), *pods), tmp_path / "state", RECORDED_AT
-    )
+    archive_run(tmp_path / "runs", job_path(), stored_objects(recorded_job(), *pods), tmp_path / "state", RECORDED_AT)
     logs = list((tmp_path / "runs").rglob("*.log"))
     assert len(logs) == 4
     assert all(0 < log.stat().st_size <= 250 for log in logs)

@@ -96,9 +96,7 @@ def test_without_a_store_no_plane_was_stopped(home: PlaneHome) -> None:
 
 async def fill(store: Store) -> None:
     (path,) = stored_objects(recorded_job())
-    await store.commit(
-        StoreWrite(path, recorded_job(), 0), StoreWrite("//pods/default/gone", recorded_pod("gone"), 0)
-    )
+    await store.commit(StoreWrite(path, recorded_job(), 0), StoreWrite("//pods/default/gone", recorded_pod("gone"), 0))
     there = store.get("//pods/default/gone")
     assert there is not None
     await store.commit(StoreWrite("//pods/default/gone", None, there.revision))

@@ -82,9 +82,7 @@ def test_a_job_that_had_not_ended_has_failed_and_says_how_its_run_ended() -> Non
 
 def test_a_pod_that_ran_was_stopped_with_the_exit_code_of_its_process() -> None:
     over = job_with_run_end(recorded_job("small", "Running"), RECORDED_AT, HOW)
-    shown = closed_run(
-        stored_objects(over, recorded_pod()), {"run": ExitRecord(RECORDED_AT.timestamp(), -15)}
-    )
+    shown = closed_run(stored_objects(over, recorded_pod()), {"run": ExitRecord(RECORDED_AT.timestamp(), -15)})
     status = shown["//pods/default/small-worker-0"]["status"]
     ended_state = status["containerStatuses"][0]["state"]["terminated"]
     assert status["phase"] == "Failed"

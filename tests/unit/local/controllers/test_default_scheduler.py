@@ -115,9 +115,7 @@ def test_a_pod_asks_for_what_it_needs_at_its_hungriest() -> None:
         return Container(resources=ResourceRequirements(requests={"cpu": cpu}), restart_policy=restart)
 
     def cpu(*init: Container) -> str:
-        spec = PodSpec(
-            containers=(container("1"), container("500m")), init_containers=init, overhead={"cpu": "100m"}
-        )
+        spec = PodSpec(containers=(container("1"), container("500m")), init_containers=init, overhead={"cpu": "100m"})
         return str(pod_requests(Pod(spec=spec))["cpu"])
 
     assert cpu() == "1600m"
@@ -169,9 +167,7 @@ def test_whoever_waited_longest_comes_first() -> None:
     def waiter(name: str, minute: int) -> Pod:
         made = pod(name=name)
         at = datetime(2026, 1, 1, 0, minute, tzinfo=UTC)
-        return msgspec.structs.replace(
-            made, metadata=msgspec.structs.replace(made.metadata, creation_timestamp=at)
-        )
+        return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, creation_timestamp=at))
 
     there = [waiter("b", 2), waiter("c", 1), waiter("a", 2), pod(name="bound", node="one")]
     assert [key.name for key in unbound_pods(there)] == ["c", "a", "b"]
@@ -191,9 +187,7 @@ class Town(NamedTuple):
 
     async def until(self, name: str, told: Any) -> None:
         async with asyncio.timeout(60):
-            await self.pods.wait_until(
-                lambda cache: any(told(each) for each in cache if each.metadata.name == name)
-            )
+            await self.pods.wait_until(lambda cache: any(told(each) for each in cache if each.metadata.name == name))
 
     async def end(self, name: str) -> None:
         await self.client.patch(

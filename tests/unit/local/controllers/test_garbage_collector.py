@@ -46,9 +46,7 @@ async def test_dependent_stays_for_its_other_owner_and_forgets_the_first(plane: 
     first, second = await make(plane, "first"), await make(plane, "second")
     await make(plane, "child", owned_by(first), owned_by(second))
     await plane.call("DELETE", f"{MAPS}/first")
-    child = await plane.poll_until(
-        f"{MAPS}/child", lambda now: len(now.body["metadata"]["ownerReferences"]) == 1
-    )
+    child = await plane.poll_until(f"{MAPS}/child", lambda now: len(now.body["metadata"]["ownerReferences"]) == 1)
     assert child.body["metadata"]["ownerReferences"][0]["name"] == "second"
 
 

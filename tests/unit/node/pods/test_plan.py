@@ -48,9 +48,7 @@ def ended(
     lasted: timedelta = timedelta(seconds=1),
     ago: timedelta = timedelta(),
 ) -> ContainerObservation:
-    run = ContainerRun(
-        streak, streak=streak, started_at=NOW - ago - lasted, exit=ContainerExit(code, NOW - ago)
-    )
+    run = ContainerRun(streak, streak=streak, started_at=NOW - ago - lasted, exit=ContainerExit(code, NOW - ago))
     return ContainerObservation(name, role, runs=(run,))
 
 
@@ -135,9 +133,7 @@ def test_restart_policy_decides(policy: str, code: int, again: bool) -> None:
     assert pod_has_finished(observed(ended(code=code), policy=policy)) is not again
 
 
-@pytest.mark.parametrize(
-    ("streak", "delay"), [(0, 0), (1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (50, 300)]
-)
+@pytest.mark.parametrize(("streak", "delay"), [(0, 0), (1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (50, 300)])
 def test_back_off_doubles_to_five_minutes(streak: int, delay: int) -> None:
     crashed = observed(ended(code=1, streak=streak), policy="Always")
     decided = plan(crashed)
@@ -149,15 +145,13 @@ def test_back_off_doubles_to_five_minutes(streak: int, delay: int) -> None:
 def test_back_off_starts_anew_after_ten_minutes_of_running() -> None:
     long = ended(code=1, streak=7, lasted=timedelta(minutes=10))
     assert steps(long, policy="Always") == (StartContainer("main", 8, 1),)
-    assert Backoff().scaled(0.1).delay(
-        ContainerRun(3, streak=1, started_at=NOW, exit=ContainerExit(1, NOW))
-    ) == second(1)
+    assert Backoff().scaled(0.1).delay(ContainerRun(3, streak=1, started_at=NOW, exit=ContainerExit(1, NOW))) == second(
+        1
+    )
 
 
 def test_what_cannot_start_is_tried_again_in_time() -> None:
-    held = ContainerObservation(
-        "main", waiting=ContainerWaiting("CreateContainerConfigError", "no", NOW + second(2))
-    )
+    held = ContainerObservation("main", waiting=ContainerWaiting("CreateContainerConfigError", "no", NOW + second(2)))
     assert plan(observed(held)).wake_after == second(2)
     assert steps(held, now=NOW + second(2)) == (StartContainer("main", 0, 0),)
 

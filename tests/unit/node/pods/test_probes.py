@@ -44,9 +44,7 @@ async def test_http_passes_from_200_to_399(tmp_path: Path) -> None:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         port = runner.addresses[0][1]
         for status, message in ((200, ""), (302, ""), (404, "HTTP probe failed with statuscode: 404")):
-            assert (
-                await tried(tmp_path, {"web": port}, httpGet={"port": "web", "path": f"/{status}"}) == message
-            )
+            assert await tried(tmp_path, {"web": port}, httpGet={"port": "web", "path": f"/{status}"}) == message
     finally:
         await runner.cleanup()
     assert "Get" in await tried(tmp_path, httpGet={"port": port})

@@ -73,16 +73,11 @@ def test_phase(containers: tuple[ContainerObservation, ...], policy: str, phase:
 def test_a_deleted_pod_tells_what_became_of_it() -> None:
     assert pod_phase(observed(alive(), policy="Always", stop_by=NOW)) == "Running"
     assert pod_phase(observed(ended(code=143), policy="Always", stop_by=NOW)) == "Failed"
-    assert (
-        pod_phase(observed(ContainerObservation("main", activity=Activity.STARTING), stop_by=NOW))
-        == "Pending"
-    )
+    assert pod_phase(observed(ContainerObservation("main", activity=Activity.STARTING), stop_by=NOW)) == "Pending"
 
 
 def test_a_container_that_never_ran_is_being_created() -> None:
-    assert main(observed(ContainerObservation("main")))["state"] == {
-        "waiting": {"reason": "ContainerCreating"}
-    }
+    assert main(observed(ContainerObservation("main")))["state"] == {"waiting": {"reason": "ContainerCreating"}}
     initial = observed(ContainerObservation("i", Role.INIT), ContainerObservation("main"))
     assert main(initial)["state"] == {"waiting": {"reason": "PodInitializing"}}
 
@@ -155,9 +150,7 @@ def test_conditions_name_who_is_not_ready() -> None:
 
 def test_a_completed_pod_is_not_ready_for_that_reason() -> None:
     found = conditions(observed(ended()))
-    assert [found[each]["reason"] for each in ("Initialized", "Ready", "ContainersReady")] == [
-        "PodCompleted"
-    ] * 3
+    assert [found[each]["reason"] for each in ("Initialized", "Ready", "ContainersReady")] == ["PodCompleted"] * 3
 
 
 def test_transition_times_move_with_the_status_only() -> None:
@@ -174,9 +167,7 @@ def test_transition_times_move_with_the_status_only() -> None:
 def test_readiness_gates_hold_a_pod_back() -> None:
     gated = msgspec.structs.replace(NAMED, readiness_gates=("example.com/gate",))
     assert conditions(observed(alive()), gated)["Ready"]["reason"] == "ReadinessGatesNotReady"
-    passed = msgspec.structs.replace(
-        gated, previous_conditions=(Condition(type="example.com/gate", status="True"),)
-    )
+    passed = msgspec.structs.replace(gated, previous_conditions=(Condition(type="example.com/gate", status="True"),))
     assert conditions(observed(alive()), passed)["Ready"]["status"] == "True"
 
 

@@ -62,9 +62,7 @@ async def test_somebody_elses_change_is_not_lost() -> None:
     api, clock = NodeApi(), FakeClock()
     async with writing(api, clock) as writer:
         theirs = {"type": "PodScheduled", "status": "True"}
-        await api.client().patch(
-            Pod, default_key("p"), {"status": {"conditions": [theirs]}}, subresource="status"
-        )
+        await api.client().patch(Pod, default_key("p"), {"status": {"conditions": [theirs]}}, subresource="status")
         writer.set_status(status("Running"))
         await writer.wait_written()
     assert [each["type"] for each in api.stored_pod("p")["status"]["conditions"]] == ["Ready", "PodScheduled"]
@@ -115,9 +113,7 @@ async def test_the_node_says_that_it_lives_and_survives_an_outage() -> None:
         api.is_down = False
         await clock.advance(timedelta(seconds=10))
         assert api.objects["nodes", "", "local"] != node
-        ready = {each["type"]: each for each in api.objects["nodes", "", "local"]["status"]["conditions"]}[
-            "Ready"
-        ]
+        ready = {each["type"]: each for each in api.objects["nodes", "", "local"]["status"]["conditions"]}["Ready"]
         assert ready["lastTransitionTime"] == "2026-01-01T00:00:00Z"
         task.cancel()
 

@@ -61,9 +61,7 @@ async def test_output_ends_though_an_heir_holds_the_pipe(target: ContainerTarget
     heir.kill()
 
 
-async def test_leaving_early_kills_the_command_and_its_children(
-    target: ContainerTarget, clock: FakeClock
-) -> None:
+async def test_leaving_early_kills_the_command_and_its_children(target: ContainerTarget, clock: FakeClock) -> None:
     command = ["sh", "-c", "sleep 1000 & echo $!; wait"]
     async with asyncio.timeout(WAIT), exec_command(target, command, clock, stdin=False, tty=False) as running:
         child = psutil.Process(int(await running.read(1)))
@@ -71,9 +69,7 @@ async def test_leaving_early_kills_the_command_and_its_children(
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
-async def test_paths_of_the_image_are_found_here(
-    target: ContainerTarget, clock: FakeClock, tmp_path: Path
-) -> None:
+async def test_paths_of_the_image_are_found_here(target: ContainerTarget, clock: FakeClock, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here")
     async with exec_command(target, ["cat", "/image/file"], clock, stdin=False, tty=False) as running:
         assert await running.read(1) == b"here"

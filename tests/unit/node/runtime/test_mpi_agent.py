@@ -136,9 +136,7 @@ def test_what_is_held_is_bounded_and_nothing_of_it_is_lost(printed: Printed) -> 
     assert printed.text() == b"x" * CHUNK_BYTES + b"y"
 
 
-def test_time_runs_from_the_first_piece_that_is_held(
-    printed: Printed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_runs_from_the_first_piece_that_is_held(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("gangline.node.runtime.mpi_agent.time.monotonic", lambda: now)
     outlet = LineWriter(printed.writes)

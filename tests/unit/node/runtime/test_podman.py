@@ -19,9 +19,7 @@ def made(
 ) -> ContainerConfig:
     spec = msgspec.convert({"name": "c", "image": "example.org/i:1", **container}, RunContainer)
     env = {each.name: each.value for each in spec.env}
-    return ContainerConfig(
-        spec, POD, RunFiles(Path("/state/c"), 0), record or RunRecord("0a1b", 0), env, mounts
-    )
+    return ContainerConfig(spec, POD, RunFiles(Path("/state/c"), 0), record or RunRecord("0a1b", 0), env, mounts)
 
 
 def words(kind: str, run: ContainerConfig) -> list[str]:
@@ -54,9 +52,7 @@ def test_a_command_replaces_the_entry_point_and_arguments_its_arguments() -> Non
 def test_references_are_expanded_and_paths_are_left_alone() -> None:
     env = [{"name": "WHERE", "value": "/data"}]
     mount = ContainerMount("v", "/data", Path("/real"))
-    found = words(
-        "podman", made(mounts=(mount,), env=env, args=["$(WHERE)/x", "$(NO)"], workingDir="$(WHERE)")
-    )
+    found = words("podman", made(mounts=(mount,), env=env, args=["$(WHERE)/x", "$(NO)"], workingDir="$(WHERE)"))
     assert found[-3:] == ["example.org/i:1", "/data/x", "$(NO)"]
     assert found[found.index("--workdir") + 1] == "/data"
     assert "/real:/data" in found

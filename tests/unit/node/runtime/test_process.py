@@ -127,7 +127,9 @@ async def test_terminate_reaches_the_whole_group(files: RunFiles, tmp_path: Path
 
 
 async def test_what_left_the_session_is_killed_with_the_container(files: RunFiles, tmp_path: Path) -> None:
-    script = f"setsid sh -c 'echo $$ > {tmp_path}/stray; sleep 99' & while [ ! -s {tmp_path}/stray ]; do sleep 0.01; done"
+    script = (
+        f"setsid sh -c 'echo $$ > {tmp_path}/stray; sleep 99' & while [ ! -s {tmp_path}/stray ]; do sleep 0.01; done"
+    )
     await finished(files, "sh", "-c", script)
     assert not living(int(await until(tmp_path / "stray")))
 
@@ -209,9 +211,7 @@ async def test_the_newest_report_of_progress_is_kept_apart(files: RunFiles) -> N
 
 
 async def test_a_report_is_there_while_its_program_goes_on(files: RunFiles) -> None:
-    script = (
-        'echo \'{"progress": {"step": 1}}\'; sleep 0.1; echo \'{"progress": {"step": 2}}\'; exec sleep 600'
-    )
+    script = 'echo \'{"progress": {"step": 1}}\'; sleep 0.1; echo \'{"progress": {"step": 2}}\'; exec sleep 600'
     process = await started(files, "sh", "-c", script)
     async with asyncio.timeout(60):
         while written(files.progress_file) != '{"progress": {"step": 2}}':  # noqa: ASYNC110

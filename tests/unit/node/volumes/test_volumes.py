@@ -179,9 +179,7 @@ def test_a_volume_that_is_too_large_is_named(tmp_path: Path) -> None:
 async def test_a_claim_is_bound_and_outlives_the_pod(tmp_path: Path) -> None:
     api, state = NodeApi(), StateFolder(tmp_path)
     volumes, folder = VolumeManager(api.client(), state, {}), state.pod(Key("default", "p"), "u")
-    claiming = pod(
-        {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "e", "emptyDir": {}}
-    )
+    claiming = pod({"name": "v", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "e", "emptyDir": {}})
     with pytest.raises(VolumeMissing, match='persistentvolumeclaim "data" not found'):
         await volumes.prepare(claiming, folder)
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}

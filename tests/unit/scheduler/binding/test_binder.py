@@ -60,9 +60,7 @@ class Desk:
 
 def pod(*, uid: str = "uid-p", node: str = "", leaving: bool = False) -> Response:
     gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if leaving else {}
-    return json_response(
-        {"metadata": {"name": "p", "namespace": "ns", "uid": uid, **gone}, "spec": {"nodeName": node}}
-    )
+    return json_response({"metadata": {"name": "p", "namespace": "ns", "uid": uid, **gone}, "spec": {"nodeName": node}})
 
 
 async def test_a_binding_names_the_uid_and_the_node() -> None:
@@ -105,9 +103,7 @@ async def test_it_is_known_whose_call_is_under_way_and_whose_order_only_waits() 
 
     def known() -> tuple[list[bool], list[bool]]:
         uids = [order.uid for order in orders]
-        return [desk.committer.is_in_flight(uid) for uid in uids], [
-            desk.committer.is_queued(uid) for uid in uids
-        ]
+        return [desk.committer.is_in_flight(uid) for uid in uids], [desk.committer.is_queued(uid) for uid in uids]
 
     async with desk.at_work():
         for order in orders:
@@ -250,9 +246,7 @@ async def test_an_answer_that_was_lost_is_found_to_have_been_yes() -> None:
     async with desk.at_work():
         desk.committer.submit(ORDER)
         await settle()
-        desk.wire.respond = lambda request: (
-            refusal_response(409) if request.method == "POST" else pod(node="a")
-        )
+        desk.wire.respond = lambda request: refusal_response(409) if request.method == "POST" else pod(node="a")
         await desk.clock.advance(timedelta(milliseconds=50))
     assert desk.ledger.told == ["failed uid-p", "done uid-p"]
 
@@ -269,9 +263,7 @@ async def test_an_eviction_names_the_uid() -> None:
     assert desk.ledger.told == []
 
 
-@pytest.mark.parametrize(
-    ("status", "told"), [(429, ["stays uid-p"]), (404, []), (409, []), (403, ["stays uid-p"])]
-)
+@pytest.mark.parametrize(("status", "told"), [(429, ["stays uid-p"]), (404, []), (409, []), (403, ["stays uid-p"])])
 async def test_who_may_not_be_evicted_stays_and_who_is_gone_is_gone(status: int, told: list[str]) -> None:
     desk = Desk(lambda request: refusal_response(status))
     async with desk.at_work():

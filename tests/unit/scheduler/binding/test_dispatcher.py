@@ -58,8 +58,7 @@ class Office:
     def gang(self, found: PodGroup, count: int, **given: Any) -> None:
         name = found.metadata.name
         pods: list[Pod] = [
-            make_gang_pod(f"{name}-{number}", name, role="worker", index=number, **given)
-            for number in range(count)
+            make_gang_pod(f"{name}-{number}", name, role="worker", index=number, **given) for number in range(count)
         ]
         self.world.on_group(Delta(None, found))
         for each in pods:

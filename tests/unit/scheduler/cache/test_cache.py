@@ -190,9 +190,7 @@ def test_a_pod_whose_owner_chose_the_node_was_not_pinned_by_us() -> None:
     told = Told()
     told.see(make_ready_node("a", cpu="4"))
     told.see(make_pod_group("g", 1))
-    told.see(
-        make_gang_pod("p", "g", scheduler="default-scheduler", nodeSelector={"kubernetes.io/hostname": "a"})
-    )
+    told.see(make_gang_pod("p", "g", scheduler="default-scheduler", nodeSelector={"kubernetes.io/hostname": "a"}))
     assert told.world.nodes.bound_pod("uid-p") is None
 
 

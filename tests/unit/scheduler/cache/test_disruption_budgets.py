@@ -69,9 +69,7 @@ def two_gangs() -> GangRegistry:
     for name in ("g", "h"):
         gangs.put_group(make_pod_group(name, 2))
         for number in range(2):
-            found = make_gang_pod(
-                f"{name}-{number}", name, role="worker", index=number, node="a", phase="Running"
-            )
+            found = make_gang_pod(f"{name}-{number}", name, role="worker", index=number, node="a", phase="Running")
             gangs.put_pod(found, shape_of(found))
     return gangs
 

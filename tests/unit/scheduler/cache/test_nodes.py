@@ -98,9 +98,7 @@ def test_a_pod_that_grows_or_moves_takes_its_room_along() -> None:
 def test_many_nodes_and_resources_come_and_go() -> None:
     cluster = NodeCache()
     for number in range(100):
-        cluster.put_node(
-            make_scheduler_node(f"n{number:03}", cpu=2, offers={f"example.com/r{number % 9}": 1})
-        )
+        cluster.put_node(make_scheduler_node(f"n{number:03}", cpu=2, offers={f"example.com/r{number % 9}": 1}))
     for number in range(100):
         cluster.put_pod(make_bound_pod(f"p{number}", f"n{number:03}", ONE))
     assert fitting(cluster) == 100

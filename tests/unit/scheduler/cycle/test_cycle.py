@@ -44,14 +44,10 @@ def ask(
         "pod_sets": (PodSet("worker", shape, count),),
         "min_members": count,
     }
-    return GangRequest(
-        key=Key("default", name), uid=name, queue=queue, created=created, **{**fields, **others}
-    )
+    return GangRequest(key=Key("default", name), uid=name, queue=queue, created=created, **{**fields, **others})
 
 
-def holding(
-    name: str, nodes: Iterable[str], *, shape: PodShape = ONE, age: int = 0, **others: Any
-) -> GangAllocation:
+def holding(name: str, nodes: Iterable[str], *, shape: PodShape = ONE, age: int = 0, **others: Any) -> GangAllocation:
     """A gang with one member on each of these nodes."""
     terminating = others.pop("terminating", False)
     priority = others.pop("priority", 0)
@@ -73,17 +69,11 @@ def holding(
 class World:
     """Nodes, and gangs on them."""
 
-    def __init__(
-        self, nodes: Mapping[str, int], holdings: Iterable[GangAllocation] = (), **extra: int
-    ) -> None:
+    def __init__(self, nodes: Mapping[str, int], holdings: Iterable[GangAllocation] = (), **extra: int) -> None:
         self.cluster, self.holdings = NodeCache(), list(holdings)
         for name, cpu in nodes.items():
-            amounts = {"cpu": str(cpu), "pods": "110"} | {
-                key.replace("_", "/"): str(n) for key, n in extra.items()
-            }
-            self.cluster.put_node(
-                Node(metadata=ObjectMeta(name=name), status=NodePlacementStatus(allocatable=amounts))
-            )
+            amounts = {"cpu": str(cpu), "pods": "110"} | {key.replace("_", "/"): str(n) for key, n in extra.items()}
+            self.cluster.put_node(Node(metadata=ObjectMeta(name=name), status=NodePlacementStatus(allocatable=amounts)))
         for each in self.holdings:
             for member in each.pods:
                 self.cluster.put_pod(member)
@@ -114,9 +104,7 @@ def evicted(found: CycleResult) -> dict[str, list[str]]:
 
 
 def message(found: CycleResult, name: str) -> str:
-    return next(
-        each.message for each in found.decisions if isinstance(each, Pending) and each.request.uid == name
-    )
+    return next(each.message for each in found.decisions if isinstance(each, Pending) and each.request.uid == name)
 
 
 # All or nothing
@@ -230,9 +218,7 @@ def test_more_members_that_find_no_room_at_all_are_told_why() -> None:
 
 def test_any_members_may_be_the_least_where_no_role_says_otherwise() -> None:
     """The first three would be two on gpus, but there are none: three others do."""
-    found = World({"n1": 3}).round(
-        ask("mixed", pod_sets=(PodSet("a", GPU, 2), PodSet("b", ONE, 3)), min_members=3)
-    )
+    found = World({"n1": 3}).round(ask("mixed", pod_sets=(PodSet("a", GPU, 2), PodSet("b", ONE, 3)), min_members=3))
     assert placed(found) == {"mixed": 3}
 
 
@@ -346,9 +332,7 @@ def test_nobody_leaves_for_one_of_equal_importance() -> None:
 
 def test_nobody_leaves_for_one_that_may_not_preempt_or_where_it_is_switched_off() -> None:
     world = World({"n1": 4}, [holding("a", ["n1"] * 4)])
-    assert causes(world.round(ask("polite", priority=9, can_preempt=False))) == {
-        "polite": PendingReason.RESOURCES
-    }
+    assert causes(world.round(ask("polite", priority=9, can_preempt=False))) == {"polite": PendingReason.RESOURCES}
     assert causes(world.round(ask("high", priority=9), preemption=False)) == {"high": PendingReason.RESOURCES}
 
 
@@ -400,9 +384,7 @@ def test_at_its_cap_a_queue_makes_room_among_its_own() -> None:
     capped = [QueueQuota("q", cap={"cpu": 4000})]
     found = world.round(ask("high", 4, queue="q", priority=5), queues=capped)
     assert evicted(found) == {"high": ["mine-0", "mine-1", "mine-2", "mine-3"]}
-    assert causes(world.round(ask("huge", 5, queue="q", priority=5), queues=capped)) == {
-        "huge": PendingReason.QUEUE
-    }
+    assert causes(world.round(ask("huge", 5, queue="q", priority=5), queues=capped)) == {"huge": PendingReason.QUEUE}
 
 
 # Taking back
@@ -418,9 +400,7 @@ def test_nothing_is_taken_beyond_what_a_queue_deserves() -> None:
     rich = [holding(f"rich{n}", ["n1"] * 2, queue="a") for n in range(4)]
     world = World({"n1": 8}, rich)
     queues = [QueueQuota("a"), QueueQuota("b")]
-    assert causes(world.round(ask("greedy", 5, queue="b"), queues=queues)) == {
-        "greedy": PendingReason.RESOURCES
-    }
+    assert causes(world.round(ask("greedy", 5, queue="b"), queues=queues)) == {"greedy": PendingReason.RESOURCES}
     assert causes(world.round(ask("due", 4, queue="b"), queues=queues, reclaim=False)) == {
         "due": PendingReason.RESOURCES
     }

@@ -19,9 +19,7 @@ def ask(name: str, *, age: int = 0, queue: str = "default", **others: Any) -> Ga
         "pod_sets": (),
         "min_members": 1,
     }
-    return GangRequest(
-        key=Key("default", name), uid=name, queue=queue, created=created, **{**fields, **others}
-    )
+    return GangRequest(key=Key("default", name), uid=name, queue=queue, created=created, **{**fields, **others})
 
 
 def within(_: GangRequest) -> bool:

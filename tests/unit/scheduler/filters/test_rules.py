@@ -48,9 +48,7 @@ def shape_of_rules(
         spec["affinity"] = affinity
     if spread:
         spec["topologySpreadConstraints"] = spread
-    return shape_of(
-        make_scheduler_pod(namespace=namespace, labels=labels or {"app": "a"}, spec=spec, cpu=cpu)
-    )
+    return shape_of(make_scheduler_pod(namespace=namespace, labels=labels or {"app": "a"}, spec=spec, cpu=cpu))
 
 
 def zoned(*zones: str, cpu: int = 4) -> NodeCache:
@@ -94,9 +92,7 @@ def test_a_resident_keeps_others_from_its_domain_though_they_have_no_rule() -> N
     }
     assert placed_nodes(cluster, make_gang_request((PLAIN_B, 2))) == [["n0", "n0"]]
     trial = cluster.what_if()
-    assert node_names(trial, trial.place_after_eviction(make_gang_request((PLAIN_A, 3)), ["r"])) == [
-        ["n0"] * 3
-    ]
+    assert node_names(trial, trial.place_after_eviction(make_gang_request((PLAIN_A, 3)), ["r"])) == [["n0"] * 3]
     cluster.drop_pod("r")
     assert isinstance(cluster.what_if().place(make_gang_request((PLAIN_A, 9))), Placement)
 
@@ -118,9 +114,7 @@ def test_a_resident_of_another_namespace_means_its_own_unless_it_says_otherwise(
 
 
 def test_namespaces_are_chosen_by_their_labels_too() -> None:
-    chosen = shape_of_rules(
-        apart=[term(namespaceSelector={"matchLabels": {"team": "red"}})], namespace="other"
-    )
+    chosen = shape_of_rules(apart=[term(namespaceSelector={"matchLabels": {"team": "red"}})], namespace="other")
     cluster = zoned("x")
     cluster.put_pod(make_bound_pod("r", "n0", chosen))
     assert placed_nodes(cluster, make_gang_request((PLAIN_A, 1))) == [["n0"]]
@@ -147,9 +141,7 @@ def test_the_first_of_its_kind_may_go_anywhere_and_the_others_go_with_it() -> No
     # The tightest zone that takes all.
     assert placed_nodes(cluster, make_gang_request((shape, 4))) == [["n0"] * 4]
     found = placement_shortage(cluster, make_gang_request((shape, 9)))
-    assert found.message.startswith(
-        "no zone holds all 9, the best is y with room for 8 (1 missing): 0/4 nodes: "
-    )
+    assert found.message.startswith("no zone holds all 9, the best is y with room for 8 (1 missing): 0/4 nodes: ")
 
 
 def test_who_wants_to_be_with_others_goes_where_they_are() -> None:
@@ -166,9 +158,7 @@ def test_who_wants_to_be_with_others_goes_where_they_are() -> None:
 
 
 def test_a_pod_counts_for_affinity_only_if_all_terms_mean_it() -> None:
-    shape = shape_of_rules(
-        labels={"app": "c"}, near=[term(ZONE, {"app": "b"}), term(HOSTNAME_LABEL, {"tier": "x"})]
-    )
+    shape = shape_of_rules(labels={"app": "c"}, near=[term(ZONE, {"app": "b"}), term(HOSTNAME_LABEL, {"tier": "x"})])
     cluster = zoned("x")
     cluster.put_pod(make_bound_pod("r", "n0", PLAIN_B))
     assert isinstance(cluster.what_if().place(make_gang_request((shape, 1))), Shortage)
@@ -188,9 +178,7 @@ def test_roles_that_want_each_other_share_the_zone_that_takes_both() -> None:
 
 def test_a_follower_is_placed_after_the_one_it_follows() -> None:
     leader = shape_of_rules(labels={"role": "leader"}, cpu=1)
-    follower = shape_of_rules(
-        labels={"role": "follower"}, near=[term(HOSTNAME_LABEL, {"role": "leader"})], cpu=1
-    )
+    follower = shape_of_rules(labels={"role": "follower"}, near=[term(HOSTNAME_LABEL, {"role": "leader"})], cpu=1)
     cluster = zoned("x", "y", cpu=3)
     assert placed_nodes(cluster, make_gang_request(("follower", follower, 2), ("leader", leader, 1))) == [
         ["n0"] * 2,
@@ -352,10 +340,7 @@ def test_zones_that_are_tainted_count_unless_told_not_to() -> None:
         make_scheduler_node("a", cpu=9, labels={ZONE: "x"}),
         make_scheduler_node("b", labels={ZONE: "y"}, taints=[{"key": "t", "effect": "NoSchedule"}]),
     )
-    assert (
-        placement_shortage(cluster, make_gang_request((shape_of_rules(spread=even()), 2))).fitting_members
-        == 1
-    )
+    assert placement_shortage(cluster, make_gang_request((shape_of_rules(spread=even()), 2))).fitting_members == 1
     honor = shape_of_rules(spread=even(nodeTaintsPolicy="Honor"))
     assert placed_nodes(cluster, make_gang_request((honor, 3))) == [["a"] * 3]
 
@@ -398,9 +383,7 @@ def test_a_rule_about_one_members_index_is_kept() -> None:
     index = "training.kubeflow.org/replica-index"
     cluster = zoned("x", "y")
     for number in range(2):
-        pod = make_scheduler_pod(
-            f"r{number}", labels={index: str(number)}, spec={"nodeName": f"n{number}"}, cpu=1
-        )
+        pod = make_scheduler_pod(f"r{number}", labels={index: str(number)}, spec={"nodeName": f"n{number}"}, cpu=1)
         resident = bound_pod_of(pod)
         assert resident is not None
         assert index not in dict(resident.shape.labels)
@@ -408,9 +391,7 @@ def test_a_rule_about_one_members_index_is_kept() -> None:
     shape = shape_of_rules(labels={"app": "c"}, near=[term(HOSTNAME_LABEL, {index: "1"})])
     assert placed_nodes(cluster, make_gang_request((shape, 2))) == [["n1"] * 2]
     cluster.put_pod(
-        make_bound_pod(
-            "shy", "n0", shape_of_rules(labels={"app": "d"}, apart=[term(HOSTNAME_LABEL, {index: "7"})])
-        )
+        make_bound_pod("shy", "n0", shape_of_rules(labels={"app": "d"}, apart=[term(HOSTNAME_LABEL, {index: "7"})]))
     )
     assert index in cluster.selected_labels
     seventh = shape_of(make_scheduler_pod("m", labels={index: "7"}, cpu=1), keep=cluster.selected_labels)

@@ -50,9 +50,7 @@ def running(count: int) -> tuple[MemberStatus, ...]:
 def state(phase: str = "", reason: str = "", message: str = "", at: datetime = NOW) -> PodGroupState:
     if not phase:
         return PodGroupState()
-    return PodGroupState(
-        phase=phase, reason=reason, message=message, last_probe_time=at, last_transition_time=at
-    )
+    return PodGroupState(phase=phase, reason=reason, message=message, last_probe_time=at, last_transition_time=at)
 
 
 LATER = NOW + timedelta(seconds=5)
@@ -227,9 +225,7 @@ def test_the_same_facts_come_to_rest_after_three_probes(phase: str, name: str) -
         (member(3, "Unknown"), "PodFailed"),
     ],
 )
-def test_d2_a_member_lost_before_the_group_was_ever_whole_is_recovered(
-    lost: MemberStatus, reason: str
-) -> None:
+def test_d2_a_member_lost_before_the_group_was_ever_whole_is_recovered(lost: MemberStatus, reason: str) -> None:
     assert told(look(state(P), *running(2), member(2, "Pending"), lost)) == (C, reason)
 
 
@@ -264,9 +260,7 @@ def test_d5_a_larger_minimum_is_judged_at_the_next_probe() -> None:
 
 
 def test_d5_a_smaller_minimum_makes_a_group_whole() -> None:
-    after = look(
-        state(U, "NotEnoughResources"), *running(3), member(3, "Pending"), least=3, last_attempt=NO_ROOM
-    )
+    after = look(state(U, "NotEnoughResources"), *running(3), member(3, "Pending"), least=3, last_attempt=NO_ROOM)
     assert told(after) == (R, "")
 
 
@@ -468,10 +462,7 @@ def test_of_those_without_an_index_only_as_many_are_missed_as_are_lacking() -> N
     after = look(state(R), *there, lost_members=gone)
     assert told(after) == (C, "PodDeleted")
     assert after.message == "3/4 members running, set-c deleted"
-    failed = [
-        msgspec.structs.replace(member(number, "Failed"), name=f"set-{number}", index=None)
-        for number in (7, 8)
-    ]
+    failed = [msgspec.structs.replace(member(number, "Failed"), name=f"set-{number}", index=None) for number in (7, 8)]
     after = look(state(R), *there, *failed, lost_members=gone)
     assert told(after) == (C, "PodFailed")
     assert after.message == "3/4 members running, set-8 failed"

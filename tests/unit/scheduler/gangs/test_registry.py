@@ -26,9 +26,7 @@ SHAPES: dict[PodShape, PodShape] = {}
 
 def put(gangs: GangRegistry, *pods: Pod) -> list[GangMember | None]:
     shapes = [shape_of(each) for each in pods]
-    return [
-        gangs.put_pod(each, SHAPES.setdefault(shape, shape)) for each, shape in zip(pods, shapes, strict=True)
-    ]
+    return [gangs.put_pod(each, SHAPES.setdefault(shape, shape)) for each, shape in zip(pods, shapes, strict=True)]
 
 
 def gang_of(gangs: GangRegistry, name: str) -> GangInfo:
@@ -455,9 +453,7 @@ def test_nothing_is_remembered_of_a_group_that_is_gone() -> None:
 def test_members_of_a_deleted_job_are_no_part_of_the_one_made_again_under_its_name() -> None:
     gangs = GangRegistry()
     old = [
-        make_gang_pod(
-            f"g-{number}", "g", role="worker", index=number, node="a", phase="Running", owner="Job/g old"
-        )
+        make_gang_pod(f"g-{number}", "g", role="worker", index=number, node="a", phase="Running", owner="Job/g old")
         for number in range(2)
     ]
     waiting = make_gang_pod("g-8", "g", role="worker", index=8, owner="Job/g old")
@@ -465,9 +461,7 @@ def test_members_of_a_deleted_job_are_no_part_of_the_one_made_again_under_its_na
     gangs.put_group(make_pod_group("g", 2, owner="Job/g new"))
     gang = gang_of(gangs, "g")
     assert gang.observation(START_TIME).members == ()
-    new = [
-        make_gang_pod(f"g-{number}", "g", role="worker", index=number, owner="Job/g new") for number in (2, 3)
-    ]
+    new = [make_gang_pod(f"g-{number}", "g", role="worker", index=number, owner="Job/g new") for number in (2, 3)]
     put(gangs, *new)
     ask = only(gangs.requests())
     assert (ask.min_members, ask.pod_sets[0].count, ask.recovering) == (2, 2, False)

@@ -36,9 +36,7 @@ def gang(*pods: Pod, least: int = 2, phase: str = "Pending", **spec: Any) -> tup
 
 
 def bound(number: int, **more: Any) -> Pod:
-    return make_gang_pod(
-        f"g-{number}", "g", role="worker", index=number, node="a", scheduled=START_TIME, **more
-    )
+    return make_gang_pod(f"g-{number}", "g", role="worker", index=number, node="a", scheduled=START_TIME, **more)
 
 
 def waiting(number: int) -> Pod:
@@ -144,17 +142,12 @@ def test_a_pin_that_is_not_reached_is_given_up_when_the_groups_time_is_over() ->
     found = recovering(bound(0), pinned(1), pinned(2, said="SchedulingGated"))
     assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=61)
     assert names(members_to_evict(found, "gangline")) == ["g-1", "g-2"]
-    assert (
-        rollback_at(recovering(bound(0), pinned(1), scheduleTimeoutSeconds=5), MINUTE)
-        == START_TIME + 6 * SECOND
-    )
+    assert rollback_at(recovering(bound(0), pinned(1), scheduleTimeoutSeconds=5), MINUTE) == START_TIME + 6 * SECOND
 
 
 def test_a_pin_whose_scheduler_makes_room_for_it_has_its_time() -> None:
     one = pinned(1, said="Unschedulable")
-    nominated = msgspec.structs.replace(
-        one, status=msgspec.structs.replace(one.status, nominated_node_name="a")
-    )
+    nominated = msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, nominated_node_name="a"))
     found = recovering(bound(0), nominated)
     assert rollback_at(found, MINUTE) == START_TIME + timedelta(seconds=61)
 

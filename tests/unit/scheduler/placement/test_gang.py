@@ -89,13 +89,12 @@ def test_a_whole_gang_gets_places_for_its_extras_or_a_reason() -> None:
 def test_nothing_binds_when_the_workers_fit_but_no_master() -> None:
     cluster = make_node_cache(make_scheduler_node("n", cpu=4))
     master, worker = make_pod_shape(cpu=8), make_pod_shape(cpu=1)
-    ask = make_gang_request(
-        ("master", master, 1), ("worker", worker, 4), least=4, roles={"master": 1, "worker": 3}
-    )
+    ask = make_gang_request(("master", master, 1), ("worker", worker, 4), least=4, roles={"master": 1, "worker": 3})
     assert placement_shortage(cluster, ask).message == "0 of 1 of role master fit: 0/1 nodes: 1 lack cpu"
-    assert placed_nodes(
-        cluster, make_gang_request(("master", master, 1), ("worker", worker, 4), least=4)
-    ) == [[], ["n"] * 4]
+    assert placed_nodes(cluster, make_gang_request(("master", master, 1), ("worker", worker, 4), least=4)) == [
+        [],
+        ["n"] * 4,
+    ]
 
 
 def test_the_least_of_every_role_comes_before_more_of_another() -> None:
@@ -167,9 +166,7 @@ def test_pods_without_gpus_leave_nodes_with_gpus_for_last() -> None:
         make_scheduler_node("c", cpu=4),
     )
     assert placed_nodes(cluster, make_gang_request((make_pod_shape(cpu=1), 6))) == [["b"] * 4 + ["c"] * 2]
-    assert placed_nodes(cluster, make_gang_request((make_pod_shape(cpu=1), 9))) == [
-        ["a"] + ["b"] * 4 + ["c"] * 4
-    ]
+    assert placed_nodes(cluster, make_gang_request((make_pod_shape(cpu=1), 9))) == [["a"] + ["b"] * 4 + ["c"] * 4]
 
 
 def test_a_required_rack_takes_all_or_the_best_one_is_named_with_its_gap() -> None:
@@ -178,14 +175,10 @@ def test_a_required_rack_takes_all_or_the_best_one_is_named_with_its_gap() -> No
     cluster = make_node_cache(*nodes)
     rack = GangTopology(key=RACK, required=True)
     found = placement_shortage(cluster, make_gang_request((make_pod_shape(gpu=1), 16), topology=rack))
-    assert found.message.startswith(
-        "no rack holds all 16, the best is right with room for 12 (4 missing): 0/5 nodes: "
-    )
+    assert found.message.startswith("no rack holds all 16, the best is right with room for 12 (4 missing): 0/5 nodes: ")
     assert found.nodes_by_reason == {f"lack {GPU_RESOURCE}": 3, "outside the topology domain": 2}
     assert found.fitting_members == 12
-    preferred = placed_nodes(
-        cluster, make_gang_request((make_pod_shape(gpu=1), 16), topology=GangTopology(key=RACK))
-    )
+    preferred = placed_nodes(cluster, make_gang_request((make_pod_shape(gpu=1), 16), topology=GangTopology(key=RACK)))
     assert [name[0] for name in preferred[0]] == ["a"] * 4 + ["b"] * 12
 
 
@@ -193,9 +186,7 @@ def test_a_gang_goes_into_the_tightest_rack_that_holds_it() -> None:
     nodes = [in_rack(f"a{number}", "large", 4) for number in range(3)]
     nodes += [in_rack(f"b{number}", "small", 4) for number in range(2)]
     rack = GangTopology(key=RACK, required=True)
-    found = placed_nodes(
-        make_node_cache(*nodes), make_gang_request((make_pod_shape(gpu=1), 8), topology=rack)
-    )
+    found = placed_nodes(make_node_cache(*nodes), make_gang_request((make_pod_shape(gpu=1), 8), topology=rack))
     assert found == [["b0"] * 4 + ["b1"] * 4]
 
 
@@ -203,12 +194,10 @@ def test_members_join_the_rack_where_the_others_are() -> None:
     nodes = [in_rack("a", "left", 4), in_rack("b", "right", 8), make_scheduler_node("c", cpu=64, gpu=8)]
     rack = GangTopology(key=RACK, required=True)
     cluster = make_node_cache(*nodes)
-    assert placed_nodes(
-        cluster, make_gang_request((make_pod_shape(gpu=1), 4), topology=rack, near=("b", "gone"))
-    ) == [["b"] * 4]
-    found = placement_shortage(
-        cluster, make_gang_request((make_pod_shape(gpu=1), 8), topology=rack, near=("a",))
-    )
+    assert placed_nodes(cluster, make_gang_request((make_pod_shape(gpu=1), 4), topology=rack, near=("b", "gone"))) == [
+        ["b"] * 4
+    ]
+    found = placement_shortage(cluster, make_gang_request((make_pod_shape(gpu=1), 8), topology=rack, near=("a",)))
     assert "the best is left with room for 4 (4 missing)" in found.message
 
 
@@ -244,9 +233,7 @@ def test_roles_of_several_shapes_share_one_rack() -> None:
 def test_the_scarcest_shape_is_placed_first() -> None:
     # A worker on the GPU node would leave no room for the one that needs its GPU.
     cluster = make_node_cache(make_scheduler_node("a", cpu=4, gpu=1), make_scheduler_node("b", cpu=4))
-    ask = make_gang_request(
-        ("worker", make_pod_shape(cpu=4), 1), ("trainer", make_pod_shape(cpu=4, gpu=1), 1)
-    )
+    ask = make_gang_request(("worker", make_pod_shape(cpu=4), 1), ("trainer", make_pod_shape(cpu=4, gpu=1), 1))
     assert placed_nodes(cluster, ask) == [["b"], ["a"]]
 
 
@@ -258,22 +245,15 @@ def test_another_order_is_tried_before_it_is_said_not_to_fit() -> None:
 
 
 def test_with_many_shapes_the_scarcest_still_goes_first() -> None:
-    cluster = make_node_cache(
-        make_scheduler_node("a", cpu=1, labels={"only": "here"}), make_scheduler_node("b", cpu=6)
-    )
+    cluster = make_node_cache(make_scheduler_node("a", cpu=1, labels={"only": "here"}), make_scheduler_node("b", cpu=6))
     bound = make_pod_shape(make_scheduler_pod(cpu=1, spec={"nodeSelector": {"only": "here"}}))
-    free = [
-        ("worker", make_pod_shape(make_scheduler_pod(cpu=1, labels={"n": str(number)})), 1)
-        for number in range(6)
-    ]
+    free = [("worker", make_pod_shape(make_scheduler_pod(cpu=1, labels={"n": str(number)})), 1) for number in range(6)]
     assert placed_nodes(cluster, make_gang_request(*free, ("worker", bound, 1))) == [["b"]] * 6 + [["a"]]
 
 
 def test_with_many_shapes_no_role_gets_more_than_its_least_before_the_others_have_theirs() -> None:
     cluster = make_node_cache(make_scheduler_node("n", cpu=3))
-    many = [
-        ("a", make_pod_shape(make_scheduler_pod(cpu=1, labels={"n": str(number)})), 1) for number in range(6)
-    ]
+    many = [("a", make_pod_shape(make_scheduler_pod(cpu=1, labels={"n": str(number)})), 1) for number in range(6)]
     ask = make_gang_request(*many, ("b", make_pod_shape(cpu=1), 1), least=3, roles={"a": 2, "b": 1})
     found = placed_nodes(cluster, ask)
     assert sum(map(len, found[:6])) == 2
@@ -315,9 +295,7 @@ def test_a_pod_that_is_bound_after_it_was_nominated_counts_for_everybody() -> No
     cluster = make_node_cache(make_scheduler_node("n", cpu=4))
     cluster.put_pod(make_bound_pod("x", "n", shape, priority=1, nominated=True))
     cluster.put_pod(make_bound_pod("x", "n", shape, priority=1))
-    assert isinstance(
-        cluster.what_if().place(make_gang_request((make_pod_shape(cpu=2), 1), priority=5)), Shortage
-    )
+    assert isinstance(cluster.what_if().place(make_gang_request((make_pod_shape(cpu=2), 1), priority=5)), Shortage)
     cluster.drop_pod("x")
     assert placed_nodes(cluster, make_gang_request((make_pod_shape(cpu=2), 1))) == [["n"]]
 
@@ -339,9 +317,10 @@ def test_no_nodes_at_all_is_said() -> None:
 def test_a_need_of_nobody_is_no_need() -> None:
     cluster = make_node_cache(make_scheduler_node("n", cpu=1))
     shape = make_pod_shape(cpu=1)
-    assert placed_nodes(
-        cluster, make_gang_request(PodSet("a", make_pod_shape(cpu=9), 0), PodSet("b", shape, 1))
-    ) == [[], ["n"]]
+    assert placed_nodes(cluster, make_gang_request(PodSet("a", make_pod_shape(cpu=9), 0), PodSet("b", shape, 1))) == [
+        [],
+        ["n"],
+    ]
     assert placed_nodes(cluster, make_gang_request(PodSet("a", shape, 0))) == [[]]
 
 
@@ -350,7 +329,5 @@ def test_names_and_not_the_order_of_arrival_decide() -> None:
     ask = make_gang_request((make_pod_shape(cpu=1), 7))
     there = placed_nodes(make_node_cache(*nodes), ask)
     assert (
-        placed_nodes(make_node_cache(*reversed(nodes)), ask)
-        == there
-        == [["n0"] * 2 + ["n1"] * 2 + ["n2"] * 2 + ["n3"]]
+        placed_nodes(make_node_cache(*reversed(nodes)), ask) == there == [["n0"] * 2 + ["n1"] * 2 + ["n2"] * 2 + ["n3"]]
     )

@@ -42,9 +42,7 @@ def test_the_order_in_which_things_are_written_is_no_part_of_a_shape() -> None:
 def test_how_long_a_taint_is_tolerated_is_no_part_of_a_shape() -> None:
     one, two = (
         shape_of(
-            make_scheduler_pod(
-                spec={"tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": seconds}]}
-            )
+            make_scheduler_pod(spec={"tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": seconds}]})
         )
         for seconds in (30, 300)
     )
@@ -75,19 +73,13 @@ def test_label_keys_of_the_pod_become_part_of_its_selectors() -> None:
     }
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     shape = shape_of(make_scheduler_pod(labels={"rev": "7", "tenant": "t"}, spec={"affinity": affinity}))
-    assert shape.pod_constraints.affinity[0].selector == LabelSelector.parse(
-        "app=a,rev in (7),tenant notin (t)"
-    )
+    assert shape.pod_constraints.affinity[0].selector == LabelSelector.parse("app=a,rev in (7),tenant notin (t)")
     assert shape.pod_constraints.affinity[0].namespaces == {"default"}
 
 
 def test_a_rule_without_a_selector_means_nobody() -> None:
-    affinity = {
-        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
-    }
-    selector = (
-        shape_of(make_scheduler_pod(spec={"affinity": affinity})).pod_constraints.anti_affinity[0].selector
-    )
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}
+    selector = shape_of(make_scheduler_pod(spec={"affinity": affinity})).pod_constraints.anti_affinity[0].selector
     assert not selector.matches({})
     assert not selector.matches({"app": "a"})
 
@@ -138,9 +130,9 @@ def test_a_pod_that_is_being_deleted_is_terminating_and_holds_its_room() -> None
 
 def test_conditions_that_say_nothing_of_placing_are_not_kept() -> None:
     conditions = [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}]
-    assert [
-        each.type for each in make_scheduler_pod(status={"conditions": conditions}).status.conditions
-    ] == ["PodScheduled"]
+    assert [each.type for each in make_scheduler_pod(status={"conditions": conditions}).status.conditions] == [
+        "PodScheduled"
+    ]
 
 
 def test_a_pod_that_is_to_avoid_nodes_is_of_another_shape() -> None:

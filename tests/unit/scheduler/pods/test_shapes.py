@@ -16,9 +16,7 @@ def test_pods_written_alike_share_a_shape() -> None:
     shapes = ShapeCache()
     one = shapes.shape_for(make_scheduler_pod("a", labels={INDEX: "1"}, cpu=1))
     assert (
-        shapes.shape_for(
-            make_scheduler_pod("b", labels={INDEX: "2"}, cpu=1, spec={"nodeName": "n", "priority": 5})
-        )
+        shapes.shape_for(make_scheduler_pod("b", labels={INDEX: "2"}, cpu=1, spec={"nodeName": "n", "priority": 5}))
         is one
     )
 
@@ -29,9 +27,7 @@ def test_a_pod_that_starts_keeps_its_shape() -> None:
         "phase": "Running",
         "containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
     }
-    assert shapes.shape_for(make_scheduler_pod(cpu=1, status=status)) is shapes.shape_for(
-        make_scheduler_pod(cpu=1)
-    )
+    assert shapes.shape_for(make_scheduler_pod(cpu=1, status=status)) is shapes.shape_for(make_scheduler_pod(cpu=1))
 
 
 @pytest.mark.parametrize(
@@ -65,10 +61,7 @@ def test_whatever_makes_a_shape_another_is_noticed(other: dict[str, Any]) -> Non
 
 def test_a_members_own_label_is_noticed_where_a_rule_asks_for_it() -> None:
     shapes = ShapeCache()
-    pods = [
-        make_scheduler_pod(labels={INDEX: str(n)}, spec={"topologySpreadConstraints": [SPREAD]})
-        for n in range(2)
-    ]
+    pods = [make_scheduler_pod(labels={INDEX: str(n)}, spec={"topologySpreadConstraints": [SPREAD]}) for n in range(2)]
     assert [shapes.shape_for(pod) for pod in pods] == [shape_of(pod) for pod in pods]
     assert shapes.shape_for(pods[0]) != shapes.shape_for(pods[1])
     plain = [make_scheduler_pod(labels={INDEX: str(n)}) for n in range(2)]
@@ -85,9 +78,7 @@ def test_a_claim_of_a_pods_own_name_is_its_own() -> None:
 
 
 def test_residents_are_the_same_as_without_a_memory() -> None:
-    pod = make_scheduler_pod(
-        "a", labels={INDEX: "1", "app": "a"}, spec={"nodeName": "n", "priority": 3}, cpu=1
-    )
+    pod = make_scheduler_pod("a", labels={INDEX: "1", "app": "a"}, spec={"nodeName": "n", "priority": 3}, cpu=1)
     assert ShapeCache().bound_pod_for(pod) == bound_pod_of(pod) is not None
     assert ShapeCache().bound_pod_for(make_scheduler_pod("a")) is None
 

@@ -48,9 +48,7 @@ def decided(wanted: Mapping[str, int], *holdings: GangAllocation) -> CycleResult
 
 
 def leaving(found: CycleResult) -> list[str]:
-    return sorted(
-        victim.uid for each in found.decisions if isinstance(each, Preempt) for victim in each.victims
-    )
+    return sorted(victim.uid for each in found.decisions if isinstance(each, Preempt) for victim in each.victims)
 
 
 def test_two_gangs_do_not_both_end_if_the_budget_lets_only_one_go() -> None:

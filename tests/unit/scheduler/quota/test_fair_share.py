@@ -68,9 +68,7 @@ def test_contended_is_only_what_is_asked_for_beyond_what_there_is() -> None:
 
 
 def test_dominant_share_is_the_largest_of_all_resources() -> None:
-    assert dominant_share(
-        {"cpu": 2000, "gpu": 4, "pods": 9}, {"cpu": 8000, "gpu": 8, "pods": 9}
-    ) == pytest.approx(0.5)
+    assert dominant_share({"cpu": 2000, "gpu": 4, "pods": 9}, {"cpu": 8000, "gpu": 8, "pods": 9}) == pytest.approx(0.5)
     assert dominant_share({}, {"cpu": 1}) == 0
 
 

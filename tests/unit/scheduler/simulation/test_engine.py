@@ -24,9 +24,7 @@ ONE = (("cpu", 1000), ("pods", 1))
 PARK = NodePool(2, {"cpu": "4"})
 
 
-def work(
-    name: str, arrival: float = 0, members: int = 1, duration: float = 100, **others: Any
-) -> WorkloadJob:
+def work(name: str, arrival: float = 0, members: int = 1, duration: float = 100, **others: Any) -> WorkloadJob:
     return WorkloadJob(name, arrival, members, ONE, duration, **others)
 
 
@@ -100,9 +98,7 @@ def test_a_job_that_saves_its_work_loses_only_what_came_after() -> None:
 
 
 def test_an_elastic_job_starts_with_its_least_and_grows_when_there_is_room() -> None:
-    outcome, events = simulated(
-        [work("a", members=6), work("elastic", members=8, min_members=2, duration=200)]
-    )
+    outcome, events = simulated([work("a", members=6), work("elastic", members=8, min_members=2, duration=200)])
     assert started(outcome)["elastic"] == 0
     grown = [(event.at, event.event, event.members) for event in events if event.job == "elastic"]
     assert grown == [(0, "arrive", 8), (0, "start", 2), (100, "grow", 6), (200, "end", 8)]

@@ -25,12 +25,8 @@ def test_a_trace_is_csv_with_names_in_the_first_line() -> None:
 
 
 def test_a_trace_is_one_json_object_per_line() -> None:
-    lines = [
-        '{"arrival": 0, "members": 4, "request": {"cpu": 8, "memory": "64Gi"}, "duration": 3600, "name": "bert"}'
-    ]
-    assert trace_jobs(lines, "jobs.jsonl") == [
-        WorkloadJob("bert", 0, 4, CPU_AND_MEMORY, 3600, "default", 0, 4)
-    ]
+    lines = ['{"arrival": 0, "members": 4, "request": {"cpu": 8, "memory": "64Gi"}, "duration": 3600, "name": "bert"}']
+    assert trace_jobs(lines, "jobs.jsonl") == [WorkloadJob("bert", 0, 4, CPU_AND_MEMORY, 3600, "default", 0, 4)]
 
 
 HEAD = "arrival,members,request,duration\n"
@@ -81,9 +77,7 @@ def test_made_up_jobs_are_the_same_for_the_same_seed() -> None:
 
 
 def test_made_up_jobs_are_as_the_mix_says() -> None:
-    mix = WorkloadMix(
-        sizes={2: 1, 8: 3}, queues={"a": 1, "b": 1}, priorities={0: 1, 9: 1}, request={"cpu": "1"}
-    )
+    mix = WorkloadMix(sizes={2: 1, 8: 3}, queues={"a": 1, "b": 1}, priorities={0: 1, 9: 1}, request={"cpu": "1"})
     works = generated_jobs(400, 1, mix, CAPACITY)
     assert {work.members for work in works} == {2, 8}
     assert {work.queue for work in works} == {"a", "b"}

@@ -44,9 +44,7 @@ def volume(*, labels: dict[str, str] | None = None, zones: list[str] | None = No
     if zones:
         term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": zones}]}
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
-    return msgspec.convert(
-        {"metadata": {"name": "pv", "labels": labels or {}}, "spec": spec}, PersistentVolume
-    )
+    return msgspec.convert({"metadata": {"name": "pv", "labels": labels or {}}, "spec": spec}, PersistentVolume)
 
 
 def storage(mode: str) -> StorageClass:
@@ -89,9 +87,7 @@ def test_a_volume_of_several_zones_is_used_in_any_of_them() -> None:
 
 def test_a_node_that_says_nothing_of_zones_reaches_a_volume_that_only_has_a_label() -> None:
     cluster = zones(volume(labels={ZONE: "z"}), claim())
-    assert placement_shortage(cluster, make_gang_request((SHAPE, 1))).nodes_by_reason == {
-        "cannot reach the volume": 3
-    }
+    assert placement_shortage(cluster, make_gang_request((SHAPE, 1))).nodes_by_reason == {"cannot reach the volume": 3}
     cluster.put_node(make_scheduler_node("plain"))
     assert placed_nodes(cluster, make_gang_request((SHAPE, 1))) == [["plain"]]
 
@@ -144,24 +140,18 @@ def test_when_the_claim_is_bound_the_gang_is_placed() -> None:
 def test_a_claim_for_one_pod_at_a_time_is_for_one_pod() -> None:
     cluster = zones(volume(), claim(mode="ReadWriteOncePod"))
     found = placement_shortage(cluster, make_gang_request((SHAPE, 2)))
-    assert (
-        found.message == 'persistentvolumeclaim "data" is for one pod at a time (ReadWriteOncePod), 2 use it'
-    )
+    assert found.message == 'persistentvolumeclaim "data" is for one pod at a time (ReadWriteOncePod), 2 use it'
     assert placed_nodes(cluster, make_gang_request((SHAPE, 1))) == [["a"]]
     cluster.put_pod(make_bound_pod("other", "a", SHAPE))
     found = placement_shortage(cluster, make_gang_request((SHAPE, 1)))
     assert found.message == 'persistentvolumeclaim "data" is for one pod at a time, and other uses it'
-    assert isinstance(
-        cluster.what_if().place_after_eviction(make_gang_request((SHAPE, 1)), ["other"]), Placement
-    )
+    assert isinstance(cluster.what_if().place_after_eviction(make_gang_request((SHAPE, 1)), ["other"]), Placement)
 
 
 def test_two_roles_do_not_share_a_claim_for_one_pod() -> None:
     cluster = zones(volume(), claim(mode="ReadWriteOncePod"))
     other = make_pod_shape(make_scheduler_pod(cpu=2, spec=USES))
-    assert (
-        "2 use it" in placement_shortage(cluster, make_gang_request(("a", SHAPE, 1), ("b", other, 1))).message
-    )
+    assert "2 use it" in placement_shortage(cluster, make_gang_request(("a", SHAPE, 1), ("b", other, 1))).message
     trial, ask = cluster.what_if(), make_gang_request((SHAPE, 1))
     found = trial.place(ask)
     assert isinstance(found, Placement)
@@ -182,8 +172,7 @@ def test_saying_the_same_again_changes_nothing_and_dropping_does() -> None:
     cluster.drop_volume("pv")
     assert cluster.version == version + 3
     assert (
-        placement_shortage(cluster, make_gang_request((SHAPE, 1))).message
-        == 'persistentvolumeclaim "data" not found'
+        placement_shortage(cluster, make_gang_request((SHAPE, 1))).message == 'persistentvolumeclaim "data" not found'
     )
 
 
@@ -217,9 +206,7 @@ def test_a_node_takes_as_many_volumes_as_its_driver_can_attach() -> None:
     assert placed_nodes(cluster, make_gang_request((using("one"), 3))) == [["a"] * 3]
     roles = make_gang_request(("x", using("two"), 3), ("y", using("three"), 3))
     assert placed_nodes(cluster, roles) == [["b"] * 3, ["c"] * 3]
-    assert isinstance(
-        cluster.what_if().place_after_eviction(make_gang_request((using("two"), 9)), ["r"]), Placement
-    )
+    assert isinstance(cluster.what_if().place_after_eviction(make_gang_request((using("two"), 9)), ["r"]), Placement)
     cluster.put_attach_limits(limits("a", 2))
     cluster.put_attach_limits(limits("b", None))
     cluster.drop_attach_limits("c")
@@ -237,9 +224,7 @@ def test_limits_of_other_drivers_and_other_volumes_do_not_matter() -> None:
 
 
 def test_a_claim_made_for_the_pod_has_its_name() -> None:
-    shape = make_pod_shape(
-        make_scheduler_pod("w-0", spec={"volumes": [{"name": "scratch", "ephemeral": {}}]})
-    )
+    shape = make_pod_shape(make_scheduler_pod("w-0", spec={"volumes": [{"name": "scratch", "ephemeral": {}}]}))
     assert shape.claims == ("w-0-scratch",)
 
 
@@ -260,9 +245,7 @@ GATED = {"schedulingGates": [{"name": "scheduling.gangline.dev/gang"}]}
 
 
 def test_what_kube_scheduler_does_in_the_end_is_no_obstacle_to_a_pinned_pod() -> None:
-    shape = make_pod_shape(
-        make_scheduler_pod(cpu=1, spec=USES | GATED | {"resourceClaims": [{"name": "gpu"}]})
-    )
+    shape = make_pod_shape(make_scheduler_pod(cpu=1, spec=USES | GATED | {"resourceClaims": [{"name": "gpu"}]}))
     cluster = zones(volume(zones=["b"]), claim(volume=""))
     cluster.put_storage_class(storage("WaitForFirstConsumer"))
     assert placed_nodes(cluster, make_gang_request((shape, 2))) == [["a", "a"]]
@@ -287,10 +270,7 @@ def test_a_claim_of_the_right_name_that_was_made_for_somebody_else_is_not_taken(
     pod = make_scheduler_pod("w-0", spec={"volumes": [{"name": "scratch", "ephemeral": {}}]})
     ask = make_gang_request((make_pod_shape(pod), 1))
     cluster = zones(volume(), claim("w-0-scratch"))
-    assert (
-        placement_shortage(cluster, ask).message
-        == 'persistentvolumeclaim "w-0-scratch" was not made for this pod'
-    )
+    assert placement_shortage(cluster, ask).message == 'persistentvolumeclaim "w-0-scratch" was not made for this pod'
     owner = OwnerReference(kind="Pod", name="w-0", uid=pod.metadata.uid, controller=True)
     metadata = ObjectMeta(name="w-0-scratch", namespace="default", owner_references=(owner,))
     cluster.put_claim(msgspec.structs.replace(claim(), metadata=metadata))
@@ -302,9 +282,7 @@ def waits(provisioner: str = "disk.example.com", *allowed: str) -> StorageClass:
         "metadata": {"name": "fast"},
         "volumeBindingMode": "WaitForFirstConsumer",
         "provisioner": provisioner,
-        "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": list(allowed)}]}]
-        if allowed
-        else [],
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": list(allowed)}]}] if allowed else [],
     }
     return msgspec.convert(body, StorageClass)
 
@@ -345,9 +323,7 @@ def unbound(name: str, selected: str = "", **spec: Any) -> VolumeClaim:
 
 def pinned(*claims: str) -> PodShape:
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
-    return make_pod_shape(
-        make_scheduler_pod(spec={"volumes": volumes, "schedulingGates": [{"name": GANG_GATE}]})
-    )
+    return make_pod_shape(make_scheduler_pod(spec={"volumes": volumes, "schedulingGates": [{"name": GANG_GATE}]}))
 
 
 def test_a_pinned_pod_is_told_a_node_where_its_volume_can_be_made() -> None:
@@ -399,8 +375,6 @@ def test_a_claim_may_choose_its_volume_by_labels() -> None:
     cluster.put_storage_class(waits("kubernetes.io/no-provisioner"))
     ask = make_gang_request((pinned("data"), 1))
     assert placement_shortage(cluster, ask).nodes_by_reason == {"cannot reach the volume": 3}
-    labelled = msgspec.structs.replace(
-        local("pv", "b"), metadata=ObjectMeta(name="pv", labels={"disk": "nvme"})
-    )
+    labelled = msgspec.structs.replace(local("pv", "b"), metadata=ObjectMeta(name="pv", labels={"disk": "nvme"}))
     cluster.put_volume(labelled)
     assert placed_nodes(cluster, ask) == [["b"]]

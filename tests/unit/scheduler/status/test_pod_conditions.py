@@ -31,9 +31,7 @@ class Mast:
     def __init__(self, *pods: Pod) -> None:
         self.clock = FakeClock(START_TIME)
         self.wire = ScriptedTransport(lambda request: json_response({}))
-        self.signals = PodConditionReporter(
-            Client(self.wire, scheme=SCHEME, clock=self.clock), self.clock, PACE
-        )
+        self.signals = PodConditionReporter(Client(self.wire, scheme=SCHEME, clock=self.clock), self.clock, PACE)
         self.gangs = GangRegistry()
         self.gang: GangInfo = self.gangs.put_group(make_pod_group("g", 2))
         self.put(*pods)

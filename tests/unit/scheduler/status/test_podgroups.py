@@ -74,10 +74,7 @@ class Office:
         if not request.path.endswith("/status"):
             return json_response(status=201)
         sent = msgspec.json.decode(request.body)
-        if (
-            self.conflicts
-            or sent["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]
-        ):
+        if self.conflicts or sent["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
             self.conflicts = max(0, self.conflicts - 1)
             return refusal_response(409)
         self.touch()

@@ -160,9 +160,7 @@ TABLE: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, int]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("spec", "status", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
-)
+@pytest.mark.parametrize(("spec", "status", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_a_pod_asks_for_what_kube_scheduler_counts(
     spec: dict[str, Any], status: dict[str, Any], expected: dict[str, int]
 ) -> None:

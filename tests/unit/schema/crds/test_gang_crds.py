@@ -35,17 +35,13 @@ def test_every_field_is_in_the_schema_and_described(resource: Resource[Any]) -> 
     found = gang_schema(resource, described=True)["properties"]
     for part in ("spec", "status"):
         model = resource.model.__annotations__[part]
-        assert found[part]["properties"].keys() == {
-            field.encode_name for field in msgspec.structs.fields(model)
-        }
+        assert found[part]["properties"].keys() == {field.encode_name for field in msgspec.structs.fields(model)}
         assert all("description" in field for field in found[part]["properties"].values())
 
 
 def test_short_names_are_nobody_elses() -> None:
     taken = {"pg", "pgs", "podgroup-v1beta1", "q", "queue-v1beta1", "wl", "cq", "lq"}
-    names = [
-        name for resource in GANG_RESOURCES for name in gang_crd(resource)["spec"]["names"]["shortNames"]
-    ]
+    names = [name for resource in GANG_RESOURCES for name in gang_crd(resource)["spec"]["names"]["shortNames"]]
     assert names == ["gang", "gangs", "gangqueue", "gangqueues"]
     assert not taken & set(names)
 

@@ -47,9 +47,7 @@ def test_definition_is_small_enough_for_plain_apply(kind: JobKind) -> None:
 def test_server_finds_nothing_wrong(kind: JobKind, described: bool) -> None:
     definition = crd(kind, described=described)
     definition["status"] = {"storedVersions": ["v1"]}
-    assert (
-        crd_problems({**definition, "spec": {**definition["spec"], "conversion": {"strategy": "None"}}}) == []
-    )
+    assert crd_problems({**definition, "spec": {**definition["spec"], "conversion": {"strategy": "None"}}}) == []
 
 
 @every_kind
@@ -61,9 +59,7 @@ def test_descriptions_are_all_that_described_adds(kind: JobKind) -> None:
             return part
         # A field may be called description; its value is then a schema.
         return {
-            name: bare(inner)
-            for name, inner in part.items()
-            if name != "description" or not isinstance(inner, str)
+            name: bare(inner) for name, inner in part.items() if name != "description" or not isinstance(inner, str)
         }
 
     assert bare(crd(kind, described=True)) == crd(kind)
@@ -102,9 +98,7 @@ def test_every_field_of_the_structs_is_in_the_schema(kind: JobKind) -> None:
     spec = inspect.type_info(kind.model.__annotations__["spec"])
     assert isinstance(spec, inspect.StructType)
     assert found["spec"]["properties"].keys() == {field.encode_name for field in spec.fields}
-    assert found["status"]["properties"].keys() == {
-        field.encode_name for field in msgspec.structs.fields(JobStatus)
-    }
+    assert found["status"]["properties"].keys() == {field.encode_name for field in msgspec.structs.fields(JobStatus)}
 
 
 @every_kind

@@ -68,9 +68,7 @@ def test_object_is_read_as_go_reads_it(vector: Vector) -> None:
 
 
 def test_there_are_vectors_of_every_kind() -> None:
-    kinds = {
-        (version, kind) for version, kinds in published.message_catalog().kinds.items() for kind in kinds
-    }
+    kinds = {(version, kind) for version, kinds in published.message_catalog().kinds.items() for kind in kinds}
     seen = {(vector.json["apiVersion"], vector.json["kind"]) for vector in ALL}
     assert kinds - {("", "DeleteOptions")} == seen - {("v1", "DeleteOptions")}
 
@@ -93,9 +91,7 @@ def test_empty_content_is_an_empty_object() -> None:
 
 def test_unknown_fields_are_skipped() -> None:
     group = varint(99 << 3 | 3) + number(1, 5) + varint(7 << 3 | 3) + varint(7 << 3 | 4) + varint(99 << 3 | 4)
-    unknown = (
-        number(90, 1) + block(91, b"xyz") + varint(92 << 3 | 1) + b"8 bytes!" + varint(93 << 3 | 5) + b"four"
-    )
+    unknown = number(90, 1) + block(91, b"xyz") + varint(92 << 3 | 1) + b"8 bytes!" + varint(93 << 3 | 5) + b"four"
     body = config_map(unknown + block(1, block(1, b"a") + unknown + group) + group)
     assert body["metadata"] == {"name": "a"}
 

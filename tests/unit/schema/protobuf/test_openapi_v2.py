@@ -73,9 +73,7 @@ def test_simple_fields_keep_their_values() -> None:
 
 
 def test_schemas_nest() -> None:
-    found = schema(
-        {"properties": {"a": {"items": {"format": "int32"}}}, "additionalProperties": {"title": "more"}}
-    )
+    found = schema({"properties": {"a": {"items": {"format": "int32"}}}, "additionalProperties": {"title": "more"}})
     (named,) = message(found[25][0])[1]
     inner = message(message(named)[2][0])
     assert message(message(inner[23][0])[1][0]) == {2: [b"int32"]}

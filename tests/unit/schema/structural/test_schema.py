@@ -78,9 +78,7 @@ def test_each_object_gets_a_default_of_its_own() -> None:
 
 def test_defaults_reach_into_maps_and_lists() -> None:
     inner = fields(a={**NUMBER, "default": 1})
-    structural = of(
-        fields(m={"type": "object", "additionalProperties": inner}, l={"type": "array", "items": inner})
-    )
+    structural = of(fields(m={"type": "object", "additionalProperties": inner}, l={"type": "array", "items": inner}))
     obj: dict[str, Any] = {"spec": {"m": {"k": {}}, "l": [{}, {"a": 2}]}}
     structural.default(obj)
     assert obj == {"spec": {"m": {"k": {"a": 1}}, "l": [{"a": 1}, {"a": 2}]}}
@@ -190,9 +188,7 @@ def test_unchanged_element_of_a_keyed_list_is_tolerated_wherever_it_moves() -> N
 
 
 def test_rule_on_an_unchanged_value_warns() -> None:
-    spec = fields(
-        a={**TEXT, "x-kubernetes-validations": [{"rule": "self != 'x'", "message": "no x"}]}, b=TEXT
-    )
+    spec = fields(a={**TEXT, "x-kubernetes-validations": [{"rule": "self != 'x'", "message": "no x"}]}, b=TEXT)
     structural = of(spec)
     verdict = structural.validate({"spec": {"a": "x", "b": "2"}}, {"spec": {"a": "x", "b": "1"}})
     assert verdict.problems == []
@@ -209,9 +205,7 @@ def test_rules_are_not_run_on_what_is_not_an_object_of_its_type() -> None:
 
 def test_status_is_validated_under_its_own_path() -> None:
     condition = {**fields(type=TEXT, status=TEXT), "required": ["type", "status"]}
-    schema = fields(
-        spec={**TEXT, "maxLength": 1}, status=fields(conditions={"type": "array", "items": condition})
-    )
+    schema = fields(spec={**TEXT, "maxLength": 1}, status=fields(conditions={"type": "array", "items": condition}))
     structural = StructuralSchema.from_schema(schema)
     old = {"spec": "too long", "status": {}}
     verdict = structural.validate_status({**old, "status": {"conditions": [{"type": "Done"}]}}, old)

@@ -96,16 +96,11 @@ def test_go_names_come_with_the_fields() -> None:
 
 def test_a_struct_is_left_out_only_when_go_says_omitzero() -> None:
     assert at(POD, "metadata.creationTimestamp").omit_empty
-    assert not at(
-        POD, "status.conditions.*.lastProbeTime"
-    ).omit_empty  # omitempty, which does nothing for a struct
+    assert not at(POD, "status.conditions.*.lastProbeTime").omit_empty  # omitempty, which does nothing for a struct
 
 
 def test_kinds_that_have_rules_but_are_not_served_are_known() -> None:
-    assert (
-        at(builtin_type("networking.k8s.io/v1", "NetworkPolicy"), "spec.podSelector").shape
-        is TypeShape.OBJECT
-    )
+    assert at(builtin_type("networking.k8s.io/v1", "NetworkPolicy"), "spec.podSelector").shape is TypeShape.OBJECT
 
 
 def test_a_tree_may_contain_itself() -> None:

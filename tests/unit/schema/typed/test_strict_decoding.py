@@ -74,9 +74,7 @@ def test_the_first_wrong_type_is_the_one_told() -> None:
     ],
 )
 def test_null_and_whatever_go_reads_are_fine(pod: dict[str, Any]) -> None:
-    assert DecodingChecker(POD).errors(json.dumps(pod).encode(), pod) is NO_ERRORS or not type_errors(
-        pod, POD
-    )
+    assert DecodingChecker(POD).errors(json.dumps(pod).encode(), pod) is NO_ERRORS or not type_errors(pod, POD)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +148,7 @@ def test_unknown_and_duplicate_fields_keep_their_order(raw: bytes, told: list[st
 
 def test_schemas_within_schemas_are_checked_without_structs() -> None:
     crd = {
-        "spec": {
-            "versions": [
-                {"schema": {"openAPIV3Schema": {"properties": {"a": {"foo": 1, "items": {"foo": 1}}}}}}
-            ]
-        }
+        "spec": {"versions": [{"schema": {"openAPIV3Schema": {"properties": {"a": {"foo": 1, "items": {"foo": 1}}}}}}]}
     }
     tree = builtin_type("apiextensions.k8s.io/v1", "CustomResourceDefinition")
     found = DecodingChecker(tree).errors(json.dumps(crd).encode(), crd)

@@ -41,9 +41,7 @@ def test_structs_jobs_and_times_become_json() -> None:
 
 
 def test_what_is_no_job_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="a job is a Job, a dict or a model of the Kubeflow SDK; this is list"
-    ):
+    with pytest.raises(ValueError, match="a job is a Job, a dict or a model of the Kubeflow SDK; this is list"):
         job_body([1])
 
 

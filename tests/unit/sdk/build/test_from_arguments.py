@@ -51,9 +51,7 @@ def test_several_workers_are_started_by_torchrun() -> None:
 
 
 def test_a_tfjob_has_chiefs_and_servers_when_asked() -> None:
-    body = made(
-        name="j", job_kind="TFJob", train_func=work, num_workers=2, num_chief_replicas=1, num_ps_replicas=1
-    )
+    body = made(name="j", job_kind="TFJob", train_func=work, num_workers=2, num_chief_replicas=1, num_ps_replicas=1)
     assert {kind: each["replicas"] for kind, each in body["spec"]["tfReplicaSpecs"].items()} == {
         "Chief": 1,
         "PS": 1,

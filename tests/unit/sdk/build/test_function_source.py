@@ -59,9 +59,7 @@ def test_what_is_captured_from_outside_is_refused_by_name() -> None:
     def uses_outside() -> None:
         print(rate)
 
-    with pytest.raises(
-        ValueError, match="uses_outside uses rate from around it, which stays here; pass it in"
-    ):
+    with pytest.raises(ValueError, match="uses_outside uses rate from around it, which stays here; pass it in"):
         function_program(uses_outside, None)
 
 

@@ -27,9 +27,7 @@ def asked(**changes: Any) -> FineTuneRequest:
         workers=3,
         processes=2,
         resources={"gpu": 1},
-        model=SimpleNamespace(
-            model_uri="hf://m", transformer_type=Classifier, access_token=None, num_labels=5
-        ),
+        model=SimpleNamespace(model_uri="hf://m", transformer_type=Classifier, access_token=None, num_labels=5),
         dataset=SimpleNamespace(repo_id="d", access_token=None, split="train"),
         trainer=SimpleNamespace(
             lora_config=SimpleNamespace(r=8, target_modules={"b", "a"}),
@@ -64,9 +62,7 @@ def test_the_master_fetches_and_everybody_trains() -> None:
     assert trainer["resources"]["limits"] == {"nvidia.com/gpu": "1"}
     worker = body["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     assert "initContainers" not in worker
-    assert worker["volumes"] == [
-        {"name": "storage-initializer", "persistentVolumeClaim": {"claimName": "tune"}}
-    ]
+    assert worker["volumes"] == [{"name": "storage-initializer", "persistentVolumeClaim": {"claimName": "tune"}}]
 
 
 def test_the_claim_is_as_asked_for() -> None:
@@ -80,9 +76,7 @@ def test_the_claim_is_as_asked_for() -> None:
 
 def test_data_may_come_from_a_bucket() -> None:
     bucket = SimpleNamespace(bucket_name="b", endpoint_url="e", file_key="k")
-    master = fine_tune_job(asked(dataset=bucket), {})["spec"]["pytorchReplicaSpecs"]["Master"]["template"][
-        "spec"
-    ]
+    master = fine_tune_job(asked(dataset=bucket), {})["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
     assert words(master["initContainers"][0])["--dataset_provider"] == "s3"
 
 

@@ -62,9 +62,7 @@ def test_what_pods_need_besides_becomes_a_patch_of_the_runtime() -> None:
     assert inner["metadata"]["labels"] == {"a": "b"}
     assert inner["spec"]["nodeSelector"] == {"gpu": "yes"}
     assert inner["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "claim"}
-    assert inner["spec"]["containers"] == [
-        {"name": "node", "volumeMounts": [{"name": "data-0", "mountPath": "/data"}]}
-    ]
+    assert inner["spec"]["containers"] == [{"name": "node", "volumeMounts": [{"name": "data-0", "mountPath": "/data"}]}]
     assert notes == ("spec.jaxReplicaSpecs.Worker.template.spec.hostNetwork: write it into the runtime",)
 
 
@@ -102,9 +100,7 @@ def test_what_does_not_come_along_is_told_field_by_field() -> None:
 
 def test_a_team_of_different_templates_is_refused() -> None:
     other = Replica("image:2", ["python", "serve.py"])
-    with pytest.raises(
-        InputError, match=r"spec\.tfReplicaSpecs\.Worker\.template: is another than that of PS"
-    ):
+    with pytest.raises(InputError, match=r"spec\.tfReplicaSpecs\.Worker\.template: is another than that of PS"):
         to_trainjob(tf_job("t", ps=other, worker=one()), runtime="mine")
 
 
@@ -126,6 +122,4 @@ def test_a_job_that_cannot_be_converted_is_one_line(capsys: pytest.CaptureFixtur
     assert run(["convert", str(EXAMPLES / "tfjob-numpy.yaml")]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith(
-        f"error: {EXAMPLES / 'tfjob-numpy.yaml'}: TFJob linear: Trainer has no runtime"
-    )
+    assert printed.err.startswith(f"error: {EXAMPLES / 'tfjob-numpy.yaml'}: TFJob linear: Trainer has no runtime")

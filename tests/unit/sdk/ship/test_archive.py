@@ -28,9 +28,7 @@ def test_everything_is_sent_in_the_order_of_its_path(tmp_path: Path) -> None:
 
 
 def test_what_nobody_means_is_left_out_even_if_git_would_take_it(tmp_path: Path) -> None:
-    write(
-        tmp_path, ".git/config", ".venv/lib/x.py", "a/__pycache__/a.pyc", "web/node_modules/x.js", "train.py"
-    )
+    write(tmp_path, ".git/config", ".venv/lib/x.py", "a/__pycache__/a.pyc", "web/node_modules/x.js", "train.py")
     write(tmp_path, "env/pyvenv.cfg", "env/lib/y.py", ".gitignore", text="!.venv\n!__pycache__\n")
     assert paths(tmp_path) == [".gitignore", "train.py"]
 

@@ -59,9 +59,7 @@ def job(facts: JobKind = PYTORCHJOB, **container: object) -> JSON:
         **container,
     }
     template = {"spec": {"containers": [trains], "imagePullSecrets": [{"name": "s"}]}}
-    replicas = {
-        name: {"replicas": 1 + number, "template": template} for number, name in enumerate(facts.types[:2])
-    }
+    replicas = {name: {"replicas": 1 + number, "template": template} for number, name in enumerate(facts.types[:2])}
     return {"metadata": {"name": "train"}, "spec": {facts.replicas: replicas}}
 
 
@@ -104,9 +102,7 @@ def test_what_does_not_fit_at_all_needs_a_claim(folder: Path, tmp_path: Path) ->
 def test_text_can_be_read_in_the_config_map_and_the_rest_is_there_too(folder: Path, tmp_path: Path) -> None:
     body = config_map(plan_shipment(list_files(folder), tmp_path), "train")
     assert body["data"] == {"001-lib-run.sh": "true\n", "002-train.py": "print('ü')\n"}
-    assert {name: base64.b64decode(text) for name, text in body["binaryData"].items()} == {
-        "000-blob": b"\xff\x00"
-    }
+    assert {name: base64.b64decode(text) for name, text in body["binaryData"].items()} == {"000-blob": b"\xff\x00"}
     assert body["metadata"] == {"generateName": "train-folder-", "labels": {SHIPMENT_LABEL: "train"}}
     assert body["immutable"] is True
 
@@ -189,9 +185,7 @@ def test_the_copy_is_made_by_the_members_user_and_costs_no_more_than_the_member(
         "requests": {"nvidia.com/gpu": 1},
         "claims": [{"name": "c"}],
     }
-    body = job(
-        securityContext={"runAsUser": 7}, imagePullPolicy="Always", resources=resources, env=[{"name": "A"}]
-    )
+    body = job(securityContext={"runAsUser": 7}, imagePullPolicy="Always", resources=resources, env=[{"name": "A"}])
     changed = job_with_folder(body, PYTORCHJOB, sized(1), "carrier")
     unpacker = next(pod_specs(changed, PYTORCHJOB))["initContainers"][0]
     assert unpacker["resources"] == {"limits": {"cpu": "4", "memory": "8Gi"}}

@@ -24,9 +24,7 @@ def test_training_job_without_status_has_not_been_noticed() -> None:
 
 
 def test_spec_that_cannot_run_says_where_and_what_to_write() -> None:
-    found = made(
-        "tfjob", {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": {"spec": {"containers": []}}}}}
-    )
+    found = made("tfjob", {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": {"spec": {"containers": []}}}}})
     assert found.problems == (
         "spec.tfReplicaSpecs.Worker.template.spec.containers: is empty; write at least one container",
     )

@@ -127,9 +127,7 @@ def _validate_deployment_rollout(strategy: JSON, path: str) -> list[FieldProblem
             return _validate_rolling_update(strategy["rollingUpdate"], f"{path}.rollingUpdate")
         case _:
             return [
-                unsupported(
-                    path, _rollout_struct(strategy, "MaxUnavailable MaxSurge"), ("Recreate", "RollingUpdate")
-                )
+                unsupported(path, _rollout_struct(strategy, "MaxUnavailable MaxSurge"), ("Recreate", "RollingUpdate"))
             ]
 
 
@@ -164,9 +162,7 @@ class ReplicaSetStrategy(_WorkloadStrategy):
         status = obj["status"]
         names = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration"
         found = _validate_counts(status, names)
-        found += _validate_within_replicas(
-            status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
-        )
+        found += _validate_within_replicas(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
         return found + _validate_available_replicas(status, "readyReplicas")
 
 
@@ -212,9 +208,7 @@ class StatefulSetStrategy(_WorkloadStrategy):
         selector = spec.get("selector")
         found += templates.validate_workload_selector(selector, "statefulset")
         if selectors.validate_label_selector(selector, ""):
-            found.append(
-                invalid("spec.selector", gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS), "")
-            )
+            found.append(invalid("spec.selector", gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS), ""))
         else:
             found += _validate_stateful_template(spec, selector)
         return found + templates.validate_always_restarts(spec, "StatefulSet")
@@ -365,9 +359,7 @@ class DaemonSetStrategy(_WorkloadStrategy):
             "currentNumberScheduled numberMisscheduled desiredNumberScheduled numberReady observedGeneration "
             "updatedNumberScheduled numberAvailable numberUnavailable collisionCount"
         )
-        return _validate_counts(obj["status"], names) + _validate_collision_count(
-            obj["status"], old["status"]
-        )
+        return _validate_counts(obj["status"], names) + _validate_collision_count(obj["status"], old["status"])
 
 
 _TEMPLATE_GENERATION_ANNOTATION = "deprecated.daemonset.template.generation"
@@ -382,11 +374,7 @@ def _validate_daemon_rollout(strategy: JSON, path: str) -> list[FieldProblem]:
     if strategy["type"] == "OnDelete":
         return []
     if strategy["type"] != "RollingUpdate":
-        return [
-            unsupported(
-                path, _rollout_struct(strategy, "MaxUnavailable MaxSurge"), ("RollingUpdate", "OnDelete")
-            )
-        ]
+        return [unsupported(path, _rollout_struct(strategy, "MaxUnavailable MaxSurge"), ("RollingUpdate", "OnDelete"))]
     gone, extra = strategy["rollingUpdate"]["maxUnavailable"], strategy["rollingUpdate"]["maxSurge"]
     here = f"{path}.rollingUpdate"
     found = templates.validate_int_or_percent(gone, f"{here}.maxUnavailable")

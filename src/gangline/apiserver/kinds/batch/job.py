@@ -163,9 +163,7 @@ def _validate_generated_selector(obj: JSON) -> list[FieldProblem]:
     found: list[FieldProblem] = []
     for name in (_UID_LABELS[0], _NAME_LABELS[0], _UID_LABELS[1], _NAME_LABELS[1]):
         found += _validate_generated_label(labels, name, expected[name])
-    if not selectors.validate_label_selector(selector, "") and not selectors.matches_labels(
-        selector, expected
-    ):
+    if not selectors.validate_label_selector(selector, "") and not selectors.matches_labels(selector, expected):
         shown = gostruct.json_struct(selector, gostruct.LABEL_SELECTOR_FIELDS)
         found.append(invalid("spec.selector", shown, "`selector` not auto-generated"))
     return found
@@ -228,9 +226,7 @@ def _validate_managed_by(name: str, path: str) -> list[FieldProblem]:
         return [invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")')]
     found = invalid_each(path, host, formats.dns_subdomain_errors(host))
     if not re.fullmatch(_DOMAIN_PATH_PATTERN, rest):
-        found.append(
-            invalid(path, rest, f"Invalid path (regex used for validation is '{_DOMAIN_PATH_PATTERN}')")
-        )
+        found.append(invalid(path, rest, f"Invalid path (regex used for validation is '{_DOMAIN_PATH_PATTERN}')"))
     if len(name) > 63:
         found.append(too_long(path, 63))
     return found
@@ -294,11 +290,7 @@ def _validate_template_update(new: JSON, old: JSON) -> list[FieldProblem]:
     before = old["spec"]["template"]
     if new == before:
         return []
-    if (
-        old["spec"].get("suspend")
-        and "startTime" not in old.get("status", {})
-        and _changes_only_placement(new, before)
-    ):
+    if old["spec"].get("suspend") and "startTime" not in old.get("status", {}) and _changes_only_placement(new, before):
         return []
     return [invalid("spec.template", new, metadata.IMMUTABLE_MESSAGE)]
 
@@ -310,11 +302,7 @@ def _changes_only_placement(new: JSON, old: JSON) -> bool:
         free = ("nodeSelector", "tolerations", "schedulingGates")
         spec = {name: value for name, value in template["spec"].items() if name not in free}
         affinity = {name: value for name, value in spec.pop("affinity", {}).items() if name != "nodeAffinity"}
-        meta = {
-            name: value
-            for name, value in template["metadata"].items()
-            if name not in {"labels", "annotations"}
-        }
+        meta = {name: value for name, value in template["metadata"].items() if name not in {"labels", "annotations"}}
         return {"spec": spec, "affinity": affinity, "metadata": meta}
 
     return rest(new) == rest(old)

@@ -7,9 +7,7 @@ from gangline.schema.problems import NO_VALUE, FieldProblem
 
 
 def _is_condition_true(status: JSON, kind: str) -> bool:
-    return any(
-        one.get("type") == kind and one.get("status") == "True" for one in status.get("conditions", ())
-    )
+    return any(one.get("type") == kind and one.get("status") == "True" for one in status.get("conditions", ()))
 
 
 def validate_job_status(obj: JSON, old: JSON) -> list[FieldProblem]:

@@ -90,9 +90,7 @@ def _validate_secret_type(kind: str, data: JSON, annotations: dict[str, str]) ->
             return _validate_docker_config(data, ".dockerconfigjson")
         case "kubernetes.io/basic-auth":
             names = ("username", "password")
-            return (
-                [] if any(name in data for name in names) else [required(f"data[{name}]") for name in names]
-            )
+            return [] if any(name in data for name in names) else [required(f"data[{name}]") for name in names]
         case "kubernetes.io/ssh-auth":
             return [] if data.get("ssh-privatekey") else [required("data[ssh-privatekey]")]
         case "kubernetes.io/tls":

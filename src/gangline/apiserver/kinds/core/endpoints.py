@@ -59,9 +59,7 @@ def _validate_endpoint_address(address: JSON, path: str) -> list[FieldProblem]:
     said = formats.ip_address_errors(value)
     found = invalid_each(f"{path}.ip", value, said)
     if address.get("hostname"):
-        found += invalid_each(
-            f"{path}.hostname", address["hostname"], formats.dns_label_errors(address["hostname"])
-        )
+        found += invalid_each(f"{path}.hostname", address["hostname"], formats.dns_label_errors(address["hostname"]))
     if "nodeName" in address:
         found += invalid_each(
             f"{path}.nodeName", address["nodeName"], formats.dns_subdomain_errors(address["nodeName"])
@@ -149,9 +147,7 @@ def _validate_endpoint(endpoint: JSON, kind: str, path: str) -> list[FieldProble
             f"{path}.nodeName", endpoint["nodeName"], formats.dns_subdomain_errors(endpoint["nodeName"])
         )
     if "hostname" in endpoint:
-        found += invalid_each(
-            f"{path}.hostname", endpoint["hostname"], formats.dns_label_errors(endpoint["hostname"])
-        )
+        found += invalid_each(f"{path}.hostname", endpoint["hostname"], formats.dns_label_errors(endpoint["hostname"]))
     return found
 
 

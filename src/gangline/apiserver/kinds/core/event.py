@@ -67,9 +67,7 @@ class EventStrategy(Strategy):
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
         found = _validate_core_event(obj, "reportingComponent")
-        return found or metadata.validate_object_meta(
-            obj["metadata"], formats.path_segment_errors, namespaced=True
-        )
+        return found or metadata.validate_object_meta(obj["metadata"], formats.path_segment_errors, namespaced=True)
 
     def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return _validate_core_event(obj, "reportingComponent")

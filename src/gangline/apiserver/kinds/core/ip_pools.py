@@ -18,9 +18,7 @@ class AddressPool:
 
     def __init__(self, cidr: str, taken: Iterable[str] = ()) -> None:
         self._range = ipaddress.IPv4Network(cidr)
-        self._allocated = {
-            int(ipaddress.IPv4Address(address)) for address in taken if address and address != HEADLESS
-        }
+        self._allocated = {int(ipaddress.IPv4Address(address)) for address in taken if address and address != HEADLESS}
         self._first = int(self._range.network_address) + 1
         self._last = int(self._range.broadcast_address) - 1
         self._next_candidate = self._first
@@ -28,9 +26,7 @@ class AddressPool:
     def allocate_next(self) -> str | None:
         """A free address, taken now; None when there is none."""
         for step in range(self._last - self._first + 1):
-            number = self._first + (self._next_candidate - self._first + step) % (
-                self._last - self._first + 1
-            )
+            number = self._first + (self._next_candidate - self._first + step) % (self._last - self._first + 1)
             if number not in self._allocated:
                 self._allocated.add(number)
                 self._next_candidate = number + 1 if number < self._last else self._first

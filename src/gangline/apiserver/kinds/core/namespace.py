@@ -71,9 +71,7 @@ def set_name_label(obj: JSON) -> None:
         obj["metadata"].setdefault("labels", {})[NAME_LABEL] = name
 
 
-def _validate_finalizers(
-    finalizers: list[str] | tuple[()], path: str, *, numbered: bool
-) -> list[FieldProblem]:
+def _validate_finalizers(finalizers: list[str] | tuple[()], path: str, *, numbered: bool) -> list[FieldProblem]:
     found: list[FieldProblem] = []
     for index, finalizer in enumerate(finalizers):
         here = f"{path}[{index}]" if numbered else path

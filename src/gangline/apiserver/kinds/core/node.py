@@ -36,9 +36,7 @@ class NodeStrategy(Strategy):
 
     def prepare_for_create(self, obj: JSON, now: str) -> None:
         taints = obj["spec"].get("taints", [])
-        if not any(
-            one.get("key") == _NOT_READY_TAINT and one.get("effect") == "NoSchedule" for one in taints
-        ):
+        if not any(one.get("key") == _NOT_READY_TAINT and one.get("effect") == "NoSchedule" for one in taints):
             obj["spec"]["taints"] = [*taints, {"key": _NOT_READY_TAINT, "effect": "NoSchedule"}]
 
     def prepare_for_update(self, obj: JSON, old: JSON) -> None:

@@ -118,9 +118,7 @@ class ServiceStrategy(Strategy):
                 f"annotation {_TOPOLOGY_HINTS_ANNOTATION} is deprecated, please use {_TOPOLOGY_MODE_ANNOTATION} instead"
             )
         if spec.get("clusterIPs") == [service_ips.HEADLESS]:
-            told += [
-                f"spec.{name} is ignored for headless services" for name in _headless_ignored_fields(spec)
-            ]
+            told += [f"spec.{name} is ignored for headless services" for name in _headless_ignored_fields(spec)]
         external = spec["type"] == "ExternalName"
         if external and spec.get("externalIPs"):
             told.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
@@ -260,9 +258,7 @@ def validate_endpoint_ip(address: str, path: str) -> list[FieldProblem]:
         ),
     )
     return [
-        invalid(path, address, f"{told} ({_SPECIAL_IP_RANGES.get(told, address)})")
-        for wrong, told in rules
-        if wrong
+        invalid(path, address, f"{told} ({_SPECIAL_IP_RANGES.get(told, address)})") for wrong, told in rules if wrong
     ]
 
 

@@ -160,11 +160,7 @@ def keep_allocated_values(new: JSON, old: JSON) -> None:
     if "ExternalName" not in {new["type"], old["type"]}:
         if not new.get("clusterIP") and old.get("clusterIP"):
             new["clusterIP"] = old["clusterIP"]
-        if (
-            not new.get("clusterIPs")
-            and old.get("clusterIPs")
-            and new.get("clusterIP") == old.get("clusterIP")
-        ):
+        if not new.get("clusterIPs") and old.get("clusterIPs") and new.get("clusterIP") == old.get("clusterIP"):
             new["clusterIPs"] = list(old["clusterIPs"])
     if _uses_node_ports(new) and _uses_node_ports(old):
         used = _node_ports(new) & _node_ports(old)

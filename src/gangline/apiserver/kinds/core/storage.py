@@ -81,9 +81,7 @@ class PersistentVolumeClaimStrategy(Strategy):
             )
             found.append(forbidden("spec", told))
         found += _validate_resize(obj, old)
-        return found + validate_immutable(
-            obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode"
-        )
+        return found + validate_immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
 
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return [
@@ -117,9 +115,7 @@ def _sync_data_sources(spec: JSON) -> None:
 
 
 def _resources_without_storage(spec: JSON) -> JSON:
-    requests = {
-        name: text for name, text in spec["resources"].get("requests", {}).items() if name != "storage"
-    }
+    requests = {name: text for name, text in spec["resources"].get("requests", {}).items() if name != "storage"}
     return {**spec["resources"], "requests": requests}
 
 
@@ -183,9 +179,7 @@ class PersistentVolumeStrategy(Strategy):
         if new != before:
             told = f"spec.persistentvolumesource is immutable after creation\n{pod_update.diff_text(before, new)}"
             found.append(forbidden("spec.persistentvolumesource", told))
-        return found + validate_immutable(
-            obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode"
-        )
+        return found + validate_immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
 
 
 def _volume_sources(spec: JSON) -> JSON:
@@ -273,6 +267,4 @@ class StorageClassStrategy(Strategy):
             for name in ("parameters", "provisioner", "reclaimPolicy")
             if obj.get(name) != old.get(name)
         ]
-        return found + validate_immutable(
-            obj["volumeBindingMode"], old["volumeBindingMode"], "volumeBindingMode"
-        )
+        return found + validate_immutable(obj["volumeBindingMode"], old["volumeBindingMode"], "volumeBindingMode")

@@ -10,9 +10,7 @@ from gangline.schema.typed.openapi import builtin_type
 from gangline.schema.typed.strict_decoding import type_errors
 from gangline.schema.typed.types import TypeNode
 
-_DECODE_ERROR_PREFIX = (
-    'CustomResourceDefinition in version "v1" cannot be handled as a CustomResourceDefinition: '
-)
+_DECODE_ERROR_PREFIX = 'CustomResourceDefinition in version "v1" cannot be handled as a CustomResourceDefinition: '
 _OPEN_KEYWORDS = ("items", "additionalProperties")
 """Schemas or something else: a list of them, a truth value."""
 

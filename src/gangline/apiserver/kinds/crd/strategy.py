@@ -88,9 +88,7 @@ def _unknown_formats(schema: Any) -> Iterator[str]:
             todo += reversed(list(_subschemas(part)))
 
 
-_NESTED_KEYWORDS = frozenset(
-    {"items", "additionalProperties", "not", "allOf", "anyOf", "oneOf", "properties"}
-)
+_NESTED_KEYWORDS = frozenset({"items", "additionalProperties", "not", "allOf", "anyOf", "oneOf", "properties"})
 
 
 def _subschemas(schema: JSON) -> Iterator[Any]:

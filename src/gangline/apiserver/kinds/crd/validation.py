@@ -34,8 +34,7 @@ _PRESERVE_UNKNOWN_MESSAGE = (
 _SIMPLE_PATH_MESSAGE = "must be a simple json path starting with ."
 _MIXED_CASE_PREFIX = "may have mixed case, but should otherwise match: "
 _SELECTABLE_MESSAGE = (
-    "must point to a field of type string, boolean or integer. "
-    "Enum string fields and strings with formats are allowed."
+    "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."
 )
 
 
@@ -103,9 +102,7 @@ def _spec_problems(spec: JSON) -> list[FieldProblem]:
     found += _version_part_problems(versions, shared=False)
     found += _storage_flag_problems(spec.get("versions"))
     if versions and versions[0].get("name"):
-        found += invalid_each(
-            "spec.version", versions[0]["name"], formats.dns_1035_label_errors(versions[0]["name"])
-        )
+        found += invalid_each("spec.version", versions[0]["name"], formats.dns_1035_label_errors(versions[0]["name"]))
     found += _names_problems(spec.get("names") or {})
     found += _version_part_problems(versions, shared=True)
     return [*found, *_conversion_problems(spec.get("conversion") or {})]
@@ -190,9 +187,7 @@ def _names_problems(names: JSON) -> list[FieldProblem]:
         for index, name in enumerate(names.get(field) or ()):
             found += invalid_each(f"spec.names.{field}[{index}]", name, formats.dns_1035_label_errors(name))
     if names.get("kind") and names.get("kind") == names.get("listKind"):
-        found.append(
-            invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same")
-        )
+        found.append(invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same"))
     return found
 
 
@@ -202,9 +197,7 @@ def _name_problems(field: str, name: str) -> list[FieldProblem]:
         return [required(path)]
     if field in ("plural", "singular"):
         return invalid_each(path, name, formats.dns_1035_label_errors(name))
-    return invalid_each(
-        path, name, [_MIXED_CASE_PREFIX + said for said in formats.dns_1035_label_errors(name.lower())]
-    )
+    return invalid_each(path, name, [_MIXED_CASE_PREFIX + said for said in formats.dns_1035_label_errors(name.lower())])
 
 
 # What versions may have in common

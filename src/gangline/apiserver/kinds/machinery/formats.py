@@ -134,9 +134,7 @@ def env_name_errors(value: str) -> tuple[str, ...]:
     """Of a variable, or the prefix of many: anything printable but `=`."""
     if _is_env_name(value):
         return ()
-    return (
-        "a valid environment variable name must consist only of printable ASCII characters other than '='",
-    )
+    return ("a valid environment variable name must consist only of printable ASCII characters other than '='",)
 
 
 @lru_cache(1024)

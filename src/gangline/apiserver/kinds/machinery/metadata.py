@@ -87,11 +87,7 @@ def _validate_shared_fields(meta: JSON, path: str) -> list[FieldProblem]:
 
 def _validate_namespace(namespace: str | None, path: str, *, required_here: bool) -> list[FieldProblem]:
     if required_here:
-        return (
-            invalid_each(path, namespace, formats.dns_label_errors(namespace))
-            if namespace
-            else [required(path)]
-        )
+        return invalid_each(path, namespace, formats.dns_label_errors(namespace)) if namespace else [required(path)]
     return [forbidden(path, "not allowed on this type")] if namespace else []
 
 
@@ -203,8 +199,7 @@ def _validate_no_new_finalizers(new: JSON, old: JSON, path: str) -> list[FieldPr
     return [
         forbidden(
             path,
-            "no new finalizers can be added if the object is being deleted, "
-            f"found new finalizers []string{{{told}}}",
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{told}}}",
         )
     ]
 
@@ -214,9 +209,7 @@ def _validate_managed_fields(entries: list[Any], path: str) -> list[FieldProblem
     for index, entry in enumerate(entries):
         here = f"{path}[{index}]"
         if entry.get("operation") not in {"Apply", "Update"}:
-            found.append(
-                invalid(f"{here}.operation", entry.get("operation", ""), "must be `Apply` or `Update`")
-            )
+            found.append(invalid(f"{here}.operation", entry.get("operation", ""), "must be `Apply` or `Update`"))
         if entry.get("fieldsType", "FieldsV1") not in {"", "FieldsV1"}:
             found.append(invalid(f"{here}.fieldsType", entry["fieldsType"], "must be `FieldsV1`"))
         found += validate_field_manager(entry.get("manager") or "", f"{here}.manager")

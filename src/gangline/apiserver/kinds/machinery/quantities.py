@@ -90,9 +90,7 @@ def is_overcommit_allowed(name: str) -> bool:
 
 
 def _is_standard_resource(name: str) -> bool:
-    return name in _STANDARD_RESOURCES or name.startswith(
-        (HUGE_PAGES_PREFIX, f"requests.{HUGE_PAGES_PREFIX}")
-    )
+    return name in _STANDARD_RESOURCES or name.startswith((HUGE_PAGES_PREFIX, f"requests.{HUGE_PAGES_PREFIX}"))
 
 
 @lru_cache(1024)

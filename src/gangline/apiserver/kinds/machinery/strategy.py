@@ -58,11 +58,7 @@ class Strategy:
             obj["status"] = self.initial_status()
 
     def initial_status(self) -> JSON:
-        return (
-            self._canonicalizer.field_canonicalizer("status").zero_value()
-            if self._canonicalizer is not None
-            else {}
-        )
+        return self._canonicalizer.field_canonicalizer("status").zero_value() if self._canonicalizer is not None else {}
 
     def prepare_for_update(self, obj: JSON, old: JSON) -> None:
         """Keep what an update of the object may not touch; count up the generation when the spec changed."""

@@ -40,9 +40,7 @@ def validate_claim_spec(spec: JSON, path: str) -> list[FieldProblem]:
     return found
 
 
-def _validate_access_and_selector(
-    modes: list[str] | tuple[()], spec: JSON, here: str, path: str
-) -> list[FieldProblem]:
+def _validate_access_and_selector(modes: list[str] | tuple[()], spec: JSON, here: str, path: str) -> list[FieldProblem]:
     found = [] if modes else [required(here, "at least 1 access mode is required")]
     found += selectors.validate_label_selector(spec.get("selector"), f"{path}.selector")
     found += validate_access_modes(modes, here)

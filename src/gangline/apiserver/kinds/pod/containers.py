@@ -184,9 +184,7 @@ def _validate_container(container: JSON, pod: ContainerContext, path: str) -> li
     if container["imagePullPolicy"] not in {"Always", "IfNotPresent", "Never"}:
         found += volumes.validate_pull_policy(container["imagePullPolicy"], f"{path}.imagePullPolicy")
     if container["resources"]:
-        found += quantities.validate_resource_requirements(
-            container["resources"], f"{path}.resources", pod.claims
-        )
+        found += quantities.validate_resource_requirements(container["resources"], f"{path}.resources", pod.claims)
     if "resizePolicy" in container:
         found += _validate_resize_policy(container["resizePolicy"], pod, f"{path}.resizePolicy")
     if "securityContext" in container:
@@ -213,9 +211,7 @@ def _validate_ports(ports: list[JSON], path: str) -> list[FieldProblem]:
         elif not 1 <= number <= 65535:
             found += invalid_each(f"{here}.containerPort", number, formats.port_number_errors(number))
         if "hostPort" in port:
-            found += invalid_each(
-                f"{here}.hostPort", port["hostPort"], formats.port_number_errors(port["hostPort"])
-            )
+            found += invalid_each(f"{here}.hostPort", port["hostPort"], formats.port_number_errors(port["hostPort"]))
         if port["protocol"] not in PROTOCOLS:
             found.append(unsupported(f"{here}.protocol", port["protocol"], PROTOCOLS))
     return found
@@ -252,14 +248,10 @@ def _validate_value_from(variable: JSON, path: str) -> list[FieldProblem]:
     source: JSON = variable["valueFrom"]
     found: list[FieldProblem] = []
     if "fieldRef" in source:
-        found += downward_api.validate_field_ref(
-            source["fieldRef"], downward_api.ENV_FIELD_PATHS, f"{path}.fieldRef"
-        )
+        found += downward_api.validate_field_ref(source["fieldRef"], downward_api.ENV_FIELD_PATHS, f"{path}.fieldRef")
     if "resourceFieldRef" in source:
         reference = source["resourceFieldRef"]
-        found += downward_api.validate_resource_field_ref(
-            reference, f"{path}.resourceFieldRef", of_volume=False
-        )
+        found += downward_api.validate_resource_field_ref(reference, f"{path}.resourceFieldRef", of_volume=False)
     for name in ("configMapKeyRef", "secretKeyRef"):
         if name in source:
             found += _validate_key_ref(source[name], f"{path}.{name}")
@@ -286,16 +278,12 @@ def _validate_env_from(sources: list[JSON], path: str) -> list[FieldProblem]:
     for index, source in enumerate(sources):
         here = f"{path}[{index}]"
         if source.get("prefix"):
-            found += invalid_each(
-                f"{here}.prefix", source["prefix"], formats.env_name_errors(source["prefix"])
-            )
+            found += invalid_each(f"{here}.prefix", source["prefix"], formats.env_name_errors(source["prefix"]))
         chosen = [name for name in ("configMapRef", "secretRef") if name in source]
         for kind in chosen:
             name = source[kind].get("name", "")
             found += (
-                invalid_each(
-                    f"{here}.{kind}.name", name, formats.dns_subdomain_errors(formats.name_from_prefix(name))
-                )
+                invalid_each(f"{here}.{kind}.name", name, formats.dns_subdomain_errors(formats.name_from_prefix(name)))
                 if name
                 else [required(f"{here}.{kind}.name")]
             )

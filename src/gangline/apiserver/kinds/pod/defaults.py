@@ -85,8 +85,7 @@ def _total_container_requests(spec: JSON) -> dict[str, Quantity]:
 
     def asked(container: JSON) -> dict[str, Quantity]:
         return {
-            name: quantities.parse_quantity(text)
-            for name, text in container["resources"].get("requests", {}).items()
+            name: quantities.parse_quantity(text) for name, text in container["resources"].get("requests", {}).items()
         }
 
     total: dict[str, Quantity] = {}

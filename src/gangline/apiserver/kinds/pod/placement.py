@@ -205,8 +205,7 @@ def validate_spread_constraints(constraints: list[JSON], path: str) -> list[Fiel
         found += _validate_spread_constraint(one, here)
         pair = (one.get("topologyKey", ""), one.get("whenUnsatisfiable", ""))
         later = (
-            (other.get("topologyKey", ""), other.get("whenUnsatisfiable", ""))
-            for other in constraints[index + 1 :]
+            (other.get("topologyKey", ""), other.get("whenUnsatisfiable", "")) for other in constraints[index + 1 :]
         )
         if pair in later:
             found.append(duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", f"{{{pair[0]}, {pair[1]}}}"))

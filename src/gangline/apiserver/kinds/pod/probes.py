@@ -45,9 +45,7 @@ def validate_probes(container: JSON, path: str, grace: int | None) -> list[Field
         if "terminationGracePeriodSeconds" in probe:
             seconds = probe["terminationGracePeriodSeconds"]
             found.append(
-                invalid(
-                    f"{here}.terminationGracePeriodSeconds", seconds, "must not be set for readinessProbes"
-                )
+                invalid(f"{here}.terminationGracePeriodSeconds", seconds, "must not be set for readinessProbes")
             )
     if "startupProbe" in container:
         found += _validate_probe(container["startupProbe"], f"{path}.startupProbe", grace, once=True)

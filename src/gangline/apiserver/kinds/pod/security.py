@@ -61,9 +61,7 @@ def _validate_sysctls(sysctls: list[JSON] | tuple[()], spec: JSON, path: str) ->
         if not name:
             found.append(required(here))
         elif len(name) > 253 or not _is_sysctl(name):
-            found.append(
-                invalid(here, name, f"must have at most 253 characters and match regex {_SYSCTL_PATTERN}")
-            )
+            found.append(invalid(here, name, f"must have at most 253 characters and match regex {_SYSCTL_PATTERN}"))
         elif name in seen:
             found.append(duplicate(here, name))
         if spec.get("hostNetwork") and name.startswith("net."):
@@ -99,9 +97,7 @@ def _validate_seccomp_profile(profile: JSON, path: str) -> list[FieldProblem]:
     elif "localhostProfile" in profile:
         told = "can only be set when seccomp type is Localhost"
         found.append(
-            invalid(
-                f"{path}.localhostProfile", gostruct.go_struct(profile, gostruct.SECCOMP_PROFILE_FIELDS), told
-            )
+            invalid(f"{path}.localhostProfile", gostruct.go_struct(profile, gostruct.SECCOMP_PROFILE_FIELDS), told)
         )
     return found
 

@@ -125,14 +125,10 @@ def _validate_pod_annotations(annotations: dict[str, str], spec: JSON) -> list[F
     found: list[FieldProblem] = []
     if _MIRROR_ANNOTATION in annotations and not spec.get("nodeName"):
         told = "must set spec.nodeName if mirror pod annotation is set"
-        found.append(
-            invalid(f"metadata.annotations[{_MIRROR_ANNOTATION}]", annotations[_MIRROR_ANNOTATION], told)
-        )
+        found.append(invalid(f"metadata.annotations[{_MIRROR_ANNOTATION}]", annotations[_MIRROR_ANNOTATION], told))
     cost = annotations.get(_DELETION_COST_ANNOTATION)
     if cost is not None and not (_is_integer_text(cost) and -(2**31) <= int(cost) < 2**31):
-        found.append(
-            invalid(f"metadata.annotations[{_DELETION_COST_ANNOTATION}]", cost, "must be a 32bit integer")
-        )
+        found.append(invalid(f"metadata.annotations[{_DELETION_COST_ANNOTATION}]", cost, "must be a 32bit integer"))
     return found
 
 
@@ -141,9 +137,7 @@ def _validate_annotation_update(obj: JSON, old: JSON) -> list[FieldProblem]:
     found: list[FieldProblem] = []
     if new.get(_MIRROR_ANNOTATION) != before.get(_MIRROR_ANNOTATION):
         verb = "remove or update" if _MIRROR_ANNOTATION in before else "add"
-        found.append(
-            forbidden(f"metadata.annotations[{_MIRROR_ANNOTATION}]", f"may not {verb} mirror pod annotation")
-        )
+        found.append(forbidden(f"metadata.annotations[{_MIRROR_ANNOTATION}]", f"may not {verb} mirror pod annotation"))
     return found + _validate_pod_annotations(new, obj["spec"])
 
 
@@ -151,17 +145,12 @@ def add_default_tolerations(spec: JSON) -> None:
     """Let a pod stay five minutes on a node that went away, unless it says otherwise."""
     missing = [key for key in _NO_EXECUTE_TAINTS if not _tolerates(spec.get("tolerations", ()), key)]
     if missing:
-        added = [
-            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-            for key in missing
-        ]
+        added = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300} for key in missing]
         spec["tolerations"] = [*spec.get("tolerations", ()), *added]
 
 
 def _tolerates(tolerations: list[JSON], key: str) -> bool:
-    return any(
-        one.get("key", "") in {key, ""} and one.get("effect", "") in {"NoExecute", ""} for one in tolerations
-    )
+    return any(one.get("key", "") in {key, ""} and one.get("effect", "") in {"NoExecute", ""} for one in tolerations)
 
 
 def drop_disabled_fields(spec: JSON) -> None:
@@ -206,9 +195,7 @@ def qos_class(spec: JSON) -> str:
     guaranteed = True
     for resources in asked:
         _add_qos_resources(requests, resources.get("requests", {}))
-        guaranteed = guaranteed and _add_qos_resources(limits, resources.get("limits", {})) == len(
-            _QOS_RESOURCES
-        )
+        guaranteed = guaranteed and _add_qos_resources(limits, resources.get("limits", {})) == len(_QOS_RESOURCES)
     if not requests and not limits:
         return "BestEffort"
     return "Guaranteed" if guaranteed and requests == limits else "Burstable"

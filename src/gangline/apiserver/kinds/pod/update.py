@@ -117,9 +117,7 @@ def _validate_gated_update(rest: JSON, old: JSON) -> list[FieldProblem]:
     affinity = dict(rest.get("affinity", {}))
     before = old.get("affinity", {})
     if affinity.get("nodeAffinity") != before.get("nodeAffinity"):
-        found += _validate_node_affinity_update(
-            affinity.get("nodeAffinity", {}), before.get("nodeAffinity", {})
-        )
+        found += _validate_node_affinity_update(affinity.get("nodeAffinity", {}), before.get("nodeAffinity", {}))
         _restore_field(affinity, before, "nodeAffinity")
         rest["affinity"] = affinity
         if not affinity and "affinity" not in old:
@@ -178,9 +176,7 @@ def validate_pod_status_update(new: JSON, old: JSON) -> list[FieldProblem]:
     """Problems of a pod's new status. Both are whole pods; the specs are the same."""
     status, before = new.get("status", {}), old.get("status", {})
     found = _validate_conditions(status.get("conditions", ()))
-    found += _validate_nominated_node(
-        status.get("nominatedNodeName", ""), before.get("nominatedNodeName", ""), old
-    )
+    found += _validate_nominated_node(status.get("nominatedNodeName", ""), before.get("nominatedNodeName", ""), old)
     if status.get("observedGeneration", 0) < 0:
         told = "must be a non-negative integer"
         found.append(invalid("status.observedGeneration", status["observedGeneration"], told))
@@ -221,17 +217,11 @@ def _validate_container_restarts(status: JSON, before: JSON, spec: JSON) -> list
     sidecars = {one["name"] for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"}
     found: list[FieldProblem] = []
     for name in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
-        running = {
-            one.get("name") for one in status.get(name, ()) if "terminated" not in one.get("state", {})
-        }
+        running = {one.get("name") for one in status.get(name, ()) if "terminated" not in one.get("state", {})}
         ephemeral = name == "ephemeralContainerStatuses"
         for index, old in enumerate(before.get(name, ())):
             ended = old.get("state", {}).get("terminated")
-            if (
-                ended is None
-                or old.get("name") not in running
-                or (old.get("name") in sidecars and not ephemeral)
-            ):
+            if ended is None or old.get("name") not in running or (old.get("name") in sidecars and not ephemeral):
                 continue
             restarts = policy == "Always" or (policy == "OnFailure" and ended.get("exitCode", 0) != 0)
             if ephemeral or not restarts:

@@ -48,9 +48,7 @@ _RARE_FIELDS = frozenset(
 def validate_pod_spec(spec: JSON, pod_name: str, path: str, *, of_pod: bool) -> list[FieldProblem]:
     """A pod spec with its defaults. `pod_name` is empty in templates."""
     good, found = (
-        volumes.validate_volumes(spec["volumes"], pod_name, f"{path}.volumes")
-        if "volumes" in spec
-        else ({}, [])
+        volumes.validate_volumes(spec["volumes"], pod_name, f"{path}.volumes") if "volumes" in spec else ({}, [])
     )
     pod = containers.ContainerContext(spec, good)
     if "resourceClaims" in spec:
@@ -72,9 +70,7 @@ def validate_pod_spec(spec: JSON, pod_name: str, path: str, *, of_pod: bool) -> 
     if "nodeSelector" in spec:
         found += metadata.validate_labels(spec["nodeSelector"], f"{path}.nodeSelector")
     if spec["securityContext"] or spec.get("shareProcessNamespace"):
-        found += security.validate_pod_security_context(
-            spec["securityContext"], spec, f"{path}.securityContext"
-        )
+        found += security.validate_pod_security_context(spec["securityContext"], spec, f"{path}.securityContext")
     if rare or spec["dnsPolicy"] == "None":
         found += _validate_scheduling(spec, path)
         found += _validate_names_and_deadline(spec, path)
@@ -117,9 +113,7 @@ def _validate_resources_and_network(
         here = f"{path}.resources"
         if "claims" in spec["resources"]:
             found.append(forbidden(f"{here}.claims", "claims may not be set for Resources at pod-level"))
-        found += quantities.validate_resource_requirements(
-            spec["resources"], here, pod.claims, pod_level=True
-        )
+        found += quantities.validate_resource_requirements(spec["resources"], here, pod.claims, pod_level=True)
     if spec.get("hostNetwork"):
         found += _validate_host_network_ports(spec["containers"] or (), f"{path}.containers", of_pod=of_pod)
     return found
@@ -219,9 +213,7 @@ def _validate_rare_fields(spec: JSON, path: str) -> list[FieldProblem]:
     found: list[FieldProblem] = []
     for index, alias in enumerate(spec.get("hostAliases", ())):
         here = f"{path}.hostAliases[{index}]"
-        found += invalid_each(
-            f"{here}.ip", alias.get("ip", ""), formats.ip_address_errors(alias.get("ip", ""))
-        )
+        found += invalid_each(f"{here}.ip", alias.get("ip", ""), formats.ip_address_errors(alias.get("ip", "")))
         for number, name in enumerate(alias.get("hostnames", ())):
             found += invalid_each(f"{here}.hostnames[{number}]", name, formats.dns_subdomain_errors(name))
     for name in ("priorityClassName", "runtimeClassName"):

@@ -80,9 +80,7 @@ _REQUIRED_FIELDS = {
 }
 
 
-def validate_volumes(
-    listed: list[JSON], pod_name: str, path: str
-) -> tuple[dict[str, JSON], list[FieldProblem]]:
+def validate_volumes(listed: list[JSON], pod_name: str, path: str) -> tuple[dict[str, JSON], list[FieldProblem]]:
     """The good volumes by name, and the problems of the others."""
     good: dict[str, JSON] = {}
     found: list[FieldProblem] = []
@@ -115,11 +113,7 @@ def _validate_volume_source(volume: JSON, path: str, name: str, pod_name: str) -
         return [required(path, "must specify a volume type")]
     first = chosen[0]
     check = _SOURCE_VALIDATORS.get(first)
-    found = (
-        check(volume[first], f"{path}.{first}")
-        if check
-        else _validate_required_fields(first, volume[first], path)
-    )
+    found = check(volume[first], f"{path}.{first}") if check else _validate_required_fields(first, volume[first], path)
     if first == "ephemeral" and pod_name and name:
         claim = f"{pod_name}-{name}"
         told = [f'PVC name "{claim}": {message}' for message in formats.dns_subdomain_errors(claim)]
@@ -244,17 +238,13 @@ def _validate_downward_item(item: JSON, path: str) -> list[FieldProblem]:
     found = [] if item.get("path") else [required(f"{path}.path")]
     found += _validate_volume_path(item.get("path", ""), f"{path}.path")
     if "fieldRef" in item:
-        found += downward_api.validate_field_ref(
-            item["fieldRef"], downward_api.VOLUME_FIELD_PATHS, f"{path}.fieldRef"
-        )
+        found += downward_api.validate_field_ref(item["fieldRef"], downward_api.VOLUME_FIELD_PATHS, f"{path}.fieldRef")
         if "resourceFieldRef" in item:
             told = "fieldRef and resourceFieldRef can not be specified simultaneously"
             found.append(invalid(path, "resource", told))
     elif "resourceFieldRef" in item:
         reference = item["resourceFieldRef"]
-        found += downward_api.validate_resource_field_ref(
-            reference, f"{path}.resourceFieldRef", of_volume=True
-        )
+        found += downward_api.validate_resource_field_ref(reference, f"{path}.resourceFieldRef", of_volume=True)
     else:
         found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
     return found + _validate_file_mode(item.get("mode"), f"{path}.mode")
@@ -273,9 +263,7 @@ def _validate_projected(source: JSON, path: str) -> list[FieldProblem]:
                 found += _validate_downward_item(item, f"{here}.downwardAPI")
                 found += _validate_path_unique(item.get("path", ""), item.get("path", ""), path, taken)
         if "serviceAccountToken" in projection:
-            found += _validate_token_projection(
-                projection["serviceAccountToken"], f"{here}.serviceAccountToken", path
-            )
+            found += _validate_token_projection(projection["serviceAccountToken"], f"{here}.serviceAccountToken", path)
         if len(projection) > 1:
             found.append(forbidden(here, "may not specify more than 1 volume type per source"))
     return found

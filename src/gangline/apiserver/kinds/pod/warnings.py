@@ -95,16 +95,12 @@ def _placement_warnings(spec: JSON, path: str) -> Iterator[str]:
 
 
 def _node_affinity_warnings(node: JSON, path: str) -> Iterator[str]:
-    required, preferred = (
-        f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("required", "preferred")
-    )
+    required, preferred = (f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("required", "preferred"))
     terms = node.get(required, {}).get("nodeSelectorTerms") or ()
     for index, term in enumerate(terms):
         yield from _node_term_warnings(term, f"{path}.{required}.nodeSelectorTerms[{index}]")
     for index, weighted in enumerate(node.get(preferred, ())):
-        yield from _node_term_warnings(
-            weighted.get("preference", {}), f"{path}.{preferred}[{index}].preference"
-        )
+        yield from _node_term_warnings(weighted.get("preference", {}), f"{path}.{preferred}[{index}].preference")
 
 
 def _node_term_warnings(term: JSON, path: str) -> Iterator[str]:
@@ -141,12 +137,8 @@ def _path_overlap_warnings(volume: JSON) -> Iterator[str]:
     for kind, name_field, shown_kind in _FILE_SOURCES:
         source = volume.get(kind, {})
         if "items" in source:
-            called = (
-                f"{shown_kind} {formatted_value(source.get(name_field, ''))}" if name_field else shown_kind
-            )
-            yield from _overlapping_paths(
-                volume, called, [(item.get("path", ""), "") for item in source["items"]]
-            )
+            called = f"{shown_kind} {formatted_value(source.get(name_field, ''))}" if name_field else shown_kind
+            yield from _overlapping_paths(volume, called, [(item.get("path", ""), "") for item in source["items"]])
     if "projected" not in volume:
         return
     placed: list[tuple[str, str]] = []
@@ -167,9 +159,7 @@ _FILE_SOURCES = (
 def _projected_paths(source: JSON) -> list[tuple[str, str]]:
     for kind, name_field, shown_kind in _FILE_SOURCES:
         if "items" in source.get(kind, {}):
-            called = (
-                f"{shown_kind} {formatted_value(source[kind].get('name', ''))}" if name_field else shown_kind
-            )
+            called = f"{shown_kind} {formatted_value(source[kind].get('name', ''))}" if name_field else shown_kind
             return [(item.get("path", ""), called) for item in source[kind]["items"]]
     if "serviceAccountToken" in source:
         return [(source["serviceAccountToken"].get("path", ""), "ServiceAccountToken")]
@@ -184,11 +174,7 @@ def _overlapping_paths(volume: JSON, called: str, placed: list[tuple[str, str]])
     for path, source in placed:
         place = path.rstrip("/")
         for other, origin in seen:
-            if (
-                place
-                and other
-                and (f"{other}/".startswith(f"{place}/") or f"{place}/".startswith(f"{other}/"))
-            ):
+            if place and other and (f"{other}/".startswith(f"{place}/") or f"{place}/".startswith(f"{other}/")):
                 told = f"{text(place, source)} with {text(other, origin)}"
                 yield f"volume {formatted_value(volume.get('name', ''))} ({called}): overlapping paths: {told}"
         seen.append((place, source))

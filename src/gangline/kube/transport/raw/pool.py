@@ -78,8 +78,7 @@ class RawPool:
         }
         # Impersonated groups come as several headers of one name.
         self._fallback_only = connection.proxy is not None or (
-            connection.impersonate is not None
-            and len(fixed) < 3 + len(tuple(connection.impersonate.headers()))
+            connection.impersonate is not None and len(fixed) < 3 + len(tuple(connection.impersonate.headers()))
         )
         self._idle: list[RawConnection] = []
         # Lanes that carry something, how many these are with those that are being made, and who waits for one since
@@ -90,9 +89,7 @@ class RawPool:
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._concurrency = ConcurrencyEstimate()
         # What is the same in all requests, between their path and what they accept.
-        self._fixed_headers = "".join(
-            (" HTTP/1.1\r\n", *(f"{name}: {value}\r\n" for name, value in fixed.items()))
-        )
+        self._fixed_headers = "".join((" HTTP/1.1\r\n", *(f"{name}: {value}\r\n" for name, value in fixed.items())))
         # Credentials as they were last sent, and as lines.
         self._last_credentials: Mapping[str, str] = {}
         self._credential_headers = ""
@@ -115,9 +112,7 @@ class RawPool:
         return response
 
     @asynccontextmanager
-    async def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AsyncIterator[ResponseStream]:
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
         flow = None
         if WATCH_PARAMETER in request.query and not self._fallback_only:
             flow = await self._open_watch(request, idle)

@@ -69,9 +69,7 @@ def test_everything_that_is_missing_is_told_in_order() -> None:
         ),
         (widget_crd(schema=None), ["spec.versions[0].schema.openAPIV3Schema: Required value"]),
         (
-            widget_crd(
-                subresources={"scale": {"specReplicasPath": "spec.n", "statusReplicasPath": ".spec.n"}}
-            ),
+            widget_crd(subresources={"scale": {"specReplicasPath": "spec.n", "statusReplicasPath": ".spec.n"}}),
             [
                 'spec.subresources.scale.specReplicasPath: Invalid value: "spec.n": must be a simple json path starting with .',
                 'spec.subresources.scale.statusReplicasPath: Invalid value: ".spec.n": should be a json path under .status',
@@ -95,9 +93,7 @@ def test_everything_that_is_missing_is_told_in_order() -> None:
         ),
         (
             widget_crd(deprecationWarning="x"),
-            [
-                'spec.versions[0].deprecationWarning: Invalid value: "x": can only be set for deprecated versions'
-            ],
+            ['spec.versions[0].deprecationWarning: Invalid value: "x": can only be set for deprecated versions'],
         ),
     ],
 )

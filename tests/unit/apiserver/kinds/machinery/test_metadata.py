@@ -11,8 +11,7 @@ JSON = dict[str, Any]
 
 def told(meta: JSON) -> list[str]:
     return [
-        str(problem)
-        for problem in metadata.validate_object_meta(meta, formats.dns_subdomain_errors, namespaced=True)
+        str(problem) for problem in metadata.validate_object_meta(meta, formats.dns_subdomain_errors, namespaced=True)
     ]
 
 
@@ -92,10 +91,7 @@ def test_dying_object_gets_no_new_finalizer() -> None:
 
 
 def test_two_controllers_are_one_too_many() -> None:
-    owners = [
-        {"apiVersion": "v1", "kind": "K", "name": name, "uid": name, "controller": True}
-        for name in ("a", "b")
-    ]
+    owners = [{"apiVersion": "v1", "kind": "K", "name": name, "uid": name, "controller": True} for name in ("a", "b")]
     [problem] = metadata.validate_object_meta(
         good(ownerReferences=owners), formats.dns_subdomain_errors, namespaced=True
     )

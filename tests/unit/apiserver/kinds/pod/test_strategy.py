@@ -98,9 +98,7 @@ def test_defaults_are_the_same_the_second_time() -> None:
     ],
 )
 def test_limits_are_canonical_and_become_requests(limits: JSON, stored: JSON) -> None:
-    resources = made({"containers": [container(resources={"limits": limits})]})["spec"]["containers"][0][
-        "resources"
-    ]
+    resources = made({"containers": [container(resources={"limits": limits})]})["spec"]["containers"][0]["resources"]
     assert resources == {"limits": stored, "requests": stored}
 
 
@@ -181,9 +179,7 @@ def test_problems_name_the_exact_field() -> None:
         {
             "containers": [
                 container(name="A"),
-                container(
-                    image="", ports=[{"containerPort": 0}], volumeMounts=[{"name": "no", "mountPath": ""}]
-                ),
+                container(image="", ports=[{"containerPort": 0}], volumeMounts=[{"name": "no", "mountPath": ""}]),
             ],
             "restartPolicy": "Sometimes",
         }
@@ -289,9 +285,7 @@ def test_ephemeral_containers_may_only_be_added(stored: JSON) -> None:
 def test_warnings_tell_of_repeated_variables() -> None:
     twice = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
     pod = made({"containers": [container(env=twice)]})
-    expected = (
-        'spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply'
-    )
+    expected = 'spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply'
     assert pods.warnings(pod, None) == [expected]
     assert pods.warnings(pod, pod) == []
 

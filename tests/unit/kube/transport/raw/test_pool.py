@@ -97,9 +97,7 @@ async def test_silence_is_told_after_the_time_limit() -> None:
 
 
 async def test_nobody_there_is_told() -> None:
-    async with raw_pool(
-        FALLBACK_TRANSPORT, Connection(server="http://127.0.0.1:1"), agent="test"
-    ) as transport:
+    async with raw_pool(FALLBACK_TRANSPORT, Connection(server="http://127.0.0.1:1"), agent="test") as transport:
         with pytest.raises(Unreachable, match="POST /api/v1/things"):
             await transport.send(POST)
 

@@ -85,9 +85,7 @@ async def test_all_that_is_written_arrives_however_long(ca: trustme.CA, secret: 
     server, client = contexts(ca)
     end = End()
     async with echoing(server if secret else None) as port:
-        made = await connect_socket(
-            "127.0.0.1", port, context=client if secret else None, name="here.example"
-        )
+        made = await connect_socket("127.0.0.1", port, context=client if secret else None, name="here.example")
         with wired(made, end, rest) as wire:
             for begin in range(0, len(LONG), 1_000_000):
                 wire.write(LONG[begin : begin + 1_000_000])
@@ -110,9 +108,7 @@ async def test_the_end_is_told_once(ca: trustme.CA, secret: bool) -> None:
     listening = await asyncio.start_server(leave, "127.0.0.1", 0, ssl=server if secret else None)
     async with listening:
         port = listening.sockets[0].getsockname()[1]
-        made = await connect_socket(
-            "127.0.0.1", port, context=client if secret else None, name="here.example"
-        )
+        made = await connect_socket("127.0.0.1", port, context=client if secret else None, name="here.example")
         end = End()
         with wired(made, end) as wire:
             await end.until(lost=True)

@@ -110,9 +110,7 @@ async def test_a_body_without_its_end_is_broken(text: bytes, told: str) -> None:
         await followed(responder(text, closes=True))
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"HTTP/1.1 200", b"SSH-2.0 hello\r\n\r\n", b"HTTP/1.1 500 No\r\nContent-Le"]
-)
+@pytest.mark.parametrize("text", [b"", b"HTTP/1.1 200", b"SSH-2.0 hello\r\n\r\n", b"HTTP/1.1 500 No\r\nContent-Le"])
 async def test_without_a_head_there_is_no_answer(text: bytes) -> None:
     with pytest.raises(Unreachable, match="GET /api/v1/pods"):
         await followed(responder(text, closes=True))
@@ -208,9 +206,7 @@ class Other:
         self.asked: list[str] = []
 
     @asynccontextmanager
-    async def stream(
-        self, request: Request, *, idle: timedelta | None = None
-    ) -> AsyncIterator[ResponseStream]:
+    async def stream(self, request: Request, *, idle: timedelta | None = None) -> AsyncIterator[ResponseStream]:
         self.asked.append(request.path)
         yield self
 

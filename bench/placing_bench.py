@@ -24,9 +24,8 @@ from gangline.api.scheduler_views import Node, Pod
 from gangline.api.scheduling import GangTopology
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.pods.decode import shape_of
+from gangline.scheduler.pods.decode import ShapeCache, shape_of
 from gangline.scheduler.pods.shape import PodShape
-from gangline.scheduler.pods.shapes import ShapeCache
 from gangline.scheduler.types.cycle import GangRequest, Pending, Placement, PodSet, SchedulerPolicy
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -17,12 +17,12 @@ def stub(package: str) -> str:
     }
     version = "__version__: str\n" if package == "gangline" else ""
     homes = {name: home for home, each in tables["_NAMES"].items() for name in each}
+    imports = sorted(f"from {home} import {name} as {name}\n" for name, home in homes.items())
     # A name that was changed is still known by its old one.
-    known = {name: name for name in homes} | {
-        name: instead for name, (instead, *_) in tables.get("_DEPRECATED", {}).items() if name not in homes
-    }
-    lines = [f"from {homes[name]} import {name} as {told}\n" for told, name in known.items()]
-    return "".join(sorted(lines)) + ("\n" + version if version else "")
+    renamed = sorted(
+        f"{name} = {instead}\n" for name, (instead, *_) in tables.get("_DEPRECATED", {}).items() if name not in homes
+    )
+    return "\n".join(filter(None, ("".join(imports), "".join(renamed), version)))
 
 
 def folder(package: str) -> Path:

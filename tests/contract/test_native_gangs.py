@@ -23,9 +23,9 @@ from gangline.kube.client import Client
 from gangline.kube.config.connection import load_connection
 from gangline.kube.transport.http import HttpTransport
 from gangline.why.collect import collect
-from gangline.why.diagnose import diagnose
-from gangline.why.model.case import DiagnosisTimeouts
-from gangline.why.model.report import Cause
+from gangline.why.diagnosis.case import DiagnosisTimeouts
+from gangline.why.diagnosis.diagnose import diagnose
+from gangline.why.diagnosis.report import Cause
 from support.cluster.operators import GANGLINE_OPERATOR, install_crds
 from support.servers.real import HOST, USERS, LoggedProcess, RealServer, cache_dir, free_ports
 

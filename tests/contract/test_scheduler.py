@@ -484,7 +484,7 @@ async def test_a_scheduler_killed_after_two_of_four_binds_finishes_that_gang_fir
         return None
 
     transport.intercept = only_two
-    async with town.run_scheduler(meddled, at_once=1):
+    async with town.run_scheduler(meddled, concurrency=1):
         names = await town.create_gang("g", 4)
         async with asyncio.timeout(WAIT_SECONDS):
             await stuck.wait()
@@ -538,7 +538,7 @@ async def test_told_not_to_it_undoes_nothing(
         return error_response(503) if is_binding(request) and request.path.endswith("/g-1/binding") else None
 
     transport.intercept = last_never_succeeds
-    async with town.run_scheduler(meddled, undoes=False, timeout=timedelta(seconds=1)):
+    async with town.run_scheduler(meddled, roll_back=False, start_timeout=timedelta(seconds=1)):
         await town.create_gang("g", 2)
         await town.wait_bound("g-0")
         # One that waits is told after the same time, so the time has passed.

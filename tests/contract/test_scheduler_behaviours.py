@@ -151,7 +151,7 @@ async def test_one_who_may_not_leave_a_half_bound_start_is_asked_again_only_afte
 
     transport.intercept = meddle
     await town.create_gang("g", 2)
-    async with slow.scheduling(timeout=60 * SECOND):
+    async with slow.scheduling(start_timeout=60 * SECOND):
         await slow.comes(Pod, "g-0", lambda found: bool(found.spec.node_name))
         for _ in range(20):
             await slow.moment()
@@ -236,7 +236,7 @@ async def test_what_was_undone_is_not_bound_after_all(slow: Slow, transport: Int
 
     transport.intercept = meddle
     await town.create_gang("g", 2)
-    async with slow.scheduling(timeout=60 * SECOND):
+    async with slow.scheduling(start_timeout=60 * SECOND):
         await slow.comes(Pod, "g-0", lambda found: bool(found.spec.node_name))
         await slow.clock.advance(61 * SECOND)
         await slow.comes(Pod, "g-0", lambda found: found.metadata.deletion_timestamp is not None)
@@ -318,7 +318,7 @@ async def test_a_claim_that_waits_for_its_first_pod_is_named_once_with_the_remed
 async def test_a_pinned_replacement_that_lost_its_race_is_made_anew_and_the_others_run_on(slow: Slow) -> None:
     town, pods = slow.town, PodSubresources(slow.client)
     first = await town.create_node("a", cpu="2")
-    async with slow.scheduling(timeout=60 * SECOND):
+    async with slow.scheduling(start_timeout=60 * SECOND):
         names = await town.create_gang("g", 2, gated=True)
         for name in names:
             await slow.comes(Pod, name, lambda found: not found.spec.scheduling_gates)
@@ -358,7 +358,7 @@ async def test_a_node_that_did_not_take_a_pinned_gang_is_told_again_only_when_th
     town, names = slow.town, ("g-0", "g-1")
     first, second = [await town.create_node(name, cpu="2") for name in "ab"]
     told = []
-    async with slow.scheduling(timeout=60 * SECOND):
+    async with slow.scheduling(start_timeout=60 * SECOND):
         await town.create_group("g", 2)
         for _ in range(3):
             for index, name in enumerate(names):
@@ -393,7 +393,7 @@ async def test_what_a_kube_scheduler_says_of_a_pin_that_lost_its_race_is_underst
             await PodSubresources(town.client).bind(town.key("thief"), first)
         return None
 
-    async with slow.scheduling(timeout=60 * SECOND):
+    async with slow.scheduling(start_timeout=60 * SECOND):
         with kube_scheduler(real_server, tmp_path, theirs):
             for name in await town.create_gang("g", 2, gated=True, schedulerName=theirs):
                 await slow.comes(Pod, name, lambda found: bool(found.spec.node_name))

@@ -148,7 +148,7 @@ async def test_what_binds_is_made_ready_when_a_term_begins_and_when_a_gang_is_an
 ) -> None:
     asked: asyncio.Queue[int] = asyncio.Queue()
     await town.create_node("a", cpu="8")
-    async with town.run_scheduler(prepare=asked.put, at_once=6), asyncio.timeout(WAIT_SECONDS):
+    async with town.run_scheduler(prepare=asked.put, concurrency=6), asyncio.timeout(WAIT_SECONDS):
         assert await asked.get() == 6
         await town.create_group("small", 2)
         assert await asked.get() == 2

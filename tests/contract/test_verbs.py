@@ -68,7 +68,7 @@ class Place:
 
 
 def gangline(place: Place, *words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "gangline.cli.verbs", *words]
+    command = [sys.executable, "-m", "gangline", *words]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, env=place.environment, timeout=60)
 
 

@@ -32,8 +32,8 @@ from gangline.local.cluster import LocalSettings
 from gangline.node.settings import NodeSettings
 from gangline.operator.wiring import embedded_plane
 from gangline.why.collect import collect
-from gangline.why.diagnose import diagnose
-from gangline.why.model.report import Diagnosis
+from gangline.why.diagnosis.diagnose import diagnose
+from gangline.why.diagnosis.report import Diagnosis
 from support.cases.why_faults import fault_job, python_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("drill")]
@@ -197,7 +197,7 @@ class Quiet(DrillRunner):
     said = ""
 
     def _print_outcome(self, job: ServerJob, story: Any, code: int) -> int:
-        self.said = story.sentence(code, CLOCK.monotonic())
+        self.said = story.summary(code, CLOCK.monotonic())
         return code
 
 

@@ -341,7 +341,7 @@ async def test_a_scheduler_killed_in_the_middle_of_a_gang_finishes_it_first(
         return None
 
     transport.intercept = only_two
-    async with machine.run_scheduler(meddled, at_once=1):
+    async with machine.run_scheduler(meddled, concurrency=1):
         names = await machine.team("g", 3)
         async with asyncio.timeout(WAIT_SECONDS):
             await stuck.wait()

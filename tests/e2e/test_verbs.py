@@ -49,7 +49,7 @@ class Gangline:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def command(self, *words: str | Path) -> list[str]:
-        return [sys.executable, "-m", "gangline.cli.verbs", *map(str, words)]
+        return [sys.executable, "-m", "gangline", *map(str, words)]
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         """One that goes on; the caller ends it."""
@@ -337,7 +337,7 @@ def test_the_doctor_finds_everything_in_place(gang: Gangline) -> None:
 
 def test_a_shell_completes_names_of_jobs_and_namespaces(gang: Gangline) -> None:
     gang.submit("completed", worker=LASTING)
-    program = "from gangline.cli.verbs import verbs; verbs.main(prog_name='gangline')"
+    program = "from gangline.cli.main import cli; cli.main(prog_name='gangline')"
 
     def completed(*words: str) -> list[str]:
         typed = {"COMP_WORDS": " ".join(("gangline", *words)), "COMP_CWORD": str(len(words))}

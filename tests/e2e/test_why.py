@@ -27,11 +27,11 @@ from gangline.node.settings import NodeSettings
 from gangline.operator.wiring import embedded_plane
 from gangline.testing.cluster import local_cluster
 from gangline.why.collect import JobNotFound, collect
-from gangline.why.diagnose import diagnose
+from gangline.why.diagnosis.case import DiagnosisTimeouts, JobSnapshot
+from gangline.why.diagnosis.diagnose import diagnose
+from gangline.why.diagnosis.report import Diagnosis
+from gangline.why.diagnosis.rules.no_progress import is_silent
 from gangline.why.kinds import BATCH_JOBS, PODS, WORKLOAD_KINDS
-from gangline.why.model.case import DiagnosisTimeouts, JobSnapshot
-from gangline.why.model.report import Diagnosis
-from gangline.why.rules.no_progress import is_silent
 from support.cases.why_faults import (
     FAULTS_BY_NAME,
     ProvokedFault,

@@ -22,10 +22,10 @@ from gangline.operator.engine import OPERATOR_SCHEME, enabled_frameworks
 from gangline.operator.settings import OperatorSettings
 from gangline.operator.wiring import run_engine
 from gangline.why.collect import collect
-from gangline.why.diagnose import diagnose
+from gangline.why.diagnosis.case import DiagnosisTimeouts, JobSnapshot
+from gangline.why.diagnosis.diagnose import diagnose
+from gangline.why.diagnosis.report import Diagnosis
 from gangline.why.kinds import PODS, WORKLOAD_KINDS, json_resource
-from gangline.why.model.case import DiagnosisTimeouts, JobSnapshot
-from gangline.why.model.report import Diagnosis
 from support.cases.why_faults import fault_job
 from support.cluster.operators import KUBEFLOW_LIFTED, run_operator
 from support.servers.real import RealServer

@@ -24,7 +24,7 @@ from gangline.scheduler.types.cycle import (
     SchedulerPolicy,
     Shortage,
 )
-from gangline.scheduler.types.kinds import EquivalenceClass, EquivalenceClasses
+from gangline.scheduler.types.requests import EquivalenceClass, EquivalenceClasses
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 SHAPES = [

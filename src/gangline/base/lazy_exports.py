@@ -3,8 +3,10 @@
 Type checkers read their stubs, which `hack/stubs.py` writes. `typing` is not imported here: it takes half the time.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from typing import NamedTuple
 
 _NO_DEPRECATIONS: Mapping[str, tuple[str, str, str]] = {}
 
@@ -23,7 +25,7 @@ def lazy_exports(
 
     def find(name: str) -> object:
         if name in deprecated:
-            from gangline.base.deprecation import Deprecation
+            from gangline.base.lazy_exports import Deprecation
 
             Deprecation(*deprecated[name]).warn(package, name, stacklevel=2)
             name = name if name in home else deprecated[name][0]
@@ -33,3 +35,19 @@ def lazy_exports(
         return found
 
     return sorted(set(home) - set(deprecated)), find
+
+
+class Deprecation(NamedTuple):
+    """What to write instead, since which version, and in which version the name is gone."""
+
+    replacement: str
+    since: str
+    removed_in: str
+
+    def warn(self, package: str, name: str, *, stacklevel: int) -> None:
+        """Warn whoever uses the name: Python shows it once for every place that does."""
+        told = (
+            f"{package}.{name} is deprecated since {self.since} and goes with {self.removed_in}; "
+            f"write {self.replacement} instead"
+        )
+        warnings.warn(told, DeprecationWarning, stacklevel=stacklevel + 1)

@@ -3,6 +3,7 @@
 import click
 
 from gangline import __version__
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.server_options import (
     ServerOptions,
     ServerTarget,
@@ -10,7 +11,6 @@ from gangline.cli.flags.server_options import (
     print_error,
     server_options,
 )
-from gangline.cli.flags.verb import cli_command
 from gangline.kube.client import Client
 
 

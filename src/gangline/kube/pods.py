@@ -12,14 +12,13 @@ from gangline.api.core import Pod
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import CORE_SCHEME
 from gangline.base.errors import InputError
-from gangline.kube import forward
+from gangline.kube import streams
 from gangline.kube import streams as execution
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, StreamBroken
-from gangline.kube.forward import PortForward
 from gangline.kube.options import DeleteOptions
 from gangline.kube.paths import object_path
-from gangline.kube.streams import Channel, ExecResult, ExecSession
+from gangline.kube.streams import Channel, ExecResult, ExecSession, PortForward
 from gangline.kube.transport.api import LineReader, QueryParams, Request
 
 MAX_LINE_BYTES = 1024 * 1024
@@ -111,7 +110,7 @@ class PodSubresources:
         """A connection to a port of a pod. Raises `ApiError` when the server refuses."""
         query: QueryParams = (("ports", str(port)),)
         request = Request("GET", object_path(PODS, key, "portforward"), query)
-        async with self._client.frames(request, forward.PORT_FORWARD_PROTOCOLS) as frames:
+        async with self._client.frames(request, streams.PORT_FORWARD_PROTOCOLS) as frames:
             yield PortForward(frames, port)
 
     async def bind(self, key: Key, node: str, *, uid: str | None = None) -> None:

@@ -31,12 +31,11 @@ from gangline.base.errors import InputError
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.credentials import StaticToken
 from gangline.kube.config.tls import TLS, Pem
-from gangline.local.bootstrap import ensure_api_service
+from gangline.local.bootstrap import ensure_api_service, ensure_system_classes
 from gangline.local.controllers.crds import CrdController
 from gangline.local.controllers.garbage_collector import GarbageCollector
 from gangline.local.controllers.namespaces import NamespaceController
 from gangline.local.listen import ListenAddress, host_port
-from gangline.local.priorities import ensure_system_classes
 
 ADMIN_USER = UserInfo("admin", (MASTERS_GROUP, "system:authenticated"))
 SHUTDOWN_SECONDS = 0.5

@@ -27,3 +27,8 @@ from gangline.operator.embedding import JobReconciler as JobReconciler
 from gangline.operator.engine import scheme_of as scheme_of
 from gangline.operator.main import run as run
 from gangline.schema.crds.job_crds import crd as crd
+
+Into = EnvTarget
+Outcome = JobOutcome
+Told = ConditionText
+Wire = ApiStruct

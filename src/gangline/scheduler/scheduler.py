@@ -45,7 +45,7 @@ from gangline.scheduler.status.podgroups import PodGroupReporter
 from gangline.scheduler.status.queues import QueueReporter
 from gangline.scheduler.timers import GangTimers
 from gangline.scheduler.types.cycle import GangRequest
-from gangline.scheduler.types.kinds import EquivalenceClasses
+from gangline.scheduler.types.requests import EquivalenceClasses
 
 log = logging.getLogger(__name__)
 

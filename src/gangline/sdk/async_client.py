@@ -235,7 +235,7 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
     async def why(self, name: str, namespace: str | None = None, job_kind: str | None = None) -> Any:
         """Why a job waits or failed: a report with `causes`, each with `cause`, `evidence` and `next`."""
         from gangline.why.collect import collect
-        from gangline.why.diagnose import diagnose
+        from gangline.why.diagnosis.diagnose import diagnose
 
         async with self._client_call(REQUEST_TIMEOUT_SECONDS) as client:
             target = f"{self._resolved_kind(job_kind).kind.lower()}/{name}"

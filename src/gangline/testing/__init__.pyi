@@ -21,3 +21,5 @@ from gangline.testing.threaded import ThreadedCluster as ThreadedCluster
 from gangline.testing.threaded import threaded_cluster as threaded_cluster
 from gangline.testing.world.kubelet import Kubelet as Kubelet
 from gangline.testing.world.world import World as World
+
+Died = SimulatedCrash

@@ -26,6 +26,16 @@ from gangline.kube.client import Client, Kind
 from gangline.kube.errors import BadRequest, Forbidden, KubeError, NotFound
 from gangline.kube.pods import PodSubresources
 from gangline.why.custom import custom_kinds, custom_workload_kind
+from gangline.why.diagnosis import decode
+from gangline.why.diagnosis.case import (
+    ClaimFact,
+    DiagnosisTimeouts,
+    EventFact,
+    JobSnapshot,
+    OperatorFacts,
+    PodGroupFacts,
+    ReplicaFacts,
+)
 from gangline.why.kinds import (
     CLAIMS,
     EVENTS,
@@ -37,16 +47,6 @@ from gangline.why.kinds import (
     WorkloadKind,
     json_value,
     workload_kind,
-)
-from gangline.why.model import decode
-from gangline.why.model.case import (
-    ClaimFact,
-    DiagnosisTimeouts,
-    EventFact,
-    JobSnapshot,
-    OperatorFacts,
-    PodGroupFacts,
-    ReplicaFacts,
 )
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from gangline.api.core import (
 )
 from gangline.api.meta import Condition, ObjectMeta
 from gangline.api.quantity import parse_resources
-from gangline.why.model.case import (
+from gangline.why.diagnosis.case import (
     ClaimFact,
     EventFact,
     JobFacts,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.meta import JSON
-from gangline.why.model.case import JobSnapshot
+from gangline.why.diagnosis.case import JobSnapshot
 
 KINDS_BY_NAME = {kind.kind: kind for kind in TRAINING_KINDS}
 PYTHON_PATH = sys.executable

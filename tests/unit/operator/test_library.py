@@ -26,8 +26,9 @@ def test_every_public_name_is_there_and_type_checkers_see_the_same(package: obje
         if isinstance(found, ast.ImportFrom)
         for alias in found.names
     }
+    renamed = {ast.unparse(found.targets[0]) for found in stub.body if isinstance(found, ast.Assign)}
     names = getattr(package, "__all__", [])
-    assert {*names, *getattr(package, "_DEPRECATED", ())} == set(typed)
+    assert {*names, *getattr(package, "_DEPRECATED", ())} == {*typed, *renamed}
     for name in names:
         module, original = typed[name]
         assert getattr(package, name) is getattr(sys.modules[str(module)], original)

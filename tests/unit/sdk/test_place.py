@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangline.kube.errors import ConfigError
-from gangline.sdk.place import connection_from_configuration, resolve_server
+from gangline.sdk.connection import connection_from_configuration, resolve_server
 from support.builders import kubeconfigs
 
 

@@ -15,8 +15,8 @@ from gangline.kube.errors import Forbidden, Status, Unreachable, error_from_stat
 from gangline.kube.transport.api import Request, Response, ResponseStream, WebSocket
 from gangline.testing.clock import FakeClock
 from gangline.why.collect import JobNotFound, collect
-from gangline.why.diagnose import diagnose
-from gangline.why.model.case import DiagnosisTimeouts
+from gangline.why.diagnosis.case import DiagnosisTimeouts
+from gangline.why.diagnosis.diagnose import diagnose
 
 JOB = {
     "apiVersion": "kubeflow.org/v1",

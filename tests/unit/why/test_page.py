@@ -5,15 +5,15 @@ from pathlib import Path
 import click
 
 from gangline.cli.jobs.why import report_text, why
-from gangline.why.diagnose import diagnose
-from gangline.why.rules.table import rules_table
+from gangline.why.diagnosis.diagnose import diagnose
+from gangline.why.diagnosis.rules.table import rules_table
 from support.cases.why import DOCS_EXAMPLE, HEALTHY_SNAPSHOTS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "why.md").read_text()
 
 
 def test_table_of_rules_is_the_rules() -> None:
-    hint = "put this between the marks: python -c 'from gangline.why.rules.table import markdown as m; print(m())'"
+    hint = "put this between the marks: python -c 'from gangline.why.diagnosis.rules.table import markdown as m; print(m())'"
     _, _, rest = PAGE.partition("<!-- rules -->\n")
     table, _, _ = rest.partition("\n<!-- end of rules -->")
     assert table == rules_table(), hint

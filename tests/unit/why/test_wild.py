@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.cli.jobs.why import report_json, report_text
-from gangline.why.diagnose import diagnose
-from gangline.why.model.case import (
+from gangline.why.diagnosis.case import (
     ClaimFact,
     JobSnapshot,
     OperatorFacts,
@@ -16,7 +15,8 @@ from gangline.why.model.case import (
     ReplicaFacts,
     VolumeFact,
 )
-from gangline.why.model.report import Diagnosis
+from gangline.why.diagnosis.diagnose import diagnose
+from gangline.why.diagnosis.report import Diagnosis
 from support.cases.why import (
     BACK_OFF_MESSAGE,
     FORBIDDEN_MESSAGE,

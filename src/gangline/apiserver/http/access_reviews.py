@@ -10,7 +10,7 @@ from functools import cache
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.apply.managed import updated_managed_fields
 from gangline.apiserver.apply.tracked import ManagedKind, managed_kind
 from gangline.apiserver.errors import StatusError
@@ -78,7 +78,7 @@ class ReviewHandler:
             authorize(user, verb, target)
         local = target.plural == "localsubjectaccessreviews"
         if verb is not RequestVerb.CREATE or target.name or local is not bool(target.namespace):
-            raise refusals.method_not_allowed()
+            raise apierrors.method_not_allowed()
 
     def review(self, question: ReviewRequest) -> JSON:
         """The review with its status. Raises `Refused` for one that makes no sense."""
@@ -86,11 +86,11 @@ class ReviewHandler:
         version = question.api_version
         sent = (question.body.get("apiVersion") or version, question.body.get("kind") or kind)
         if sent != (version, kind):
-            raise refusals.bad_request(f"the body is a {sent[1]} of {sent[0]}, not a {kind} of {version}")
+            raise apierrors.bad_request(f"the body is a {sent[1]} of {sent[0]}, not a {kind} of {version}")
         body = {**question.body, "apiVersion": version, "kind": kind}
         wrong = _review_decoder(version, kind).errors(msgspec.json.encode(body), body).error
         if wrong:
-            raise refusals.bad_request(
+            raise apierrors.bad_request(
                 f'{kind} in version "{question.info.version}" cannot be handled as a {kind}: {wrong}'
             )
         return {"kind": kind, "apiVersion": version, **review(msgspec.structs.replace(question, body=body))}
@@ -98,7 +98,7 @@ class ReviewHandler:
     def _review_token(self, question: ReviewRequest) -> JSON:
         token = question.spec.get("token") or ""
         if not token:
-            raise refusals.bad_request("token is required for TokenReview in authentication")
+            raise apierrors.bad_request("token is required for TokenReview in authentication")
         wanted = question.spec.get("audiences") or [API_AUDIENCE]
         try:
             user = self._authenticator.authenticate(f"Bearer {token}", None)
@@ -159,7 +159,7 @@ def _local_access_review(question: ReviewRequest) -> JSON:
         found.append(invalid("spec.nonResourceAttributes", shown, "disallowed on this kind of request"))
     _raise_invalid(question, found)
     if spec["resourceAttributes"].get("namespace", "") != namespace:
-        raise refusals.bad_request(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
+        raise apierrors.bad_request(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
     answer = _review_response(question, {"allowed": is_allowed(_reviewed_user(spec), spec)})
     answer["metadata"]["namespace"] = namespace
     return answer
@@ -167,7 +167,7 @@ def _local_access_review(question: ReviewRequest) -> JSON:
 
 def _rules_review(question: ReviewRequest) -> JSON:
     if not question.spec.get("namespace"):
-        raise refusals.bad_request("no namespace on request")
+        raise apierrors.bad_request("no namespace on request")
     everything: JSON = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
     resources: list[JSON] = [
         {

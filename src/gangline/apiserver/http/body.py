@@ -7,7 +7,7 @@ import msgspec
 
 from gangline.api.codec.codec import DecodeError, documents
 from gangline.api.meta import JSON
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.kinds.crd.resource_metadata import metadata_errors
 from gangline.apiserver.patch.json_patch import go_json_type
 from gangline.apiserver.registry.catalog import ServedKind
@@ -31,7 +31,7 @@ def read_object(raw: bytes, content_type: str, kind: str = "Object") -> JSON:
         return read_yaml(raw)
     if media == objects.MEDIA_TYPE:
         return _decode_protobuf(raw)
-    raise refusals.unsupported_media_type(media, OBJECT_MEDIA_TYPES)
+    raise apierrors.unsupported_media_type(media, OBJECT_MEDIA_TYPES)
 
 
 def read_yaml(raw: bytes) -> JSON:
@@ -41,9 +41,9 @@ def read_yaml(raw: bytes) -> JSON:
     try:
         found = documents(raw.decode())
     except (DecodeError, UnicodeDecodeError) as error:
-        raise refusals.bad_request(f"error decoding YAML: {error}") from error
+        raise apierrors.bad_request(f"error decoding YAML: {error}") from error
     if len(found) != 1:
-        raise refusals.bad_request("exactly one YAML document is expected")
+        raise apierrors.bad_request("exactly one YAML document is expected")
     return found[0].body
 
 
@@ -52,8 +52,8 @@ def json_error_text(error: Exception) -> str:
     return "unexpected end of JSON input" if "truncated" in str(error) else str(error)
 
 
-def _unrecognized_object(kind: str, why: str) -> refusals.StatusError:
-    return refusals.bad_request(f"the object provided is unrecognized (must be of type {kind}): {why}")
+def _unrecognized_object(kind: str, why: str) -> apierrors.StatusError:
+    return apierrors.bad_request(f"the object provided is unrecognized (must be of type {kind}): {why}")
 
 
 def _printable(raw: bytes) -> str:
@@ -75,7 +75,7 @@ def _decode_protobuf(raw: bytes) -> JSON:
         return objects.decode(raw)
     except objects.ProtobufError as error:
         text = f"the object provided is unrecognized (must be of type Object): {error}"
-        raise refusals.bad_request(text) from error
+        raise apierrors.bad_request(text) from error
 
 
 def _require_mapping(raw: bytes, value: Any, kind: str) -> JSON:
@@ -98,7 +98,7 @@ def check_kind(entry: ServedKind, body: JSON) -> None:
         for name in ("kind", "apiVersion"):
             if not body.get(name):
                 shown = "Kind" if name == "kind" else name
-                raise refusals.bad_request(f"Object '{shown}' is missing in '{msgspec.json.encode(body).decode()}'")
+                raise apierrors.bad_request(f"Object '{shown}' is missing in '{msgspec.json.encode(body).decode()}'")
     kind, version = body.get("kind") or entry.kind, body.get("apiVersion") or entry.api_version
     if (kind, version) == (entry.kind, entry.api_version):
         return
@@ -108,22 +108,22 @@ def check_kind(entry: ServedKind, body: JSON) -> None:
     known = any((served.api_version, served.kind) == (version, kind) for served in builtin_resources())
     if kind == entry.kind and known:
         text = f"the API version in the data ({version}) does not match the expected API version ({entry.api_version})"
-        raise refusals.bad_request(text)
+        raise apierrors.bad_request(text)
     why = (
         f"converting ({short}.{kind}) to ({entry.group.partition('.')[0] or 'core'}.{entry.kind}): unknown conversion"
         if known
         else f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
     )
-    raise refusals.bad_request(f'{kind} in version "{short}" cannot be handled as a {entry.kind}: {why}')
+    raise apierrors.bad_request(f'{kind} in version "{short}" cannot be handled as a {entry.kind}: {why}')
 
 
-def _wrong_custom_kind(entry: ServedKind, body: JSON, kind: str, version: str) -> refusals.StatusError:
+def _wrong_custom_kind(entry: ServedKind, body: JSON, kind: str, version: str) -> apierrors.StatusError:
     if version != entry.api_version:
         text = f"the API version in the data ({version}) does not match the expected API version ({entry.api_version})"
-        return refusals.bad_request(text)
+        return apierrors.bad_request(text)
     problem = FieldProblem(ProblemKind.INVALID, "kind", kind, f"must be {entry.kind}")
     sent = _SentKind(entry.group, kind, entry.plural)
-    return refusals.invalid(sent, (body.get("metadata") or {}).get("name") or "", [problem])
+    return apierrors.invalid(sent, (body.get("metadata") or {}).get("name") or "", [problem])
 
 
 class _SentKind(msgspec.Struct, frozen=True):
@@ -147,9 +147,9 @@ def check_fields(entry: ServedKind, body: JSON, raw: bytes, validation: str, war
 def _report_decoding_errors(entry: ServedKind, found: DecodingErrors, validation: str, warn: Warn) -> None:
     said = f'{entry.kind} in version "{entry.resource.version}" cannot be handled as a {entry.kind}'
     if found.error:
-        raise refusals.bad_request(f"{said}: {found.error}")
+        raise apierrors.bad_request(f"{said}: {found.error}")
     if found.strict and validation == "Strict":
-        raise refusals.bad_request(f"{said}: strict decoding error: {', '.join(found.strict)}")
+        raise apierrors.bad_request(f"{said}: strict decoding error: {', '.join(found.strict)}")
     if validation != "Ignore":
         for text in found.strict:
             warn(text)

@@ -8,13 +8,18 @@ import msgspec
 from aiohttp import web
 
 from gangline.api.meta import JSON
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.apply.managed import manager_name
 from gangline.apiserver.errors import StatusError, UnknownFields
 from gangline.apiserver.http.access_reviews import ReviewHandler, ReviewRequest
-from gangline.apiserver.http.authentication import Authenticator, UserInfo, authorize, authorize_nonresource
+from gangline.apiserver.http.authentication import (
+    Authenticator,
+    UserInfo,
+    authorize,
+    authorize_nonresource,
+    impersonated_user,
+)
 from gangline.apiserver.http.body import MAX_BODY_BYTES, check_fields, check_kind, read_object, read_yaml
-from gangline.apiserver.http.impersonation import impersonated_user
 from gangline.apiserver.http.list import list_page, parse_resource_version
 from gangline.apiserver.http.negotiation import (
     NegotiationError,
@@ -28,12 +33,11 @@ from gangline.apiserver.http.query import check_list_options, check_write_option
 from gangline.apiserver.http.routes import RequestInfo, RequestVerb, request_info, request_verb
 from gangline.apiserver.http.watch import WatchRequest, watch_lines
 from gangline.apiserver.patch.json_patch import deep_copy
-from gangline.apiserver.registry.catalog import Catalog, ServedKind
+from gangline.apiserver.registry.catalog import Catalog, ServedKind, allows_create_on_update
 from gangline.apiserver.registry.deletion import deletion_options
 from gangline.apiserver.registry.metadata import check_namespace, check_object_key, ensure_metadata
 from gangline.apiserver.registry.registry import Registry, WriteContext, WriteResult
 from gangline.apiserver.registry.selection import Selection
-from gangline.apiserver.registry.traits import allows_create_on_update
 from gangline.base.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -122,7 +126,7 @@ class ApiHandler:
         except Exception:
             # The one place where a bug of ours becomes an answer: the others must not suffer for one request.
             log.exception("request failed", extra={"method": http.method, "path": http.path})
-            broken = refusals.internal_error("see the server's log")
+            broken = apierrors.internal_error("see the server's log")
             return self._respond_error(http, broken.code, broken.status, warnings)
 
     # Routing
@@ -137,7 +141,7 @@ class ApiHandler:
             return self._serve_nonresource(http)
         asked_verb = request_verb(http.method, found, http.query)
         if asked_verb is None:
-            raise refusals.method_not_allowed()
+            raise apierrors.method_not_allowed()
         if found in self._reviews:
             return await self._answer_review(http, user, asked_verb, found)
         authorize(user, asked_verb, found)
@@ -154,10 +158,10 @@ class ApiHandler:
         if not builtin:
             # CRD groups are served by another part of kube-apiserver, which answers in plain text.
             return _page_not_found()
-        raise refusals.no_such_resource()
+        raise apierrors.no_such_resource()
 
     def _raise_no_resource(self) -> web.StreamResponse:
-        raise refusals.no_such_resource()
+        raise apierrors.no_such_resource()
 
     async def _answer_review(
         self, http: web.BaseRequest, user: UserInfo, asked: RequestVerb, found: RequestInfo
@@ -172,7 +176,7 @@ class ApiHandler:
 
     def _serve_nonresource(self, http: web.BaseRequest) -> web.StreamResponse:
         if http.method not in ("GET", "HEAD"):
-            raise refusals.method_not_allowed()
+            raise apierrors.method_not_allowed()
         found = self._nonresource.response(http.path, http.query, http.headers.get("Accept", ""))
         tag = found.headers.get("ETag")
         if tag is not None and tag in http.headers.get("If-None-Match", ""):
@@ -185,12 +189,12 @@ class ApiHandler:
         if where.subresource not in ("", "status"):
             special = self._subresource_handler(entry, where.subresource)
             if special is None:
-                raise refusals.no_such_resource()
+                raise apierrors.no_such_resource()
             return await special(asked)
         if where.subresource == "status" and not entry.has_status:
             if entry.custom:
-                raise refusals.not_found(entry, where.name)
-            raise refusals.no_such_resource()
+                raise apierrors.not_found(entry, where.name)
+            raise apierrors.no_such_resource()
         if bool(where.namespace) > entry.resource.namespaced:
             return _page_not_found() if entry.custom else self._raise_no_resource()
         if (
@@ -198,11 +202,11 @@ class ApiHandler:
             and not where.namespace
             and asked.verb not in (RequestVerb.LIST, RequestVerb.WATCH)
         ):
-            raise refusals.no_such_resource() if where.name else refusals.method_not_allowed()
+            raise apierrors.no_such_resource() if where.name else apierrors.method_not_allowed()
         if where.subresource == "status" and asked.verb is RequestVerb.DELETE:
-            raise refusals.method_not_allowed()
+            raise apierrors.method_not_allowed()
         if asked.verb is RequestVerb.DELETE_COLLECTION and asked.verb not in entry.resource.verbs:
-            raise refusals.method_not_allowed()
+            raise apierrors.method_not_allowed()
         return await self._verb_handlers[asked.verb](asked)
 
     def _subresource_handler(self, entry: ServedKind, name: str) -> SubresourceHandler | None:
@@ -218,7 +222,7 @@ class ApiHandler:
         form = self._representation(asked)
         version = asked.query.get("resourceVersion", "")
         if version and parse_resource_version(version) > self._registry.store.revision:
-            raise refusals.resource_version_too_large(int(version), self._registry.store.revision)
+            raise apierrors.resource_version_too_large(int(version), self._registry.store.revision)
         record = self._registry.get(asked.served_kind, asked.info.key)
         return self._respond(
             asked,
@@ -256,7 +260,7 @@ class ApiHandler:
 
     async def _create(self, asked: ApiRequest) -> web.StreamResponse:
         if asked.info.name:
-            raise refusals.method_not_allowed()
+            raise apierrors.method_not_allowed()
         form = self._representation(asked)
         check_write_options(asked.verb, asked.query)
         raw = await asked.read_body()
@@ -295,7 +299,7 @@ class ApiHandler:
         try:
             outcome = await self._registry.update(call, asked.served_kind, asked.info.key, transform)
         except UnknownFields as refusal:
-            raise refusals.invalid_patch(raw.decode(errors="replace"), refusal.message) from refusal
+            raise apierrors.invalid_patch(raw.decode(errors="replace"), refusal.message) from refusal
         return self._respond_write(asked, form, outcome)
 
     async def _apply(self, asked: ApiRequest, raw: bytes) -> WriteResult:
@@ -370,7 +374,7 @@ async def read_body(http: web.BaseRequest) -> bytes:
     try:
         return await http.read()
     except web.HTTPRequestEntityTooLarge:
-        raise refusals.body_too_large(MAX_BODY_BYTES) from None
+        raise apierrors.body_too_large(MAX_BODY_BYTES) from None
 
 
 def _page_not_found() -> web.Response:

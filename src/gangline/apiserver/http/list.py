@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.http.query import check_list_options, query_integer
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.selection import Selection
@@ -65,9 +65,9 @@ def _read_range(store: Store, prefix: str, start: str, at: int | None, limit: in
     try:
         return store.range(prefix, start_after=start, limit=limit, at=at)
     except RevisionCompacted:
-        raise refusals.resource_expired(CONTINUE_EXPIRED_MESSAGE if token else VERSION_EXPIRED_MESSAGE) from None
+        raise apierrors.resource_expired(CONTINUE_EXPIRED_MESSAGE if token else VERSION_EXPIRED_MESSAGE) from None
     except RevisionTooNew as error:
-        raise refusals.resource_version_too_large(error.requested, error.current) from error
+        raise apierrors.resource_version_too_large(error.requested, error.current) from error
 
 
 def _list_revision(store: Store, query: Mapping[str, str], limit: int) -> int | None:
@@ -77,10 +77,10 @@ def _list_revision(store: Store, query: Mapping[str, str], limit: int) -> int | 
         return None
     try:
         wanted = parse_resource_version(version)
-    except refusals.StatusError as refusal:
-        raise refusals.bad_request(f"invalid resource version: {refusal.message}") from refusal
+    except apierrors.StatusError as refusal:
+        raise apierrors.bad_request(f"invalid resource version: {refusal.message}") from refusal
     if wanted > store.revision:
-        raise refusals.resource_version_too_large(wanted, store.revision)
+        raise apierrors.resource_version_too_large(wanted, store.revision)
     exact = match == "Exact" or (not match and limit > 0)
     return wanted if exact else None
 
@@ -89,7 +89,7 @@ def parse_resource_version(text: str) -> int:
     """A resourceVersion that somebody sent. Raises `Refused`: 500, which a list makes 400."""
     if not text.isdecimal():
         told = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise refusals.StatusError(500, told)
+        raise apierrors.StatusError(500, told)
     return int(text)
 
 
@@ -98,9 +98,9 @@ def _decode_token(token: str, query: Mapping[str, str]) -> tuple[int, str]:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         found = msgspec.json.decode(raw, type=_ContinueToken)
     except (binascii.Error, ValueError, msgspec.DecodeError) as error:
-        raise refusals.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+        raise apierrors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
     if query.get("resourceVersion", "") not in ("", "0"):
-        raise refusals.bad_request("specifying resource version is not allowed when using continue")
+        raise apierrors.bad_request("specifying resource version is not allowed when using continue")
     return found.rv, found.start
 
 

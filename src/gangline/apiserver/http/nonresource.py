@@ -9,7 +9,7 @@ import msgspec
 
 from gangline import __version__
 from gangline.api.meta import JSON
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.http import discovery
 from gangline.apiserver.http.openapi import OpenApiDocuments
 from gangline.apiserver.registry.resources import ApiResource, all_resources, crd_resources
@@ -92,7 +92,7 @@ class NonResourceHandler:
         if found is not None:
             return _json_response(found)
         if any(item.group == group and not item.custom for item in self._resources):
-            raise refusals.no_such_resource()
+            raise apierrors.no_such_resource()
         return NOT_FOUND_PAGE
 
     def _openapi_document(self, name: str) -> NonResourceResponse:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.http.body import check_kind, json_error_text
 from gangline.apiserver.kinds.crd.resource_metadata import metadata_errors
 from gangline.apiserver.patch.json_patch import json_patch, merge_patch
@@ -26,10 +26,10 @@ Warn = Callable[[str], None]
 def check_patch_type(media: str, *, custom: bool) -> None:
     """Raises `Refused` (415) for a format that this kind of object is not patched with."""
     if not custom and media not in PATCH_MEDIA_TYPES:
-        raise refusals.unsupported_patch_type()
+        raise apierrors.unsupported_patch_type()
     accepted = [known for known in PATCH_MEDIA_TYPES if not (custom and known == STRATEGIC_PATCH)]
     if media not in accepted:
-        raise refusals.unsupported_media_type(media, accepted)
+        raise apierrors.unsupported_media_type(media, accepted)
 
 
 def decode_patch(raw: bytes) -> Any:
@@ -37,7 +37,7 @@ def decode_patch(raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise refusals.bad_request(f"error decoding patch: {json_error_text(error)}") from error
+        raise apierrors.bad_request(f"error decoding patch: {json_error_text(error)}") from error
 
 
 def patch_function(entry: ServedKind, media: str, raw: bytes, *, validation: str, warn: Warn) -> UpdateFunc:
@@ -74,7 +74,7 @@ def _check_result(entry: ServedKind, new: Any, validation: str, warn: Warn) -> N
     encoded = msgspec.json.encode(new)
     shown = encoded.decode()
     if not isinstance(new, dict):
-        raise refusals.invalid_patch(shown, f"json: cannot unmarshal into Go value of type {entry.kind}")
+        raise apierrors.invalid_patch(shown, f"json: cannot unmarshal into Go value of type {entry.kind}")
     if entry.decoder is None:
         check_kind(entry, new)
         found = metadata_errors(new)
@@ -82,9 +82,9 @@ def _check_result(entry: ServedKind, new: Any, validation: str, warn: Warn) -> N
         _check_same_kind(entry, new, shown)
         found = entry.decoder.errors(encoded, new)
     if found.error:
-        raise refusals.invalid_patch(shown, found.error)
+        raise apierrors.invalid_patch(shown, found.error)
     if found.strict and validation == "Strict":
-        raise refusals.invalid_patch(shown, f"strict decoding error: {', '.join(found.strict)}")
+        raise apierrors.invalid_patch(shown, f"strict decoding error: {', '.join(found.strict)}")
     if validation != "Ignore":
         for text in found.strict:
             warn(text)
@@ -94,4 +94,4 @@ def _check_same_kind(entry: ServedKind, new: JSON, shown: str) -> None:
     kind, version = new.get("kind"), new.get("apiVersion")
     if (kind, version) != (entry.kind, entry.api_version):
         why = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
-        raise refusals.invalid_patch(shown, why)
+        raise apierrors.invalid_patch(shown, why)

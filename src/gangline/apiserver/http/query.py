@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.http.routes import RequestVerb
 from gangline.schema.problems import FieldProblem, ProblemKind
 
@@ -34,7 +34,7 @@ def check_write_options(verb: RequestVerb, query: Mapping[str, str], *, apply: b
     ]
     problems += _validation_problems(query)
     if problems:
-        raise refusals.invalid(_OptionsKind(_OPTION_KINDS.get(verb, "UpdateOptions")), "", problems)
+        raise apierrors.invalid(_OptionsKind(_OPTION_KINDS.get(verb, "UpdateOptions")), "", problems)
 
 
 def _dry_run_problems(query: Mapping[str, str]) -> list[FieldProblem]:
@@ -88,7 +88,7 @@ def query_integer(query: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not text.removeprefix("-").removeprefix("+").isdecimal():
-        raise refusals.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        raise apierrors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
 
 
@@ -100,7 +100,7 @@ def check_list_options(query: Mapping[str, str], *, watch: bool) -> None:
         return
     problems = [*_watch_problems(query)] if watch else [*_list_problems(query)]
     if problems:
-        raise refusals.invalid(_OptionsKind("ListOptions"), "", problems)
+        raise apierrors.invalid(_OptionsKind("ListOptions"), "", problems)
 
 
 def _list_problems(query: Mapping[str, str]) -> list[FieldProblem]:

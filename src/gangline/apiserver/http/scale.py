@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gangline.api.meta import JSON
 from gangline.api.selectors import LabelSelector
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.apply.apply import ApplyResult, server_side_apply
 from gangline.apiserver.apply.managed import parent_managed_fields, scale_managed_fields
 from gangline.apiserver.apply.tracked import ManagedKind, managed_kind
@@ -46,7 +46,7 @@ class ScaleHandler:
             record = self._registry.get(asked.served_kind, key)
             return _json_response(scale_of(decode_record(record, asked.served_kind), paths))
         if asked.verb not in (RequestVerb.UPDATE, RequestVerb.PATCH):
-            raise refusals.method_not_allowed()
+            raise apierrors.method_not_allowed()
         raw = await asked.read_body()
         if asked.verb is RequestVerb.PATCH and asked.media_type == APPLY_PATCH:
             return await self._apply(asked, raw)
@@ -122,11 +122,11 @@ def _desired_scale(asked: ApiRequest, raw: bytes, current: JSON) -> JSON:
 def _desired_replicas(name: str, wanted: JSON) -> int:
     replicas = (wanted.get("spec") or {}).get("replicas") or 0
     if not isinstance(replicas, int) or isinstance(replicas, bool):
-        raise refusals.bad_request("spec.replicas must be a whole number")
+        raise apierrors.bad_request("spec.replicas must be a whole number")
     if replicas < 0:
         detail = "must be greater than or equal to 0"
         problem = FieldProblem(ProblemKind.INVALID, "spec.replicas", replicas, detail)
-        raise refusals.invalid(_ScaleKind(), name, [problem])
+        raise apierrors.invalid(_ScaleKind(), name, [problem])
     return replicas
 
 

@@ -5,13 +5,13 @@ from aiohttp import web
 
 from gangline.api.meta import JSON, Key
 from gangline.api.selectors import LabelSelector
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.body import read_object
 from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler
 from gangline.apiserver.http.routes import RequestVerb
 from gangline.apiserver.http.scale import ScaleHandler
 from gangline.apiserver.patch.json_patch import deep_copy
-from gangline.apiserver.refusals import StatusError
 from gangline.apiserver.registry.deletion import deletion_options
 from gangline.apiserver.registry.metadata import check_object_key
 from gangline.apiserver.registry.registry import Registry, WriteContext, decode_record
@@ -65,13 +65,13 @@ class PodHandlers:
     async def bind(self, asked: ApiRequest) -> web.StreamResponse:
         """Give a pod its node, once."""
         if asked.verb is not RequestVerb.CREATE:
-            raise refusals.method_not_allowed()
+            raise apierrors.method_not_allowed()
         binding = await _read_object(asked)
         metadata = binding.get("metadata") or {}
         target = binding.get("target") or {}
         name, node = asked.info.name, target.get("name") or ""
         if metadata.get("name") not in (None, "", name):
-            raise refusals.bad_request("name in URL does not match name in Binding object")
+            raise apierrors.bad_request("name in URL does not match name in Binding object")
         _check_binding_target(target)
 
         def bound(pod: JSON | None) -> JSON:
@@ -91,7 +91,7 @@ class PodHandlers:
     def _check_binding(self, asked: ApiRequest, pod: JSON, metadata: JSON) -> None:
         name, uid = asked.info.name, metadata.get("uid")
         if uid and uid != pod["metadata"]["uid"]:
-            raise refusals.uid_mismatch(asked.served_kind, asked.info.key, uid, pod["metadata"])
+            raise apierrors.uid_mismatch(asked.served_kind, asked.info.key, uid, pod["metadata"])
         why = ""
         if pod["metadata"].get("deletionTimestamp"):
             why = f"pod {name} is being deleted, cannot be assigned to a host"
@@ -100,15 +100,15 @@ class PodHandlers:
         elif pod["spec"].get("schedulingGates"):
             why = f"pod {name} has non-empty .spec.schedulingGates"
         if why:
-            raise refusals.conflict(_BindingKind(), name, why)
+            raise apierrors.conflict(_BindingKind(), name, why)
 
     async def evict(self, asked: ApiRequest) -> web.StreamResponse:
         """Delete a pod, if every disruption budget allows it."""
         if asked.verb is not RequestVerb.CREATE:
-            raise refusals.method_not_allowed()
+            raise apierrors.method_not_allowed()
         eviction = await _read_object(asked)
         if (eviction.get("metadata") or {}).get("name") not in (None, "", asked.info.name):
-            raise refusals.bad_request("name in URL does not match name in Eviction object")
+            raise apierrors.bad_request("name in URL does not match name in Eviction object")
         options = deletion_options(eviction.get("deleteOptions") or {}, asked.query)
         pod = decode_record(self._registry.get(asked.served_kind, asked.info.key))
         if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed", "Pending"):
@@ -199,7 +199,7 @@ class FinalizeHandler:
 
     async def __call__(self, asked: ApiRequest) -> web.StreamResponse:
         if asked.verb is not RequestVerb.UPDATE:
-            raise refusals.method_not_allowed()
+            raise apierrors.method_not_allowed()
         wanted = await _read_object(asked)
         check_object_key(asked.served_kind, asked.info.key, wanted)
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.http.list import parse_resource_version
 from gangline.apiserver.http.negotiation import EventEncoder, Representation, plain_event
 from gangline.apiserver.http.query import query_integer
@@ -71,7 +71,7 @@ async def watch_lines(store: Store, asked: WatchRequest, clock: Clock) -> AsyncI
         changes = store.watch(prefix, after=revision)
     except RevisionCompacted as error:
         text = f"too old resource version: {error.requested} ({error.oldest})"
-        yield plain_event("ERROR", refusals.resource_expired(text).status)
+        yield plain_event("ERROR", apierrors.resource_expired(text).status)
         return
     with changes:
         first = _initial_lines(asked, encode, before, revision, ends=_sends_initial_end(asked, version))

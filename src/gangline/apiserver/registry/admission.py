@@ -3,9 +3,8 @@
 import msgspec
 
 from gangline.api.meta import JSON, Key
-from gangline.apiserver import refusals
-from gangline.apiserver.registry.catalog import Catalog, ServedKind
-from gangline.apiserver.registry.traits import is_core_resource
+from gangline.apiserver import errors as apierrors
+from gangline.apiserver.registry.catalog import Catalog, ServedKind, is_core_resource
 from gangline.apiserver.store.paths import collection_prefix, object_path
 from gangline.apiserver.store.records import StoreRecord
 from gangline.apiserver.store.store import Store
@@ -38,14 +37,14 @@ class Admission:
         assert spaces is not None
         record = self._store.get(object_path("", "namespaces", "", key.namespace))
         if record is None:
-            raise refusals.not_found(spaces, key.namespace)
+            raise apierrors.not_found(spaces, key.namespace)
         if b'"Terminating"' in record.data and _decode(record)["status"].get("phase") == "Terminating":
-            raise refusals.namespace_terminating(entry, key.name, key.namespace)
+            raise apierrors.namespace_terminating(entry, key.name, key.namespace)
 
     def _check_crd_active(self, entry: ServedKind, key: Key) -> None:
         record = self._store.get(object_path(*CRD_RESOURCE, "", f"{entry.plural}.{entry.group}"))
         if record is not None and "deletionTimestamp" in _decode(record)["metadata"]:
-            raise refusals.forbidden(entry, key.name, CRD_TERMINATING_MESSAGE)
+            raise apierrors.forbidden(entry, key.name, CRD_TERMINATING_MESSAGE)
 
     def _admit_priority(self, entry: ServedKind, key: Key, spec: JSON) -> None:
         value, policy = 0, "PreemptLowerPriority"
@@ -55,11 +54,11 @@ class Admission:
             spec["priorityClassName"] = found["metadata"]["name"]
             value, policy = found["value"], found.get("preemptionPolicy") or policy
         elif name:
-            raise refusals.forbidden(entry, key.name, f"no PriorityClass with name {name} was found")
+            raise apierrors.forbidden(entry, key.name, f"no PriorityClass with name {name} was found")
         for field, computed in (("priority", value), ("preemptionPolicy", policy)):
             given = spec.get(field)
             if given is not None and given != computed:
-                raise refusals.forbidden(
+                raise apierrors.forbidden(
                     entry, key.name, _PRIORITY_MISMATCH[field].format(given=given, computed=computed)
                 )
             spec[field] = computed

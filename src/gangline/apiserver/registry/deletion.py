@@ -6,12 +6,11 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.errors import untyped_error
 from gangline.apiserver.http.query import query_integer
 from gangline.apiserver.http.routes import query_flag
-from gangline.apiserver.registry.catalog import ServedKind
-from gangline.apiserver.registry.traits import is_core_resource, orphans_by_default, returns_deleted_object
+from gangline.apiserver.registry.catalog import ServedKind, is_core_resource, orphans_by_default, returns_deleted_object
 from gangline.schema.problems import FieldProblem, ProblemKind
 from gangline.schema.typed.openapi import builtin_type
 from gangline.schema.typed.strict_decoding import type_errors
@@ -65,7 +64,7 @@ def deletion_options(body: JSON | None, query: Mapping[str, str]) -> DeletionOpt
     raw: JSON = _options_from_body(body) if body else _options_from_query(query)
     problems = _option_problems(raw)
     if problems:
-        raise refusals.invalid(_DeleteOptionsKind(), "", problems)
+        raise apierrors.invalid(_DeleteOptionsKind(), "", problems)
     wanted = raw.get("preconditions") or {}
     return DeletionOptions(
         uid=wanted.get("uid") or "",

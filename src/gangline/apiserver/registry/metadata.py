@@ -5,10 +5,9 @@ import uuid
 from collections.abc import Callable
 
 from gangline.api.meta import JSON, Key
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.errors import StatusError
-from gangline.apiserver.registry.catalog import ServedKind
-from gangline.apiserver.registry.traits import requires_resource_version
+from gangline.apiserver.registry.catalog import ServedKind, requires_resource_version
 from gangline.schema.go_text import quoted_text
 from gangline.schema.problems import FieldProblem, ProblemKind
 
@@ -44,9 +43,9 @@ def check_object_key(entry: ServedKind, key: Key, body: JSON) -> None:
     check_namespace(entry, key.namespace, metadata)
     name = metadata.get("name")
     if not name:
-        raise refusals.bad_request(NAME_MISSING.format(name=key.name))
+        raise apierrors.bad_request(NAME_MISSING.format(name=key.name))
     if name != key.name:
-        raise refusals.bad_request(NAME_DIFFERS.format(given=name, name=key.name))
+        raise apierrors.bad_request(NAME_DIFFERS.format(given=name, name=key.name))
 
 
 def check_namespace(entry: ServedKind, namespace: str, metadata: JSON) -> None:
@@ -54,7 +53,7 @@ def check_namespace(entry: ServedKind, namespace: str, metadata: JSON) -> None:
     if not entry.resource.namespaced:
         metadata.pop("namespace", None)
     elif (metadata.get("namespace") or namespace) != namespace:
-        raise refusals.bad_request(NAMESPACE_DIFFERS)
+        raise apierrors.bad_request(NAMESPACE_DIFFERS)
     else:
         metadata["namespace"] = namespace
 
@@ -87,9 +86,9 @@ def preserve_system_fields(entry: ServedKind, name: str, old: JSON, new: JSON, *
     version = version_precondition(metadata)
     if not version and put and requires_resource_version(entry):
         problem = FieldProblem(ProblemKind.INVALID, "metadata.resourceVersion", 0, "must be specified for an update")
-        raise refusals.invalid_resource(entry, name, [problem])
+        raise apierrors.invalid_resource(entry, name, [problem])
     if version and version != was["resourceVersion"]:
-        raise refusals.conflict(entry, name, refusals.MODIFIED_MESSAGE)
+        raise apierrors.conflict(entry, name, apierrors.MODIFIED_MESSAGE)
     metadata["resourceVersion"] = was["resourceVersion"]
     for field in _PRESERVED_FIELDS:
         if field not in was:

@@ -13,7 +13,7 @@ import msgspec
 
 from gangline.api.meta import JSON, Key
 from gangline.api.quantity import QuantityError
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.apply.apply import ApplyConflict, ApplyResult, server_side_apply
 from gangline.apiserver.apply.managed import (
     equal_ignoring_timestamps,
@@ -27,11 +27,10 @@ from gangline.apiserver.kinds.crd.resource_strategy import CustomResourceStrateg
 from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.registry import metadata as registry_metadata
 from gangline.apiserver.registry.admission import Admission, preserve_priority
-from gangline.apiserver.registry.catalog import Catalog, ServedKind
+from gangline.apiserver.registry.catalog import Catalog, ServedKind, is_core_resource
 from gangline.apiserver.registry.deletion import Deletion, DeletionOptions, deletion, is_deletion_complete
 from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.registry.service_ips import ServiceAllocator
-from gangline.apiserver.registry.traits import is_core_resource
 from gangline.apiserver.store.errors import StaleWrite
 from gangline.apiserver.store.paths import collection_prefix, object_path, split_path
 from gangline.apiserver.store.records import StoreRecord, StoreWrite
@@ -94,7 +93,7 @@ class Registry:
         """The object. Raises `Refused` (404)."""
         record = self.store.get(storage_path(entry, key))
         if record is None:
-            raise refusals.not_found(entry, key.name)
+            raise apierrors.not_found(entry, key.name)
         return record
 
     # Creating
@@ -128,7 +127,7 @@ class Registry:
         entry.strategy.prepare_for_create(body, now)
         problems = entry.strategy.validate(body)
         if problems:
-            raise refusals.invalid(entry, name, problems)
+            raise apierrors.invalid(entry, name, problems)
         warnings += entry.strategy.warnings(body, None)
         if self._warn_on_inert_kinds and entry.resource.inert_warning:
             warnings.append(entry.resource.inert_warning)
@@ -159,7 +158,7 @@ class Registry:
             return
         problems = self._service_allocator.allocate(new, old)
         if problems:
-            raise refusals.invalid(entry, new["metadata"]["name"], problems)
+            raise apierrors.invalid(entry, new["metadata"]["name"], problems)
         done = False
         try:
             yield
@@ -177,7 +176,7 @@ class Registry:
             record = self.store.get(storage_path(entry, key))
             if record is None:
                 if not upsert:
-                    raise refusals.not_found(entry, key.name)
+                    raise apierrors.not_found(entry, key.name)
                 body = transform(None)
                 registry_metadata.ensure_metadata(body).pop("resourceVersion", None)
                 return await self.create(call, entry, key.namespace, body)
@@ -188,8 +187,8 @@ class Registry:
                 return await self._commit_update(call, entry, record, new)
             except StaleWrite:
                 if pinned:
-                    raise refusals.conflict(entry, key.name, refusals.MODIFIED_MESSAGE) from None
-        raise refusals.conflict(entry, key.name, refusals.MODIFIED_MESSAGE)
+                    raise apierrors.conflict(entry, key.name, apierrors.MODIFIED_MESSAGE) from None
+        raise apierrors.conflict(entry, key.name, apierrors.MODIFIED_MESSAGE)
 
     async def apply(self, call: WriteContext, entry: ServedKind, key: Key, config: JSON, *, force: bool) -> WriteResult:
         """Server-side apply: the object has what the configuration says, and the manager owns it."""
@@ -208,11 +207,11 @@ class Registry:
             record = self.store.get(storage_path(entry, key))
             old = decode_record(record, entry) if record is not None else None
             if old is None and call.subresource:
-                raise refusals.not_found(entry, key.name)
+                raise apierrors.not_found(entry, key.name)
             try:
                 result = merge(old, self.timestamp())
             except ApplyConflict as error:
-                raise refusals.apply_conflict(str(error), error.causes) from error
+                raise apierrors.apply_conflict(str(error), error.causes) from error
             registry_metadata.check_object_key(entry, key, result.object)
             if record is None:
                 return await self._create_from_apply(call, entry, key, result)
@@ -220,7 +219,7 @@ class Registry:
                 return await self._commit_update(call, entry, record, result.object, result.managed_fields)
             except StaleWrite:
                 continue
-        raise refusals.conflict(entry, key.name, refusals.MODIFIED_MESSAGE)
+        raise apierrors.conflict(entry, key.name, apierrors.MODIFIED_MESSAGE)
 
     async def _create_from_apply(
         self, call: WriteContext, entry: ServedKind, key: Key, result: ApplyResult
@@ -228,7 +227,7 @@ class Registry:
         metadata = result.object["metadata"]
         if uid := metadata.get("uid"):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            raise refusals.conflict(entry, key.name, why)
+            raise apierrors.conflict(entry, key.name, why)
         metadata.pop("resourceVersion", None)
         return await self.create(call, entry, key.namespace, result.object, result.managed_fields)
 
@@ -257,7 +256,7 @@ class Registry:
         name = old["metadata"]["name"]
         if call.expected_uid and call.expected_uid != old["metadata"]["uid"]:
             key = Key(old["metadata"].get("namespace", ""), name)
-            raise refusals.uid_mismatch(entry, key, call.expected_uid, old["metadata"])
+            raise apierrors.uid_mismatch(entry, key, call.expected_uid, old["metadata"])
         registry_metadata.preserve_system_fields(entry, name, old, new, put=call.is_put)
         new["kind"], new["apiVersion"] = entry.kind, entry.api_version
         wished = new["metadata"].get("managedFields")
@@ -269,7 +268,7 @@ class Registry:
         preserve_priority(entry, new, old)
         problems = _apply_strategy(call.subresource, entry.strategy, new, old)
         if problems:
-            raise refusals.invalid(entry, name, problems)
+            raise apierrors.invalid(entry, name, problems)
         return (*warnings, *entry.strategy.warnings(new, old))
 
     async def _commit_object(self, entry: ServedKind, record: StoreRecord, new: JSON) -> bytes:
@@ -302,7 +301,7 @@ class Registry:
                 return await self._commit_deletion(entry, record, old, step)
             except StaleWrite:
                 continue
-        raise refusals.conflict(entry, key.name, refusals.MODIFIED_MESSAGE)
+        raise apierrors.conflict(entry, key.name, apierrors.MODIFIED_MESSAGE)
 
     async def delete_collection(
         self, entry: ServedKind, namespace: str, chosen: Selection, options: DeletionOptions
@@ -316,7 +315,7 @@ class Registry:
             where = split_path(record.path)
             try:
                 outcome = await self.delete(call, entry, Key(where.namespace, where.name), options)
-            except refusals.StatusError as refusal:
+            except apierrors.StatusError as refusal:
                 if refusal.code != 404:
                     raise
             else:
@@ -326,12 +325,12 @@ class Registry:
     def _check_preconditions(self, entry: ServedKind, key: Key, old: JSON, options: DeletionOptions) -> None:
         metadata = old["metadata"]
         if options.uid and options.uid != metadata["uid"]:
-            raise refusals.precondition_failed(entry, key.name, "UID", options.uid, metadata["uid"])
+            raise apierrors.precondition_failed(entry, key.name, "UID", options.uid, metadata["uid"])
         if options.resource_version and options.resource_version != metadata["resourceVersion"]:
             found = metadata["resourceVersion"]
-            raise refusals.precondition_failed(entry, key.name, "ResourceVersion", options.resource_version, found)
+            raise apierrors.precondition_failed(entry, key.name, "ResourceVersion", options.resource_version, found)
         if entry.plural == "namespaces" and not entry.group and key.name in IMMORTAL_NAMESPACES:
-            raise refusals.forbidden(entry, key.name, "this namespace may not be deleted")
+            raise apierrors.forbidden(entry, key.name, "this namespace may not be deleted")
 
     async def _commit_deletion(self, entry: ServedKind, record: StoreRecord, old: JSON, step: Deletion) -> WriteResult:
         if step.marked_object is not None and step.marked_object != old:
@@ -350,7 +349,7 @@ class Registry:
     def _deletion_result(self, entry: ServedKind, old: JSON, step: Deletion) -> WriteResult:
         if step.removes_now and not step.returns_object:
             metadata = old["metadata"]
-            body = encode_object(refusals.deletion_success(entry, metadata["name"], metadata["uid"]))
+            body = encode_object(apierrors.deletion_success(entry, metadata["name"], metadata["uid"]))
             return WriteResult(body, is_status=True, warnings=step.warnings)
         return WriteResult(encode_object(step.marked_object or old), warnings=step.warnings)
 
@@ -392,7 +391,7 @@ def default_and_prune(call: WriteContext, entry: ServedKind, body: JSON) -> list
         prune_metadata(body["metadata"])
         dropped = [f'unknown field "{path}"' for path in entry.strategy.default_and_prune(body)]
     except (QuantityError, MetadataError) as error:
-        raise refusals.bad_request(str(error)) from error
+        raise apierrors.bad_request(str(error)) from error
     if dropped and call.field_validation == "Strict":
         raise UnknownFields(f"strict decoding error: {', '.join(dropped)}")
     return [] if call.field_validation == "Ignore" else dropped
@@ -463,4 +462,4 @@ def with_sorted_keys(value: Any) -> Any:
 
 def _already_exists(entry: ServedKind, name: str, there: StoreRecord | None) -> StatusError:
     ending = there is not None and "deletionTimestamp" in decode_record(there)["metadata"]
-    return refusals.already_exists(entry, name, terminating=ending)
+    return apierrors.already_exists(entry, name, terminating=ending)

@@ -6,7 +6,7 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.api.selectors import FieldSelector, LabelSelector, SelectableFields, SelectorError
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
 
 
@@ -38,7 +38,7 @@ class Selection:
                 FieldSelector.parse(query.get("fieldSelector", ""), fields),
             )
         except SelectorError as error:
-            raise refusals.bad_request(str(error)) from error
+            raise apierrors.bad_request(str(error)) from error
 
     def __bool__(self) -> bool:
         return bool(self._labels) or bool(self._fields)

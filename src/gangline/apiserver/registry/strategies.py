@@ -3,7 +3,7 @@
 from functools import cache
 
 from gangline.apiserver.kinds import autoscaling, policy, rbac
-from gangline.apiserver.kinds.apps import revisions, workloads
+from gangline.apiserver.kinds.apps import workloads
 from gangline.apiserver.kinds.batch import cronjob, job
 from gangline.apiserver.kinds.core import configs, endpoints, event, namespace, node, service, storage
 from gangline.apiserver.kinds.machinery.strategy import Strategy
@@ -28,7 +28,7 @@ _STRATEGIES: dict[tuple[str, str], type[Strategy]] = {
     ("apps", "ReplicaSet"): workloads.ReplicaSetStrategy,
     ("apps", "StatefulSet"): workloads.StatefulSetStrategy,
     ("apps", "DaemonSet"): workloads.DaemonSetStrategy,
-    ("apps", "ControllerRevision"): revisions.ControllerRevisionStrategy,
+    ("apps", "ControllerRevision"): workloads.ControllerRevisionStrategy,
     ("batch", "Job"): job.JobStrategy,
     ("batch", "CronJob"): cronjob.CronJobStrategy,
     ("coordination.k8s.io", "Lease"): policy.LeaseStrategy,

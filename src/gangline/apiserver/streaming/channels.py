@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from gangline.api.meta import JSON
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 
 V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
@@ -62,11 +62,11 @@ def check_upgrade(http: web.BaseRequest, spoken: Sequence[str]) -> None:
     """Whether a request can become a WebSocket of ours. Raises `Refused`."""
     upgrade = http.headers.get("Upgrade", "")
     if not upgrade:
-        raise refusals.bad_request("Upgrade request required")
+        raise apierrors.bad_request("Upgrade request required")
     offered = [word.strip() for line in http.headers.getall("Sec-WebSocket-Protocol", ()) for word in line.split(",")]
     if upgrade.lower() != "websocket" or not set(offered) & set(spoken):
         client = f"[{' '.join(offered)}]" if upgrade.lower() == "websocket" else upgrade
-        raise refusals.bad_request(
+        raise apierrors.bad_request(
             f"unable to upgrade: unable to negotiate protocol: client supports {client}, "
             f"server accepts WebSocket with [{' '.join(spoken)}]"
         )

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from gangline.api.meta import JSON
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler
 from gangline.apiserver.http.routes import RequestVerb
 from gangline.apiserver.registry.registry import Registry, decode_record
@@ -82,7 +82,7 @@ class PodStreamHandlers:
     async def log(self, asked: ApiRequest) -> web.StreamResponse:
         """The log of a container as plain text."""
         if asked.verb is not RequestVerb.GET:
-            raise refusals.method_not_allowed()
+            raise apierrors.method_not_allowed()
         options = log_options(asked.query, asked.info.name, self._clock.now())
         pod = self._pod(asked)
         place = _container_ref(asked, pod, container_name(pod, asked.query.get("container", "")))
@@ -93,7 +93,7 @@ class PodStreamHandlers:
         try:
             found = node.logs(place, run, options)
         except NoLogs as error:
-            raise refusals.bad_request(str(error)) from error
+            raise apierrors.bad_request(str(error)) from error
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         # At once: a container may say nothing for a long time.
         await response.prepare(asked.http)
@@ -120,18 +120,18 @@ class PodStreamHandlers:
         _, place, node = self._running_container(asked)
         command = asked.http.query.getall("command", [])
         if not command:
-            raise refusals.bad_request("you must specify a command")
+            raise apierrors.bad_request("you must specify a command")
         tty, stdin = query_flag(asked.query, "tty"), query_flag(asked.query, "stdin")
         wanted = _output_channels(asked, tty=tty)
         if not wanted and not stdin:
-            raise refusals.bad_request("you must specify at least 1 of stdin, stdout, stderr")
+            raise apierrors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
         check_upgrade(asked.http, EXEC_PROTOCOLS)
         try:
             async with node.run_command(place, command, stdin=stdin, tty=tty) as running:
                 channels = await _accept(asked, wanted)
                 await _run_stream(channels, _copy_input(channels, running), _copy_output(channels, running, wanted))
         except ContainerNotRunning as error:
-            raise refusals.internal_error(f"unable to upgrade connection: {error}") from error
+            raise apierrors.internal_error(f"unable to upgrade connection: {error}") from error
         except ExecFailed as error:
             channels = await _accept(asked, wanted)
             await _run_stream(channels, _send_start_error(channels, error))
@@ -141,7 +141,7 @@ class PodStreamHandlers:
         """What a container prints, from now until it ends."""
         pod, place, node = self._running_container(asked)
         if query_flag(asked.query, "stdin"):
-            raise refusals.bad_request(
+            raise apierrors.bad_request(
                 f"container {place.container} runs as a process without standard input; attach without it, or use exec"
             )
         tty = query_flag(asked.query, "tty")
@@ -177,7 +177,7 @@ class PodStreamHandlers:
 
     def _pod(self, asked: ApiRequest) -> JSON:
         if asked.verb not in (RequestVerb.GET, RequestVerb.CREATE):
-            raise refusals.method_not_allowed()
+            raise apierrors.method_not_allowed()
         return decode_record(self._registry.get(asked.served_kind, asked.info.key))
 
     def _running_container(self, asked: ApiRequest) -> tuple[JSON, ContainerRef, PodStreams]:
@@ -188,7 +188,7 @@ class PodStreamHandlers:
     def _assigned_node(self, asked: ApiRequest, pod: JSON) -> PodStreams:
         """The node for a connection to a pod."""
         if not pod["spec"].get("nodeName"):
-            raise refusals.bad_request(f"pod {asked.info.name} does not have a host assigned")
+            raise apierrors.bad_request(f"pod {asked.info.name} does not have a host assigned")
         return self._node(asked, pod)
 
     def _node(self, asked: ApiRequest, pod: JSON) -> PodStreams:
@@ -196,7 +196,7 @@ class PodStreamHandlers:
         node = self._nodes.get(name)
         if node is None:
             # Of a node that it cannot reach the real server says so, too, naming the wrong kind.
-            raise refusals.not_found(asked.served_kind, name)
+            raise apierrors.not_found(asked.served_kind, name)
         return node
 
 
@@ -213,10 +213,10 @@ def _output_channels(asked: ApiRequest, *, tty: bool) -> list[int]:
 def _forwarded_ports(asked: ApiRequest) -> list[int]:
     words = [word for text in asked.http.query.getall("ports", []) for word in text.split(",")]
     if not words:
-        raise refusals.bad_request('query parameter "ports" cannot be empty')
+        raise apierrors.bad_request('query parameter "ports" cannot be empty')
     for word in words:
         if not (word.isascii() and word.isdigit() and 0 < int(word) < 2**16):
-            raise refusals.bad_request(f'unable to parse "{word}" as a port')
+            raise apierrors.bad_request(f'unable to parse "{word}" as a port')
     return [int(word) for word in words]
 
 

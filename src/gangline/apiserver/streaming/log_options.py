@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver import refusals
+from gangline.apiserver import errors as apierrors
 from gangline.kube.podstreams import LogOptions
 from gangline.schema.problems import FieldProblem, ProblemKind
 
@@ -45,7 +45,7 @@ def log_options(query: Mapping[str, str], pod: str, now: datetime) -> LogOptions
     if query.get("stream", "All") != "All":
         problems.append(FieldProblem(ProblemKind.FORBIDDEN, "stream", detail="may not be specified"))
     if problems:
-        raise refusals.invalid(_PodLogOptionsKind(), pod, problems)
+        raise apierrors.invalid(_PodLogOptionsKind(), pod, problems)
     return LogOptions(
         follow=query_flag(query, "follow"),
         previous=query_flag(query, "previous"),
@@ -66,7 +66,7 @@ def _query_integer(query: Mapping[str, str], name: str) -> int | None:
         return None
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
-        raise refusals.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        raise apierrors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
 
 
@@ -80,7 +80,7 @@ def _query_time(query: Mapping[str, str], name: str) -> datetime | None:
         found = None
     if found is None or found.tzinfo is None:
         layout = "2006-01-02T15:04:05Z07:00"
-        raise refusals.bad_request(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"')
+        raise apierrors.bad_request(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"')
     return found
 
 
@@ -91,11 +91,11 @@ def container_name(pod: JSON, wanted: str) -> str:
     names = [each["name"] for part in parts for each in spec.get(part) or ()]
     if wanted:
         if wanted not in names:
-            raise refusals.bad_request(f"container {wanted} is not valid for pod {name}")
+            raise apierrors.bad_request(f"container {wanted} is not valid for pod {name}")
         return wanted
     main: list[JSON] = spec["containers"]
     if len(main) != 1:
-        raise refusals.bad_request(
+        raise apierrors.bad_request(
             f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
         )
     only: str = main[0]["name"]
@@ -107,21 +107,21 @@ def container_run_id(pod: JSON, container: str, *, previous: bool) -> str:
     where = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
     status = _container_status(pod, container)
     if status is None:
-        raise refusals.bad_request(f"{where} is not available")
+        raise apierrors.bad_request(f"{where} is not available")
     state, last = status.get("state") or {}, (status.get("lastState") or {}).get("terminated")
     if previous:
         if not (last or {}).get("containerID"):
-            raise refusals.bad_request(f"previous terminated {where} not found")
+            raise apierrors.bad_request(f"previous terminated {where} not found")
         return _container_id(last)
     if "running" in state:
         return _container_id(status)
     if "terminated" in state or last is not None:
         ended = [each for each in (state.get("terminated"), last) if (each or {}).get("containerID")]
         if not ended:
-            raise refusals.bad_request(f"{where} is terminated")
+            raise apierrors.bad_request(f"{where} is terminated")
         return _container_id(ended[0])
     reason = (state.get("waiting") or {}).get("reason")
-    raise refusals.bad_request(
+    raise apierrors.bad_request(
         f"{where} is waiting to start: {reason}" if reason else f"{where} is waiting to start - no logs yet"
     )
 

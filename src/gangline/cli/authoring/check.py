@@ -5,7 +5,7 @@ import sys
 import click
 
 from gangline.base.errors import InputError
-from gangline.cli.flags.verb import cli_command
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.manifests.files import STDIN, file_text, files_in
 
 

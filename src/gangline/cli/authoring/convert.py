@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from gangline.base.errors import InputError
-from gangline.cli.flags.verb import cli_command
+from gangline.cli.flags.commands import cli_command
 
 
 @cli_command()
@@ -37,8 +37,8 @@ def convert(files: tuple[Path, ...], target: str, runtime: str, output: str) -> 
     import yaml
 
     from gangline.cli.manifests.jobs import read_jobs
+    from gangline.sdk.build.trainjob import to_trainjob
     from gangline.sdk.job import Job
-    from gangline.sdk.kubeflow.trainjob import to_trainjob
 
     found = [(file, body) for file in files for _, body in read_jobs(file)]
     for number, (file, body) in enumerate(found):

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from gangline.base.errors import InputError
-from gangline.cli.flags.verb import CliCommand
+from gangline.cli.flags.commands import CliCommand
 from gangline.cli.run.demo import examples_folder
 
 EXAMPLE_FOLDER = "custom-operator"

@@ -4,7 +4,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from gangline.base.errors import InputError
-from gangline.cli.flags.verb import cli_command
+from gangline.cli.flags.commands import cli_command
 
 SHELLS = ("bash", "zsh", "fish", "powershell")
 

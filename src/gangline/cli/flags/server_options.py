@@ -16,8 +16,8 @@ from gangline.cli.connect.server import (
     run_blocking,
 )
 from gangline.cli.errors import ERROR, NOT_FOUND, error_line, print_error
+from gangline.cli.flags.commands import completed_by
 from gangline.cli.flags.durations import DURATION
-from gangline.cli.flags.verb import completed_by
 
 __all__ = [
     "ERROR",

@@ -10,7 +10,7 @@ from gangline.cli.output.curve import Point, change_text
 from gangline.cli.output.log_lines import printable_text
 from gangline.jobs.plan.status import current_condition
 from gangline.progress.line import parse_progress
-from gangline.why.model.wording import count_phrase, exit_code_meaning
+from gangline.why.diagnosis.wording import count_phrase, exit_code_meaning
 
 MAX_LOG_LINES = 5
 

@@ -7,7 +7,7 @@ import msgspec
 
 from gangline.api.core import ContainerStatus, Pod, PodPhase
 from gangline.progress.line import Progress
-from gangline.why.model.wording import count_phrase, signal_name
+from gangline.why.diagnosis.wording import count_phrase, signal_name
 
 BAR_WIDTH, MIN_BAR_WIDTH = 20, 5
 """How long a bar is, and how long at least."""

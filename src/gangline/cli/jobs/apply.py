@@ -8,6 +8,7 @@ import click
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.server_options import (
     FIELD_MANAGER,
     ServerOptions,
@@ -15,7 +16,6 @@ from gangline.cli.flags.server_options import (
     run_blocking,
     server_options,
 )
-from gangline.cli.flags.verb import cli_command
 from gangline.cli.manifests.files import NO_OBJECTS, ResourceFinder, read_files, resolve_manifest
 from gangline.cli.manifests.server_errors import rejection_text
 from gangline.cli.output import formats, tables

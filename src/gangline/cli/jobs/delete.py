@@ -10,6 +10,7 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.errors import InputError
+from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.server_options import (
     FIELD_MANAGER,
@@ -19,7 +20,6 @@ from gangline.cli.flags.server_options import (
     run_blocking,
     server_options_all,
 )
-from gangline.cli.flags.verb import cli_command, completed_by
 from gangline.cli.resources.lookup import (
     JOBS_WORDS,
     builtin_resource,

@@ -11,8 +11,8 @@ from gangline.api.durations import human_age, human_duration
 from gangline.api.meta import JSON, Selector
 from gangline.base.clock import SystemClock
 from gangline.cli.exit_codes import NOT_FOUND
+from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options
-from gangline.cli.flags.verb import cli_command, completed_by
 from gangline.cli.jobs.events import event_row as event_row
 from gangline.cli.jobs.events import is_about, sorted_events
 from gangline.cli.output import formats, job_rows, tables

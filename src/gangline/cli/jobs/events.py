@@ -10,6 +10,7 @@ from gangline.api.durations import human_duration
 from gangline.api.meta import JSON, Selector
 from gangline.base.clock import SystemClock
 from gangline.cli.exit_codes import NOT_FOUND
+from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import (
     ServerOptions,
     ServerTarget,
@@ -17,7 +18,6 @@ from gangline.cli.flags.server_options import (
     run_blocking,
     server_options_all,
 )
-from gangline.cli.flags.verb import cli_command, completed_by
 from gangline.cli.get.run import stdout_uses_colour
 from gangline.cli.output import formats, tables
 from gangline.cli.output.job_rows import parse_timestamp

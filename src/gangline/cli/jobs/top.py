@@ -14,8 +14,8 @@ from gangline.api.quantity import Quantity
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
 from gangline.cli.exit_codes import NOT_FOUND
+from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import ServerOptions, ServerTarget, run_blocking, server_options_all
-from gangline.cli.flags.verb import cli_command, completed_by
 from gangline.cli.output import tables
 from gangline.cli.resources.lookup import PODS, find_job
 from gangline.cli.resources.replicas import JOB_NAME, sorted_pods

@@ -15,6 +15,7 @@ import msgspec
 
 from gangline.api.meta import Selector
 from gangline.base.errors import InputError
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.server_options import (
     NOT_FOUND,
@@ -23,12 +24,11 @@ from gangline.cli.flags.server_options import (
     run_async,
     server_options,
 )
-from gangline.cli.flags.verb import cli_command
 from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.tables import use_colour
 from gangline.kube.client import Client
-from gangline.why.model.case import JobSnapshot
-from gangline.why.model.report import Cause, Diagnosis
+from gangline.why.diagnosis.case import JobSnapshot
+from gangline.why.diagnosis.report import Cause, Diagnosis
 
 EXIT_CAUSE_FOUND, EXIT_HEALTHY = 0, 3
 HEALTHY_TEXT = "Nothing is wrong."
@@ -85,8 +85,8 @@ def why(job: str, form: str, hung_after: timedelta, server: ServerOptions) -> in
     async def work(client: Client, place: ServerTarget) -> int:
         from gangline.base.clock import SystemClock
         from gangline.why.collect import JobNotFound, collect
-        from gangline.why.diagnose import diagnose
-        from gangline.why.model.case import DiagnosisTimeouts
+        from gangline.why.diagnosis.case import DiagnosisTimeouts
+        from gangline.why.diagnosis.diagnose import diagnose
 
         try:
             case = await collect(
@@ -104,7 +104,7 @@ def why(job: str, form: str, hung_after: timedelta, server: ServerOptions) -> in
 
 async def with_cpu_usage(client: Client, place: ServerTarget, case: JobSnapshot) -> JobSnapshot:
     """The case of a silent team on this machine, with the CPU that it uses; every other case as it is."""
-    from gangline.why.rules.no_progress import is_silent
+    from gangline.why.diagnosis.rules.no_progress import is_silent
 
     if place.plane_folder is None or not is_silent(case):
         return case

@@ -34,7 +34,7 @@ from gangline.kube.errors import Forbidden, NotFound
 from gangline.runtime.informer import Delta
 from gangline.scheduler.cache.cache import SchedulerCache
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.pods.shapes import ShapeCache
+from gangline.scheduler.pods.decode import ShapeCache
 from gangline.scheduler.settings import SchedulerSettings
 from gangline.scheduler.types.cycle import (
     Bind,

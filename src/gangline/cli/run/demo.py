@@ -4,9 +4,13 @@ from pathlib import Path
 
 import click
 
+from gangline.api.meta import Key
+from gangline.cli.cleanup.processes import kill_pod
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions
-from gangline.cli.flags.verb import cli_command
+from gangline.cli.follow.follower import ProgressHook
 from gangline.cli.run.command import DEFAULT_CAPACITY, DEFAULT_RUNS_FOLDER, RunRequest, run_request
+from gangline.progress.line import Progress
 
 JOB, VICTIM = "linear", "worker-1"
 KILL_AT_SHARE = 0.35
@@ -45,8 +49,8 @@ def demo(runs: Path, pace: float) -> int:
     Exit codes: those of run.
     """
     file = examples_folder() / "tfjob-numpy.yaml"
-    from gangline.cli.run.accident import kill_once
-    from gangline.cli.run.nextsteps import next_commands
+    from gangline.cli.run.demo import kill_once
+    from gangline.cli.run.result import next_commands
 
     node = NodeOptions(capacity=DEFAULT_CAPACITY)
     return run_request(
@@ -82,3 +86,18 @@ def short_path(file: Path) -> str:
     """A path as short as it can be written from here."""
     here = Path.cwd()
     return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
+
+
+def kill_once(state: Path, victim: str, moment: float, *, job: str = "linear") -> ProgressHook:
+    """Tell it progress: at the moment it sends SIGKILL to the victim's process, and says so."""
+    done = False
+
+    def watch(member: str, progress: Progress) -> str | None:
+        nonlocal done
+        if done or member != victim or (progress.fraction or 0.0) < moment:
+            return None
+        pid = kill_pod(state, Key("default", f"{job}-{victim}"))
+        done = pid is not None
+        return f"demo: SIGKILL to {victim} (pid {pid}); watch it heal" if done else None
+
+    return watch

@@ -15,7 +15,7 @@ from gangline.api.scheme import CORE_SCHEME
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import GanglineError, InputError
 from gangline.base.tasks import unwrap_exception_group
-from gangline.cli.cleanup import interrupting
+from gangline.cli.cleanup import processes
 from gangline.cli.connect.server import FIELD_MANAGER, ServerOptions, ServerTarget, find_server
 from gangline.cli.errors import error_with_server, print_warning
 from gangline.cli.exit_codes import CANCELLED, ERROR, FAILED, UNFINISHED
@@ -25,7 +25,7 @@ from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.run.bundle import Bundle, bundle_of
 from gangline.cli.run.command import RunRequest
 from gangline.cli.run.dependencies import reject_dependencies
-from gangline.cli.run.keeping import RunFolder
+from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.remote_jobs import RemoteJobs, RemoteRunSettings
 from gangline.cli.run.request import RunJob
 from gangline.cli.run.result import (
@@ -161,6 +161,6 @@ def server_flags(server: ServerOptions) -> str:
 
 def delete_on_interrupt(remote: RemoteJobs, screen: Screen) -> AbstractContextManager[None]:
     """Ctrl-C asks the block to end, and says what becomes of the jobs; once more does not wait for that."""
-    return interrupting.cancel_on_interrupt(
+    return processes.cancel_on_interrupt(
         lambda: screen.say((Span(f"{remote.interrupt_message()} (Ctrl-C again leaves at once)", "yellow"),))
     )

@@ -16,14 +16,13 @@ from gangline.base.tasks import unwrap_exception_group
 from gangline.cli.connect.server import FIELD_MANAGER
 from gangline.cli.errors import error_line
 from gangline.cli.follow.follower import Follower, JobDeleted, JobView
+from gangline.cli.follow.log_sources import ServerLogSource
 from gangline.cli.follow.outcome import RunOutcome
-from gangline.cli.follow.parts import SplitScreen
-from gangline.cli.follow.remotelines import ServerLogSource
-from gangline.cli.follow.screen import Screen
+from gangline.cli.follow.screen import Screen, SplitScreen
 from gangline.cli.follow.view import Span
 from gangline.cli.output.job_rows import job_state
 from gangline.cli.run.bundle import Bundle
-from gangline.cli.run.keeping import RunFolder
+from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.request import RunJob
 from gangline.cli.run.result import JobResult, fetch_final_job
 from gangline.kube.client import Client

@@ -14,13 +14,14 @@ import msgspec
 from gangline.api.codec.codec import to_json
 from gangline.api.meta import JSON
 from gangline.base.log import LogFormat, configure_logging
+from gangline.cli.connect.server import archive_flags
 from gangline.cli.exit_codes import FAILED, SUCCEEDED
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
 from gangline.cli.follow.view import Span, StyledLine
 from gangline.cli.output.curve import curve_lines
 from gangline.cli.run.command import RunRequest
-from gangline.cli.run.keeping import RunFolder
+from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.request import RunJob
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
@@ -109,3 +110,17 @@ def _result_lines(asked: RunRequest, result: JobResult, keeping: RunFolder | Non
     if result.artifacts is not None and any(result.artifacts.glob("*")):
         lines.append((Span(f"artefacts: {result.artifacts}/", "dim"),))
     return lines
+
+
+def next_commands(*words: str) -> list[str]:
+    """Command lines that read what a run left; none where they would speak to a plane that runs."""
+    way = archive_flags()
+    return [f"gangline {each}{way}" for each in words] if way is not None else []
+
+
+def failure_hints(outcomes: Sequence[RunOutcome]) -> list[StyledLine]:
+    """For people whose job failed: one line for each."""
+    jobs = [each.job.metadata for each in outcomes if not each.succeeded]
+    named = [f"{job.name} -n {job.namespace}" if job.namespace != "default" else job.name for job in jobs]
+    steps = [next_commands(f"why {name}", f"logs {name}") for name in named]
+    return [(Span("next: ", "bold"), Span(" · ".join(each))) for each in steps if each]

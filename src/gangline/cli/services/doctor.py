@@ -11,6 +11,7 @@ import msgspec
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.server_options import (
     ServerOptions,
     ServerTarget,
@@ -18,7 +19,6 @@ from gangline.cli.flags.server_options import (
     run_blocking,
     server_options,
 )
-from gangline.cli.flags.verb import cli_command
 from gangline.cli.output import formats, tables
 from gangline.cli.output.job_rows import parse_timestamp
 from gangline.cli.resources.lookup import JOB_KINDS, PODS

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.flags.verb import cli_command
 from gangline.cli.services.up import folder_option
 from gangline.local.paths import home_folder
 

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from gangline.base.errors import InputError
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.flags.verb import cli_command
 from gangline.local.paths import home_folder
 
 OPEN_BIND_WARNING = (

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from gangline.base.errors import InputError
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
-from gangline.cli.flags.verb import cli_command
 
 NODE_CAPACITY = "cpu=96,memory=1Ti,nvidia.com/gpu=8"
 MAX_NODES = 100_000

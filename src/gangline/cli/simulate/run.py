@@ -32,10 +32,10 @@ from gangline.scheduler.simulation.report import (
     percentile,
     simulation_report,
 )
-from gangline.scheduler.simulation.work import WorkloadJob
 from gangline.scheduler.simulation.workload import (
     MAX_MEMBERS,
     MAX_SECONDS,
+    WorkloadJob,
     WorkloadMix,
     generated_jobs,
     parsed_amounts,

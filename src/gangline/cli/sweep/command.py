@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import click
 
 from gangline.base.errors import InputError
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.flags.verb import cli_command
 from gangline.cli.run.command import DEFAULT_CAPACITY, DEFAULT_RUNS_FOLDER
 
 

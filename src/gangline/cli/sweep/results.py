@@ -7,7 +7,7 @@ from pathlib import Path
 from gangline.base.errors import InputError
 from gangline.cli.follow.view import number_text
 from gangline.cli.output.curve import Point, comparison_svg
-from gangline.cli.run.keeping import RunFolder
+from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.sweep.leaderboard import (
     MAX_NAMED_CURVES,
     Leaderboard,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import msgspec
 
 from gangline.api.meta import JSON, Key
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.nonresource import NonResourceHandler
-from gangline.apiserver.refusals import StatusError
 from gangline.apiserver.registry.custom import custom_served_kind
 from gangline.apiserver.registry.deletion import (
     CRD_CLEANUP_FINALIZER,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from gangline.api.meta import JSON, Key
-from gangline.apiserver.refusals import StatusError
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.deletion import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeletionOptions
 from gangline.apiserver.registry.registry import Registry, WriteContext

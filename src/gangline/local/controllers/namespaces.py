@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from gangline.api.meta import JSON, Key
-from gangline.apiserver.refusals import StatusError
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.registry import Registry, WriteContext, decode_record, storage_path

@@ -7,7 +7,11 @@ a program finds its volumes in `GANGLINE_VOLUME_<NAME>`.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+
+from gangline.api.kubeflow.training import JOB_NAME
+from gangline.node.types import RunPod
 
 UNMAPPED_PREFIXES = ("/dev/shm", "/")  # noqa: S108 - a mount point
 """Mount points that are there on every machine, and must stay what programs take them for."""
@@ -33,3 +37,20 @@ class PathMapping:
 def volume_variable(volume: str) -> str:
     """The environment variable that names a volume's folder."""
     return "GANGLINE_VOLUME_" + re.sub(r"[^A-Z0-9]", "_", volume.upper())
+
+
+ARTIFACTS_VARIABLE = "GANGLINE_ARTIFACTS"
+ARTIFACTS_MOUNT = "/gangline/artifacts"
+"""Where a container with a file system of its own has it."""
+
+
+def ensure_artifacts_folder(pattern: Path | None, pod: RunPod) -> Path | None:
+    """The folder of a pod's job, made when missing; None for a pod of no job, and where no folder can be made."""
+    job = pod.metadata.labels.get(JOB_NAME)
+    if pattern is None or not job:
+        return None
+    path = str(pattern).replace("{namespace}", pod.metadata.namespace).replace("{job}", job)
+    with suppress(OSError):
+        Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Path(path)
+    return None

@@ -15,9 +15,8 @@ from gangline.node.environment import expand
 from gangline.node.pods.probes import ContainerTarget
 from gangline.node.resources import GPU
 from gangline.node.runtime.api import ImageMissing
-from gangline.node.runtime.artifacts import ARTIFACTS_MOUNT, ARTIFACTS_VARIABLE, ensure_artifacts_folder
 from gangline.node.runtime.container_config import ContainerConfig
-from gangline.node.runtime.paths import volume_variable
+from gangline.node.runtime.paths import ARTIFACTS_MOUNT, ARTIFACTS_VARIABLE, ensure_artifacts_folder, volume_variable
 from gangline.node.runtime.process import MARK_VARIABLE, ProcessSpec
 from gangline.node.settings import NodeSettings
 

@@ -13,10 +13,9 @@ from gangline.node.network.namespaces import nsenter_prefix
 from gangline.node.pods.probes import ContainerTarget
 from gangline.node.resources import DeviceManager
 from gangline.node.runtime import mpi, mpi_agent
-from gangline.node.runtime.artifacts import ARTIFACTS_VARIABLE, ensure_artifacts_folder
 from gangline.node.runtime.container_config import ContainerConfig
 from gangline.node.runtime.images import ImageMappings, MappedImage, check_command
-from gangline.node.runtime.paths import PathMapping, volume_variable
+from gangline.node.runtime.paths import ARTIFACTS_VARIABLE, PathMapping, ensure_artifacts_folder, volume_variable
 from gangline.node.runtime.process import MARK_VARIABLE, ProcessSpec
 from gangline.node.settings import NodeSettings
 

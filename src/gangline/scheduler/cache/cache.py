@@ -27,9 +27,8 @@ from gangline.scheduler.cache.disruption_budgets import DisruptionBudgets, PodDi
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.gangs.member import BIND, PIN, GangMember
 from gangline.scheduler.gangs.registry import GangRegistry
-from gangline.scheduler.pods.decode import bound_pod_of
+from gangline.scheduler.pods.decode import ShapeCache, bound_pod_of
 from gangline.scheduler.pods.shape import PodShape
-from gangline.scheduler.pods.shapes import ShapeCache
 from gangline.scheduler.settings import SchedulerSettings
 from gangline.scheduler.types.cycle import BoundPod, QueueQuota
 from gangline.scheduler.types.resources import amounts

@@ -14,7 +14,7 @@ import msgspec
 from gangline.api.scheduling import DEFAULT_QUEUE
 from gangline.scheduler.cycle.ordering import by_age, by_share, by_waiting_time, fair_order, requests_by_rank
 from gangline.scheduler.cycle.reservations import Reservations
-from gangline.scheduler.placement.room import Room
+from gangline.scheduler.placement.whatif import WhatIf
 from gangline.scheduler.quota.accounts import QueueAccounts, queue_usage
 from gangline.scheduler.types.cycle import (
     Bind,
@@ -30,8 +30,9 @@ from gangline.scheduler.types.cycle import (
     SchedulerPolicy,
     Shortage,
 )
-from gangline.scheduler.types.kinds import EquivalenceClass, EquivalenceClasses
 from gangline.scheduler.types.requests import (
+    EquivalenceClass,
+    EquivalenceClasses,
     member_count,
     minimal_request,
     request_within,
@@ -48,7 +49,7 @@ MAX_PRECHECKS = 4
 
 
 def schedule(
-    room: Room,
+    room: WhatIf,
     asks: Iterable[GangRequest],
     holdings: Iterable[GangAllocation],
     queues: Mapping[str, QueueQuota],

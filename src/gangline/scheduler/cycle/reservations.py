@@ -10,7 +10,7 @@ from gangline.scheduler.cycle.infeasible import (
     InfeasibleCache,
     fit_signature,
 )
-from gangline.scheduler.placement.room import Room
+from gangline.scheduler.placement.whatif import WhatIf
 from gangline.scheduler.preemption.preempt import (
     PreemptionPlan,
     VictimSet,
@@ -19,8 +19,7 @@ from gangline.scheduler.preemption.preempt import (
     victims_by_queue,
 )
 from gangline.scheduler.preemption.reclaim import may_reclaim, reclaimable_allocations
-from gangline.scheduler.preemption.spending import BudgetUsage
-from gangline.scheduler.preemption.victims import AllocationIndex
+from gangline.scheduler.preemption.victims import AllocationIndex, BudgetUsage
 from gangline.scheduler.quota.accounts import QueueAccounts
 from gangline.scheduler.quota.fair_share import Amounts
 from gangline.scheduler.types.cycle import (
@@ -41,7 +40,7 @@ class Reservations:
     """Gives places in turn. What it gives is used from then on, in the room and in the queue's account."""
 
     def __init__(
-        self, room: Room, ledger: QueueAccounts, holdings: Collection[GangAllocation], policy: SchedulerPolicy
+        self, room: WhatIf, ledger: QueueAccounts, holdings: Collection[GangAllocation], policy: SchedulerPolicy
     ) -> None:
         self._what_if, self._accounts, self._policy = room, ledger, policy
         self._allocations = AllocationIndex(holdings)

@@ -4,11 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gangline.scheduler.filters.affinity import placement_rules
-from gangline.scheduler.filters.provision import provisionable_nodes
-from gangline.scheduler.filters.rules import AffinityRule, PlacementRule
+from gangline.scheduler.filters.affinity import AffinityRule, PlacementRule, placement_rules
 from gangline.scheduler.filters.scoring import NO_NODES, is_scarce, packed_nodes, ranked_nodes
-from gangline.scheduler.filters.volumes import attachable_nodes
+from gangline.scheduler.filters.volumes import attachable_nodes, provisionable_nodes
 from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.snapshot.node_table import Mask, ReasonCodes, mark_reason
 from gangline.scheduler.snapshot.pod_index import ports_conflict

@@ -1,13 +1,19 @@
 """How many volumes a node can have attached: every volume once, however many pods use it there."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import numpy as np
 
-from gangline.api.scheduler_views import CSIVolumeSource
-from gangline.scheduler.pods.shape import PodShape
+from gangline.api.scheduler_views import CSIVolumeSource, PersistentVolume, StorageClass, VolumeClaim
+from gangline.api.selectors import Requirement, SelectorError, SelectorOperator
+from gangline.scheduler.pods.decode import label_selector
+from gangline.scheduler.pods.shape import NodeTerm, PodShape
 from gangline.scheduler.snapshot.node_table import Mask
 from gangline.scheduler.snapshot.snapshot import ClusterSnapshot
+from gangline.scheduler.snapshot.volumes import SELECTED_NODE, node_affinity_terms
+from gangline.scheduler.types.cycle import Vector
+from gangline.scheduler.types.resources import nano_units
 
 
 def attachable_nodes(board: ClusterSnapshot, shape: PodShape) -> Mask | None:
@@ -51,3 +57,96 @@ def _attached_sources(board: ClusterSnapshot) -> dict[int, set[CSIVolumeSource]]
 def _csi_sources(board: ClusterSnapshot, shape: PodShape) -> set[CSIVolumeSource]:
     found = (board.volumes.csi_source(shape.namespace, claim) for claim in shape.claims)
     return {each for each in found if each is not None}
+
+
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+"""Of this class there are only volumes that somebody has made beforehand."""
+
+
+def provisionable_nodes(board: ClusterSnapshot, shape: PodShape) -> Mask | None:
+    """Nodes where all its claims that wait for their first pod get a volume. None: all of them."""
+    found: Mask | None = None
+    for name in shape.claims:
+        waiting = board.volumes.unbound_claim(shape.namespace, name)
+        mask = None if waiting is None else _nodes_for_claim(board, *waiting)
+        if mask is not None:
+            found = mask if found is None else found & mask
+    return found
+
+
+def _nodes_for_claim(board: ClusterSnapshot, claim: VolumeClaim, storage: StorageClass) -> Mask | None:
+    layout, selected = board.nodes, claim.metadata.annotations.get(SELECTED_NODE)
+    if selected:
+        return np.array([name == selected for name in layout.names], dtype=np.bool_)
+    makes = storage.provisioner != NO_PROVISIONER
+    if makes and not storage.allowed_topologies:
+        return None
+    terms = [
+        NodeTerm(
+            tuple(Requirement(each.key, SelectorOperator.IN, each.values) for each in term.match_label_expressions)
+        )
+        for term in storage.allowed_topologies
+    ]
+    made = layout.any_term_mask(terms if makes else ())
+    return made | (_available_volumes(board, claim) > _pending_claims(board, claim))
+
+
+def _available_volumes(board: ClusterSnapshot, claim: VolumeClaim) -> Vector:
+    """How many volumes every node reaches that would do for the claim."""
+    found = np.zeros(len(board.nodes), dtype=np.int64)
+    for volume in board.volumes.volumes:
+        if _matches_claim(volume, claim):
+            terms = node_affinity_terms(volume)
+            found += board.nodes.any_term_mask(terms[0]) if terms else 1
+    return found
+
+
+def _pending_claims(board: ClusterSnapshot, claim: VolumeClaim) -> Vector:
+    """How many claims of the same class wait on every node: each takes a volume there."""
+    waiting: set[tuple[int, tuple[str, str]]] = set()
+    for number, key in _claims_in_use(board):
+        other = board.volumes.unbound_claim(*key)
+        if (
+            other is not None
+            and key != claim.metadata.key
+            and other[0].spec.storage_class_name == claim.spec.storage_class_name
+        ):
+            waiting.add((number, key))
+    numbers = np.array([number for number, _ in waiting], dtype=np.int64)
+    return np.bincount(numbers, minlength=len(board.nodes)).astype(np.int64)
+
+
+def _claims_in_use(board: ClusterSnapshot) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Claims in use, with the number of a node on which they are."""
+    for key, users in board.pods.claim_users.items():
+        for each in users.values():
+            if each.uid not in board.removed_uids and each.node in board.nodes.index_of:
+                yield board.nodes.index_of[each.node], key
+    for came in board.assumed:
+        for name in came.shape.claims:
+            for number in came.nodes.tolist():
+                yield number, (came.shape.namespace, name)
+
+
+def _matches_claim(volume: PersistentVolume, claim: VolumeClaim) -> bool:
+    """Whether the volume is free, or meant for this claim, and is what it asks for."""
+    spec, wanted = volume.spec, claim.spec
+    meant = spec.claim_ref
+    free = volume.status.phase == "Available" if meant is None else (meant.namespace, meant.name) == claim.metadata.key
+    asked = wanted.resources.requests.get("storage", "0")
+    return (
+        free
+        and volume.metadata.deletion_timestamp is None
+        and spec.storage_class_name == wanted.storage_class_name
+        and spec.volume_mode == wanted.volume_mode
+        and set(spec.access_modes).issuperset(wanted.access_modes)
+        and nano_units(spec.capacity.get("storage", "0")) >= nano_units(asked)
+        and _selector_matches(volume, claim)
+    )
+
+
+def _selector_matches(volume: PersistentVolume, claim: VolumeClaim) -> bool:
+    try:
+        return claim.spec.selector is None or label_selector(claim.spec.selector).matches(volume.metadata.labels)
+    except SelectorError:
+        return False

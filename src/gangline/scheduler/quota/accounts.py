@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from gangline.api.scheduling import DEFAULT_QUEUE
-from gangline.scheduler.placement.room import Room
+from gangline.scheduler.placement.whatif import WhatIf
 from gangline.scheduler.quota.fair_share import (
     PODS_RESOURCE,
     Amounts,
@@ -13,15 +13,14 @@ from gangline.scheduler.quota.fair_share import (
     max_ratio,
 )
 from gangline.scheduler.types.cycle import GangAllocation, GangRequest, Placement, QueueQuota, QueueUsage
-from gangline.scheduler.types.kinds import EquivalenceClass, EquivalenceClasses
-from gangline.scheduler.types.requests import add_amounts
+from gangline.scheduler.types.requests import EquivalenceClass, EquivalenceClasses, add_amounts
 
 
 class QueueAccounts:
     """What each queue holds, kept up to date as places are given. What it deserves stays as it was at the start."""
 
     def __init__(
-        self, room: Room, kinds: EquivalenceClasses, held: QueueUsage, queues: Mapping[str, QueueQuota]
+        self, room: WhatIf, kinds: EquivalenceClasses, held: QueueUsage, queues: Mapping[str, QueueQuota]
     ) -> None:
         self._classes = kinds
         self._quotas = {DEFAULT_QUEUE: QueueQuota(DEFAULT_QUEUE), **queues}

@@ -21,7 +21,7 @@ from gangline.api.scheduler_views import Node, NodePlacementStatus
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
 from gangline.scheduler.pods.shape import PodShape
-from gangline.scheduler.simulation.work import WorkloadJob
+from gangline.scheduler.simulation.workload import WorkloadJob
 from gangline.scheduler.types.cycle import (
     Bind,
     BoundPod,
@@ -35,8 +35,7 @@ from gangline.scheduler.types.cycle import (
     QueueUsage,
     SchedulerPolicy,
 )
-from gangline.scheduler.types.kinds import EquivalenceClasses
-from gangline.scheduler.types.requests import add_amounts
+from gangline.scheduler.types.requests import EquivalenceClasses, add_amounts
 from gangline.scheduler.types.resources import PODS, amounts
 
 START_TIME = datetime(2000, 1, 1, tzinfo=UTC)

@@ -12,8 +12,27 @@ import msgspec
 from gangline.api.quantity import QuantityError
 from gangline.api.scheduling import DEFAULT_QUEUE
 from gangline.base.errors import InputError
-from gangline.scheduler.simulation.work import WorkloadJob
 from gangline.scheduler.types.resources import PODS, amounts
+
+
+class WorkloadJob(msgspec.Struct, frozen=True):
+    """One job: when it comes, what it needs, and how long it runs once it has its places. Times in seconds."""
+
+    name: str
+    arrival: float
+    members: int
+    # By resource for each member, in the units of the engine; one of `pods` included.
+    request: tuple[tuple[str, int], ...]
+    duration: float
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    # How many members must start together; the others join when there is room.
+    min_members: int = 0
+
+    @property
+    def required_members(self) -> int:
+        return self.min_members or self.members
+
 
 TRACE_COLUMNS = ("arrival", "members", "request", "duration", "queue", "priority", "name", "least")
 REQUIRED_COLUMNS = ("arrival", "members", "request", "duration")

@@ -5,9 +5,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias, TypeVar
 
 from gangline.api.selectors import LabelSelector, SelectorOperator
-from gangline.scheduler.pods.decode import IDENTITY_LABELS
+from gangline.scheduler.pods.decode import IDENTITY_LABELS, selector_keys
 from gangline.scheduler.pods.shape import NO_POD_CONSTRAINTS, AffinityTerm, HostPort, PodShape
-from gangline.scheduler.pods.wishes import selector_keys
 from gangline.scheduler.types.cycle import BoundPod
 
 F = TypeVar("F", bound=Hashable)

@@ -8,9 +8,8 @@ import numpy as np
 from gangline.api.meta import Key
 from gangline.api.scheduler_views import CSINode, CSIVolumeSource, PersistentVolume, StorageClass, VolumeClaim
 from gangline.api.selectors import Requirement, SelectorOperator
-from gangline.scheduler.pods.decode import PINNING_HINT
+from gangline.scheduler.pods.decode import PINNING_HINT, node_term
 from gangline.scheduler.pods.shape import NodeTerm, PodShape
-from gangline.scheduler.pods.wishes import node_term
 from gangline.scheduler.snapshot.node_table import Mask, NodeTable
 
 _CURRENT_LABELS: Final = {

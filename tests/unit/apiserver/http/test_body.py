@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.body import check_fields, read_object
-from gangline.apiserver.refusals import StatusError
 from gangline.apiserver.registry.builtin import builtin_catalog
 from gangline.apiserver.registry.catalog import ServedKind
 

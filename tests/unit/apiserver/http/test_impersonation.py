@@ -3,8 +3,7 @@
 import pytest
 
 from gangline.apiserver.errors import StatusError
-from gangline.apiserver.http.authentication import MASTERS_GROUP, UserInfo
-from gangline.apiserver.http.impersonation import impersonated_user
+from gangline.apiserver.http.authentication import MASTERS_GROUP, UserInfo, impersonated_user
 
 ADMIN = UserInfo("admin", (MASTERS_GROUP, "system:authenticated"))
 NOBODY = UserInfo("nobody", ("system:authenticated",))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.apiserver.refusals import StatusError
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.streaming.log_options import container_name, container_run_id, log_options, query_flag
 from gangline.kube.podstreams import LogOptions
 

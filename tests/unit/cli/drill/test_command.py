@@ -15,10 +15,10 @@ from gangline.cli.connect.server import ServerOptions
 from gangline.cli.drill.command import server_for_job, victim_pods
 from gangline.cli.drill.timeline import DrillTimeline, InjectedFault, container_attempt, end_text
 from gangline.cli.exit_codes import CANCELLED, FAILED, SUCCEEDED, UNFINISHED
+from gangline.cli.main import run
 from gangline.cli.output.job_rows import PROGRESS_ANNOTATION
 from gangline.cli.resources.lookup import JOB_KINDS, ServerJob
 from gangline.cli.resources.replicas import REPLICA_INDEX, REPLICA_TYPE
-from gangline.cli.verbs import run
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.credentials import StaticToken
 

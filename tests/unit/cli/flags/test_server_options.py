@@ -20,6 +20,7 @@ from gangline.cli.connect.archived_runs import READ_ONLY_ERROR
 from gangline.cli.connect.live_runs import KUBECONFIG_NAME, publish_kubeconfig
 from gangline.cli.connect.server import archive_flags, single_error
 from gangline.cli.errors import error_with_server
+from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.server_options import (
     ServerOptions,
     ServerTarget,
@@ -29,7 +30,6 @@ from gangline.cli.flags.server_options import (
     run_blocking,
     server_options_all,
 )
-from gangline.cli.flags.verb import cli_command
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.credentials import StaticToken

@@ -9,7 +9,7 @@ from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
 from gangline.cli.follow.view import StyledLine, plain_text
 from gangline.cli.output.curve import Point
 from gangline.testing.builders import make_job
-from gangline.why.model.wording import exit_code_meaning
+from gangline.why.diagnosis.wording import exit_code_meaning
 
 
 def job(end: str, *, failure: Failure | None = None, restarts: int = 0) -> TrainingJob:

@@ -2,8 +2,7 @@
 
 import io
 
-from gangline.cli.follow.parts import SplitScreen
-from gangline.cli.follow.screen import PlainScreen
+from gangline.cli.follow.screen import PlainScreen, SplitScreen
 from gangline.cli.follow.view import JobFrame
 from gangline.progress.line import Progress
 from gangline.testing.clock import FakeClock

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gangline.api.core import Pod
 from gangline.base.clock import SystemClock
-from gangline.cli.follow.remotelines import LogPosition, ResumeFilter, ServerLogSource
+from gangline.cli.follow.log_sources import LogPosition, ResumeFilter, ServerLogSource
 from gangline.cli.output.log_lines import TimedLine
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection

@@ -7,7 +7,7 @@ import msgspec
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.jobs.why import with_server_flags
 from gangline.kube.config.connection import Connection
-from gangline.why.model.report import Cause, Diagnosis
+from gangline.why.diagnosis.report import Cause, Diagnosis
 
 NEXT = (
     "look: kubectl describe queues.scheduling.gangline.dev",

@@ -6,7 +6,7 @@ import pytest
 
 from gangline.base.errors import InputError
 from gangline.cli.output.curve import Point
-from gangline.cli.run.keeping import RunFolder
+from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.sweep.leaderboard import Objective, new_leaderboard
 from gangline.cli.sweep.results import SweepFolder
 

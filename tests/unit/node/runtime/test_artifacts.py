@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from gangline.node.runtime.artifacts import ensure_artifacts_folder
+from gangline.node.runtime.paths import ensure_artifacts_folder
 from gangline.node.types import RunPod
 
 

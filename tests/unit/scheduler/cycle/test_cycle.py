@@ -11,7 +11,6 @@ from gangline.api.meta import Key, ObjectMeta
 from gangline.api.scheduler_views import Node, NodePlacementStatus
 from gangline.scheduler.cache.nodes import NodeCache
 from gangline.scheduler.cycle.cycle import schedule
-from gangline.scheduler.placement.room import Room
 from gangline.scheduler.placement.whatif import WhatIf
 from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import (
@@ -565,7 +564,7 @@ class Counting:
 
 def looks(world: World, *asks: GangRequest) -> tuple[int, CycleResult]:
     room = Counting(world.cluster.what_if())
-    found = schedule(cast("Room", room), asks, world.holdings, {}, SchedulerPolicy(), NOW)
+    found = schedule(cast("WhatIf", room), asks, world.holdings, {}, SchedulerPolicy(), NOW)
     return room.looks, found
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gangline.scheduler.pods.decode import bound_pod_of, shape_of
-from gangline.scheduler.pods.shapes import ShapeCache
+from gangline.scheduler.pods.decode import ShapeCache, bound_pod_of, shape_of
 from support.builders.scheduler_inputs import make_scheduler_pod
 
 INDEX = "training.kubeflow.org/replica-index"

@@ -16,8 +16,7 @@ from gangline.scheduler.simulation.engine import (
     total_capacity,
 )
 from gangline.scheduler.simulation.report import percentile, simulation_report
-from gangline.scheduler.simulation.work import WorkloadJob
-from gangline.scheduler.simulation.workload import WorkloadMix, generated_jobs
+from gangline.scheduler.simulation.workload import WorkloadJob, WorkloadMix, generated_jobs
 from gangline.scheduler.types.cycle import QueueQuota, SchedulerPolicy
 
 ONE = (("cpu", 1000), ("pods", 1))

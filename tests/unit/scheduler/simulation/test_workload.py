@@ -3,8 +3,7 @@
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.scheduler.simulation.work import WorkloadJob
-from gangline.scheduler.simulation.workload import WorkloadMix, generated_jobs, trace_jobs
+from gangline.scheduler.simulation.workload import WorkloadJob, WorkloadMix, generated_jobs, trace_jobs
 
 CPU_AND_MEMORY = (("cpu", 8000), ("memory", 64 << 30), ("pods", 1))
 CAPACITY = {"cpu": 960_000, "memory": 10 << 40, "nvidia.com/gpu": 80, "pods": 1100}

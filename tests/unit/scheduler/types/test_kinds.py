@@ -10,7 +10,7 @@ from gangline.api.meta import Key
 from gangline.api.scheduling import GangTopology
 from gangline.scheduler.pods.shape import PodShape
 from gangline.scheduler.types.cycle import GangRequest, PodSet
-from gangline.scheduler.types.kinds import MAX_STALE_CLASSES, EquivalenceClasses
+from gangline.scheduler.types.requests import MAX_STALE_CLASSES, EquivalenceClasses
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 ONE = PodShape(requests=(("cpu", 1000), ("pods", 1)))

@@ -427,3 +427,24 @@ class PodTemplateStrategy(Strategy):
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         return templates.validate_pod_template(obj["template"], "template")
+
+
+class ControllerRevisionStrategy(Strategy):
+    struct = "apps.v1.ControllerRevision"
+
+    def validate(self, obj: JSON) -> list[FieldProblem]:
+        return [*super().validate(obj), *_validate_data(obj.get("data"))]
+
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        return validate_non_negative("revision", obj.get("revision", 0))
+
+    def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        if obj.get("data") == old.get("data"):
+            return []
+        return [invalid("data", obj.get("data"), metadata.IMMUTABLE_MESSAGE)]
+
+
+def _validate_data(data: object) -> list[FieldProblem]:
+    if data is None:
+        return [required("data", "data is mandatory")]
+    return [] if isinstance(data, dict) else [required("data", "data must be a valid JSON object")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.kube.transport.raw.crowd import (
+from gangline.kube.transport.raw.pool import (
     BASELINE_RESET_SECONDS,
     MAX_SERVER_QUEUE,
     MIN_CONCURRENCY,

@@ -1,0 +1,289 @@
+"""Objects as the server has them become the values of a case. Pure."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from gangline.api.codec.codec import Document, decode_document
+from gangline.api.codec.errors import DecodeError
+from gangline.api.core import Pod
+from gangline.api.kubeflow.training import RUN_ENDED_ANNOTATION, JobStatus, RunPolicy
+from gangline.api.meta import JSON, Condition
+from gangline.api.scheduling import GROUP as SCHEDULING
+from gangline.jobs.defaults import problems
+from gangline.jobs.framework import Framework
+from gangline.jobs.plan.status import current_condition
+from gangline.why.diagnosis.case import (
+    ClaimFact,
+    EventFact,
+    JobFacts,
+    MountFact,
+    PodGroupFacts,
+    ReplicaFacts,
+    VolumeFact,
+)
+from gangline.why.kinds import NATIVE_GROUP, WorkloadKind, json_value
+
+_STATE_BY_CONDITION = {
+    "Complete": "Succeeded",
+    "Completed": "Succeeded",
+    "Failed": "Failed",
+    "Suspended": "Suspended",
+}
+_STATE_BY_PHASE = {"Completed": "Succeeded", "Aborted": "Failed", "Terminated": "Failed", "Failed": "Failed"}
+KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+
+def parse_time(text: object) -> datetime | None:
+    """A time as the wire has it."""
+    with suppress(ValueError, TypeError):
+        return datetime.fromisoformat(str(text))
+    return None
+
+
+# Jobs
+
+
+def job_facts(owner: WorkloadKind, body: JSON, framework: Framework[Any] | None) -> JobFacts:
+    """The facts of a job of any kind."""
+    metadata: Mapping[str, Any] = body.get("metadata") or {}
+    common: dict[str, Any] = {
+        "kind": owner.resource.kind,
+        "namespace": str(metadata.get("namespace", "")),
+        "name": str(metadata.get("name", "")),
+        "uid": str(metadata.get("uid", "")),
+        "created_at": parse_time(metadata.get("creationTimestamp")),
+        "queue": str((metadata.get("labels") or {}).get(KUEUE_QUEUE_LABEL, "")),
+    }
+    recorded, _, stopped = str((metadata.get("annotations") or {}).get(RUN_ENDED_ANNOTATION, "")).partition(" ")
+    facts = (
+        _training_job_fields(owner, body, framework) if owner.job_kind is not None else _foreign_job_fields(owner, body)
+    )
+    return JobFacts(**common, **facts, run_ended_at=parse_time(recorded), run_end_reason=stopped)
+
+
+def _training_job_fields(owner: WorkloadKind, body: JSON, framework: Framework[Any] | None) -> dict[str, Any]:
+    known = owner.job_kind
+    assert known is not None
+    spec = body.get("spec") or {}
+    policy = _decode_or_none(spec.get("runPolicy"), RunPolicy) or RunPolicy()
+    status = _decode_or_none(body.get("status"), JobStatus) or JobStatus()
+    spelled = {kind.lower(): kind for kind in known.types}
+    written: Mapping[str, Any] = spec.get(known.replicas) or {}
+    replicas = {spelled.get(kind.lower(), kind): entry for kind, entry in written.items() if isinstance(entry, Mapping)}
+    return {
+        "state": current_condition(status),
+        "started_at": status.start_time,
+        "has_status": bool(status.conditions),
+        "conditions": status.conditions,
+        "suspended": policy.suspend,
+        "suspend_field": "spec.runPolicy.suspend",
+        "managed_by": policy.managed_by or "",
+        "problems": _spec_problems(framework, body),
+        "desired_replicas": {
+            kind: _int_or(entry.get("replicas"), known.default_replicas.get(kind, 1))
+            for kind, entry in replicas.items()
+        },
+        "restart_policies": {
+            kind: entry.get("restartPolicy") or known.restart_policy.value for kind, entry in replicas.items()
+        },
+        "template_paths": {kind: owner.template_path.format(type=kind) for kind in replicas},
+        "deadline": policy.active_deadline_seconds,
+        "backoff_limit": policy.backoff_limit,
+        "limits_field": "spec.runPolicy",
+        "restarts": status.restarts,
+        "restart_streak": status.ledger.streak,
+        "last_restart_at": status.ledger.not_before,
+        "first_failure": status.first_failure,
+        "container": known.container,
+    }
+
+
+def _spec_problems(framework: Framework[Any] | None, body: JSON) -> tuple[str, ...]:
+    """Why the spec cannot run, by the same rules as the operator's."""
+    if framework is None:
+        return ()
+    try:
+        decoded = decode_document(Document(body, {}), framework.facts.model)
+    except DecodeError as error:
+        return (str(error),)
+    return tuple(map(str, problems(framework, framework.default(decoded))))
+
+
+def _foreign_job_fields(owner: WorkloadKind, body: JSON) -> dict[str, Any]:
+    spec, status = body.get("spec") or {}, body.get("status") or {}
+    conditions = tuple(filter(None, (_decode_or_none(one, Condition) for one in status.get("conditions") or ())))
+    return {
+        "state": _foreign_job_state(status, conditions),
+        "started_at": parse_time(status.get("startTime")),
+        "has_status": bool(status),
+        "conditions": conditions,
+        "suspended": bool(spec.get("suspend")),
+        "managed_by": "",
+        "desired_replicas": _desired_replicas(owner, spec),
+        "deadline": spec.get("activeDeadlineSeconds"),
+        "backoff_limit": spec.get("backoffLimit", spec.get("maxRetry")),
+        "restarts": _int_or(status.get("restarts") or status.get("retryCount"), 0),
+        "is_training_job": False,
+    }
+
+
+def _foreign_job_state(status: Mapping[str, Any], conditions: Iterable[Condition]) -> str:
+    """In the words of training jobs."""
+    for one in conditions:
+        if one.status == "True" and one.type in _STATE_BY_CONDITION:
+            return _STATE_BY_CONDITION[one.type]
+    phase = json_value(status, "state", "phase")
+    if phase:
+        return _STATE_BY_PHASE.get(phase, str(phase))
+    jobs = json_value(status, "replicatedJobsStatus") or json_value(status, "jobsStatus") or ()
+    active = status.get("active") or any(_int_or(one.get("active"), 0) for one in jobs)
+    return "Running" if active else "Pending"
+
+
+def _desired_replicas(owner: WorkloadKind, spec: Mapping[str, Any]) -> dict[str, int]:
+    match owner.resource.kind:
+        case "TrainJob":
+            return {"node": _int_or(json_value(spec, "trainer", "numNodes"), 1)}
+        case "JobSet":
+            return {
+                one.get("name", ""): _int_or(one.get("replicas"), 1)
+                * _int_or(json_value(one, "template", "spec", "parallelism"), 1)
+                for one in spec.get("replicatedJobs") or ()
+            }
+    if "tasks" in spec:
+        return {one.get("name", ""): _int_or(one.get("replicas"), 1) for one in spec["tasks"]}
+    return {"": min(_int_or(spec.get("parallelism"), 1), _int_or(spec.get("completions"), 1_000_000))}
+
+
+def _int_or(found: object, default: int) -> int:
+    return found if isinstance(found, int) else default
+
+
+def _decode_or_none(body: object, model: type[Any]) -> Any:
+    """What can be made of it; None where somebody else wrote what does not fit."""
+    try:
+        return decode_document(Document(body, {}), model) if isinstance(body, dict) else None
+    except DecodeError:
+        return None
+
+
+# Pods
+
+
+def replica_facts(owner: WorkloadKind, job_name: str, body: JSON) -> ReplicaFacts | None:
+    """A pod of the job; None for one that does not decode."""
+    pod = _decode_or_none(body, Pod)
+    if pod is None:
+        return None
+    labels = {**pod.metadata.annotations, **pod.metadata.labels}
+    kind = labels.get(owner.type_label, "")
+    if owner.job_kind is not None:
+        kind = next((one for one in owner.job_kind.types if one.lower() == kind), kind)
+        name = pod.metadata.name.removeprefix(f"{job_name}-")
+    else:
+        name = pod.metadata.name
+    spec = body.get("spec") or {}
+    return ReplicaFacts(
+        name=name,
+        type=kind,
+        pod=pod,
+        template_path=owner.template_path.format(type=kind),
+        volumes=tuple(_volume_fact(one) for one in spec.get("volumes") or ()),
+        mounts=tuple(_mount_facts(spec)),
+    )
+
+
+def _volume_fact(body: Mapping[str, Any]) -> VolumeFact:
+    source = next((name for name in body if name != "name"), "")
+    return VolumeFact(
+        name=body.get("name", ""),
+        source=source,
+        claim=json_value(body, "persistentVolumeClaim", "claimName") or "",
+        size_limit=str(json_value(body, "emptyDir", "sizeLimit") or ""),
+    )
+
+
+def _mount_facts(spec: Mapping[str, Any]) -> Iterable[MountFact]:
+    fixed = {
+        one.get("name")
+        for one in spec.get("volumes") or ()
+        if json_value(one, "persistentVolumeClaim", "readOnly") or "configMap" in one or "secret" in one
+    }
+    for container in spec.get("containers") or ():
+        for one in container.get("volumeMounts") or ():
+            volume = one.get("name", "")
+            read_only = bool(one.get("readOnly")) or volume in fixed
+            yield MountFact(container.get("name", ""), volume, one.get("mountPath", ""), read_only)
+
+
+# Events, claims, groups
+
+
+def event_fact(body: JSON) -> EventFact:
+    """An event, whoever wrote it and in whichever API."""
+    at = (
+        json_value(body, "series", "lastObservedTime")
+        or body.get("deprecatedLastTimestamp")
+        or body.get("eventTime")
+        or json_value(body, "metadata", "creationTimestamp")
+    )
+    return EventFact(
+        reason=body.get("reason", ""),
+        message=body.get("note", ""),
+        warning=body.get("type") == "Warning",
+        time=parse_time(at),
+        count=json_value(body, "series", "count") or body.get("deprecatedCount") or 1,
+        source=body.get("reportingController") or json_value(body, "deprecatedSource", "component") or "",
+    )
+
+
+def claim_fact(name: str, body: JSON | None) -> ClaimFact:
+    """A claim; one that does not exist has no body."""
+    if body is None:
+        return ClaimFact(name, exists=False)
+    return ClaimFact(
+        name,
+        phase=json_value(body, "status", "phase") or "",
+        storage_class=json_value(body, "spec", "storageClassName") or "",
+        requested_storage=json_value(body, "spec", "resources", "requests", "storage") or "",
+    )
+
+
+def pod_group_facts(body: JSON) -> PodGroupFacts:
+    """A PodGroup of any of the schedulers."""
+    group = str(body.get("apiVersion", "")).partition("/")[0]
+    state = json_value(body, "status", "state") or {}
+    # Kubernetes' own says that a group is placed, or why not; others have a condition for what is wrong.
+    telling = "False" if group == NATIVE_GROUP else "True"
+    said = [
+        one
+        for one in json_value(body, "status", "conditions") or ()
+        if one.get("status") == telling and one.get("message")
+    ]
+    least = json_value(body, "spec", "minMember") or json_value(body, "spec", "schedulingPolicy", "gang", "minCount")
+    return PodGroupFacts(
+        name=json_value(body, "metadata", "name") or "",
+        phase=str(state.get("phase") or json_value(body, "status", "phase") or "Pending"),
+        min_member=_int_or(least, 0),
+        scheduled=_int_or(json_value(body, "status", "scheduled"), 0)
+        or _int_or(json_value(body, "status", "running"), 0),
+        message=str(state.get("message") or (said[-1]["message"] if said else "")),
+        queue=str(json_value(body, "spec", "queue") or ""),
+        resource=f"podgroups.{group}" if group else "podgroup",
+        is_gangline=group == SCHEDULING,
+        reason=str(state.get("reason") or ""),
+        attempt_message=str(state.get("message") or "").partition("; ")[2],
+    )
+
+
+def with_logs(
+    one: ReplicaFacts,
+    logs: Mapping[str, tuple[str, ...]],
+    earlier: Mapping[str, tuple[str, ...]],
+    last: datetime | None,
+) -> ReplicaFacts:
+    return msgspec.structs.replace(one, logs=dict(logs), previous_logs=dict(earlier), last_log_at=last)

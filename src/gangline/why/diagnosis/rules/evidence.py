@@ -1,0 +1,128 @@
+"""What several rules say in the same way: evidence of an end, and what to type after a change."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from gangline.why.diagnosis.case import JobFacts, JobSnapshot, ReplicaFacts
+from gangline.why.diagnosis.failures import ReplicaFailure
+from gangline.why.diagnosis.report import RuleInput, RuleMatch
+from gangline.why.diagnosis.wording import count_phrase, exit_code_meaning, signal_name, time_of_day
+
+TAIL_LINES = 5
+MAX_LINE_LENGTH = 300
+"""Characters of a log line that are shown."""
+
+
+def primary_failures(scene: RuleInput) -> Iterator[tuple[int, ReplicaFailure, ReplicaFacts | None]]:
+    """The failures that want an explanation, the first of the team first."""
+    for index, end in enumerate(scene.failures.primary):
+        yield index, end, scene.snapshot.replica(end.pod)
+
+
+def failure_match(
+    scene: RuleInput,
+    index: int,
+    evidence: Iterable[str],
+    values: Mapping[str, str],
+    *,
+    log: bool = True,
+    brief: bool = False,
+) -> RuleMatch:
+    """A match that explains a failure: with how it ended (`brief`: without what that means), and its last lines."""
+    end = scene.failures.primary[index]
+    replica = scene.snapshot.replica(end.pod)
+    lines = [*evidence, exit_summary(scene.snapshot, end, brief=brief)]
+    if log:
+        lines += log_tail(end)
+    return RuleMatch(
+        replicas=(end.replica,),
+        values={**failure_values(scene.snapshot, end, replica), **values},
+        evidence=tuple(lines),
+        failure_index=index,
+    )
+
+
+def failure_values(case: JobSnapshot, end: ReplicaFailure, replica: ReplicaFacts | None) -> dict[str, str]:
+    """What sentences about a failure may name."""
+    values = {
+        "job": case.job.name,
+        "kind": case.job.kind,
+        "pod": end.pod,
+        "often": f", {count_phrase(end.restarts, 'restart')} so far" if end.in_backoff and end.restarts else "",
+        "where": f" in init container {end.container}" if end.is_init else "",
+    }
+    if replica is not None:
+        values["path"] = replica.container_path(end.container)
+        values["template"] = replica.template_path
+    elif case.job.is_training_job and end.replica:
+        kind = end.replica.rpartition("-")[0]
+        path = next((path for one, path in case.job.template_paths.items() if one.lower() == kind), "")
+        if path:
+            values["path"], values["template"] = f"{path}.containers[0]", path
+    values["again"] = retry_hint(case.job, end.replica)
+    values["logs"] = logs_command(case.job, end)
+    return values
+
+
+def retry_hint(job: JobFacts, replica: str = "") -> str:
+    """What to type after a change."""
+    where = f" -n {job.namespace}" if job.namespace != "default" else ""
+    resource = f"{job.kind.lower()}/{job.name}"
+    if job.run_ended_at is not None:
+        return "gangline run FILE     after the change"
+    if job.is_finished:
+        return f"then delete it and submit it again, for a job that has ended does not start anew: kubectl delete {resource}{where}"
+    kind, _, index = replica.rpartition("-")
+    if job.is_training_job and kind and index.isdigit():
+        return f"gangline restart {job.name} --replica {kind}/{index}{where}     after the change"
+    return f"kubectl apply -f FILE{where}     after the change in the file"
+
+
+def logs_command(job: JobFacts, end: ReplicaFailure) -> str:
+    """What shows all that was said."""
+    where = f" -n {job.namespace}" if job.namespace != "default" else ""
+    previous = " --previous" if end.in_backoff else ""
+    kind, _, index = end.replica.rpartition("-")
+    if job.is_training_job and kind and index.isdigit():
+        return f"gangline logs {job.name} --replica {kind}/{index}{previous}{where}"
+    return f"kubectl logs {end.pod}{previous}{where}"
+
+
+def exit_summary(case: JobSnapshot, end: ReplicaFailure, *, brief: bool = False) -> str:
+    """`exit code 137 (SIGKILL: …) at 14:02:11 on node gpu-7; 4 restarts`."""
+    parts = []
+    if end.exit_code is not None:
+        parts.append(f"exit code {end.exit_code}" if brief else f"exit code {end.exit_code} ({_exit_meaning(end)})")
+    elif end.reason:
+        parts.append(f"the pod failed with reason {end.reason}")
+    if end.finished_at is not None:
+        parts.append(f"at {time_of_day(end.finished_at)}")
+    replica = case.replica(end.pod)
+    if replica is not None and replica.pod.spec.node_name:
+        parts.append(f"on node {replica.pod.spec.node_name}")
+    text = " ".join(parts) or "it failed"
+    return f"{text}; {count_phrase(end.restarts, 'restart')} so far" if end.restarts else text
+
+
+def _exit_meaning(end: ReplicaFailure) -> str:
+    if _has_specific_reason(end) or end.exit_code is None:
+        return end.reason
+    name = signal_name(end.exit_code)
+    return f"{name}: {exit_code_meaning(end.exit_code)}" if name else exit_code_meaning(end.exit_code)
+
+
+def _has_specific_reason(end: ReplicaFailure) -> bool:
+    return end.reason not in ("", "Error", "Completed")
+
+
+def log_tail(end: ReplicaFailure, most: int = TAIL_LINES) -> list[str]:
+    """The end of the log, if there is one."""
+    lines = [line for line in end.log if line.strip()][-most:]
+    if not lines:
+        return []
+    return ["last lines:", *(quoted_line(end.replica, line) for line in lines)]
+
+
+def quoted_line(who: str, line: str) -> str:
+    """`  worker-3│ …`."""
+    text = line.rstrip()
+    return f"  {who}│ {text[:MAX_LINE_LENGTH]}{'…' if len(text) > MAX_LINE_LENGTH else ''}"

@@ -1,0 +1,215 @@
+"""What the job says of itself: spec, operator, suspension, limits."""
+
+from collections.abc import Iterator
+
+from gangline.why.diagnosis.case import JobSnapshot
+from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
+from gangline.why.diagnosis.rules.evidence import quoted_line, retry_hint
+from gangline.why.diagnosis.wording import duration_phrase
+
+OUR_MANAGERS = ("", "kubeflow.org/training-operator")
+
+
+def invalid_spec(scene: RuleInput) -> Iterator[RuleMatch]:
+    job = scene.snapshot.job
+    told = next((one for one in job.conditions if one.reason.endswith("FailedValidation")), None)
+    problems = job.problems if _is_unstarted(scene.snapshot) else ()
+    if not problems and told is not None and told.status == "True":
+        problems = (told.message,)
+    if not problems or job.state == "Succeeded":
+        return
+    said = [f"the operator says: {told.message}"] if told is not None else []
+    said += [
+        f"event {one.reason}: {one.message}"
+        for one in scene.snapshot.events
+        if one.warning and ("Validation" in one.reason or "Marshal" in one.reason)
+    ]
+    values = {"first": problems[0], "field": problems[0].partition(":")[0], "again": retry_hint(job)}
+    yield RuleMatch(values=values, evidence=(*problems, *dict.fromkeys(said)))
+
+
+def _is_unstarted(case: JobSnapshot) -> bool:
+    """Nothing has come of it. Where something has, its operator's rules are not ours."""
+    if not case.job.has_status:
+        return not case.replicas
+    return case.job.state in ("Pending", "Created", "Failed") and not case.replicas and not case.pods_unreadable
+
+
+def managed_elsewhere(scene: RuleInput) -> Iterator[RuleMatch]:
+    job = scene.snapshot.job
+    if job.managed_by in OUR_MANAGERS or job.is_finished:
+        return
+    yield RuleMatch(
+        values={"manager": job.managed_by},
+        evidence=(f'spec.runPolicy.managedBy is "{job.managed_by}"', "so this operator leaves it alone"),
+    )
+
+
+def _is_unnoticed(scene: RuleInput) -> bool:
+    """No status, no event, no pod. An operator whose tries are all refused may write no status, but it tells."""
+    case = scene.snapshot
+    return not case.is_acknowledged and case.elapsed_since(case.job.created_at) >= case.timeouts.unnoticed_after
+
+
+def no_operator(scene: RuleInput) -> Iterator[RuleMatch]:
+    case = scene.snapshot
+    if not _is_unnoticed(scene) or case.operator.signs_of_life:
+        return
+    looked = (
+        "no Lease is renewed and no operator pod runs"
+        if case.operator.search_complete
+        else "none was found where it could be looked for"
+    )
+    yield RuleMatch(
+        values={"age": duration_phrase(case.elapsed_since(case.job.created_at)), "job": case.job.name},
+        evidence=(
+            f"it has no status and no events, {duration_phrase(case.elapsed_since(case.job.created_at))} after it was created",
+            looked,
+            *case.operator.unhealthy_pods,
+        ),
+    )
+
+
+def operator_silent(scene: RuleInput) -> Iterator[RuleMatch]:
+    case = scene.snapshot
+    if not _is_unnoticed(scene) or not case.operator.signs_of_life:
+        return
+    said = [quoted_line("operator", line) for line in case.operator.log[-5:]]
+    yield RuleMatch(
+        values={
+            "age": duration_phrase(case.elapsed_since(case.job.created_at)),
+            "sign": case.operator.signs_of_life[0],
+            "job": case.job.name,
+        },
+        evidence=(
+            f"it has no status, {duration_phrase(case.elapsed_since(case.job.created_at))} after it was created",
+            *case.operator.signs_of_life,
+            *case.operator.unhealthy_pods,
+            *(("what the operator logged about it:", *said) if said else ()),
+        ),
+    )
+
+
+def kueue_admission(scene: RuleInput) -> Iterator[RuleMatch]:
+    case = scene.snapshot
+    if not case.job.suspended or not case.job.queue or case.job.is_finished:
+        return
+    told = [one.message for one in case.events if "Quota" in one.reason or one.reason == "Pending"]
+    yield RuleMatch(
+        values={"queue": case.job.queue, "job": case.job.name, "namespace": case.job.namespace},
+        evidence=(
+            f"{case.job.suspend_field} is true, and Kueue's queue label says {case.job.queue}",
+            *told[-1:],
+        ),
+    )
+
+
+def deadline_exceeded(scene: RuleInput) -> Iterator[RuleMatch]:
+    job = scene.snapshot.job
+    failed = job.true_condition("Failed")
+    if failed is None or not ("deadline" in failed.message.lower() or failed.reason == "DeadlineExceeded"):
+        return
+    limit = f"{job.deadline} s" if job.deadline is not None else "the limit"
+    first = job.first_failure
+    more = (f"before that, {first.replica} had failed: {first.reason or first.exit_code}",) if first else ()
+    values = {"limit": limit, "field": f"{job.limits_field}.activeDeadlineSeconds", "again": retry_hint(job)}
+    yield RuleMatch(values=values, evidence=(f"{failed.reason}: {failed.message}", *more))
+
+
+def backoff_limit(scene: RuleInput) -> Iterator[RuleMatch]:
+    """Only when nothing is left that says what failed: else that is the cause."""
+    job = scene.snapshot.job
+    failed = job.true_condition("Failed")
+    if failed is None or scene.failures.primary or not _reached_backoff_limit(failed.reason, failed.message):
+        return
+    limit = str(job.backoff_limit) if job.backoff_limit is not None else "its limit"
+    values = {"limit": limit, "field": f"{job.limits_field}.backoffLimit", "again": retry_hint(job)}
+    gone = "its pods are gone, and with them their logs" if not scene.snapshot.replicas else "no pod tells why"
+    yield RuleMatch(values=values, evidence=(f"{failed.reason}: {failed.message}", gone))
+
+
+def _reached_backoff_limit(reason: str, message: str) -> bool:
+    return "backoff" in message.lower() or reason in ("BackoffLimitExceeded", "PodFailurePolicy")
+
+
+def unknown_failure(scene: RuleInput) -> Iterator[RuleMatch]:
+    job = scene.snapshot.job
+    failed = job.true_condition("Failed")
+    if job.state != "Failed" or scene.failures.primary:
+        return
+    told = f"{failed.reason}: {failed.message}" if failed is not None else "its status says so and no more"
+    warnings = [f"event {one.reason}: {one.message}" for one in scene.snapshot.events if one.warning]
+    yield RuleMatch(values={"again": retry_hint(job)}, evidence=(told, *dict.fromkeys(warnings)))
+
+
+JOB_RULES = (
+    DiagnosisRule(
+        "spec-invalid",
+        "the spec breaks a rule of its kind, or the operator has said FailedValidation",
+        invalid_spec,
+        "the spec cannot run: {first}",
+        ("correct {field} in the file, and check it before you submit: gangline check FILE", "{again}"),
+    ),
+    DiagnosisRule(
+        "managed-elsewhere",
+        "runPolicy.managedBy names another manager",
+        managed_elsewhere,
+        "it is managed by {manager}, not by the training operator.",
+        ("look there, or remove spec.runPolicy.managedBy and submit it again",),
+    ),
+    DiagnosisRule(
+        "no-operator",
+        "no status after 15 s, and no sign of an operator",
+        no_operator,
+        "no operator is running that would look after it.",
+        (
+            "start one: gangline operator, or on this machine: gangline up",
+            "is one meant to run? kubectl get deployments -A | grep operator",
+        ),
+    ),
+    DiagnosisRule(
+        "operator-silent",
+        "no status after 15 s, though an operator is there",
+        operator_silent,
+        "the operator has not taken notice of it, though there is one ({sign}).",
+        (
+            "look whether it watches this namespace and this kind, and into its log: kubectl logs -A -l control-plane --tail 100 | grep {job}",
+        ),
+    ),
+    DiagnosisRule(
+        "queued",
+        "suspended, with the label of a Kueue queue",
+        kueue_admission,
+        "it waits in queue {queue} until Kueue lets it in.",
+        ("see what is before it: kubectl describe workloads -n {namespace} | grep -A20 {job}",),
+    ),
+    DiagnosisRule(
+        "deadline",
+        "Failed, and the message speaks of the deadline",
+        deadline_exceeded,
+        "it took longer than it may: {field} is {limit}.",
+        ("raise or remove {field}, or make the job shorter", "{again}"),
+    ),
+)
+"""Asked before the pods are looked at."""
+
+FALLBACK_RULES = (
+    DiagnosisRule(
+        "backoff-limit",
+        "Failed by its backoff limit, and nothing is left that says what failed",
+        backoff_limit,
+        "it failed as often as {field} allows ({limit}).",
+        (
+            "run it once with restartPolicy: Never and cleanPodPolicy: None: then pods and logs stay, and say why",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
+        "failed",
+        "Failed, and nothing is left that says why",
+        unknown_failure,
+        "it failed, and nothing is left that says why.",
+        ("set cleanPodPolicy: None to keep the pods and their logs, and run it once more", "{again}"),
+    ),
+)
+"""Asked when nothing else fits."""

@@ -1,0 +1,154 @@
+"""Pods that were not created: what the server said to whoever tried."""
+
+import re
+from collections.abc import Callable, Iterator
+
+from gangline.why.diagnosis.case import JobSnapshot
+from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
+from gangline.why.diagnosis.rules.evidence import retry_hint
+
+_QUOTA_EXCEEDED = re.compile(
+    r"exceeded quota: (?P<quota>[^,\s]+), requested: (?P<asked>.+?), used: (?P<used>.+?), limited: (?P<limit>\S+)"
+)
+_QUOTA_NEEDS_REQUESTS = re.compile(r"failed quota: (?P<quota>[^:\s]+): must specify (?P<what>.+)")
+_POD_SECURITY = re.compile(r'violates PodSecurity "(?P<level>[^":]+)[^"]*": (?P<why>.+)')
+_FORBIDDEN = re.compile(r'User "(?P<user>[^"]+)" cannot (?P<verb>\w+) resource "(?P<what>[^"]+)"')
+_NAME_TAKEN = re.compile(r'"(?P<taken>[^"]+)" of Kind "(?P<what>\w+)" already exists')
+_ALREADY_EXISTS = re.compile(r'(?P<what>\w+)s? "(?P<taken>[^"]+)" already exists')
+_LIMIT_RANGE = re.compile(r"(?P<bound>maximum|minimum) (?P<resource>\S+) usage per (?P<per>\w+) is (?P<limit>[^,\s]+)")
+_SERVICE_ACCOUNT = re.compile(r'serviceaccount "(?P<account>[^"]+)" not found')
+_PRIORITY_CLASS = re.compile(r"no PriorityClass with name (?P<priority>\S+) was found")
+_WEBHOOK_DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<why>.+)')
+
+_GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
+"""The operator's own word for a gang that it lets nobody place. No server has said anything then."""
+
+
+def refusal_messages(case: JobSnapshot) -> Iterator[str]:
+    """What was refused and still is: the job is blocked, or lacks pods and the last tries were refused."""
+    job = case.job
+    blocked, failed = job.true_condition("Blocked"), job.true_condition("Failed")
+    if blocked is not None and blocked.reason != _GANG_SCHEDULER_MISSING:
+        yield blocked.message
+    if failed is not None and "is refused:" in failed.message:
+        yield failed.message
+    if job.is_finished or len(case.replicas) >= max(job.desired_total, 1):
+        return
+    for one in reversed(case.events):
+        if one.warning and (one.reason.startswith("FailedCreate") or one.reason == "ErrResourceExists"):
+            yield one.message
+
+
+def refusal_matcher(*patterns: re.Pattern[str]) -> Callable[[RuleInput], Iterator[RuleMatch]]:
+    """The first refusal that a pattern fits; its groups are what the sentences name."""
+
+    def matches(scene: RuleInput) -> Iterator[RuleMatch]:
+        job = scene.snapshot.job
+        for message in refusal_messages(scene.snapshot):
+            found = next((match for match in (one.search(message) for one in patterns) if match), None)
+            if found is not None:
+                values = {name: text.rstrip(".") for name, text in found.groupdict().items() if text}
+                missing = job.desired_total - len(scene.snapshot.replicas)
+                lacks = (
+                    (f"{missing} of {job.desired_total} pods are not there",)
+                    if missing > 0 and job.desired_total
+                    else ()
+                )
+                yield RuleMatch(
+                    values={"namespace": job.namespace, "again": retry_hint(job), **values},
+                    evidence=(f"the server said: {message}", *lacks),
+                )
+                return
+
+    return matches
+
+
+def gang_scheduler_missing(scene: RuleInput) -> Iterator[RuleMatch]:
+    """The operator itself makes nothing: the job asks for a gang scheduler that it does not use."""
+    job = scene.snapshot.job
+    blocked = job.true_condition("Blocked")
+    if blocked is not None and blocked.reason == _GANG_SCHEDULER_MISSING:
+        yield RuleMatch(values={"why": blocked.message.rstrip("."), "again": retry_hint(job)})
+
+
+CREATION_RULES = (
+    DiagnosisRule(
+        "gang-scheduler-missing",
+        "the job asks for a gang scheduler that its operator does not use",
+        gang_scheduler_missing,
+        "the operator makes nothing for it: {why}.",
+        ("{again}",),
+    ),
+    DiagnosisRule(
+        "quota",
+        "pods are refused: exceeded quota",
+        refusal_matcher(_QUOTA_EXCEEDED),
+        "its pods exceed quota {quota}: {asked} asked, {used} used, {limit} allowed.",
+        (
+            "wait for others to end, lower the requests, or have the quota raised: kubectl describe quota {quota} -n {namespace}",
+        ),
+    ),
+    DiagnosisRule(
+        "quota-needs-requests",
+        "pods are refused: failed quota, must specify",
+        refusal_matcher(_QUOTA_NEEDS_REQUESTS),
+        "quota {quota} lets no pod in that does not say how much it wants: {what}.",
+        ("write resources.requests and resources.limits in every container of the template",),
+    ),
+    DiagnosisRule(
+        "pod-security",
+        "pods are refused: violates PodSecurity",
+        refusal_matcher(_POD_SECURITY),
+        'the namespace allows "{level}" pods only, and its pods are not: {why}.',
+        ("write the securityContext that the message asks for into the template",),
+    ),
+    DiagnosisRule(
+        "name-taken",
+        "pods or services are refused: the name is taken by an object of somebody else",
+        refusal_matcher(_NAME_TAKEN, _ALREADY_EXISTS),
+        '{what} "{taken}" exists already and is not its own.',
+        ("delete that object, or give the job another name: kubectl get {what} {taken} -n {namespace} -o yaml",),
+    ),
+    DiagnosisRule(
+        "limit-range",
+        "pods are refused: more or less than a LimitRange allows",
+        refusal_matcher(_LIMIT_RANGE),
+        "a LimitRange allows a {bound} {resource} of {limit} per {per}.",
+        ("write a {resource} within it, or have it changed: kubectl describe limits -n {namespace}",),
+    ),
+    DiagnosisRule(
+        "service-account-missing",
+        "pods are refused: their service account does not exist",
+        refusal_matcher(_SERVICE_ACCOUNT),
+        "service account {account} does not exist.",
+        ("kubectl create serviceaccount {account} -n {namespace}, or correct serviceAccountName in the template",),
+    ),
+    DiagnosisRule(
+        "priority-class-missing",
+        "pods are refused: their priority class does not exist",
+        refusal_matcher(_PRIORITY_CLASS),
+        "priority class {priority} does not exist.",
+        ("correct priorityClassName in the template: kubectl get priorityclasses",),
+    ),
+    DiagnosisRule(
+        "webhook-denied",
+        "pods are refused by an admission webhook",
+        refusal_matcher(_WEBHOOK_DENIED),
+        "admission webhook {webhook} refuses its pods: {why}.",
+        ("change what it names, or ask whoever runs that webhook",),
+    ),
+    DiagnosisRule(
+        "create-forbidden",
+        "the operator may not create what the job needs",
+        refusal_matcher(_FORBIDDEN),
+        "{user} may not {verb} {what} in namespace {namespace}.",
+        ("grant it: kubectl create rolebinding or the operator's ClusterRole",),
+    ),
+    DiagnosisRule(
+        "pods-refused",
+        "pods are refused, for any other reason",
+        refusal_matcher(re.compile(r"(?P<why>.+)", re.DOTALL)),
+        "the server refuses what it needs: {why}.",
+        ("correct what the message names", "{again}"),
+    ),
+)

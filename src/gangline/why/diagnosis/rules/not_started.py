@@ -1,0 +1,388 @@
+"""Pods that have a node and do not start: claims, volumes, images, configuration, the command itself."""
+
+import re
+from collections.abc import Callable, Iterator
+
+from gangline.api.core import PodPhase
+from gangline.why.diagnosis.case import ClaimFact, JobSnapshot, ReplicaFacts
+from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
+from gangline.why.diagnosis.rules.evidence import failure_match, primary_failures
+from gangline.why.diagnosis.wording import duration_phrase
+
+IMAGE_PULL_REASONS = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "ImageInspectError",
+    "RegistryUnavailable",
+)
+_PULL_NEVER = re.compile(r"pull policy (of )?(is )?Never|ErrImageNeverPull|not present with pull policy", re.IGNORECASE)
+_PULL_DENIED = re.compile(r"unauthorized|denied|authentication required|no basic auth|403 Forbidden", re.IGNORECASE)
+_IMAGE_ABSENT = re.compile(
+    r"not found|manifest unknown|does not exist|no such image|InvalidImageName|couldn't parse image|invalid reference"
+    r"|no match for platform",
+    re.IGNORECASE,
+)
+_PULL_RATE_LIMIT = re.compile(r"toomanyrequests|rate limit|429", re.IGNORECASE)
+
+_MISSING_CONFIG = re.compile(r'(?P<what>configmap|secret)s? "(?P<name>[^"]+)" not found', re.IGNORECASE)
+_MISSING_KEY = re.compile(
+    r"(?:couldn't find key (?P<key>\S+) in (?P<what>ConfigMap|Secret) \S*?/?(?P<name>[\w.-]+)$"
+    r"|references non-existent (?P<what2>config|secret) key: (?P<key2>\S+))"
+)
+_MISSING_CLAIM = re.compile(r'persistentvolumeclaim "(?P<claim>[^"]+)" not found', re.IGNORECASE)
+_IMAGE_ONLY = re.compile(r'image "(?P<image>[^"]*)": (?P<file>\S+) (?P<why>exists only in the image|is not in)')
+_NO_COMMAND = re.compile(r'image "(?P<image>[^"]*)": the pod names no command')
+_COMMAND_NOT_FOUND = re.compile(
+    r"exec: (?:\")?(?P<file>[^\":]+)\"?: (?:No such file|executable file not found|stat .*no such file)|"
+    r"exec: (?P<file2>.+?): (?:No such file or directory|Permission denied)|(?P<file3>\S+): (?:command )?not found"
+)
+
+
+def starting_replicas(case: JobSnapshot) -> Iterator[ReplicaFacts]:
+    """Pods that are meant to start and have not."""
+    for one in case.replicas:
+        if one.pod.status.phase == PodPhase.PENDING and one.pod.metadata.deletion_timestamp is None:
+            yield one
+
+
+def waiting_containers(case: JobSnapshot) -> Iterator[tuple[ReplicaFacts, str, str, str]]:
+    """Containers that cannot be started: replica, container, reason, message."""
+    for one in case.replicas:
+        if one.pod.status.phase not in (PodPhase.PENDING, PodPhase.RUNNING) or one.pod.metadata.deletion_timestamp:
+            continue
+        for status in one.container_statuses:
+            held = status.state.waiting
+            if held is not None and held.reason:
+                yield one, status.name, held.reason, held.message
+
+
+def start_errors(case: JobSnapshot) -> Iterator[tuple[ReplicaFacts, str, str]]:
+    """What keeps pods from starting: replica, container ("" for the pod), what was said."""
+    for one, container, reason, message in waiting_containers(case):
+        if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
+            yield one, container, message
+    for one in starting_replicas(case):
+        for event in reversed(one.events):
+            if event.warning and event.reason in ("FailedMount", "FailedAttachVolume", "FailedScheduling"):
+                yield one, "", event.message
+
+
+# Claims
+
+
+def _unstarted_claims(case: JobSnapshot) -> Iterator[tuple[ReplicaFacts, ClaimFact]]:
+    for one in starting_replicas(case):
+        for volume in one.volumes:
+            if volume.claim in case.claims:
+                yield one, case.claims[volume.claim]
+
+
+def missing_claim(scene: RuleInput) -> Iterator[RuleMatch]:
+    told = set()
+    for one, claim in _unstarted_claims(scene.snapshot):
+        if not claim.exists:
+            told.add(one.name)
+            yield _missing_claim_match(scene.snapshot, one, claim.name, "it is not there")
+    for one, _, message in start_errors(scene.snapshot):
+        found = _MISSING_CLAIM.search(message)
+        if found and one.name not in told:
+            yield _missing_claim_match(scene.snapshot, one, found["claim"], message)
+
+
+def _missing_claim_match(case: JobSnapshot, one: ReplicaFacts, claim: str, said: str) -> RuleMatch:
+    values = {"claim": claim, "namespace": case.job.namespace, "template": one.template_path}
+    return RuleMatch((one.name,), values, (f"PersistentVolumeClaim {case.job.namespace}/{claim}: {said}",))
+
+
+def unbound_claim(scene: RuleInput) -> Iterator[RuleMatch]:
+    case = scene.snapshot
+    for one, claim in _unstarted_claims(case):
+        waits = any(event.reason == "WaitForFirstConsumer" for event in claim.events)
+        if not claim.exists or claim.phase != "Pending" or (waits and not any(e.warning for e in claim.events)):
+            continue
+        if case.elapsed_since(one.pod.metadata.creation_timestamp) < case.timeouts.unnoticed_after and not claim.events:
+            continue
+        said = [f"{event.reason}: {event.message}" for event in claim.events if event.reason != "WaitForFirstConsumer"]
+        storage = claim.storage_class or "the default"
+        values = {
+            "claim": claim.name,
+            "wants": claim.requested_storage or "its storage",
+            "storage": storage,
+            "namespace": case.job.namespace,
+        }
+        yield RuleMatch((one.name,), values, (f"it is Pending, its storage class is {storage}", *said[-1:]))
+
+
+# Images
+
+
+def _pull_errors(case: JobSnapshot) -> Iterator[tuple[ReplicaFacts, str, str]]:
+    """Images that cannot be had: replica, container, everything that was said about it."""
+    for one, container, reason, message in waiting_containers(case):
+        if reason in IMAGE_PULL_REASONS:
+            events = [e.message for e in one.events if e.warning and "image" in e.message.lower()]
+            # The back-off message says nothing; the event before it says why.
+            yield one, container, " ".join((reason, message, *events[-2:]))
+
+
+def pull_error_matcher(fits: Callable[[str], bool]) -> Callable[[RuleInput], Iterator[RuleMatch]]:
+    def matches(scene: RuleInput) -> Iterator[RuleMatch]:
+        for one, name, said in _pull_errors(scene.snapshot):
+            if fits(said):
+                container = one.container(name)
+                image = container.image if container is not None else ""
+                values = {
+                    "image": image,
+                    "path": one.container_path(name),
+                    "template": one.template_path,
+                    "node": one.pod.spec.node_name or "its node",
+                }
+                yield RuleMatch((one.name,), values, (said,))
+
+    return matches
+
+
+def _is_pull_never(said: str) -> bool:
+    return bool(_PULL_NEVER.search(said))
+
+
+def _is_rate_limited(said: str) -> bool:
+    return bool(_PULL_RATE_LIMIT.search(said)) and not _is_pull_never(said)
+
+
+def _is_denied(said: str) -> bool:
+    return bool(_PULL_DENIED.search(said)) and not _is_rate_limited(said) and not _is_pull_never(said)
+
+
+def _is_absent(said: str) -> bool:
+    return (
+        bool(_IMAGE_ABSENT.search(said))
+        and not _is_denied(said)
+        and not _is_rate_limited(said)
+        and not _is_pull_never(said)
+        and "no such host" not in said
+    )
+
+
+def _is_network_error(said: str) -> bool:
+    return not (_is_pull_never(said) or _is_rate_limited(said) or _is_denied(said) or _is_absent(said))
+
+
+# Configuration
+
+
+def missing_config(scene: RuleInput) -> Iterator[RuleMatch]:
+    told = set()
+    for one, container, message in start_errors(scene.snapshot):
+        found = _MISSING_CONFIG.search(message)
+        if found and one.name not in told:
+            told.add(one.name)
+            what = found["what"].lower()
+            values = {
+                "what": "ConfigMap" if what == "configmap" else "Secret",
+                "create": "configmap" if what == "configmap" else "secret generic",
+                "name": found["name"].rpartition("/")[2],
+                "namespace": scene.snapshot.job.namespace,
+                "path": one.container_path(container) if container else one.template_path,
+            }
+            yield RuleMatch((one.name,), values, (message,))
+
+
+def missing_key(scene: RuleInput) -> Iterator[RuleMatch]:
+    told = set()
+    for one, container, message in start_errors(scene.snapshot):
+        found = _MISSING_KEY.search(message)
+        if found and one.name not in told:
+            told.add(one.name)
+            values = {
+                "key": (found["key"] or found["key2"]).rstrip("."),
+                "of": f" of {found['what']} {found['name']}" if found["name"] else "",
+            }
+            values["path"] = one.container_path(container) if container else one.template_path
+            yield RuleMatch((one.name,), values, (message,))
+
+
+def mount_failed(scene: RuleInput) -> Iterator[RuleMatch]:
+    told = set()
+    known = (_MISSING_CONFIG, _MISSING_KEY, _MISSING_CLAIM)
+    for one, _, message in start_errors(scene.snapshot):
+        # Of places, and of groups of Kubernetes' own, other rules tell.
+        scheduling = "nodes are available" in message or "pod group" in message
+        if one.name in told or scheduling or any(pattern.search(message) for pattern in known):
+            continue
+        told.add(one.name)
+        yield RuleMatch(
+            (one.name,),
+            {
+                "why": message.rstrip("."),
+                "pod": one.pod.metadata.name,
+                "namespace": scene.snapshot.job.namespace,
+            },
+            (message,),
+        )
+
+
+def slow_start(scene: RuleInput) -> Iterator[RuleMatch]:
+    case = scene.snapshot
+    for one in starting_replicas(case):
+        pod = one.pod
+        age = case.elapsed_since(pod.status.start_time or pod.metadata.creation_timestamp)
+        if not pod.spec.node_name or age < case.timeouts.slow_start_after:
+            continue
+        running = [s.name for s in pod.status.init_container_statuses if s.state.running is not None]
+        last = one.events[-1:] if one.events else ()
+        values = {
+            "age": duration_phrase(age),
+            "what": f"init container {running[0]} still runs" if running else "its containers are still being made",
+            "pod": pod.metadata.name,
+            "namespace": case.job.namespace,
+        }
+        said = [f"{event.reason}: {event.message}" for event in last]
+        if running:
+            said += [f"  {one.name}│ {line}" for line in one.logs.get(running[0], ())[-3:]]
+        yield RuleMatch((one.name,), values, tuple(said))
+
+
+# The command itself
+
+
+def unmapped_image(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, _ in primary_failures(scene):
+        found = _IMAGE_ONLY.search(end.message)
+        if found:
+            where = (
+                "exists in the image only" if "exists" in found["why"] else "is not in the folder where the job runs"
+            )
+            values = {"image": found["image"], "file": found["file"], "wherever": where}
+            yield failure_match(scene, index, (end.message,), values, log=False)
+
+
+def missing_command(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, _ in primary_failures(scene):
+        found = _NO_COMMAND.search(end.message)
+        if found:
+            yield failure_match(scene, index, (end.message,), {"image": found["image"]}, log=False)
+
+
+def command_not_found(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, _ in primary_failures(scene):
+        started = end.reason in ("StartError", "ContainerCannotRun") or end.exit_code in (126, 127)
+        if not started:
+            continue
+        found = next(
+            (match for match in map(_COMMAND_NOT_FOUND.search, (end.message, *reversed(end.log))) if match),
+            None,
+        )
+        file = next((text for text in found.groups() if text), "") if found else ""
+        values = {"file": f' "{file.strip()}"' if file else ""}
+        yield failure_match(scene, index, (end.message,) if end.message else (), values)
+
+
+STARTUP_RULES = (
+    DiagnosisRule(
+        "claim-missing",
+        "a pod names a PersistentVolumeClaim that does not exist",
+        missing_claim,
+        "{who} waits for PersistentVolumeClaim {claim}, which does not exist.",
+        ("create claim {claim} in namespace {namespace}, or correct claimName in {template}.volumes",),
+    ),
+    DiagnosisRule(
+        "claim-unbound",
+        "a PersistentVolumeClaim stays Pending",
+        unbound_claim,
+        "{who} waits for PersistentVolumeClaim {claim}, which gets no storage ({wants} of class {storage}).",
+        ("look why: kubectl describe pvc {claim} -n {namespace}; kubectl get storageclass",),
+    ),
+    DiagnosisRule(
+        "image-policy",
+        "the image is not on the node, and the pull policy is Never",
+        pull_error_matcher(_is_pull_never),
+        "image {image} of {who} is not on {node}, and its pull policy is Never.",
+        ("write imagePullPolicy: IfNotPresent into {path}, or load the image onto the node",),
+    ),
+    DiagnosisRule(
+        "image-rate",
+        "the registry asks to come back later",
+        pull_error_matcher(_is_rate_limited),
+        "image {image} of {who} cannot be pulled now: the registry has a limit on pulls, and it is reached.",
+        ("wait, or name an account in {template}.imagePullSecrets",),
+    ),
+    DiagnosisRule(
+        "image-credentials",
+        "the registry refuses: unauthorized, denied",
+        pull_error_matcher(_is_denied),
+        "image {image} of {who} cannot be pulled: the registry does not let the node in, or there is no such image.",
+        ("name a pull secret in {template}.imagePullSecrets, and check the name in {path}.image",),
+    ),
+    DiagnosisRule(
+        "image-name",
+        "the registry has no such image or tag, or the name is none",
+        pull_error_matcher(_is_absent),
+        "image {image} of {who} does not exist under that name.",
+        ("correct {path}.image (name and tag)",),
+    ),
+    DiagnosisRule(
+        "image-network",
+        "the registry cannot be reached",
+        pull_error_matcher(_is_network_error),
+        "image {image} of {who} cannot be pulled: the registry cannot be reached from {node}.",
+        ("check network, proxy and DNS of the node, or use a registry that it reaches in {path}.image",),
+    ),
+    DiagnosisRule(
+        "config-missing",
+        "a ConfigMap or Secret that a container or volume needs does not exist",
+        missing_config,
+        "{who} needs {what} {name}, which does not exist.",
+        ("kubectl create {create} {name} -n {namespace} --from-literal=KEY=VALUE     or correct the name in {path}",),
+    ),
+    DiagnosisRule(
+        "config-key-missing",
+        "a ConfigMap or Secret lacks the key that is asked for",
+        missing_key,
+        "{who} needs key {key}{of}, which is not in it.",
+        ("add the key, or correct it in {path}",),
+    ),
+    DiagnosisRule(
+        "mount-failed",
+        "volumes or containers cannot be made, for any other reason",
+        mount_failed,
+        "{who} cannot be set up: {why}.",
+        ("kubectl describe pod {pod} -n {namespace}",),
+    ),
+    DiagnosisRule(
+        "image-unmapped",
+        "local node: the command's file exists in the image only",
+        unmapped_image,
+        "{file} of {who} {wherever}, and images are not pulled on this machine.",
+        (
+            "say what stands for the image: gangline run FILE --images images.yaml, with an entry {image}: {{paths: {{…}}}}",
+            "or run the real image: gangline up --runtime podman",
+        ),
+    ),
+    DiagnosisRule(
+        "no-command",
+        "local node: neither pod nor image mapping says what to run",
+        missing_command,
+        "{who} has no command, and that of image {image} is not known on this machine.",
+        ("write it into {path}.command, or into the images file",),
+    ),
+    DiagnosisRule(
+        "command-not-found",
+        "exit code 126 or 127, StartError: the command does not exist or is not executable",
+        command_not_found,
+        "the command{file} of {who} cannot be started{where}.",
+        ("correct {path}.command: is the program in the image, and executable?", "{again}"),
+    ),
+)
+
+SLOW_START_RULES = (
+    DiagnosisRule(
+        "slow-start",
+        "on its node for more than 3 min, and not started",
+        slow_start,
+        "{who} has not started for {age}: {what}.",
+        ("kubectl describe pod {pod} -n {namespace}",),
+    ),
+)

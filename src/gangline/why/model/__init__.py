@@ -1,1 +1,0 @@
-"""What is known of a job, as values: its objects, its failures, the report. Pure."""

@@ -23,7 +23,46 @@ MAX_PURE_ENTRIES = 25
 
 # Participles, pronouns and adverbs that say nothing about the value they name.
 VAGUE_NAMES = frozenset(
-    ["told", "found", "said", "seen", "asked", "wanted", "given", "left", "kept", "shown", "each", "one", "known", "met", "made", "taken", "gone", "came", "come", "goes", "done", "again", "later", "here", "there", "going", "whole", "few", "often", "heard", "meant", "begun", "due", "owed", "early", "late", "paced", "abreast"]
+    [
+        "told",
+        "found",
+        "said",
+        "seen",
+        "asked",
+        "wanted",
+        "given",
+        "left",
+        "kept",
+        "shown",
+        "each",
+        "one",
+        "known",
+        "met",
+        "made",
+        "taken",
+        "gone",
+        "came",
+        "come",
+        "goes",
+        "done",
+        "again",
+        "later",
+        "here",
+        "there",
+        "going",
+        "whole",
+        "few",
+        "often",
+        "heard",
+        "meant",
+        "begun",
+        "due",
+        "owed",
+        "early",
+        "late",
+        "paced",
+        "abreast",
+    ]
 )
 # The surface of the Kubeflow SDK, which has more methods than any type of ours may have.
 KUBEFLOW_CLIENTS = frozenset({"AsyncTrainingClient", "TrainingClient"})

@@ -12,4 +12,4 @@ from gangline.api.scheme import CORE_SCHEME, Scheme
 TRAINING_KINDS: tuple[JobKind, ...] = (TFJOB, PYTORCHJOB, XGBOOSTJOB, MPIJOB, PADDLEJOB, JAXJOB)
 
 JOB_SCHEME: Scheme = CORE_SCHEME.with_resources(*(kind.resource for kind in TRAINING_KINDS))
-"""Kubernetes' own kinds and ours."""
+"""Kubernetes' own kinds and the six job kinds."""

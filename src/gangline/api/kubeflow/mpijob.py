@@ -11,7 +11,7 @@ class MPIJobSpec(ApiStruct, frozen=True):
     run_policy: RunPolicy = RunPolicy()
     slots_per_worker: int | None = None
     main_container: str = ""
-    # The older twin of runPolicy.cleanPodPolicy, which wins.
+    # The older form of runPolicy.cleanPodPolicy, which takes precedence.
     clean_pod_policy: str = ""
 
 

@@ -7,7 +7,7 @@ from gangline.api.meta import JSON, ApiStruct
 
 
 class PaddleElasticPolicy(ApiStruct, frozen=True):
-    """Read and defaulted, as in v1; nothing acts on it."""
+    """Decoded and defaulted, as in v1. Nothing acts on it."""
 
     min_replicas: int | None = None
     max_replicas: int | None = None

@@ -22,10 +22,11 @@ class ElasticPolicy(ApiStruct, frozen=True):
     rdzv_id: str = ""
     rdzv_conf: tuple[RDZVConf, ...] = ()
     standalone: bool = False
-    # Deprecated in favour of the job's own.
+    # Deprecated in favour of the field of the job.
     nproc_per_node: int | None = msgspec.field(name="nProcPerNode", default=None)
     max_restarts: int | None = None
-    # Of autoscaling/v2; passed on as they are. None at all but written: what the server scales by then.
+    # Metrics of autoscaling/v2, passed on unchanged. If the list is present but empty, the server uses its default
+    # metrics.
     metrics: tuple[JSON, ...] | None = None
 
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.apply.check import schema_errors
 from gangline.apiserver.apply.fieldset import (
     FieldSet,
     difference,
@@ -19,7 +18,7 @@ from gangline.apiserver.apply.fieldset import (
     recursive_difference,
     union,
 )
-from gangline.apiserver.apply.managed import (
+from gangline.apiserver.apply.managed_fields import (
     APPLY,
     UPDATE,
     EntriesByIdentity,
@@ -32,8 +31,9 @@ from gangline.apiserver.apply.managed import (
     without_changed_fields,
     writable_changes,
 )
+from gangline.apiserver.apply.managed_kind import ManagedKind
 from gangline.apiserver.apply.merge import merged_value, value_without_fields
-from gangline.apiserver.apply.tracked import ManagedKind
+from gangline.apiserver.apply.schema_errors import schema_errors
 from gangline.apiserver.apply.walker import Walker, comparison, values_equal
 from gangline.apiserver.errors import bad_request, untyped_error
 from gangline.apiserver.patch.json_patch import deep_copy

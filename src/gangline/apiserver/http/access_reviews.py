@@ -11,11 +11,11 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.apply.managed import updated_managed_fields
-from gangline.apiserver.apply.tracked import ManagedKind, managed_kind
+from gangline.apiserver.apply.managed_fields import updated_managed_fields
+from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.authentication import PUBLIC_PATHS, Authenticator, UserInfo, authorize
-from gangline.apiserver.http.routes import RequestInfo, RequestVerb
+from gangline.apiserver.http.request_info import RequestInfo, RequestVerb
 from gangline.apiserver.kinds.machinery.gostruct import go_struct
 from gangline.apiserver.kinds.machinery.problems import invalid
 from gangline.schema.problems import FieldProblem, summary
@@ -213,10 +213,11 @@ def _raise_invalid(question: ReviewRequest, problems: list[FieldProblem]) -> Non
     if not problems:
         return
     group = question.info.group
-    causes = [{"reason": p.kind.reason, "message": p.message, "field": p.field} for p in problems]
     # The real server names no kind here.
     text = f'.{group} "" is invalid: {summary(problems)}'
-    raise StatusError(422, text, reason="Invalid", details={"group": group, "causes": causes})
+    raise StatusError(
+        422, text, reason="Invalid", details={"group": group, "causes": apierrors.problem_causes(problems)}
+    )
 
 
 @cache

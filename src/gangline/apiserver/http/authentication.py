@@ -14,7 +14,7 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.errors import StatusError, unauthorized
-from gangline.apiserver.http.routes import RequestInfo
+from gangline.apiserver.http.request_info import RequestInfo
 
 MASTERS_GROUP = "system:masters"
 PUBLIC_PATHS = frozenset({"/version", "/version/", "/healthz", "/livez", "/readyz"})

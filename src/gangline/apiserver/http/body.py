@@ -8,6 +8,7 @@ import msgspec
 from gangline.api.codec.codec import DecodeError, documents
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
+from gangline.apiserver.errors import NamedKind
 from gangline.apiserver.kinds.crd.resource_metadata import metadata_errors
 from gangline.apiserver.patch.json_patch import go_json_type
 from gangline.apiserver.registry.catalog import ServedKind
@@ -31,7 +32,7 @@ def read_object(raw: bytes, content_type: str, kind: str = "Object") -> JSON:
         return read_yaml(raw)
     if media == objects.MEDIA_TYPE:
         return _decode_protobuf(raw)
-    raise apierrors.unsupported_media_type(media, OBJECT_MEDIA_TYPES)
+    raise apierrors.unsupported_media_type(OBJECT_MEDIA_TYPES)
 
 
 def read_yaml(raw: bytes) -> JSON:
@@ -92,60 +93,54 @@ def _require_mapping(raw: bytes, value: Any, kind: str) -> JSON:
     )
 
 
-def check_kind(entry: ServedKind, body: JSON) -> None:
+def check_kind(served_kind: ServedKind, body: JSON) -> None:
     """The body's kind and apiVersion are those of the URL. Only built-in kinds may leave them out. Raises `Refused`."""
-    if entry.custom:
+    if served_kind.custom:
         for name in ("kind", "apiVersion"):
             if not body.get(name):
                 shown = "Kind" if name == "kind" else name
                 raise apierrors.bad_request(f"Object '{shown}' is missing in '{msgspec.json.encode(body).decode()}'")
-    kind, version = body.get("kind") or entry.kind, body.get("apiVersion") or entry.api_version
-    if (kind, version) == (entry.kind, entry.api_version):
+    kind, version = body.get("kind") or served_kind.kind, body.get("apiVersion") or served_kind.api_version
+    if (kind, version) == (served_kind.kind, served_kind.api_version):
         return
-    if entry.custom:
-        raise _wrong_custom_kind(entry, body, kind, version)
+    if served_kind.custom:
+        raise _wrong_custom_kind(served_kind, body, kind, version)
     short = str(version).rpartition("/")[2]
     known = any((served.api_version, served.kind) == (version, kind) for served in builtin_resources())
-    if kind == entry.kind and known:
-        text = f"the API version in the data ({version}) does not match the expected API version ({entry.api_version})"
+    if kind == served_kind.kind and known:
+        text = f"the API version in the data ({version}) does not match the expected API version ({served_kind.api_version})"
         raise apierrors.bad_request(text)
     why = (
-        f"converting ({short}.{kind}) to ({entry.group.partition('.')[0] or 'core'}.{entry.kind}): unknown conversion"
+        f"converting ({short}.{kind}) to ({served_kind.group.partition('.')[0] or 'core'}.{served_kind.kind}): unknown conversion"
         if known
         else f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
     )
-    raise apierrors.bad_request(f'{kind} in version "{short}" cannot be handled as a {entry.kind}: {why}')
+    raise apierrors.bad_request(f'{kind} in version "{short}" cannot be handled as a {served_kind.kind}: {why}')
 
 
-def _wrong_custom_kind(entry: ServedKind, body: JSON, kind: str, version: str) -> apierrors.StatusError:
-    if version != entry.api_version:
-        text = f"the API version in the data ({version}) does not match the expected API version ({entry.api_version})"
+def _wrong_custom_kind(served_kind: ServedKind, body: JSON, kind: str, version: str) -> apierrors.StatusError:
+    if version != served_kind.api_version:
+        text = f"the API version in the data ({version}) does not match the expected API version ({served_kind.api_version})"
         return apierrors.bad_request(text)
-    problem = FieldProblem(ProblemKind.INVALID, "kind", kind, f"must be {entry.kind}")
-    sent = _SentKind(entry.group, kind, entry.plural)
+    problem = FieldProblem(ProblemKind.INVALID, "kind", kind, f"must be {served_kind.kind}")
+    sent = NamedKind(served_kind.group, kind, served_kind.plural)
     return apierrors.invalid(sent, (body.get("metadata") or {}).get("name") or "", [problem])
 
 
-class _SentKind(msgspec.Struct, frozen=True):
-    group: str
-    kind: str
-    plural: str
-
-
-def check_fields(entry: ServedKind, body: JSON, raw: bytes, validation: str, warn: Warn) -> None:
+def check_fields(served_kind: ServedKind, body: JSON, raw: bytes, validation: str, warn: Warn) -> None:
     """Values of a wrong type are refused; unknown and repeated fields are too when Strict, else warned of."""
     if raw.startswith(objects.MAGIC):
         return  # what came as protobuf has every type right, and nothing twice
-    if entry.decoder is None:
-        _report_decoding_errors(entry, metadata_errors(body), validation, warn)
+    if served_kind.decoder is None:
+        _report_decoding_errors(served_kind, metadata_errors(body), validation, warn)
         return
     if not raw.lstrip().startswith(b"{"):
         raw = msgspec.json.encode(body)
-    _report_decoding_errors(entry, entry.decoder.errors(raw, body), validation, warn)
+    _report_decoding_errors(served_kind, served_kind.decoder.errors(raw, body), validation, warn)
 
 
-def _report_decoding_errors(entry: ServedKind, found: DecodingErrors, validation: str, warn: Warn) -> None:
-    said = f'{entry.kind} in version "{entry.resource.version}" cannot be handled as a {entry.kind}'
+def _report_decoding_errors(served_kind: ServedKind, found: DecodingErrors, validation: str, warn: Warn) -> None:
+    said = f'{served_kind.kind} in version "{served_kind.resource.version}" cannot be handled as a {served_kind.kind}'
     if found.error:
         raise apierrors.bad_request(f"{said}: {found.error}")
     if found.strict and validation == "Strict":

@@ -40,23 +40,25 @@ class ListPage(msgspec.Struct, frozen=True):
     metadata: JSON
 
 
-def list_page(store: Store, entry: ServedKind, namespace: str, query: Mapping[str, str], chosen: Selection) -> ListPage:
+def list_page(
+    store: Store, served_kind: ServedKind, namespace: str, query: Mapping[str, str], selection: Selection
+) -> ListPage:
     """The page that a query asks for. Raises `Refused`."""
-    prefix = collection_prefix(entry.storage_group, entry.plural, namespace)
+    prefix = collection_prefix(served_kind.storage_group, served_kind.plural, namespace)
     check_list_options(query, watch=False)
     limit = max(0, query_integer(query, "limit") or 0)
     token = query.get("continue", "")
     at, start = _decode_token(token, query) if token else (_list_revision(store, query, limit), "")
-    snapshot = _read_range(store, prefix, start, at, limit if not chosen else 0, token=bool(token))
+    snapshot = _read_range(store, prefix, start, at, limit if not selection else 0, token=bool(token))
     records, more, remaining = snapshot.records, snapshot.has_more, snapshot.remaining
-    if chosen:
-        found = [record for record in records if chosen.matches(record)]
+    if selection:
+        found = [record for record in records if selection.matches(record)]
         more = bool(limit) and len(found) > limit
         records = tuple(found[:limit] if limit else found)
     metadata: JSON = {"resourceVersion": str(snapshot.revision)}
     if more:
         metadata["continue"] = _encode_token(snapshot.revision, records[-1].path)
-        if not chosen:
+        if not selection:
             metadata["remainingItemCount"] = remaining
     return ListPage(records, metadata)
 

@@ -22,29 +22,13 @@ from gangline.apiserver.http.representations import (
     WHOLE_OBJECTS,
     EventEncoder,
     NegotiationError,
-    ObjectBody,
-    ObjectKind,
     PartialMetadataView,
     ResponseView,
     TableView,
     not_acceptable,
-    plain_event,
 )
+from gangline.apiserver.registry.object_kind import ObjectBody, ObjectKind
 from gangline.apiserver.tables.table import IncludeObject
-
-__all__ = [
-    "PLAIN_JSON",
-    "AcceptClause",
-    "EventEncoder",
-    "NegotiationError",
-    "ObjectBody",
-    "ObjectKind",
-    "Representation",
-    "accept_clauses",
-    "error_representation",
-    "negotiate",
-    "plain_event",
-]
 
 _JSON, _YAML = "application/json", "application/yaml"
 _PROTOBUF = "application/vnd.kubernetes.protobuf"

@@ -16,8 +16,6 @@ from gangline.apiserver.registry.resources import ApiResource, crd_resources, gr
 from gangline.schema.protobuf import openapi_v2
 from gangline.schema.typed import published
 
-"""The content type of the index is this, of all else `application/json`: kube-apiserver has it so."""
-
 _SCALE_DEFINITION = "io.k8s.api.autoscaling.v1.Scale"
 _META_PREFIX = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _CONVENTIONS_URL = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"

@@ -12,7 +12,7 @@ from gangline.apiserver.kinds.crd.resource_metadata import metadata_errors
 from gangline.apiserver.patch.json_patch import json_patch, merge_patch
 from gangline.apiserver.patch.strategic import strategic_merge
 from gangline.apiserver.registry.catalog import ServedKind
-from gangline.apiserver.registry.registry import UpdateFunc
+from gangline.apiserver.registry.writes import UpdateFunc
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -29,7 +29,7 @@ def check_patch_type(media: str, *, custom: bool) -> None:
         raise apierrors.unsupported_patch_type()
     accepted = [known for known in PATCH_MEDIA_TYPES if not (custom and known == STRATEGIC_PATCH)]
     if media not in accepted:
-        raise apierrors.unsupported_media_type(media, accepted)
+        raise apierrors.unsupported_media_type(accepted)
 
 
 def decode_patch(raw: bytes) -> Any:
@@ -40,21 +40,21 @@ def decode_patch(raw: bytes) -> Any:
         raise apierrors.bad_request(f"error decoding patch: {json_error_text(error)}") from error
 
 
-def patch_function(entry: ServedKind, media: str, raw: bytes, *, validation: str, warn: Warn) -> UpdateFunc:
+def patch_function(served_kind: ServedKind, media: str, raw: bytes, *, validation: str, warn: Warn) -> UpdateFunc:
     """What a patch does to an object. Raises `Refused`, and so does the function."""
-    check_patch_type(media, custom=entry.custom)
+    check_patch_type(media, custom=served_kind.custom)
     patch = decode_patch(raw)
 
     def patched(old: JSON | None) -> JSON:
         assert old is not None
-        new: JSON = _patched_object(entry, media, patch, old)
-        _check_result(entry, new, validation, warn)
+        new: JSON = _patched_object(served_kind, media, patch, old)
+        _check_result(served_kind, new, validation, warn)
         return new
 
     return patched
 
 
-def _patched_object(entry: ServedKind, media: str, patch: Any, old: JSON) -> Any:
+def _patched_object(served_kind: ServedKind, media: str, patch: Any, old: JSON) -> Any:
     match media:
         case "application/json-patch+json":
             return json_patch(old, patch)
@@ -62,25 +62,25 @@ def _patched_object(entry: ServedKind, media: str, patch: Any, old: JSON) -> Any
             return merge_patch(old, patch)
         case _:
             # The real server reads the result into the type that the URL names, whatever it says it is.
-            merged = strategic_merge(old, patch, entry.type)
-            for name, value in (("kind", entry.kind), ("apiVersion", entry.api_version)):
+            merged = strategic_merge(old, patch, served_kind.type)
+            for name, value in (("kind", served_kind.kind), ("apiVersion", served_kind.api_version)):
                 if isinstance(merged.get(name, ""), str):
                     merged[name] = value
             return merged
 
 
-def _check_result(entry: ServedKind, new: Any, validation: str, warn: Warn) -> None:
+def _check_result(served_kind: ServedKind, new: Any, validation: str, warn: Warn) -> None:
     """The result is an object of the kind, with all fields of the right type."""
     encoded = msgspec.json.encode(new)
     shown = encoded.decode()
     if not isinstance(new, dict):
-        raise apierrors.invalid_patch(shown, f"json: cannot unmarshal into Go value of type {entry.kind}")
-    if entry.decoder is None:
-        check_kind(entry, new)
+        raise apierrors.invalid_patch(shown, f"json: cannot unmarshal into Go value of type {served_kind.kind}")
+    if served_kind.decoder is None:
+        check_kind(served_kind, new)
         found = metadata_errors(new)
     else:
-        _check_same_kind(entry, new, shown)
-        found = entry.decoder.errors(encoded, new)
+        _check_same_kind(served_kind, new, shown)
+        found = served_kind.decoder.errors(encoded, new)
     if found.error:
         raise apierrors.invalid_patch(shown, found.error)
     if found.strict and validation == "Strict":
@@ -90,8 +90,8 @@ def _check_result(entry: ServedKind, new: Any, validation: str, warn: Warn) -> N
             warn(text)
 
 
-def _check_same_kind(entry: ServedKind, new: JSON, shown: str) -> None:
+def _check_same_kind(served_kind: ServedKind, new: JSON, shown: str) -> None:
     kind, version = new.get("kind"), new.get("apiVersion")
-    if (kind, version) != (entry.kind, entry.api_version):
+    if (kind, version) != (served_kind.kind, served_kind.api_version):
         why = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
         raise apierrors.invalid_patch(shown, why)

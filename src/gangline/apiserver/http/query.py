@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 
-import msgspec
-
+from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.http.routes import RequestVerb
+from gangline.apiserver.apply.managed_fields import MAX_MANAGER_BYTES
+from gangline.apiserver.errors import NamedKind, untyped_error
+from gangline.apiserver.http.request_info import RequestVerb, query_flag
+from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.schema.problems import FieldProblem, ProblemKind
+from gangline.schema.typed.openapi import builtin_type
+from gangline.schema.typed.strict_decoding import type_errors
 
 FIELD_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
-MAX_MANAGER_BYTES = 128
 _OPTION_KINDS = {
     RequestVerb.CREATE: "CreateOptions",
     RequestVerb.UPDATE: "UpdateOptions",
@@ -17,10 +20,8 @@ _OPTION_KINDS = {
 }
 
 
-class _OptionsKind(msgspec.Struct, frozen=True):
-    kind: str
-    group: str = "meta.k8s.io"
-    plural: str = ""
+def _options_kind(kind: str) -> NamedKind:
+    return NamedKind("meta.k8s.io", kind, kind.lower())
 
 
 def check_write_options(verb: RequestVerb, query: Mapping[str, str], *, apply: bool = False) -> None:
@@ -34,7 +35,7 @@ def check_write_options(verb: RequestVerb, query: Mapping[str, str], *, apply: b
     ]
     problems += _validation_problems(query)
     if problems:
-        raise apierrors.invalid(_OptionsKind(_OPTION_KINDS.get(verb, "UpdateOptions")), "", problems)
+        raise apierrors.invalid(_options_kind(_OPTION_KINDS.get(verb, "UpdateOptions")), "", problems)
 
 
 def _dry_run_problems(query: Mapping[str, str]) -> list[FieldProblem]:
@@ -100,7 +101,7 @@ def check_list_options(query: Mapping[str, str], *, watch: bool) -> None:
         return
     problems = [*_watch_problems(query)] if watch else [*_list_problems(query)]
     if problems:
-        raise apierrors.invalid(_OptionsKind("ListOptions"), "", problems)
+        raise apierrors.invalid(_options_kind("ListOptions"), "", problems)
 
 
 def _list_problems(query: Mapping[str, str]) -> list[FieldProblem]:
@@ -141,3 +142,63 @@ def _forbidden(field: str, detail: str) -> FieldProblem:
 
 def _unsupported_match(match: str, known: str) -> FieldProblem:
     return FieldProblem(ProblemKind.NOT_SUPPORTED, "resourceVersionMatch", match, f"supported values: {known}")
+
+
+# Deletions
+
+PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
+
+
+def deletion_options(body: JSON | None, query: Mapping[str, str]) -> DeletionOptions:
+    """From the body, or, only if there is none, from the query. Raises `Refused`."""
+    raw: JSON = _options_from_body(body) if body else _options_from_query(query)
+    problems = _option_problems(raw)
+    if problems:
+        raise apierrors.invalid(_options_kind("DeleteOptions"), "", problems)
+    wanted = raw.get("preconditions") or {}
+    return DeletionOptions(
+        uid=wanted.get("uid") or "",
+        resource_version=wanted.get("resourceVersion") or "",
+        grace_seconds=raw.get("gracePeriodSeconds"),
+        propagation_policy=raw.get("propagationPolicy") or "",
+        orphan_dependents=raw.get("orphanDependents"),
+        dry_run=bool(raw.get("dryRun")),
+    )
+
+
+def _options_from_body(body: JSON) -> JSON:
+    kind, version = body.get("kind") or "DeleteOptions", body.get("apiVersion") or "meta.k8s.io/v1"
+    if kind != "DeleteOptions":
+        told = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
+        raise untyped_error(told)
+    if wrong := type_errors(body, builtin_type("v1", "DeleteOptions")):
+        raise untyped_error(wrong[0])
+    return body
+
+
+def _options_from_query(query: Mapping[str, str]) -> JSON:
+    raw: JSON = {}
+    grace = query_integer(query, "gracePeriodSeconds")
+    if grace is not None:
+        raw["gracePeriodSeconds"] = grace
+    if "propagationPolicy" in query:
+        raw["propagationPolicy"] = query["propagationPolicy"]
+    if "orphanDependents" in query:
+        raw["orphanDependents"] = query_flag(query, "orphanDependents")
+    if "dryRun" in query:
+        raw["dryRun"] = [query["dryRun"]]
+    return raw
+
+
+def _option_problems(raw: JSON) -> list[FieldProblem]:
+    problems: list[FieldProblem] = []
+    policy, orphan, dry = raw.get("propagationPolicy"), raw.get("orphanDependents"), raw.get("dryRun")
+    if policy is not None and orphan is not None:
+        detail = "orphanDependents and deletionPropagation cannot be both set"
+        problems.append(FieldProblem(ProblemKind.INVALID, "propagationPolicy", policy, detail))
+    elif policy is not None and policy not in PROPAGATION_POLICIES:
+        detail = 'supported values: "Foreground", "Background", "Orphan", "nil"'
+        problems.append(FieldProblem(ProblemKind.NOT_SUPPORTED, "propagationPolicy", policy, detail))
+    if dry and dry != ["All"]:
+        problems.append(FieldProblem(ProblemKind.NOT_SUPPORTED, "dryRun", dry, 'supported values: "All"'))
+    return problems

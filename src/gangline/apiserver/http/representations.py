@@ -11,11 +11,10 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.apiserver.tables.table import IncludeObject, TablePrinter, encode_table
+from gangline.apiserver.registry.object_kind import ObjectBody, ObjectKind
+from gangline.apiserver.tables.table import IncludeObject, encode_table
 from gangline.base.errors import GanglineError
 
-ObjectBody: TypeAlias = bytes | JSON
-"""An object as a client sees it, with kind and apiVersion: encoded (best), or still to be encoded."""
 EventEncoder: TypeAlias = Callable[[str, ObjectBody], bytes]
 """One line of a watch from an event's type and object. Belongs to one watch: a table has its header only once."""
 
@@ -48,46 +47,6 @@ class NegotiationError(GanglineError):
 
 def not_acceptable(message: str) -> NegotiationError:
     return NegotiationError(406, "NotAcceptable", message)
-
-
-class ObjectKind:
-    """What the forms must know of a kind. Made once per served kind and version."""
-
-    def __init__(
-        self, api_version: str, kind: str, printer: TablePrinter, *, list_kind: str = "", custom: bool = False
-    ) -> None:
-        self.api_version, self.kind, self.printer, self.custom = api_version, kind, printer, custom
-        self.list_kind = list_kind or f"{kind}List"
-        quoted_kind, quoted_version = msgspec.json.encode(kind), msgspec.json.encode(api_version)
-        self._prefixes = (
-            b'{"kind":%b,"apiVersion":%b,' % (quoted_kind, quoted_version),
-            b'{"apiVersion":%b,"kind":%b,' % (quoted_version, quoted_kind),
-        )
-        list_kind_json = msgspec.json.encode(self.list_kind)
-        self.list_head = b'{"kind":%b,"apiVersion":%b,"metadata":' % (list_kind_json, quoted_version)
-
-    def list_item_tail(self, body: ObjectBody) -> bytes | memoryview:
-        """What follows the opening brace of a list's item. Items of built-in kinds do not repeat their kind."""
-        if isinstance(body, dict):
-            return msgspec.json.encode(body if self.custom else _without_kind(body))[1:]
-        if self.custom:
-            return memoryview(body)[1:]
-        for prefix in self._prefixes:
-            if body.startswith(prefix):
-                return memoryview(body)[len(prefix) :]
-        return msgspec.json.encode(_without_kind(msgspec.json.decode(body)))[1:]
-
-    @property
-    def go_type(self) -> str:
-        """The type in kube-apiserver that some of its sentences name."""
-        if self.custom:
-            return "*unstructured.Unstructured"
-        group = self.api_version.rpartition("/")[0].partition(".")[0]
-        return f"*{group or 'core'}.{self.kind}"
-
-
-def _without_kind(value: JSON) -> JSON:
-    return {name: field for name, field in value.items() if name not in ("kind", "apiVersion")}
 
 
 class ResponseView(Protocol):

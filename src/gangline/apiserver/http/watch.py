@@ -8,9 +8,10 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.http.list import parse_resource_version
-from gangline.apiserver.http.negotiation import EventEncoder, Representation, plain_event
+from gangline.apiserver.http.negotiation import Representation
 from gangline.apiserver.http.query import query_integer
-from gangline.apiserver.http.routes import query_flag
+from gangline.apiserver.http.representations import EventEncoder, plain_event
+from gangline.apiserver.http.request_info import query_flag
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.store.errors import RevisionCompacted, WatcherTooSlow
@@ -35,7 +36,7 @@ EMPTY_OBJECTS: dict[str, JSON] = {
 
 
 class WatchRequest(msgspec.Struct, frozen=True):
-    """What a watch was asked to tell."""
+    """What a watch was request to tell."""
 
     served_kind: ServedKind
     namespace: str
@@ -54,19 +55,19 @@ class WatchRequest(msgspec.Struct, frozen=True):
 
     @property
     def timeout(self) -> timedelta:
-        asked = query_integer(self.query, "timeoutSeconds") or 0
-        return timedelta(seconds=asked) if asked > 0 else MAX_WATCH_TIMEOUT
+        request = query_integer(self.query, "timeoutSeconds") or 0
+        return timedelta(seconds=request) if request > 0 else MAX_WATCH_TIMEOUT
 
 
-async def watch_lines(store: Store, asked: WatchRequest, clock: Clock) -> AsyncIterator[bytes]:
-    """Pieces of the answer: one or more whole lines. Ends after the time asked for, or when the client is too slow."""
-    encode = asked.representation.event_encoder(asked.served_kind.object_kind)
-    prefix = collection_prefix(asked.served_kind.storage_group, asked.served_kind.plural, asked.namespace)
-    version = asked.query.get("resourceVersion", "")
-    now = version in ("", "0") or query_flag(asked.query, "sendInitialEvents")
+async def watch_lines(store: Store, request: WatchRequest, clock: Clock) -> AsyncIterator[bytes]:
+    """Pieces of the answer: one or more whole lines. Ends after the time request for, or when the client is too slow."""
+    encode = request.representation.event_encoder(request.served_kind.object_kind)
+    prefix = collection_prefix(request.served_kind.storage_group, request.served_kind.plural, request.namespace)
+    version = request.query.get("resourceVersion", "")
+    now = version in ("", "0") or query_flag(request.query, "sendInitialEvents")
     try:
         # The list and the watch in one breath: nothing can happen in between.
-        before = store.range(prefix).records if now and asked.sends_initial_events else ()
+        before = store.range(prefix).records if now and request.sends_initial_events else ()
         revision = store.revision if now else parse_resource_version(version)
         changes = store.watch(prefix, after=revision)
     except RevisionCompacted as error:
@@ -74,36 +75,36 @@ async def watch_lines(store: Store, asked: WatchRequest, clock: Clock) -> AsyncI
         yield plain_event("ERROR", apierrors.resource_expired(text).status)
         return
     with changes:
-        first = _initial_lines(asked, encode, before, revision, ends=_sends_initial_end(asked, version))
+        first = _initial_lines(request, encode, before, revision, ends=_sends_initial_end(request, version))
         if first:
             yield first
-        async for piece in _change_lines(asked, encode, changes, clock):
+        async for piece in _change_lines(request, encode, changes, clock):
             yield piece
 
 
-def _sends_initial_end(asked: WatchRequest, version: str) -> bool:
-    if not asked.sends_bookmarks or not asked.sends_initial_events:
+def _sends_initial_end(request: WatchRequest, version: str) -> bool:
+    if not request.sends_bookmarks or not request.sends_initial_events:
         return False
-    return version == "" or query_flag(asked.query, "sendInitialEvents")
+    return version == "" or query_flag(request.query, "sendInitialEvents")
 
 
 def _initial_lines(
-    asked: WatchRequest, encode: EventEncoder, before: tuple[StoreRecord, ...], revision: int, *, ends: bool
+    request: WatchRequest, encode: EventEncoder, before: tuple[StoreRecord, ...], revision: int, *, ends: bool
 ) -> bytes:
     lines = [
-        encode("ADDED", asked.served_kind.served_bytes(record.data))
+        encode("ADDED", request.served_kind.served_bytes(record.data))
         for record in before
-        if not asked.selection or asked.selection.matches(record)
+        if not request.selection or request.selection.matches(record)
     ]
     if ends:
-        lines.append(encode("BOOKMARK", bookmark(asked.served_kind, revision, INITIAL_EVENTS_END_ANNOTATION)))
+        lines.append(encode("BOOKMARK", bookmark(request.served_kind, revision, INITIAL_EVENTS_END_ANNOTATION)))
     return b"".join(lines)
 
 
 async def _change_lines(
-    asked: WatchRequest, encode: EventEncoder, changes: StoreWatch, clock: Clock
+    request: WatchRequest, encode: EventEncoder, changes: StoreWatch, clock: Clock
 ) -> AsyncIterator[bytes]:
-    ends = clock.monotonic() + asked.timeout.total_seconds()
+    ends = clock.monotonic() + request.timeout.total_seconds()
     marked = changes.revision
     while True:
         patience = min(BOOKMARK_INTERVAL.total_seconds(), ends - clock.monotonic())
@@ -114,17 +115,17 @@ async def _change_lines(
         except (StopAsyncIteration, WatcherTooSlow):
             return
         if events is None:
-            if asked.sends_bookmarks and changes.revision > marked:
+            if request.sends_bookmarks and changes.revision > marked:
                 marked = changes.revision
-                yield encode("BOOKMARK", bookmark(asked.served_kind, marked))
+                yield encode("BOOKMARK", bookmark(request.served_kind, marked))
             continue
-        lines = [line for event in events if (line := _event_line(asked, encode, event))]
+        lines = [line for event in events if (line := _event_line(request, encode, event))]
         if lines:
             yield b"".join(lines)
 
 
-def _event_line(asked: WatchRequest, encode: EventEncoder, event: StoreEvent) -> bytes | None:
-    told = asked.selection.watch_event_type(event)
+def _event_line(request: WatchRequest, encode: EventEncoder, event: StoreEvent) -> bytes | None:
+    told = request.selection.watch_event_type(event)
     if told is None:
         return None
     body = event.data
@@ -133,7 +134,7 @@ def _event_line(asked: WatchRequest, encode: EventEncoder, event: StoreEvent) ->
         assert event.previous is not None
         body = _at_revision(event.previous, event.revision)
     # Not kept for the next watcher: writing it costs little beside encrypting it, and history would hold it twice.
-    return encode(told, asked.served_kind.served_bytes(body))
+    return encode(told, request.served_kind.served_bytes(body))
 
 
 def _at_revision(record: StoreRecord, revision: int) -> bytes:
@@ -142,13 +143,13 @@ def _at_revision(record: StoreRecord, revision: int) -> bytes:
     return msgspec.json.encode(obj)
 
 
-def bookmark(entry: ServedKind, revision: int, annotations: Mapping[str, str] | None = None) -> JSON:
+def bookmark(served_kind: ServedKind, revision: int, annotations: Mapping[str, str] | None = None) -> JSON:
     metadata: JSON = {"resourceVersion": str(revision)}
     if annotations:
         metadata["annotations"] = dict(annotations)
     return {
-        "kind": entry.kind,
-        "apiVersion": entry.api_version,
+        "kind": served_kind.kind,
+        "apiVersion": served_kind.api_version,
         "metadata": metadata,
-        **EMPTY_OBJECTS.get(entry.kind, {}),
+        **EMPTY_OBJECTS.get(served_kind.kind, {}),
     }

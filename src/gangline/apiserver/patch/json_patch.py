@@ -6,7 +6,7 @@ first slash) so are we: clients have come to rely on it.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,7 +19,6 @@ MAX_COPIED_BYTES = 3 * 1024 * 1024
 """Bytes that the copy operations of one patch may add, lest a short patch fill the memory."""
 
 _INDEX = re.compile(r"[+-]?[0-9]+")
-_OPERATION_MEMBERS = ("op", "path", "from", "value")
 _MISSING: Any = object()
 _GO_JSON_TYPES = {str: "string", list: "array", dict: "object", bool: "bool", int: "number", float: "number"}
 
@@ -59,16 +58,6 @@ def check_operations(operations: Any) -> None:
     if len(operations) > MAX_OPERATIONS:
         told = f"Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
         raise StatusError(413, told, reason="RequestEntityTooLarge")
-
-
-def unknown_members(operations: Sequence[JSON]) -> list[str]:
-    """What field validation says of members that JSON patch does not know."""
-    return [
-        f'json patch unknown field "[{index}].{member}"'
-        for index, operation in enumerate(operations)
-        for member in operation or ()
-        if member not in _OPERATION_MEMBERS
-    ]
 
 
 def merge_patch(document: JSON, patch: Any) -> JSON:

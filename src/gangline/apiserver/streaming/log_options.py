@@ -4,28 +4,15 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
+from gangline.apiserver.errors import NamedKind
+from gangline.apiserver.http.request_info import query_flag
 from gangline.kube.podstreams import LogOptions
 from gangline.schema.problems import FieldProblem, ProblemKind
 
 CONTAINER_ID_SCHEME = "process://"
 """What container ids of a node that runs processes begin with."""
-
-
-class _PodLogOptionsKind(msgspec.Struct, frozen=True):
-    """As a refusal names them."""
-
-    group: str = ""
-    kind: str = "PodLogOptions"
-    plural: str = "pods/log"
-
-
-def query_flag(query: Mapping[str, str], name: str) -> bool:
-    """A boolean as the API reads it: anything but false and 0, even nothing."""
-    return name in query and query[name].lower() not in ("false", "0")
 
 
 def log_options(query: Mapping[str, str], pod: str, now: datetime) -> LogOptions:
@@ -45,7 +32,7 @@ def log_options(query: Mapping[str, str], pod: str, now: datetime) -> LogOptions
     if query.get("stream", "All") != "All":
         problems.append(FieldProblem(ProblemKind.FORBIDDEN, "stream", detail="may not be specified"))
     if problems:
-        raise apierrors.invalid(_PodLogOptionsKind(), pod, problems)
+        raise apierrors.invalid(NamedKind("", "PodLogOptions", "pods/log"), pod, problems)
     return LogOptions(
         follow=query_flag(query, "follow"),
         previous=query_flag(query, "previous"),

@@ -1,7 +1,7 @@
 """The Table form: what `kubectl get` prints, made by the server.
 
 A `TablePrinter` has the columns of a kind and makes a row of an object. Built-in kinds have printers of their own
-(`gangline.apiserver.tables.rows`); custom resources get one from the columns of their definition.
+(`gangline.apiserver.tables.builtin_rows`); custom resources get one from the columns of their definition.
 """
 
 from collections.abc import Callable, Iterable, Sequence

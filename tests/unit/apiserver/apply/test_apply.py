@@ -9,8 +9,8 @@ from gangline.apiserver.apply.apply import (
     ApplyResult,
     server_side_apply,
 )
-from gangline.apiserver.apply.managed import updated_managed_fields
-from gangline.apiserver.apply.tracked import ManagedKind, managed_kind
+from gangline.apiserver.apply.managed_fields import updated_managed_fields
+from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
 from gangline.apiserver.errors import StatusError
 from gangline.schema.typed.openapi import builtin_type
 

@@ -8,7 +8,7 @@ from gangline.api.meta import JSON
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.access_reviews import API_AUDIENCE, ReviewHandler, ReviewRequest
 from gangline.apiserver.http.authentication import ANONYMOUS_USER, MASTERS_GROUP, Authenticator, UserInfo
-from gangline.apiserver.http.routes import RequestInfo, RequestVerb, request_info
+from gangline.apiserver.http.request_info import RequestInfo, RequestVerb, request_info
 
 ADMIN = UserInfo("admin", (MASTERS_GROUP, "system:authenticated"))
 NOBODY = UserInfo("nobody", ("system:authenticated",))

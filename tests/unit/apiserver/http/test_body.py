@@ -7,8 +7,8 @@ import pytest
 
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.body import check_fields, read_object
-from gangline.apiserver.registry.builtin import builtin_catalog
 from gangline.apiserver.registry.catalog import ServedKind
+from gangline.apiserver.registry.served_kinds import builtin_catalog
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 VECTORS = Path(__file__).parents[3] / "data" / "protobuf.json.xz"

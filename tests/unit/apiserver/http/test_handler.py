@@ -60,6 +60,17 @@ async def test_apply_creates_and_owns(plane: PlaneClient) -> None:
 
 
 @pytest.mark.parametrize(
+    ("force", "status"), [("True", 200), ("1", 200), ("", 200), ("yes", 200), ("False", 409), ("0", 409)]
+)
+async def test_apply_is_forced_by_anything_but_false_and_0(plane: PlaneClient, force: str, status: int) -> None:
+    config = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: v}\n"
+    await plane.call("PATCH", f"{MAPS}/a", config, media=APPLY, fieldManager="me")
+    other = config.replace(b"k: v", b"k: w")
+    forced = await plane.call("PATCH", f"{MAPS}/a", other, media=APPLY, fieldManager="you", force=force)
+    assert forced.status == status
+
+
+@pytest.mark.parametrize(
     ("config", "status", "told"),
     [
         (

@@ -10,15 +10,14 @@ import pytest
 from gangline.api.codec.documents import documents
 from gangline.apiserver.http.negotiation import (
     PLAIN_JSON,
-    NegotiationError,
-    ObjectKind,
     Representation,
     accept_clauses,
     error_representation,
     negotiate,
-    plain_event,
 )
-from gangline.apiserver.tables.rows import builtin_printer
+from gangline.apiserver.http.representations import NegotiationError, plain_event
+from gangline.apiserver.registry.object_kind import ObjectKind
+from gangline.apiserver.tables.builtin_rows import builtin_printer
 from gangline.apiserver.tables.table import custom_printer
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

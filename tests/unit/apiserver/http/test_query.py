@@ -1,10 +1,12 @@
-"""Queries of writes, lists and watches."""
+"""Queries of writes, lists, watches and deletions."""
 
 import pytest
 
+from gangline.api.meta import JSON
 from gangline.apiserver.errors import StatusError
-from gangline.apiserver.http.query import check_list_options, check_write_options
-from gangline.apiserver.http.routes import RequestVerb, query_flag
+from gangline.apiserver.http.query import check_list_options, check_write_options, deletion_options
+from gangline.apiserver.http.request_info import RequestVerb, query_flag
+from gangline.apiserver.registry.deletion import DeletionOptions
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,40 @@ def test_watch_options_that_make_no_sense_are_refused(query: dict[str, str], mes
 
 @pytest.mark.parametrize(
     ("query", "yes"),
-    [({}, False), ({"w": ""}, True), ({"w": "foo"}, True), ({"w": "False"}, False), ({"w": "0"}, False)],
+    [
+        ({}, False),
+        ({"w": ""}, True),
+        ({"w": "true"}, True),
+        ({"w": "foo"}, True),
+        ({"w": "False"}, False),
+        ({"w": "0"}, False),
+    ],
 )
 def test_flag_is_set_by_anything_but_no(query: dict[str, str], yes: bool) -> None:
     assert query_flag(query, "w") is yes
+
+
+def test_deletion_options_in_the_body_replace_those_of_the_query() -> None:
+    query = {"gracePeriodSeconds": "9", "propagationPolicy": "Orphan"}
+    assert deletion_options(None, query) == DeletionOptions(grace_seconds=9, propagation_policy="Orphan")
+    assert deletion_options({"gracePeriodSeconds": 1}, query) == DeletionOptions(grace_seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "code", "message"),
+    [
+        (None, {"gracePeriodSeconds": "x"}, 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
+        (None, {"propagationPolicy": "Foo"}, 422, "propagationPolicy: Unsupported value"),
+        (None, {"propagationPolicy": "Orphan", "orphanDependents": "true"}, 422, "cannot be both set"),
+        (None, {"dryRun": "Some"}, 422, 'dryRun: Unsupported value: ["Some"]'),
+        ({"kind": "Foo"}, {}, 500, 'no kind "Foo" is registered for version "meta.k8s.io/v1"'),
+        ({"gracePeriodSeconds": "x"}, {}, 500, "DeleteOptions.gracePeriodSeconds of type int64"),
+    ],
+)
+def test_deletion_options_that_make_no_sense_are_refused(
+    body: JSON | None, query: dict[str, str], code: int, message: str
+) -> None:
+    with pytest.raises(StatusError) as caught:
+        deletion_options(body, query)
+    assert caught.value.code == code
+    assert message in caught.value.message

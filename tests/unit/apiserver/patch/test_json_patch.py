@@ -4,7 +4,7 @@ import pytest
 
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.patch import json_patch as patch_json_patch
-from gangline.apiserver.patch.json_patch import json_patch, merge_patch, unknown_members
+from gangline.apiserver.patch.json_patch import json_patch, merge_patch
 
 OBJECT = {"data": {"a": "1", "b": "2"}, "list": [1, 2, 3], "none": None}
 
@@ -102,10 +102,6 @@ def test_result_of_a_json_patch_shares_nothing_with_its_arguments() -> None:
     result["data"]["deep"]["a"] = 2
     assert document == {"data": {"deep": {"a": 1}}}
     assert value == {"inner": [1]}
-
-
-def test_unknown_members_of_operations_are_named_for_field_validation() -> None:
-    assert unknown_members([{"op": "add", "path": "/a", "bogus": 1}]) == ['json patch unknown field "[0].bogus"']
 
 
 def test_a_null_json_patch_changes_nothing() -> None:

@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 
 from gangline.api.meta import JSON
-from gangline.apiserver.errors import StatusError
-from gangline.apiserver.registry.builtin import builtin_catalog
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.deletion import (
     DeletionOptions,
     deletion,
-    deletion_options,
     is_deletion_complete,
 )
+from gangline.apiserver.registry.served_kinds import builtin_catalog
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CATALOG = builtin_catalog()
@@ -110,29 +108,3 @@ def test_namespace_waits_for_its_own_finalizers() -> None:
     assert step.marked_object["status"]["phase"] == "Terminating"
     assert not is_deletion_complete(step.marked_object)
     assert is_deletion_complete({**step.marked_object, "spec": {}})
-
-
-def test_body_replaces_the_query() -> None:
-    query = {"gracePeriodSeconds": "9", "propagationPolicy": "Orphan"}
-    assert deletion_options(None, query) == DeletionOptions(grace_seconds=9, propagation_policy="Orphan")
-    assert deletion_options({"gracePeriodSeconds": 1}, query) == DeletionOptions(grace_seconds=1)
-
-
-@pytest.mark.parametrize(
-    ("body", "query", "code", "message"),
-    [
-        (None, {"gracePeriodSeconds": "x"}, 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
-        (None, {"propagationPolicy": "Foo"}, 422, "propagationPolicy: Unsupported value"),
-        (None, {"propagationPolicy": "Orphan", "orphanDependents": "true"}, 422, "cannot be both set"),
-        (None, {"dryRun": "Some"}, 422, 'dryRun: Unsupported value: ["Some"]'),
-        ({"kind": "Foo"}, {}, 500, 'no kind "Foo" is registered for version "meta.k8s.io/v1"'),
-        ({"gracePeriodSeconds": "x"}, {}, 500, "DeleteOptions.gracePeriodSeconds of type int64"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(
-    body: JSON | None, query: dict[str, str], code: int, message: str
-) -> None:
-    with pytest.raises(StatusError) as caught:
-        deletion_options(body, query)
-    assert caught.value.code == code
-    assert message in caught.value.message

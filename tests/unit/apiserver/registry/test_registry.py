@@ -11,7 +11,7 @@ import pytest
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.deletion import DeletionOptions
-from gangline.apiserver.registry.registry import WriteContext
+from gangline.apiserver.registry.writes import WriteContext
 from gangline.testing.clock import FakeClock
 from support.servers.plane import TEST_CALL, RegistryHarness, pod_manifest, registry_harness, stored_object
 

@@ -6,7 +6,7 @@ import pytest
 
 from gangline.api.meta import JSON
 from gangline.apiserver.errors import StatusError
-from gangline.apiserver.streaming.log_options import container_name, container_run_id, log_options, query_flag
+from gangline.apiserver.streaming.log_options import container_name, container_run_id, log_options
 from gangline.kube.podstreams import LogOptions
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -96,11 +96,3 @@ def test_several_bad_options_are_told_together() -> None:
         "tailLines",
         "limitBytes",
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("true", True), ("", True), ("maybe", True), ("False", False), ("0", False)]
-)
-def test_flag_is_set_by_anything_but_a_no(text: str, value: bool) -> None:
-    assert query_flag({"x": text}, "x") is value
-    assert not query_flag({}, "x")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gangline.api.jsonpath import JSONPathError
+from gangline.apiserver.tables.builtin_rows import builtin_printer
 from gangline.apiserver.tables.columns import BUILTIN_COLUMNS
-from gangline.apiserver.tables.rows import builtin_printer
 from gangline.apiserver.tables.table import GENERIC_PRINTER, custom_printer
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

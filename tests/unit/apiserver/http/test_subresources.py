@@ -42,7 +42,8 @@ async def test_applied_scale_asks_before_it_takes_the_replicas_of_others(plane: 
     assert refused.status == 409
     told = 'Apply failed with 1 conflict: conflict with "tester" using autoscaling/v1: .spec.replicas'
     assert refused.body["message"] == told
-    forced = await applied(plane, 3, "me", force="true")
+    assert (await applied(plane, 3, "me", force="False")).status == 409
+    forced = await applied(plane, 3, "me", force="True")
     assert (forced.status, forced.body["kind"], forced.body["spec"]) == (200, "Scale", {"replicas": 3})
     assert await owners(plane) == [("me", "Apply", "scale")]
 

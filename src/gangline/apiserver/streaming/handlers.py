@@ -15,8 +15,9 @@ from aiohttp import web
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler
-from gangline.apiserver.http.routes import RequestVerb
-from gangline.apiserver.registry.registry import Registry, decode_record
+from gangline.apiserver.http.request_info import RequestVerb, query_flag
+from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.streaming.channels import (
     CLOSE,
     RESIZE,
@@ -30,7 +31,7 @@ from gangline.apiserver.streaming.channels import (
     check_upgrade,
     exit_status,
 )
-from gangline.apiserver.streaming.log_options import container_name, container_run_id, log_options, query_flag
+from gangline.apiserver.streaming.log_options import container_name, container_run_id, log_options
 from gangline.apiserver.streaming.port_forward import PortForwardSession
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_until_first
@@ -79,16 +80,16 @@ class PodStreamHandlers:
 
     # Logs
 
-    async def log(self, asked: ApiRequest) -> web.StreamResponse:
+    async def log(self, request: ApiRequest) -> web.StreamResponse:
         """The log of a container as plain text."""
-        if asked.verb is not RequestVerb.GET:
+        if request.verb is not RequestVerb.GET:
             raise apierrors.method_not_allowed()
-        options = log_options(asked.query, asked.info.name, self._clock.now())
-        pod = self._pod(asked)
-        place = _container_ref(asked, pod, container_name(pod, asked.query.get("container", "")))
+        options = log_options(request.query, request.info.name, self._clock.now())
+        pod = self._pod(request)
+        place = _container_ref(request, pod, container_name(pod, request.query.get("container", "")))
         if not pod["spec"].get("nodeName"):
             return web.Response(status=204)
-        node = self._node(asked, pod)
+        node = self._node(request, pod)
         run = container_run_id(pod, place.container, previous=options.previous)
         try:
             found = node.logs(place, run, options)
@@ -96,7 +97,7 @@ class PodStreamHandlers:
             raise apierrors.bad_request(str(error)) from error
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         # At once: a container may say nothing for a long time.
-        await response.prepare(asked.http)
+        await response.prepare(request.http)
 
         async def copy() -> None:
             # A reader that leaves in the middle is no error.
@@ -105,7 +106,7 @@ class PodStreamHandlers:
                     async for part in parts:
                         await response.write(part)
 
-        await run_until_first(copy(), self._wait_for_disconnect(asked.http))
+        await run_until_first(copy(), self._wait_for_disconnect(request.http))
         return response
 
     async def _wait_for_disconnect(self, http: web.BaseRequest) -> None:
@@ -115,39 +116,39 @@ class PodStreamHandlers:
 
     # Commands
 
-    async def exec(self, asked: ApiRequest) -> web.StreamResponse:
+    async def exec(self, request: ApiRequest) -> web.StreamResponse:
         """A command in a container: its streams, then how it ended."""
-        _, place, node = self._running_container(asked)
-        command = asked.http.query.getall("command", [])
+        _, place, node = self._running_container(request)
+        command = request.http.query.getall("command", [])
         if not command:
             raise apierrors.bad_request("you must specify a command")
-        tty, stdin = query_flag(asked.query, "tty"), query_flag(asked.query, "stdin")
-        wanted = _output_channels(asked, tty=tty)
+        tty, stdin = query_flag(request.query, "tty"), query_flag(request.query, "stdin")
+        wanted = _output_channels(request, tty=tty)
         if not wanted and not stdin:
             raise apierrors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
-        check_upgrade(asked.http, EXEC_PROTOCOLS)
+        check_upgrade(request.http, EXEC_PROTOCOLS)
         try:
             async with node.run_command(place, command, stdin=stdin, tty=tty) as running:
-                channels = await _accept(asked, wanted)
+                channels = await _accept(request, wanted)
                 await _run_stream(channels, _copy_input(channels, running), _copy_output(channels, running, wanted))
         except ContainerNotRunning as error:
             raise apierrors.internal_error(f"unable to upgrade connection: {error}") from error
         except ExecFailed as error:
-            channels = await _accept(asked, wanted)
+            channels = await _accept(request, wanted)
             await _run_stream(channels, _send_start_error(channels, error))
         return channels.response
 
-    async def attach(self, asked: ApiRequest) -> web.StreamResponse:
+    async def attach(self, request: ApiRequest) -> web.StreamResponse:
         """What a container prints, from now until it ends."""
-        pod, place, node = self._running_container(asked)
-        if query_flag(asked.query, "stdin"):
+        pod, place, node = self._running_container(request)
+        if query_flag(request.query, "stdin"):
             raise apierrors.bad_request(
                 f"container {place.container} runs as a process without standard input; attach without it, or use exec"
             )
-        tty = query_flag(asked.query, "tty")
-        wanted = _output_channels(asked, tty=tty)
+        tty = query_flag(request.query, "tty")
+        wanted = _output_channels(request, tty=tty)
         run = container_run_id(pod, place.container, previous=False)
-        channels = await _accept(asked, wanted)
+        channels = await _accept(request, wanted)
 
         async def copy() -> None:
             async with aclosing(node.attach(place, run)) as parts:
@@ -162,56 +163,56 @@ class PodStreamHandlers:
 
     # Ports
 
-    async def port_forward(self, asked: ApiRequest) -> web.StreamResponse:
+    async def port_forward(self, request: ApiRequest) -> web.StreamResponse:
         """Connections to ports of a pod."""
-        pod = self._pod(asked)
-        node, place = self._assigned_node(asked, pod), _container_ref(asked, pod, "")
-        check_upgrade(asked.http, (V4,))
-        ports = _forwarded_ports(asked)
-        channels = await Channels.accept(asked.http, (V4,))
+        pod = self._pod(request)
+        node, place = self._assigned_node(request, pod), _container_ref(request, pod, "")
+        check_upgrade(request.http, (V4,))
+        ports = _forwarded_ports(request)
+        channels = await Channels.accept(request.http, (V4,))
         forwarding = PortForwardSession(channels, place, node)
         await _run_stream(channels, forwarding.run(ports))
         return channels.response
 
     # Pods and nodes
 
-    def _pod(self, asked: ApiRequest) -> JSON:
-        if asked.verb not in (RequestVerb.GET, RequestVerb.CREATE):
+    def _pod(self, request: ApiRequest) -> JSON:
+        if request.verb not in (RequestVerb.GET, RequestVerb.CREATE):
             raise apierrors.method_not_allowed()
-        return decode_record(self._registry.get(asked.served_kind, asked.info.key))
+        return decode_record(self._registry.get(request.served_kind, request.info.key))
 
-    def _running_container(self, asked: ApiRequest) -> tuple[JSON, ContainerRef, PodStreams]:
-        pod = self._pod(asked)
-        place = _container_ref(asked, pod, container_name(pod, asked.query.get("container", "")))
-        return pod, place, self._assigned_node(asked, pod)
+    def _running_container(self, request: ApiRequest) -> tuple[JSON, ContainerRef, PodStreams]:
+        pod = self._pod(request)
+        place = _container_ref(request, pod, container_name(pod, request.query.get("container", "")))
+        return pod, place, self._assigned_node(request, pod)
 
-    def _assigned_node(self, asked: ApiRequest, pod: JSON) -> PodStreams:
+    def _assigned_node(self, request: ApiRequest, pod: JSON) -> PodStreams:
         """The node for a connection to a pod."""
         if not pod["spec"].get("nodeName"):
-            raise apierrors.bad_request(f"pod {asked.info.name} does not have a host assigned")
-        return self._node(asked, pod)
+            raise apierrors.bad_request(f"pod {request.info.name} does not have a host assigned")
+        return self._node(request, pod)
 
-    def _node(self, asked: ApiRequest, pod: JSON) -> PodStreams:
+    def _node(self, request: ApiRequest, pod: JSON) -> PodStreams:
         name = pod["spec"]["nodeName"]
         node = self._nodes.get(name)
         if node is None:
             # Of a node that it cannot reach the real server says so, too, naming the wrong kind.
-            raise apierrors.not_found(asked.served_kind, name)
+            raise apierrors.not_found(request.served_kind, name)
         return node
 
 
-def _container_ref(asked: ApiRequest, pod: JSON, container: str) -> ContainerRef:
-    return ContainerRef(asked.info.key, pod["metadata"]["uid"], container)
+def _container_ref(request: ApiRequest, pod: JSON, container: str) -> ContainerRef:
+    return ContainerRef(request.info.key, pod["metadata"]["uid"], container)
 
 
-def _output_channels(asked: ApiRequest, *, tty: bool) -> list[int]:
+def _output_channels(request: ApiRequest, *, tty: bool) -> list[int]:
     """The channels on which the client wants output. A terminal has one."""
-    wanted = [STDOUT] if query_flag(asked.query, "stdout") else []
-    return [*wanted, STDERR] if query_flag(asked.query, "stderr") and not tty else wanted
+    wanted = [STDOUT] if query_flag(request.query, "stdout") else []
+    return [*wanted, STDERR] if query_flag(request.query, "stderr") and not tty else wanted
 
 
-def _forwarded_ports(asked: ApiRequest) -> list[int]:
-    words = [word for text in asked.http.query.getall("ports", []) for word in text.split(",")]
+def _forwarded_ports(request: ApiRequest) -> list[int]:
+    words = [word for text in request.http.query.getall("ports", []) for word in text.split(",")]
     if not words:
         raise apierrors.bad_request('query parameter "ports" cannot be empty')
     for word in words:
@@ -220,8 +221,8 @@ def _forwarded_ports(asked: ApiRequest) -> list[int]:
     return [int(word) for word in words]
 
 
-async def _accept(asked: ApiRequest, outputs: list[int]) -> Channels:
-    channels = await Channels.accept(asked.http, EXEC_PROTOCOLS)
+async def _accept(request: ApiRequest, outputs: list[int]) -> Channels:
+    channels = await Channels.accept(request.http, EXEC_PROTOCOLS)
     # Nothing, to say that the connection stands.
     with suppress(ConnectionResetError):
         await channels.send(outputs[0] if outputs else STDOUT, b"")

@@ -21,7 +21,7 @@ from gangline.apiserver.apply.fieldset import (
     recursive_difference,
     union,
 )
-from gangline.apiserver.apply.tracked import ManagedKind
+from gangline.apiserver.apply.managed_kind import ManagedKind
 from gangline.apiserver.apply.walker import Comparison, comparison, values_equal
 
 APPLY, UPDATE = "Apply", "Update"
@@ -277,14 +277,14 @@ def capped_entries(entries: EntriesByIdentity) -> EntriesByIdentity:
 
 
 def scaled_managed_fields(
-    managed: Sequence[Any] | None, *, manager: str, api_version: str, path: Sequence[str], changed: bool
+    managed: Sequence[Any] | None, *, manager: str, api_version: str, path: Sequence[str]
 ) -> list[JSON]:
     """The managedFields of an object whose replicas, at this path of keys, a manager has set through `/scale`.
 
     All others lose the field; the new owner gets no time, as in Kubernetes.
     """
     entries = stored_entries(managed)
-    if not changed or not entries:
+    if not entries:
         return encode_entries(entries)
     field = path_set(*path)
     mine = ManagedFieldsEntry(manager or "unknown", UPDATE, api_version, field, subresource="scale")

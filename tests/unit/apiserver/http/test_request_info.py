@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.apiserver.http.routes import RequestInfo, RequestVerb, request_info, request_verb
+from gangline.apiserver.http.request_info import RequestInfo, RequestVerb, request_info, request_verb
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Server-side apply: merge what a manager wants into what is there, and see whose fields that takes.
+"""Server-side apply: merge a manager's configuration into the live object, and update the owners of its fields.
 
-The manager owns what it applies. What it applied before and applies no longer goes, unless somebody else owns it. What
-others own and would change is a conflict, unless forced.
+The manager owns the fields that it applies. A field that it applied before and no longer applies is removed, unless
+another manager owns it. Changing a field that another manager owns is a conflict, unless forced.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ from gangline.base.errors import GanglineError
 from gangline.schema.go_text import json_text, quoted_text
 
 BEFORE_FIRST_APPLY = "before-first-apply"
-"""Owns all that was there when an object without owners is applied for the first time."""
+"""The manager that owns all existing fields when an object without managedFields is first applied."""
 
 LAST_APPLIED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL_MANAGER = "kubectl"
@@ -50,25 +50,26 @@ _MAX_ANNOTATION_BYTES = 256 * 1024
 
 
 class ApplyResult(NamedTuple):
-    """What apply makes of an object."""
+    """The result of an apply."""
 
     object: JSON
-    """Shares nothing with the arguments. Without managedFields, not defaulted, and with null where the client has."""
+    """The new object, which shares nothing with the arguments. It has no managedFields and no defaults, and null
+    where the configuration has null."""
     managed_fields: list[JSON]
     changed: bool
-    """False when the live object already was as wanted; its managers may differ all the same."""
+    """False if the live object already had the applied values. The managedFields may differ all the same."""
 
 
 class FieldConflict(NamedTuple):
-    """One field that another manager owns."""
+    """A field that another manager owns."""
 
     manager: str
-    """As it is told: `"kubectl" using v1`."""
+    """The manager as messages name it: `"kubectl" using v1`."""
     field: str
 
 
 class ApplyConflict(GanglineError):
-    """Others own what would change: 409, reason Conflict, with a cause for each field."""
+    """Other managers own fields that would change: 409, reason Conflict, with a cause for each field."""
 
     def __init__(self, conflicts: list[FieldConflict]) -> None:
         self.conflicts = conflicts
@@ -99,10 +100,10 @@ def _conflict_message(conflicts: list[FieldConflict]) -> str:
 def server_side_apply(
     live: JSON | None, wanted: JSON, tracked: ManagedKind, *, manager: str, now: str, force: bool = False
 ) -> ApplyResult:
-    """Apply `wanted` to what is stored, or create it where `live` is None. Changes neither.
+    """Apply a configuration to the live object, or create the object if `live` is None. Changes neither argument.
 
-    Raises ApplyConflict; Refused with 400 for an object of another kind or one that names managers, and with 500,
-    as kube-apiserver does, for one that does not fit its type.
+    Raises `ApplyConflict`; `StatusError` with 400 for a configuration of another kind or with managedFields, and
+    with 500, as in kube-apiserver, for one that does not match its type.
     """
     _check_configuration(wanted, tracked)
     entries = _initial_entries(live, tracked, now)
@@ -125,7 +126,7 @@ def _check_configuration(wanted: JSON, tracked: ManagedKind) -> None:
         raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
     metadata = wanted.get("metadata") or {}
     if not isinstance(metadata, dict):
-        metadata = {}  # and so it does not fit
+        metadata = {}  # `schema_errors` reports the wrong type
     if metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     wrong = schema_errors(wanted, tracked.tree)
@@ -184,7 +185,7 @@ class _Applier:
         return ApplyResult(result, encode_entries(entries), changed)
 
     def _record_ownership(self, entries: EntriesByIdentity, last: ManagedFieldsEntry | None, changed: bool) -> None:
-        """Put down what this manager owns now, and when, unless nothing has changed."""
+        """Record the fields that this manager owns now, with a new time if the object changed."""
         me = self._own_entry
         mine = ownable_entry(me)
         if mine is None:
@@ -194,9 +195,9 @@ class _Applier:
             entries[me.identity] = msgspec.structs.replace(mine, time=time)
 
     def resolve_kubectl_conflicts(self, conflict: ApplyConflict) -> bool:
-        """Whether a conflict of kubectl is only with what kubectl itself applied from the client's side before.
+        """Whether a conflict of kubectl is only with fields that kubectl itself set before by client-side apply.
 
-        Where some of it is, those conflicts are dropped from the error.
+        Such conflicts are removed from the error.
         """
         allowed = self._last_applied_fields()
         if allowed is None:
@@ -207,7 +208,7 @@ class _Applier:
         return not conflict.conflicts
 
     def _last_applied_fields(self) -> FieldSet | None:
-        """The fields that client-side apply has put there and that are still as it left them."""
+        """The fields that client-side apply has set and that still have its values."""
         live, tracked = self._live or {}, self._managed_kind
         text = ((live.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED_ANNOTATION)
         try:
@@ -223,14 +224,14 @@ class _Applier:
 
 
 def _pruned_object(value: JSON, entries: EntriesByIdentity, last: FieldSet, walker: Walker) -> JSON:
-    """The merged object less what its manager applied before and nobody owns now."""
+    """The merged object without the fields that its manager applied before and that no manager owns now."""
     owned: FieldSet = {}
     for entry in entries.values():
         owned = union(owned, entry.fields)
     before = walker.with_named_members(last)
     there = walker.with_named_members(walker.applied_fields(value))
     left = _named_fields(value_without_fields(value, before, walker), walker)
-    # What others own comes back, with the objects it is in; then all that this manager never owned.
+    # Restore the fields that others own, with the objects around them; then all fields that this manager never owned.
     kept = value_without_fields(value, difference(there, union(left, walker.with_named_members(owned))), walker)
     gone = difference(there, _named_fields(kept, walker))
     return value_without_fields(value, intersection(gone, before), walker) or {}
@@ -256,7 +257,7 @@ def _manager_description(entry: ManagedFieldsEntry) -> str:
 
 
 def _sync_last_applied(result: JSON, wanted: JSON) -> None:
-    """As kubectl has moved from client-side to server-side apply: keep its annotation true."""
+    """Update the annotation of client-side apply, so that kubectl can switch back from server-side apply."""
     annotations = (result.get("metadata") or {}).get("annotations") or {}
     if not annotations.get(LAST_APPLIED_ANNOTATION):
         return

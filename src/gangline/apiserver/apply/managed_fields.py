@@ -1,8 +1,8 @@
-"""`metadata.managedFields`: who wrote which field last, kept up to date on every write.
+"""`metadata.managedFields`: which manager set which field last, updated on every write.
 
-An entry belongs to a manager, an operation (Update, Apply), a version of the API (for updates) and a subresource.
-Updates own what they change; appliers own what they apply. This module reads, writes and caps entries and follows
-updates; server-side apply is in `apply.py`.
+An entry is identified by manager, operation (Update, Apply), API version (for updates) and subresource. An updater
+owns the fields that it changes, an applier owns the fields that it applies. This module reads, writes and caps
+entries and tracks updates; server-side apply is in `apply.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ from gangline.apiserver.apply.walker import Comparison, comparison, values_equal
 APPLY, UPDATE = "Apply", "Update"
 MAX_UPDATERS = 10
 ANCIENT_CHANGES_MANAGER = "ancient-changes"
-"""The manager that gets the fields of the eleventh and further updaters, oldest first."""
+"""The manager that gets the fields of the oldest updaters beyond `MAX_UPDATERS`."""
 MAX_MANAGER_BYTES = 128
-"""Bytes of a manager's name."""
+"""The maximal length of a manager's name."""
 
 _UNOWNED_FIELDS: FieldSet = {
     "f:apiVersion": {},
@@ -57,19 +57,19 @@ _SCALE_REPLICAS = path_set("f:spec", "f:replicas")
 
 
 class ManagedFieldsEntry(msgspec.Struct, frozen=True):
-    """One manager's share of an object."""
+    """The fields of an object that one manager owns."""
 
     manager: str
     operation: str
     api_version: str
     fields: FieldSet
     time: str = ""
-    """As on the wire, to the second; empty for a manager that came to own without changing anything."""
+    """RFC 3339, to the second; empty for a manager that owns fields without having changed one."""
     subresource: str = ""
 
     @property
     def identity(self) -> str:
-        """What tells entries apart. An applier is the same in every version of the API."""
+        """The key of an entry. An applier has one entry for all API versions."""
         told = {"manager": self.manager, "operation": self.operation}
         if self.operation == UPDATE:
             told["apiVersion"] = self.api_version
@@ -92,11 +92,11 @@ class ManagedFieldsEntry(msgspec.Struct, frozen=True):
 
 
 EntriesByIdentity = dict[str, ManagedFieldsEntry]
-"""Entries by identity."""
+"""Entries by their identity."""
 
 
 def stored_entries(managed: Sequence[Any] | None) -> EntriesByIdentity:
-    """Entries as stored: they were checked on their way in, and are taken as they are."""
+    """The entries of a stored object. They were validated when they were written."""
     found: EntriesByIdentity = {}
     for raw in managed or ():
         entry = _make_entry(raw, raw.get("fieldsV1") or {})
@@ -105,7 +105,7 @@ def stored_entries(managed: Sequence[Any] | None) -> EntriesByIdentity:
 
 
 def parse_entries(managed: Sequence[Any]) -> EntriesByIdentity:
-    """Entries that a client sent. Raises ValueError with kube-apiserver's sentence for one that cannot be."""
+    """The entries that a client sent. Raises `ValueError`, with kube-apiserver's message, for an invalid entry."""
     found: EntriesByIdentity = {}
     for index, raw in enumerate(managed):
         _check_entry(raw, index)
@@ -138,7 +138,7 @@ def _make_entry(raw: JSON, fields: FieldSet) -> ManagedFieldsEntry:
 
 
 def encode_entries(entries: Mapping[str, ManagedFieldsEntry]) -> list[JSON]:
-    """Entries as on the wire: appliers first, then by age, name, version and subresource."""
+    """The entries as JSON: appliers first, then by time, manager, API version and subresource."""
     ordered = sorted(
         entries.values(),
         key=lambda each: (each.operation, each.time, each.manager, each.api_version, each.subresource),
@@ -147,9 +147,9 @@ def encode_entries(entries: Mapping[str, ManagedFieldsEntry]) -> list[JSON]:
 
 
 def manager_name(asked: str, user_agent: str) -> str:
-    """Who writes: what the request names (`fieldManager`), else the User-Agent up to its first slash, else `unknown`.
+    """The manager of a write: its `fieldManager`, else the User-Agent up to the first slash, else `unknown`.
 
-    Of a User-Agent only printable characters count, and as many of them as fit into 128 bytes.
+    Of a User-Agent only printable characters are used, up to 128 bytes.
     """
     if asked:
         return asked
@@ -164,21 +164,21 @@ def manager_name(asked: str, user_agent: str) -> str:
 
 
 def updated_managed_fields(old: JSON | None, new: JSON, tracked: ManagedKind, *, manager: str, now: str) -> list[JSON]:
-    """The managedFields of `new`, written by create, update or a patch other than apply. Empty: it must have none.
+    """The managedFields after a create, an update or a patch other than apply. Empty: the object must have none.
 
-    `old` is what is stored, None on create; `new` is what the client wants, defaulted and otherwise in the form it is
-    stored in, but before admission and before anything the server adds of its own accord: nobody owns that.
-    What `new` says in `metadata.managedFields` is taken for the client's wish: `[{}]` (and, but for custom kinds,
-    `[]`) resets ownership, a valid list replaces it, anything else is as if absent. Changes neither argument.
+    `old` is the stored object, None on create; `new` is the client's object, defaulted and in the stored form,
+    but before admission and before the server adds fields of its own: no manager owns those. The client may send
+    `metadata.managedFields` in `new`: `[{}]` (and, except for custom kinds, `[]`) resets ownership, a valid list
+    replaces it, anything else is ignored. Changes neither argument.
     """
     entries = _entries_before(old, new, tracked)
     if old is not None and not entries:
-        return []  # nobody tracks this object, until somebody applies
+        return []  # ownership is not tracked until the object is applied
     return encode_entries(capped_entries(entries_after_update(entries, old, new, tracked, manager=manager, now=now)))
 
 
 def _entries_before(old: JSON | None, new: JSON, tracked: ManagedKind) -> EntriesByIdentity:
-    """The entries that hold before the write."""
+    """The entries before the write, after the client's own change of managedFields."""
     stored = ((old or {}).get("metadata") or {}).get("managedFields")
     if not tracked.subresource:
         wished = (new.get("metadata") or {}).get("managedFields")
@@ -195,9 +195,9 @@ def _entries_before(old: JSON | None, new: JSON, tracked: ManagedKind) -> Entrie
 def entries_after_update(
     entries: EntriesByIdentity, old: JSON | None, new: JSON, tracked: ManagedKind, *, manager: str, now: str
 ) -> EntriesByIdentity:
-    """The entries after an update: what changed is lost by all and gained by its manager, at this time.
+    """The entries after an update: the manager of the update now owns all changed fields, the others lose them.
 
-    A write that changes nothing of note changes no entry.
+    Entries stay the same if no field that can be owned has changed.
     """
     difference_made = writable_changes(old if old is not None else tracked.zero_object, new, tracked)
     rest = without_changed_fields(entries, difference_made)
@@ -210,7 +210,7 @@ def entries_after_update(
 
 
 def writable_changes(old: JSON, new: JSON, tracked: ManagedKind) -> Comparison:
-    """What differs and can be changed by writes here. `metadata.managedFields` themselves do not count."""
+    """The difference of two objects without managedFields and without the fields that this kind of write resets."""
     found = comparison(_without_managed_fields(old), _without_managed_fields(new), tracked.walker)
     return Comparison(
         recursive_difference(found.changed, tracked.reset_fields),
@@ -226,7 +226,7 @@ def _without_managed_fields(document: JSON) -> JSON:
 
 
 def without_changed_fields(entries: EntriesByIdentity, made: Comparison, *, but: str = "") -> EntriesByIdentity:
-    """The entries less what changed or went, but for one; those left with nothing are gone."""
+    """The entries without the changed and removed fields, except for the entry `but`. Empty entries are dropped."""
     rest: EntriesByIdentity = {}
     for identity, entry in entries.items():
         if identity != but:
@@ -238,7 +238,7 @@ def without_changed_fields(entries: EntriesByIdentity, made: Comparison, *, but:
 
 
 def conflicting_fields(entries: EntriesByIdentity, made: Comparison, *, but: str) -> dict[str, FieldSet]:
-    """By identity: the fields that others own and that would change."""
+    """By identity: the fields of other entries than `but` that would change."""
     found = {}
     for identity, entry in entries.items():
         shared = intersection(entry.fields, made.changed) if identity != but else {}
@@ -248,13 +248,13 @@ def conflicting_fields(entries: EntriesByIdentity, made: Comparison, *, but: str
 
 
 def ownable_entry(entry: ManagedFieldsEntry) -> ManagedFieldsEntry | None:
-    """The entry less what nobody owns; None when that is all."""
+    """The entry without the fields that are never owned; None if no field is left."""
     fields = difference(entry.fields, _UNOWNED_FIELDS)
     return entry.with_fields(fields) if fields else None
 
 
 def capped_entries(entries: EntriesByIdentity) -> EntriesByIdentity:
-    """At most ten updaters: the oldest are merged, by version of the API, until there are no more."""
+    """At most ten updaters: the oldest are merged into one entry per API version."""
     updaters = [identity for identity, entry in entries.items() if entry.operation == UPDATE]
     excess = len(updaters) - MAX_UPDATERS
     if excess <= 0:
@@ -279,9 +279,9 @@ def capped_entries(entries: EntriesByIdentity) -> EntriesByIdentity:
 def scaled_managed_fields(
     managed: Sequence[Any] | None, *, manager: str, api_version: str, path: Sequence[str]
 ) -> list[JSON]:
-    """The managedFields of an object whose replicas, at this path of keys, a manager has set through `/scale`.
+    """The managedFields of an object after a manager has set its replicas, at this path of keys, through `/scale`.
 
-    All others lose the field; the new owner gets no time, as in Kubernetes.
+    All others lose the field. The entry of the new owner has no time, as in Kubernetes.
     """
     entries = stored_entries(managed)
     if not entries:
@@ -299,7 +299,7 @@ def scaled_managed_fields(
 
 
 def scale_managed_fields(managed: Sequence[Any] | None, *, path: Sequence[str]) -> list[JSON]:
-    """Who owns the replicas, at this path of keys, as the object's Scale tells it."""
+    """The managedFields of an object's Scale: the owners of the replicas, which are at this path of keys."""
     return [
         msgspec.structs.replace(entry, api_version="autoscaling/v1", fields=_SCALE_REPLICAS).to_json()
         for entry in stored_entries(managed).values()
@@ -310,7 +310,10 @@ def scale_managed_fields(managed: Sequence[Any] | None, *, path: Sequence[str]) 
 def parent_managed_fields(
     managed: Sequence[Any] | None, scale: Sequence[Any], *, api_version: str, path: Sequence[str]
 ) -> list[JSON]:
-    """The managedFields of an object whose Scale has these now. Owners of replicas get no time, as in Kubernetes."""
+    """The managedFields of an object after its Scale got these.
+
+    Entries of the owners of replicas have no time, as in Kubernetes.
+    """
     field, rest = path_set(*path), {}
     for identity, entry in stored_entries(managed).items():
         left = entry.with_fields(difference(entry.fields, field) if has_field(entry.fields, *path) else entry.fields)
@@ -325,7 +328,7 @@ def parent_managed_fields(
 
 
 def equal_ignoring_timestamps(old: JSON, new: JSON) -> bool:
-    """Whether two objects differ in nothing but the times of managedFields: such a write is none."""
+    """Whether two objects differ at most in the times of managedFields: such a write changes nothing."""
     return values_equal(_without_timestamps(old), _without_timestamps(new))
 
 

@@ -1,4 +1,4 @@
-"""Whether an applied object fits its type: known fields, the right kind of value, no element twice."""
+"""Checks an applied configuration against its type: declared fields, types of values, unique elements."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ _SCALAR_CLASSES: dict[str, tuple[str, tuple[type, ...]]] = {
 
 
 def schema_errors(applied: JSON, tree: TypeNode) -> str:
-    """What is wrong, in structured-merge-diff's words; empty when all is well."""
+    """The errors in structured-merge-diff's words; empty if there are none."""
     found = list(_value_errors(applied, tree, ""))
     if len(found) > 1:
         return "\n".join(["errors:", *(f"  {line}" for line in found)])
@@ -40,7 +40,7 @@ def _value_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:
             below = tree.field_type(name)
             if below is None and tree.fields:
                 yield f"{path}.{name}: field not declared in schema"
-                return  # the first one ends it, as in Kubernetes
+                return  # only the first is reported, as in Kubernetes
             yield from _value_errors(item, below or UNTYPED_DEDUCED, f"{path}.{name}")
 
 
@@ -78,7 +78,7 @@ def _scalar_errors(value: Any, tree: TypeNode, path: str) -> Iterator[str]:
 
 
 def _go_wrapped(value: Any) -> str:
-    """How Go prints a wrapped value."""
+    """A wrapped value as Go prints it."""
     return f"&{{{_go_value(value)}}}"
 
 

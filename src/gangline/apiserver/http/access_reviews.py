@@ -1,7 +1,7 @@
-"""Reviews: questions about who somebody is and what they may do. Answered and forgotten, never stored.
+"""Access reviews: requests that ask who a user is and what a user may do. They are answered, never stored.
 
-They tell what `auth.py` does: members of `system:masters` may do everything, others may look at versions and health
-and ask about themselves.
+The answers describe `authentication.py`: members of `system:masters` may do everything, other users may read version
+and health and ask about themselves.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,14 +24,14 @@ from gangline.schema.typed.strict_decoding import DecodingChecker
 
 AUTHENTICATION_GROUP, AUTHORIZATION_GROUP = "authentication.k8s.io", "authorization.k8s.io"
 API_AUDIENCE = "https://kubernetes.default.svc"
-"""Whom a token of ours is for, unless it says otherwise."""
+"""The audience of our tokens, if a TokenReview names none."""
 
-# Everybody with a name may ask about themselves.
+# Every authenticated user may create these.
 _SELF_REVIEWS = frozenset({"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"})
 
 
 class ReviewRequest(msgspec.Struct, frozen=True):
-    """A review that was sent, and by whom."""
+    """A review, and the user who sent it."""
 
     user: UserInfo
     info: RequestInfo
@@ -49,7 +49,7 @@ class ReviewRequest(msgspec.Struct, frozen=True):
 
 
 class ReviewHandler:
-    """Answers reviews."""
+    """Answers access reviews."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
@@ -72,7 +72,7 @@ class ReviewHandler:
         return target.version == "v1" and (target.group, target.plural) in self._reviewers
 
     def authorize(self, user: UserInfo, verb: RequestVerb, target: RequestInfo) -> None:
-        """May they ask this? Raises `Refused`: 403, or 405 for anything but creating."""
+        """Check that the user may create this review. Raises `StatusError`: 403, or 405 for any verb but create."""
         named = "system:authenticated" in user.groups
         if not (named and verb is RequestVerb.CREATE and target.plural in _SELF_REVIEWS):
             authorize(user, verb, target)
@@ -81,7 +81,7 @@ class ReviewHandler:
             raise apierrors.method_not_allowed()
 
     def review(self, question: ReviewRequest) -> JSON:
-        """The review with its status. Raises `Refused` for one that makes no sense."""
+        """The review with its status. Raises `StatusError` if the review is invalid."""
         kind, review = self._reviewers[question.info.group, question.info.plural]
         version = question.api_version
         sent = (question.body.get("apiVersion") or version, question.body.get("kind") or kind)
@@ -111,7 +111,7 @@ class ReviewHandler:
 
 
 def is_allowed(user: UserInfo, spec: JSON) -> bool:
-    """Whether the server would let somebody do what a review names."""
+    """Whether the server would allow the user what the spec of an access review describes."""
     if user.is_master:
         return True
     named = "system:authenticated" in user.groups
@@ -213,7 +213,7 @@ def _raise_invalid(question: ReviewRequest, problems: list[FieldProblem]) -> Non
     if not problems:
         return
     group = question.info.group
-    # The real server names no kind here.
+    # kube-apiserver names no kind here.
     text = f'.{group} "" is invalid: {summary(problems)}'
     raise StatusError(
         422, text, reason="Invalid", details={"group": group, "causes": apierrors.problem_causes(problems)}
@@ -231,7 +231,7 @@ def _managed_review(version: str, kind: str) -> ManagedKind:
 
 
 def _review_response(question: ReviewRequest, status: JSON) -> JSON:
-    """The review as it came, with its status; whoever sent it owns its fields, as everywhere."""
+    """The review with its status and with managedFields: its sender owns its fields."""
     metadata = dict(question.body.get("metadata") or {})
     sent = {**question.body, "metadata": metadata}
     managed = updated_managed_fields(

@@ -1,7 +1,7 @@
-"""Who asks, and whether they may.
+"""Authentication and authorization of requests.
 
-Tokens and client certificates are checked here. In this part of the plane there are two kinds of people: members of
-`system:masters`, who may do everything, and everybody else, who may ask for versions and health only.
+Users are authenticated by token or client certificate. Authorization knows two kinds of users: members of
+`system:masters` may do everything, all others may read version and health only.
 """
 
 import hmac
@@ -21,7 +21,7 @@ PUBLIC_PATHS = frozenset({"/version", "/version/", "/healthz", "/livez", "/ready
 
 
 class UserInfo(msgspec.Struct, frozen=True):
-    """Somebody, as the authenticator knows them."""
+    """An authenticated user."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -37,13 +37,13 @@ ANONYMOUS_USER = UserInfo("system:anonymous", ("system:unauthenticated",))
 
 
 class Authenticator:
-    """Knows tokens; believes client certificates that TLS has already verified."""
+    """Authenticates by token, or by a client certificate that TLS has already verified."""
 
     def __init__(self, tokens: Mapping[str, UserInfo]) -> None:
         self._tokens = dict(tokens)
 
     def authenticate(self, authorization: str | None, peer: Mapping[str, Any] | None) -> UserInfo:
-        """Who asks. No credentials: anonymous. Raises `Refused` (401) for a token that is none of ours."""
+        """The user of a request, anonymous without credentials. Raises `StatusError` (401) for an unknown token."""
         if peer:
             return _certificate_user(peer)
         if not authorization:
@@ -53,7 +53,7 @@ class Authenticator:
             return ANONYMOUS_USER
         given = token.strip().encode()
         for known, user in self._tokens.items():
-            # In constant time, so that nobody learns a token by measuring.
+            # In constant time, so that response times reveal nothing about a token.
             if hmac.compare_digest(known.encode(), given):
                 return user
         raise unauthorized()
@@ -67,7 +67,7 @@ def _certificate_user(peer: Mapping[str, Any]) -> UserInfo:
 
 
 def authorize_nonresource(user: UserInfo, method: str, path: str) -> None:
-    """May they ask for a path that is no resource? Raises `Refused`."""
+    """Check that the user may request a path that is no resource. Raises `StatusError` (403)."""
     if user.is_master or path in PUBLIC_PATHS:
         return
     raise StatusError(
@@ -79,7 +79,10 @@ def authorize_nonresource(user: UserInfo, method: str, path: str) -> None:
 
 
 def authorize(user: UserInfo, verb: str, target: RequestInfo) -> None:
-    """May they do this to a resource? Verbs are those of `requests`, and `impersonate`. Raises `Refused`."""
+    """Check that the user may use this verb on a resource. Raises `StatusError` (403).
+
+    `verb` is a `RequestVerb` or `impersonate`.
+    """
     if user.is_master:
         return
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
@@ -105,7 +108,10 @@ _SERVICE_ACCOUNT_PREFIX, _EXTRA_PREFIX = "system:serviceaccount:", "extra-"
 
 
 def impersonated_user(user: UserInfo, headers: Iterable[tuple[str, str]]) -> UserInfo:
-    """Whom a request is to be answered as. Raises `Refused`: 403 for those who may not act as others."""
+    """The user that the Impersonate headers name, or the user itself without such headers.
+
+    Raises `StatusError`: 403 if the user may not impersonate, 500 if the headers name no user.
+    """
     told = [
         (name.lower().removeprefix(IMPERSONATE_PREFIX), text)
         for name, text in headers
@@ -140,7 +146,7 @@ def _check_may_impersonate(user: UserInfo, name: str) -> None:
 
 
 def _impersonated_groups(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """Everybody who is not anonymous is authenticated; a service account without groups has those of its kind."""
+    """The groups of an impersonated user: authenticated unless anonymous; a service account gets its default groups."""
     if not groups and name.startswith(_SERVICE_ACCOUNT_PREFIX) and name.count(":") == 3:
         groups = (SERVICE_ACCOUNTS_GROUP, f"{SERVICE_ACCOUNTS_GROUP}:{name.split(':')[2]}")
     if name == ANONYMOUS_USER.name:

@@ -1,4 +1,4 @@
-"""What clients send: read, bounded, decoded, and looked at for fields that do not exist."""
+"""Request bodies: decoding, and the checks of kind and fields."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ Warn = Callable[[str], None]
 
 
 def read_object(raw: bytes, content_type: str, kind: str = "Object") -> JSON:
-    """The object in a body. Raises `Refused`: 415 for a format we do not read, 400 for text that is none."""
+    """The object in a body. Raises `StatusError`: 415 for an unsupported content type, 400 for an undecodable body."""
     media = content_type.partition(";")[0].strip() or "application/json"
     if media == "application/json":
         return _require_mapping(raw, _decode_json(raw, kind), kind)
@@ -36,7 +36,7 @@ def read_object(raw: bytes, content_type: str, kind: str = "Object") -> JSON:
 
 
 def read_yaml(raw: bytes) -> JSON:
-    """YAML, or JSON, which is faster to try first."""
+    """The object in a YAML or JSON body. Raises `StatusError` (400)."""
     if raw.lstrip().startswith(b"{"):
         return _require_mapping(raw, _decode_json(raw, "Object"), "Object")
     try:
@@ -49,7 +49,7 @@ def read_yaml(raw: bytes) -> JSON:
 
 
 def json_error_text(error: Exception) -> str:
-    """An error of our JSON decoder as Go's tells it, where a client may know the words."""
+    """An error of our JSON decoder, in the words of Go's decoder where clients may know them."""
     return "unexpected end of JSON input" if "truncated" in str(error) else str(error)
 
 
@@ -94,7 +94,10 @@ def _require_mapping(raw: bytes, value: Any, kind: str) -> JSON:
 
 
 def check_kind(served_kind: ServedKind, body: JSON) -> None:
-    """The body's kind and apiVersion are those of the URL. Only built-in kinds may leave them out. Raises `Refused`."""
+    """Check that the body has the kind and the apiVersion of the URL. Only built-in kinds may omit them.
+
+    Raises `StatusError`.
+    """
     if served_kind.custom:
         for name in ("kind", "apiVersion"):
             if not body.get(name):
@@ -128,9 +131,13 @@ def _wrong_custom_kind(served_kind: ServedKind, body: JSON, kind: str, version: 
 
 
 def check_fields(served_kind: ServedKind, body: JSON, raw: bytes, validation: str, warn: Warn) -> None:
-    """Values of a wrong type are refused; unknown and repeated fields are too when Strict, else warned of."""
+    """Check the types and the names of all fields. Raises `StatusError` (400) for a value of a wrong type.
+
+    Unknown and duplicate fields raise too if `validation` is Strict; otherwise they are warnings, unless it is
+    Ignore.
+    """
     if raw.startswith(objects.MAGIC):
-        return  # what came as protobuf has every type right, and nothing twice
+        return  # protobuf cannot encode wrong types or duplicate fields
     if served_kind.decoder is None:
         _report_decoding_errors(served_kind, metadata_errors(body), validation, warn)
         return

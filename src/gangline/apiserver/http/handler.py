@@ -1,4 +1,4 @@
-"""The Kubernetes API over HTTP: requests in, answers out, nothing decided here that is not about HTTP."""
+"""The HTTP handler of the Kubernetes API. It decides only what concerns HTTP; the registry does the rest."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -39,14 +39,14 @@ from gangline.base.clock import Clock
 log = logging.getLogger(__name__)
 
 RESPONSE_CHUNK_BYTES = 2**18
-"""The most bytes of an answer that are encrypted and sent at once."""
+"""The most bytes of a response that are encrypted and sent at once."""
 NO_CACHE = "no-cache, private"
 
 SubresourceHandler = Callable[["ApiRequest"], Awaitable[web.StreamResponse]]
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
-    """One request for a resource, understood."""
+    """A parsed and authorized request for a resource."""
 
     http: web.BaseRequest
     user: UserInfo
@@ -57,7 +57,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
     warnings: list[str]
 
     def write_context(self) -> WriteContext:
-        """How a write is to be done."""
+        """The options of a write request."""
         return WriteContext(
             field_manager=manager_name(self.query.get("fieldManager", ""), self.http.headers.get("User-Agent", "")),
             dry_run=bool(self.query.get("dryRun")),
@@ -70,16 +70,16 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
     @property
     def media_type(self) -> str:
-        """The content type, without parameters."""
+        """The content type without parameters."""
         return self.http.headers.get("Content-Type", "").partition(";")[0].strip()
 
     def decode_body(self, raw: bytes) -> JSON:
-        """The object sent, in whatever format the client says. Raises `Refused`."""
+        """The object in a body, decoded by its content type. Raises `StatusError`."""
         return read_object(raw, self.http.headers.get("Content-Type", ""), self.served_kind.kind)
 
 
 class ApiHandler:
-    """Answers requests. Give it to an `aiohttp.web.Server`."""
+    """Handles the requests of an `aiohttp.web.Server`."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ApiHandler:
         *,
         subresources: Mapping[tuple[str, str, str], SubresourceHandler] | None = None,
     ) -> None:
-        """`subresources` are by group, plural and name."""
+        """The keys of `subresources` are group, plural and name of the subresource."""
         self._registry, self._authenticator, self._clock = registry, authenticator, clock
         self._catalog: Catalog = registry.catalog
         self._nonresource = roots
@@ -120,7 +120,7 @@ class ApiHandler:
         except (StatusError, NegotiationError) as refusal:
             return self._respond_error(http, refusal.code, refusal.status, warnings)
         except Exception:
-            # The one place where a bug of ours becomes an answer: the others must not suffer for one request.
+            # An error of the server itself must fail one request only.
             log.exception("request failed", extra={"method": http.method, "path": http.path})
             broken = apierrors.internal_error("see the server's log")
             return self._respond_error(http, broken.code, broken.status, warnings)
@@ -152,7 +152,7 @@ class ApiHandler:
     def _unknown_resource(self, info: RequestInfo) -> web.StreamResponse:
         builtin = any(e.group == info.group and not e.custom for e in self._catalog)
         if not builtin:
-            # CRD groups are served by another part of kube-apiserver, which answers in plain text.
+            # kube-apiserver serves CRD groups by another server of its chain, which responds in plain text.
             return _page_not_found()
         raise apierrors.no_such_resource()
 
@@ -207,7 +207,7 @@ class ApiHandler:
         return await self._verb_handlers[request.verb](request)
 
     def _subresource_handler(self, served_kind: ServedKind, name: str) -> SubresourceHandler | None:
-        """The handler of a subresource: its own, or the one for all resources that have it."""
+        """The handler of a subresource: the resource's own, or the generic one if the resource has the subresource."""
         own = self._subresource_handlers.get((served_kind.group, served_kind.plural, name))
         if own is None and served_kind.resource.subresource(name) is not None:
             return self._subresource_handlers.get(("", "", name))
@@ -246,12 +246,12 @@ class ApiHandler:
         check_list_options(query, watch=True)
         selection = Selection.from_query(query, request.served_kind.selectable_fields)
         if query.get("resourceVersion"):
-            parse_resource_version(query["resourceVersion"])  # refused before the answer begins
+            parse_resource_version(query["resourceVersion"])  # refuse it before the response begins
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": NO_CACHE})
-        # Lines go out as they are written, not when a buffer is full.
+        # The response starts now, so that each line is sent when it is written.
         await response.prepare(request.http)
         spec = WatchRequest(request.served_kind, request.info.namespace, selection, representation, query)
-        # A client that leaves in the middle of a line is no error.
+        # A client may disconnect at any time.
         with suppress(ConnectionResetError):
             async for piece in watch_lines(self._registry.store, spec, self._clock):
                 await response.write(piece)
@@ -332,7 +332,7 @@ class ApiHandler:
             request, representation, representation.encode_list(request.served_kind.object_kind, records, metadata)
         )
 
-    # Answers
+    # Responses
 
     def _check_body(self, request: ApiRequest, body: JSON, raw: bytes) -> None:
         check_kind(request.served_kind, body)
@@ -385,7 +385,7 @@ class ApiHandler:
 
 
 async def read_body(http: web.BaseRequest) -> bytes:
-    """The body of a request. Raises `Refused` (413)."""
+    """The body of a request. Raises `StatusError` (413)."""
     try:
         return await http.read()
     except web.HTTPRequestEntityTooLarge:
@@ -397,7 +397,7 @@ def _page_not_found() -> web.Response:
 
 
 async def _chunks(body: bytes) -> AsyncIterator[memoryview]:
-    """A long answer bit by bit: others get their turn, and no copy of all of it is made on the way."""
+    """A long response in pieces, so that other requests are served meanwhile and the body is not copied."""
     view = memoryview(body)
     for start in range(0, len(body), RESPONSE_CHUNK_BYTES):
         yield view[start : start + RESPONSE_CHUNK_BYTES]

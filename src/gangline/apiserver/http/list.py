@@ -1,4 +1,4 @@
-"""Lists: selected, in pages, at the version that was asked for."""
+"""Lists: selection, paging and resourceVersion semantics."""
 
 import base64
 import binascii
@@ -26,7 +26,7 @@ VERSION_EXPIRED_MESSAGE = "The resourceVersion for the provided list is too old.
 
 
 class _ContinueToken(msgspec.Struct, frozen=True):
-    """Where the next page begins. Clients must not look inside."""
+    """The start of the next page. Opaque to clients."""
 
     rv: int
     start: str
@@ -34,7 +34,7 @@ class _ContinueToken(msgspec.Struct, frozen=True):
 
 
 class ListPage(msgspec.Struct, frozen=True):
-    """One page: its objects and the list's metadata."""
+    """One page of a list: its objects and its metadata."""
 
     records: tuple[StoreRecord, ...]
     metadata: JSON
@@ -43,7 +43,7 @@ class ListPage(msgspec.Struct, frozen=True):
 def list_page(
     store: Store, served_kind: ServedKind, namespace: str, query: Mapping[str, str], selection: Selection
 ) -> ListPage:
-    """The page that a query asks for. Raises `Refused`."""
+    """The page that a query asks for. Raises `StatusError`."""
     prefix = collection_prefix(served_kind.storage_group, served_kind.plural, namespace)
     check_list_options(query, watch=False)
     limit = max(0, query_integer(query, "limit") or 0)
@@ -88,7 +88,7 @@ def _list_revision(store: Store, query: Mapping[str, str], limit: int) -> int | 
 
 
 def parse_resource_version(text: str) -> int:
-    """A resourceVersion that somebody sent. Raises `Refused`: 500, which a list makes 400."""
+    """The number of a resourceVersion that a client sent. Raises `StatusError` (500); lists turn it into 400."""
     if not text.isdecimal():
         told = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
         raise apierrors.StatusError(500, told)

@@ -1,7 +1,7 @@
-"""OpenAPI documents: what `kubectl explain`, `apply` and client-side validation read.
+"""OpenAPI documents, for `kubectl explain`, `apply` and client-side validation.
 
-Built-in groups have kube-apiserver's own documents. Those of custom resources are made as it makes them: the CRD's
-schema, completed with what every object has, between the paths of a saved template.
+Built-in groups have kube-apiserver's own documents. A document of custom resources is built as kube-apiserver builds
+it: the CRD's schema, completed with the fields of every object, and the paths of a saved template.
 """
 
 import hashlib
@@ -20,19 +20,19 @@ _SCALE_DEFINITION = "io.k8s.api.autoscaling.v1.Scale"
 _META_PREFIX = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _CONVENTIONS_URL = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 
-# The names in the template, as hack/openapi.py chose them.
+# The names in the template, chosen by hack/openapi.py.
 _GROUP, _VERSION, _KIND, _PLURAL = "sentinelgroup.test", "v777", "Sentinelkind", "sentinelkinds"
 
 
 class OpenApiDocument(msgspec.Struct, frozen=True):
-    """A document to be sent, and its hash, which is its ETag and part of its address."""
+    """A document and its hash, which is its ETag and part of its URL."""
 
     content: bytes
     hash: str
 
 
 class OpenApiDocuments:
-    """The documents of a server with these CRDs. A value: when CRDs change, make another. Made when asked for."""
+    """The documents of a server with these CRDs, each built at first use. Immutable."""
 
     def __init__(self, crds: Iterable[JSON] = ()) -> None:
         self._custom_kinds: dict[str, list[tuple[ApiResource, JSON]]] = {}
@@ -45,7 +45,7 @@ class OpenApiDocuments:
 
     @cached_property
     def index(self) -> bytes:
-        """/openapi/v3: where each document is."""
+        """/openapi/v3: the URLs of all documents."""
         hashes = {
             **published.discovery_data().hashes,
             **{name: self._document_hash(name) for name in self._custom_kinds},
@@ -56,7 +56,7 @@ class OpenApiDocuments:
         return msgspec.json.encode({"paths": paths})
 
     def document(self, name: str) -> OpenApiDocument | None:
-        """/openapi/v3/NAME (`apis/apps/v1`); None when there is none: 404 with an empty body."""
+        """/openapi/v3/NAME (`apis/apps/v1`); None if there is none: 404 with an empty body."""
         if name in self._custom_kinds:
             return self._custom_document(name)
         content = published.openapi_documents().get(name)
@@ -69,16 +69,16 @@ class OpenApiDocuments:
         return self._custom_documents[name]
 
     def _document_hash(self, name: str) -> str:
-        # Of what the document is made from, so that the index need not make them all.
+        # A hash of the CRDs, not of the document, so that the index does not build all documents.
         return hashlib.sha512(msgspec.json.encode(self._custom_kinds[name])).hexdigest().upper()
 
     def swagger(self) -> bytes:
-        """/openapi/v2: all schemas, and no paths. kubectl reads it where v3 says nothing: to validate a `List`."""
+        """/openapi/v2: all schemas and no paths. kubectl uses it to validate a `List`, for which v3 has no schema."""
         return msgspec.json.encode(self._swagger)
 
     @cached_property
     def swagger_protobuf(self) -> bytes:
-        """The same in protobuf, the only form of it that kubectl takes."""
+        """/openapi/v2 in protobuf, the only format in which kubectl accepts it."""
         return openapi_v2.encode(self._swagger)
 
     @cached_property
@@ -123,12 +123,12 @@ def _drop_subresource(document: JSON, subresource: str) -> None:
 
 
 def definition_name(group: str, version: str, kind: str) -> str:
-    """`org.kubeflow.v1.TFJob`: the group is turned round."""
+    """The name of a schema, with the group reversed: `org.kubeflow.v1.TFJob`."""
     return ".".join([*reversed(group.split(".")), version, kind])
 
 
 def _template_for(template: bytes, served: ApiResource) -> bytes:
-    """The template with the names of a resource, in each of the ways it spells them."""
+    """The template with the names of a resource in place of its own, in all their spellings."""
     text = template.decode()
     for old, new in (
         (
@@ -226,7 +226,7 @@ def _schema_reference(name: str, told: str, section: str) -> JSON:
 
 
 def _published_schema(schema: JSON) -> JSON:
-    """A CRD's schema as it is published: with what its extensions imply."""
+    """A CRD's schema as it is published, with what the `x-kubernetes` extensions imply."""
     result = {key: _published_keyword(key, value) for key, value in schema.items()}
     if result.get("x-kubernetes-int-or-string") and not {"anyOf", "allOf"} & result.keys():
         result["anyOf"] = [{"type": "integer"}, {"type": "string"}]
@@ -244,7 +244,7 @@ def _published_keyword(key: str, value: Any) -> Any:
     return value
 
 
-# The second version of OpenAPI
+# OpenAPI v2
 
 _V3_ONLY_KEYWORDS = frozenset({"nullable", "anyOf", "oneOf", "not", "allOf", "default"})
 
@@ -253,7 +253,7 @@ def _v2_schema(schema: Any) -> JSON:
     if not isinstance(schema, dict):
         return {}
     if schema.get("x-kubernetes-preserve-unknown-fields") and "x-kubernetes-group-version-kind" not in schema:
-        # The second version cannot say it, so it says nothing of the object at all.
+        # OpenAPI v2 cannot express it, so kube-apiserver publishes nothing about the object.
         return {key: value for key, value in schema.items() if key.startswith("x-kubernetes-") or key == "description"}
     result = dict(_v2_keywords(schema))
     for part in schema.get("allOf", ()):

@@ -1,4 +1,4 @@
-"""Patches of any format, as functions from the old object to the new."""
+"""Patches of every format, as functions from the old object to the new one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ Warn = Callable[[str], None]
 
 
 def check_patch_type(media: str, *, custom: bool) -> None:
-    """Raises `Refused` (415) for a format that this kind of object is not patched with."""
+    """Check that objects of this kind can be patched in this format. Raises `StatusError` (415)."""
     if not custom and media not in PATCH_MEDIA_TYPES:
         raise apierrors.unsupported_patch_type()
     accepted = [known for known in PATCH_MEDIA_TYPES if not (custom and known == STRATEGIC_PATCH)]
@@ -33,7 +33,7 @@ def check_patch_type(media: str, *, custom: bool) -> None:
 
 
 def decode_patch(raw: bytes) -> Any:
-    """Raises `Refused` (400)."""
+    """The decoded patch. Raises `StatusError` (400)."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -41,7 +41,7 @@ def decode_patch(raw: bytes) -> Any:
 
 
 def patch_function(served_kind: ServedKind, media: str, raw: bytes, *, validation: str, warn: Warn) -> UpdateFunc:
-    """What a patch does to an object. Raises `Refused`, and so does the function."""
+    """The function that applies a patch to an object. Both this and the function raise `StatusError`."""
     check_patch_type(media, custom=served_kind.custom)
     patch = decode_patch(raw)
 
@@ -61,7 +61,7 @@ def _patched_object(served_kind: ServedKind, media: str, patch: Any, old: JSON) 
         case "application/merge-patch+json":
             return merge_patch(old, patch)
         case _:
-            # The real server reads the result into the type that the URL names, whatever it says it is.
+            # kube-apiserver decodes the result into the type of the URL, whatever kind the result claims to be.
             merged = strategic_merge(old, patch, served_kind.type)
             for name, value in (("kind", served_kind.kind), ("apiVersion", served_kind.api_version)):
                 if isinstance(merged.get(name, ""), str):
@@ -70,7 +70,7 @@ def _patched_object(served_kind: ServedKind, media: str, patch: Any, old: JSON) 
 
 
 def _check_result(served_kind: ServedKind, new: Any, validation: str, warn: Warn) -> None:
-    """The result is an object of the kind, with all fields of the right type."""
+    """Check that the result is an object of the kind and that all fields have the right type. Raises `StatusError`."""
     encoded = msgspec.json.encode(new)
     shown = encoded.decode()
     if not isinstance(new, dict):

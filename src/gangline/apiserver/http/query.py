@@ -1,4 +1,4 @@
-"""What the query of a request says: dry run, who writes, unknown fields; pages, versions, times of lists and watches."""
+"""Options in the query of a request: of writes, of lists and watches, and of deletions, whose body may hold them too."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ def _options_kind(kind: str) -> NamedKind:
 
 
 def check_write_options(verb: RequestVerb, query: Mapping[str, str], *, apply: bool = False) -> None:
-    """Raises `Refused` (422) for a query that no server understands."""
+    """Check the query of a write. Raises `StatusError` (422)."""
     if not query and not apply:
         return
     problems = [
@@ -84,7 +84,7 @@ _EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
 
 
 def query_integer(query: Mapping[str, str], name: str) -> int | None:
-    """A number in a query; None when it is not there. Raises `Refused` (400)."""
+    """An integer in a query; None if it is missing or empty. Raises `StatusError` (400)."""
     text = query.get(name, "")
     if not text:
         return None
@@ -94,7 +94,10 @@ def query_integer(query: Mapping[str, str], name: str) -> int | None:
 
 
 def check_list_options(query: Mapping[str, str], *, watch: bool) -> None:
-    """Raises `Refused`: 400 for what cannot be read, 422 for what makes no sense together."""
+    """Check the query of a list or watch.
+
+    Raises `StatusError`: 400 for a bad integer, 422 for options that do not combine.
+    """
     for name in ("limit", "timeoutSeconds"):
         query_integer(query, name)
     if "resourceVersionMatch" not in query and "sendInitialEvents" not in query:
@@ -150,7 +153,7 @@ PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
 
 
 def deletion_options(body: JSON | None, query: Mapping[str, str]) -> DeletionOptions:
-    """From the body, or, only if there is none, from the query. Raises `Refused`."""
+    """The options in the body, or, only if there is no body, in the query. Raises `StatusError`."""
     raw: JSON = _options_from_body(body) if body else _options_from_query(query)
     problems = _option_problems(raw)
     if problems:

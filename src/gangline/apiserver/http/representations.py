@@ -1,7 +1,7 @@
-"""What is in an answer: whole objects, their metadata, or rows of a table.
+"""The views of a response: whole objects, their metadata, or rows of a table.
 
-Objects are kept as encoded JSON. Whole, their bytes pass through as they are: a list is its items joined, an event is
-its object with a few bytes around it. The other views decode, because few ask for them.
+Objects are stored as encoded JSON. The bytes of whole objects pass unchanged: a list is its items joined, a watch
+event is its object with a few bytes around it. The other views decode, because they are rarely requested.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,8 @@ from gangline.apiserver.tables.table import IncludeObject, encode_table
 from gangline.base.errors import GanglineError
 
 EventEncoder: TypeAlias = Callable[[str, ObjectBody], bytes]
-"""One line of a watch from an event's type and object. Belongs to one watch: a table has its header only once."""
+"""Encodes one line of a watch from an event's type and object. Use one per watch: a table sends its header only once.
+"""
 
 META_GROUP: Final = "meta.k8s.io"
 TABLE_KIND: Final = "Table"
@@ -26,12 +27,12 @@ _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class NegotiationError(GanglineError):
-    """A form that cannot be given. `status` is the whole answer."""
+    """A representation that is not available. `status` is the body of the response."""
 
     def __init__(self, code: int, reason: str, message: str, *, routed: bool = True) -> None:
         super().__init__(message)
         self.code = code
-        # kube-apiserver refuses in two places; only the earlier one, its router, adds empty details.
+        # kube-apiserver refuses in two places; only its router, which comes first, adds empty details.
         details: JSON = {} if routed else {"details": {}}
         self.status: JSON = {
             "kind": "Status",
@@ -50,10 +51,10 @@ def not_acceptable(message: str) -> NegotiationError:
 
 
 class ResponseView(Protocol):
-    """Which JSON an answer is. All methods return encoded, compact JSON."""
+    """Makes the JSON of a response. All methods return encoded, compact JSON."""
 
     is_plain: bool
-    """Whether objects pass as they are."""
+    """Whether objects pass unchanged."""
 
     def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes: ...
 
@@ -63,7 +64,7 @@ class ResponseView(Protocol):
 
 
 def plain_event(event: str, body: ObjectBody) -> bytes:
-    """One line of a watch in plain JSON, the object as it is."""
+    """One line of a watch with the unchanged object."""
     return b'{"type":"%b","object":%b}\n' % (event.encode(), encode_body(body))
 
 
@@ -79,7 +80,7 @@ def decode_body(body: ObjectBody) -> JSON:
 
 
 class WholeObjectView:
-    """Objects as they are."""
+    """Whole objects, unchanged."""
 
     is_plain = True
 
@@ -109,7 +110,7 @@ _metadata_decoder = msgspec.json.Decoder(_OnlyMetadata)
 
 
 class PartialMetadataView:
-    """Metadata only."""
+    """The metadata of objects: PartialObjectMetadata or its list."""
 
     is_plain = False
 
@@ -122,7 +123,7 @@ class PartialMetadataView:
     def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes:
         if self._target != PARTIAL_METADATA:
             if kind.custom:
-                # An oddity of the real server, which trips over it.
+                # kube-apiserver fails here with an internal error, too.
                 raise NegotiationError(500, "", "content is not a list")
             raise not_acceptable(
                 f"you requested {self._target}, but the requested object is not a list ({kind.go_type})"
@@ -148,12 +149,12 @@ class PartialMetadataView:
 
 
 def _partial_object(body: ObjectBody, head: bytes) -> bytes:
-    """An object's metadata behind a head that ends in `"metadata":`."""
+    """The metadata of an object behind `head`, which ends in `"metadata":`."""
     return b"%b%b}" % (head, bytes(_metadata_decoder.decode(encode_body(body)).metadata))
 
 
 class TableView:
-    """Rows for people."""
+    """Rows of a table, with columns for people."""
 
     is_plain = False
 
@@ -193,7 +194,7 @@ class TableView:
     def _row_object(self, body: ObjectBody, value: JSON) -> msgspec.Raw | None:
         if self._include is IncludeObject.OBJECT:
             return msgspec.Raw(encode_body(body))
-        # The bookmark that ends the initial events is known by its annotation, so that must be there.
+        # Clients recognize the bookmark that ends the initial events by its annotation, so it keeps its metadata.
         if self._include is IncludeObject.NONE and _INITIAL_EVENTS_END not in _annotations(value):
             return None
         return msgspec.Raw(_partial_object(body, self._item_head))

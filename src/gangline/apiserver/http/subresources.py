@@ -1,4 +1,4 @@
-"""Subresources that are more than a part of their object: binding, eviction, finalize, scale."""
+"""Handlers of subresources: binding and eviction of pods, finalize of namespaces, scale."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -31,7 +31,7 @@ from gangline.schema.problems import FieldProblem, ProblemKind
 from gangline.schema.typed.openapi import builtin_type
 
 ANY_SCALE = ("", "", "scale")
-"""Of whatever resource has one."""
+"""The scale subresource of any resource that has one."""
 CREATED_STATUS: JSON = {
     "kind": "Status",
     "apiVersion": "v1",
@@ -43,7 +43,7 @@ BUDGET_VIOLATION_MESSAGE = "Cannot evict pod as it would violate the pod's disru
 
 
 def subresource_handlers(registry: Registry) -> dict[tuple[str, str, str], SubresourceHandler]:
-    """By group, plural and name."""
+    """The handlers by group, plural and name of the subresource."""
     pods = PodHandlers(registry)
     found: dict[tuple[str, str, str], SubresourceHandler] = {
         ("", "pods", "binding"): pods.bind,
@@ -63,13 +63,13 @@ async def _read_object(request: ApiRequest) -> JSON:
 
 
 class PodHandlers:
-    """What schedulers and drainers do to pods."""
+    """Handles `pods/binding` and `pods/eviction`."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     async def bind(self, request: ApiRequest) -> web.StreamResponse:
-        """Give a pod its node, once."""
+        """Assign an unassigned pod to a node."""
         if request.verb is not RequestVerb.CREATE:
             raise apierrors.method_not_allowed()
         binding = await _read_object(request)
@@ -109,7 +109,7 @@ class PodHandlers:
             raise apierrors.conflict(NamedKind("", "Binding", "pods/binding"), name, why)
 
     async def evict(self, request: ApiRequest) -> web.StreamResponse:
-        """Delete a pod, if every disruption budget allows it."""
+        """Delete a pod if its disruption budget allows it."""
         if request.verb is not RequestVerb.CREATE:
             raise apierrors.method_not_allowed()
         eviction = await _read_object(request)
@@ -124,7 +124,7 @@ class PodHandlers:
         return _json_response(CREATED_STATUS, 201)
 
     async def _use_disruption(self, pod: JSON) -> None:
-        """Take one disruption from the budget that covers a pod. Raises `Refused` (429)."""
+        """Count one disruption against the budget that covers a pod. Raises `StatusError` (429) if none is left."""
         budgets = self._registry.catalog.storage_kind("policy", "poddisruptionbudgets")
         if budgets is None:
             return
@@ -198,7 +198,7 @@ def _set_scheduled_condition(pod: JSON, now: str) -> None:
 
 
 class FinalizeHandler:
-    """`namespaces/finalize`: the only way to change a namespace's own finalizers."""
+    """Handles `namespaces/finalize`, the only way to change the finalizers in a namespace's spec."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -221,7 +221,7 @@ _SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimes
 
 
 class ScaleHandler:
-    """Shows and sets the replicas of every resource that has a `scale`."""
+    """Handles `scale` of every resource that has it."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -252,7 +252,7 @@ class ScaleHandler:
         return _json_response(scale_of(msgspec.json.decode(result.data), paths))
 
     async def _apply(self, request: ApiRequest, raw: bytes) -> web.StreamResponse:
-        """Server-side apply of a Scale: the manager owns the replicas, and others may object."""
+        """Server-side apply of a Scale: the manager owns the replicas; other owners are conflicts."""
         check_write_options(request.verb, request.query, apply=True)
         config, context, paths = read_yaml(raw), request.write_context(), request.served_kind.scale_paths
         force = query_flag(request.query, "force")
@@ -284,7 +284,7 @@ def _managed_scale() -> ManagedKind:
 
 
 def scale_of(obj: JSON, paths: ScalePaths) -> JSON:
-    """An object's Scale."""
+    """The Scale of an object."""
     metadata = {name: obj["metadata"][name] for name in _SCALE_METADATA if name in obj["metadata"]}
     spec, status = _value_at(obj, paths.spec), {"replicas": _value_at(obj, paths.status) or 0}
     selector = _value_at(obj, paths.selector)

@@ -1,4 +1,4 @@
-"""Watches: what was there, what changes, how far we are. One line each, for as long as the client listens."""
+"""Watches: initial events, changes and bookmarks, one line each, until the timeout or the client ends the watch."""
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
@@ -32,11 +32,11 @@ EMPTY_OBJECTS: dict[str, JSON] = {
     "Namespace": {"spec": {}, "status": {}},
     "Lease": {"spec": {}},
 }
-"""What Go writes of an object that has nothing but metadata: bookmarks show it."""
+"""What Go encodes of an object that has only metadata, by kind. Bookmarks have this content."""
 
 
 class WatchRequest(msgspec.Struct, frozen=True):
-    """What a watch was request to tell."""
+    """The parameters of a watch."""
 
     served_kind: ServedKind
     namespace: str
@@ -50,7 +50,7 @@ class WatchRequest(msgspec.Struct, frozen=True):
 
     @property
     def sends_initial_events(self) -> bool:
-        """Whether what is there counts as news. A client may say that it does not: then only changes do."""
+        """Whether existing objects are sent as ADDED events. Clients may turn this off, to get changes only."""
         return "sendInitialEvents" not in self.query or query_flag(self.query, "sendInitialEvents")
 
     @property
@@ -60,13 +60,13 @@ class WatchRequest(msgspec.Struct, frozen=True):
 
 
 async def watch_lines(store: Store, request: WatchRequest, clock: Clock) -> AsyncIterator[bytes]:
-    """Pieces of the answer: one or more whole lines. Ends after the time request for, or when the client is too slow."""
+    """The response in pieces of one or more lines. Ends after the timeout, or when the client is too slow."""
     encode = request.representation.event_encoder(request.served_kind.object_kind)
     prefix = collection_prefix(request.served_kind.storage_group, request.served_kind.plural, request.namespace)
     version = request.query.get("resourceVersion", "")
     now = version in ("", "0") or query_flag(request.query, "sendInitialEvents")
     try:
-        # The list and the watch in one breath: nothing can happen in between.
+        # No await between the list and the watch, so that no change is missed.
         before = store.range(prefix).records if now and request.sends_initial_events else ()
         revision = store.revision if now else parse_resource_version(version)
         changes = store.watch(prefix, after=revision)
@@ -130,10 +130,10 @@ def _event_line(request: WatchRequest, encode: EventEncoder, event: StoreEvent) 
         return None
     body = event.data
     if told == "DELETED" and not event.deleted:
-        # It left the selection: its old content, at the version at which it left.
+        # The object left the selection: send its old content at the revision of the change.
         assert event.previous is not None
         body = _at_revision(event.previous, event.revision)
-    # Not kept for the next watcher: writing it costs little beside encrypting it, and history would hold it twice.
+    # The line is not shared between watches: encoding costs little compared with TLS, and history would hold it twice.
     return encode(told, request.served_kind.served_bytes(body))
 
 

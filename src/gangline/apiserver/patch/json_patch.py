@@ -1,8 +1,8 @@
-"""JSON patch (RFC 6902) and merge patch (RFC 7396), with kube-apiserver's own departures from them.
+"""JSON patch (RFC 6902) and merge patch (RFC 7396), with kube-apiserver's deviations.
 
-Both return a new document that shares nothing with what they were given, so the result may be changed in place.
-Where kube-apiserver is laxer than the RFC (`replace` of a key that is not there, negative indices, paths without the
-first slash) so are we: clients have come to rely on it.
+Both return a new document that shares nothing with the arguments, so the result may be changed in place. Where
+kube-apiserver is more lenient than the RFC (`replace` of a missing key, negative indices, paths without the first
+slash) so are we, because clients rely on it.
 """
 
 import re
@@ -16,7 +16,7 @@ from gangline.apiserver.errors import StatusError, bad_request, unprocessable
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
-"""Bytes that the copy operations of one patch may add, lest a short patch fill the memory."""
+"""Bytes that the copy operations of one patch may add, so that a short patch cannot fill the memory."""
 
 _INDEX = re.compile(r"[+-]?[0-9]+")
 _MISSING: Any = object()
@@ -24,14 +24,15 @@ _GO_JSON_TYPES = {str: "string", list: "array", dict: "object", bool: "bool", in
 
 
 def deep_copy(value: Any) -> Any:
-    """A copy of JSON data that shares nothing with it."""
+    """A copy of JSON data that shares nothing with the original."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def json_patch(document: JSON, operations: Any) -> Any:
-    """The document after all operations, or none: raises Refused.
+    """The document after all operations. Raises `StatusError` if any of them fails.
 
-    400 when `operations` is no list of operations, 413 when there are too many, 422 when one does not apply.
+    400 if `operations` is not a list of operations, 413 if there are too many, 422 if an operation does not
+    apply.
     """
     check_operations(operations)
     patching = _JsonPatcher(deep_copy(document))
@@ -41,7 +42,7 @@ def json_patch(document: JSON, operations: Any) -> Any:
 
 
 def check_operations(operations: Any) -> None:
-    """Raises Refused unless this has the form of a JSON patch. Operations of unknown kind pass: they fail when run."""
+    """Check the form of a JSON patch. Raises `StatusError`. Unknown operations pass; they fail when they are applied."""
     if operations is None:
         return
     if not isinstance(operations, list):
@@ -61,7 +62,10 @@ def check_operations(operations: Any) -> None:
 
 
 def merge_patch(document: JSON, patch: Any) -> JSON:
-    """The document with the patch merged into it: objects merge, null deletes, all else replaces. Raises Refused (400)."""
+    """The document with the patch merged into it: objects merge, null deletes, other values replace.
+
+    Raises `StatusError` (400).
+    """
     if patch is None:
         raise bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
@@ -80,7 +84,7 @@ def _merge_into(document: JSON, patch: JSON) -> None:
         if isinstance(current, dict) and isinstance(value, dict):
             _merge_into(current, value)
             continue
-        if not isinstance(current, dict):  # a list in an object's place is taken as it is, nulls and all
+        if not isinstance(current, dict):  # a list that replaces an object keeps its nulls
             drop_nulls(value)
         document[key] = value
 
@@ -98,7 +102,7 @@ def drop_nulls(value: Any) -> None:
 
 
 class _JsonPatcher:
-    """A document under change. Values of operations are copied on the way in, so operations cannot alias."""
+    """Applies operations to a document. Values are copied, so that operations cannot alias each other."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
@@ -172,7 +176,7 @@ class _JsonPatcher:
             raise unprocessable(f"testing value {path} failed")
 
     def _parent_and_key(self, path: str) -> tuple[JSON | list[Any], str]:
-        """The object or list that holds what `path` names, and its key there."""
+        """The object or list that contains the target of `path`, and the target's key in it."""
         steps = path.split("/")
         if len(steps) < 2:
             raise unprocessable(f'doc is missing path: "{path}"')
@@ -185,7 +189,7 @@ class _JsonPatcher:
 
 
 def strictly_equal(left: Any, right: Any) -> bool:
-    """Whether two JSON values are equal; unlike in Python, 1, 1.0 and true all differ."""
+    """Whether two JSON values are equal. Unlike in Python, 1, 1.0 and true all differ."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
@@ -227,7 +231,7 @@ def _remove_at(place: JSON | list[Any], key: str, path: str) -> Any:
 
 
 def _list_index(key: str, length: int, path: str) -> int:
-    """An index below `length`; negative ones count from the end."""
+    """The index, which must be below `length`; negative indices count from the end. Raises `StatusError` (422)."""
     if not _INDEX.fullmatch(key):
         raise unprocessable(f"path '{path}': value was not a proper array index: '{key}'")
     position = int(key) if len(key) < 20 else length
@@ -237,7 +241,7 @@ def _list_index(key: str, length: int, path: str) -> int:
 
 
 def _unescape(step: str) -> str:
-    """`~1` is a slash, `~0` a tilde. One pass: `~01` is `~1`."""
+    """The step with `~1` as slash and `~0` as tilde. One pass, so that `~01` is `~1`."""
     return re.sub("~[01]", lambda found: "/" if found[0] == "~1" else "~", step) if "~" in step else step
 
 
@@ -246,5 +250,5 @@ def _decode_error(value: Any, target: str) -> StatusError:
 
 
 def go_json_type(value: Any) -> str:
-    """What Go's JSON decoder calls a value of the wrong type."""
+    """The name of a value's type in the errors of Go's JSON decoder."""
     return _GO_JSON_TYPES.get(value.__class__, "null")

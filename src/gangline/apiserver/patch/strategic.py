@@ -1,7 +1,8 @@
-"""Strategic merge patch: a merge patch that knows which lists are maps in disguise.
+"""Strategic merge patch: a merge patch that merges lists by a key where their type says so.
 
-Works as kube-apiserver does. A list merges by its key (`Type.patch_key`) or, for plain values, as a set, when its type
-says so (`Type.patch_merge`); all other lists are replaced. Directives in the patch delete, replace, reorder and clear.
+Works as in kube-apiserver. A list merges by its key (`TypeNode.patch_key`) or, for plain values, as a set, if its
+type says so (`TypeNode.patch_merge`); all other lists are replaced. Directives in the patch delete, replace, reorder
+and clear.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,10 +29,10 @@ _GO_TYPES = {
 
 
 def strategic_merge(document: JSON, patch: Any, tree: TypeNode) -> JSON:
-    """The document with the patch merged into it. A new object that shares nothing with the arguments.
+    """The document with the patch merged into it: a new object that shares nothing with the arguments.
 
-    Raises Refused: 400 for a malformed patch or directive, 422 for lists in lists, and 500 for the rest (no merge
-    key, unknown directive), with kube-apiserver's sentences.
+    Raises `StatusError`: 400 for a malformed patch or directive, 422 for lists of lists, and 500 for other errors
+    (no merge key, unknown directive), with kube-apiserver's messages.
     """
     if patch is None:
         patch = {}
@@ -43,7 +44,7 @@ def strategic_merge(document: JSON, patch: Any, tree: TypeNode) -> JSON:
 
 
 def _merge_object(original: JSON, patch: JSON, tree: TypeNode) -> JSON:
-    """Merge the patch into the original, consuming both."""
+    """The original with the patch merged into it. Both arguments are consumed."""
     if _PATCH_DIRECTIVE in patch:
         return _directive_result(patch)
     _retain_keys(original, patch)
@@ -57,7 +58,7 @@ def _merge_object(original: JSON, patch: JSON, tree: TypeNode) -> JSON:
 
 
 def _directive_result(patch: JSON) -> JSON:
-    """What `$patch` makes of a whole object."""
+    """The object that replaces the original according to `$patch`."""
     directive = patch[_PATCH_DIRECTIVE]
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != _PATCH_DIRECTIVE}
@@ -67,7 +68,7 @@ def _directive_result(patch: JSON) -> JSON:
 
 
 def _retain_keys(original: JSON, patch: JSON) -> None:
-    """`$retainKeys`: drop from the original what it does not list. It must list all that the patch sets."""
+    """`$retainKeys`: remove all other keys from the original. The list must have every key that the patch sets."""
     if _RETAIN_KEYS not in patch:
         return
     listed = patch.pop(_RETAIN_KEYS)
@@ -101,7 +102,7 @@ def _merge_field(original: JSON, key: str, value: Any, tree: TypeNode) -> None:
 
 
 def _without_directives(values: Iterable[Any]) -> Iterable[Any]:
-    """The values, less the objects, at any depth, that carry a directive: there was nothing to direct."""
+    """The values without objects, at any depth, that have a directive: there is nothing the directive could apply to."""
     for value in values:
         if isinstance(value, dict):
             if _PATCH_DIRECTIVE in value:
@@ -143,7 +144,7 @@ def _merge_list(original: list[Any], patch: list[Any], tree: TypeNode) -> list[A
 
 
 def _apply_list_directives(original: list[JSON], patch: list[JSON], key: str) -> tuple[list[JSON], list[JSON]]:
-    """Do what elements with `$patch` say; the rest of the patch is still to be merged."""
+    """Apply the elements with a `$patch` directive. Returns the original and the rest of the patch."""
     plain = [element for element in patch if _PATCH_DIRECTIVE not in element]
     replace = False
     for element in patch:
@@ -162,7 +163,7 @@ def _apply_list_directives(original: list[JSON], patch: list[JSON], key: str) ->
 
 
 def _apply_element_order(original: JSON, patch: JSON, tree: TypeNode) -> None:
-    """`$setElementOrder/list`: merge that list now and put it in the order wanted; consumes both from the patch."""
+    """`$setElementOrder/list`: merge that list now and sort it by the directive. Removes both from the patch."""
     for directive in [key for key in patch if key.startswith(_SET_ELEMENT_ORDER)]:
         order = patch.pop(directive)
         if not isinstance(order, list):
@@ -189,7 +190,7 @@ def _apply_element_order(original: JSON, patch: JSON, tree: TypeNode) -> None:
 
 
 def _order_reference(live: list[Any], patch: list[Any], key: str) -> list[Any]:
-    """The live list to order by. Where the patch deletes, kube-apiserver fills the gaps with what the patch adds."""
+    """The live list to order by. Where the patch deletes elements, kube-apiserver fills the gaps with those it adds."""
     deleted = [
         each for each in patch if isinstance(each, dict) and each.get(_PATCH_DIRECTIVE) == "delete" and key in each
     ]
@@ -207,7 +208,7 @@ def _order_reference(live: list[Any], patch: list[Any], key: str) -> list[Any]:
 
 
 def _check_order(patch: list[Any], order: list[Any], key: str) -> None:
-    """The elements of the patch must stand in the order list, in the same order; deletions need not."""
+    """Check that the elements of the patch are in the order list, in the same order. Deletions need not be in it."""
     if not patch or not order:
         return
     place = 0
@@ -236,7 +237,7 @@ def _same_element(left: Any, right: Any, key: str) -> bool:
 
 
 def _ordered_elements(merged: list[Any], patch: Sequence[Any], live: Sequence[Any], key: str) -> list[Any]:
-    """Elements of the patch in its order, the others woven in where they stood before a patched one."""
+    """The elements of the patch in its order, with the others inserted where they preceded a patched element."""
     for element in merged if key else ():
         if key not in element:
             raise _missing_merge_key(element, key)
@@ -244,7 +245,9 @@ def _ordered_elements(merged: list[Any], patch: Sequence[Any], live: Sequence[An
     patched = [element for element in merged if _element_identity(element, key) in places]
     others = [element for element in merged if _element_identity(element, key) not in places]
     patched.sort(key=lambda element: places[_element_identity(element, key)])
-    others.sort(key=lambda element: lives.get(_element_identity(element, key), len(lives)))  # twins move together
+    others.sort(
+        key=lambda element: lives.get(_element_identity(element, key), len(lives))
+    )  # stable: duplicates stay together
     result: list[Any] = []
     left = 0
     for element in patched:
@@ -266,7 +269,7 @@ def _index_by_identity(elements: Sequence[Any], key: str) -> dict[Any, int]:
 
 
 def _element_identity(element: Any, key: str) -> Any:
-    """What tells an element apart from the others; hashable, and different for 1 and true."""
+    """The identity of an element in its list: hashable, and different for 1 and true."""
     value = element.get(key) if isinstance(element, dict) else element
     return (value.__class__, value if not isinstance(value, dict | list) else str(value))
 
@@ -279,7 +282,7 @@ def _find_element(elements: Sequence[JSON], wanted: JSON, key: str) -> int:
 
 
 def _delete_from_primitive_list(original: JSON, name: str, unwanted: Any) -> None:
-    """`$deleteFromPrimitiveList/list`: take these values out of the list."""
+    """`$deleteFromPrimitiveList/list`: remove these values from the list."""
     current = original.get(name)
     if unwanted is None:
         original.pop(name, None)
@@ -291,7 +294,7 @@ def _delete_from_primitive_list(original: JSON, name: str, unwanted: Any) -> Non
 
 
 def _are_objects(*lists: Sequence[Any], required: bool = False) -> bool:
-    """Whether the elements are objects. Raises Refused where they are a mixture, or lists."""
+    """Whether the elements are objects. Raises `StatusError` if they are lists, or of different types."""
     kinds = {_go_type(element) for elements in lists for element in elements}
     if "[]interface {}" in kinds:
         raise unprocessable("lists of lists are not supported")

@@ -1,6 +1,7 @@
-"""`pods/log`, `pods/exec`, `pods/attach` and `pods/portforward`: between a client and the node that runs the pod.
+"""Handlers of `pods/log`, `pods/exec`, `pods/attach` and `pods/portforward`.
 
-SPDY is not spoken: clients since 1.31 use WebSockets. `kubectl port-forward` tunnels SPDY through one, and is refused.
+They connect a client with the node that runs the pod. SPDY is not supported: clients since 1.31 use WebSockets.
+`kubectl port-forward` tunnels SPDY through a WebSocket, and is refused.
 """
 
 import asyncio
@@ -45,15 +46,16 @@ from gangline.kube.podstreams import (
 )
 
 StreamsByNode = Mapping[str, PodStreams]
-"""By name. May be filled after the server has started: a node needs a server to begin with."""
+"""The streams of nodes by node name. Nodes may be added after the server has started, because they need a server to
+start."""
 
 EXEC_PROTOCOLS = (V5, V4)
 DISCONNECT_POLL_INTERVAL = timedelta(seconds=1)
-"""How often a silent log is checked for a reader that has left."""
+"""How often a log without output is checked for a disconnected client."""
 
 
 class TerminalSize(msgspec.Struct, frozen=True, rename="pascal"):
-    """Of a terminal."""
+    """A resize message."""
 
     width: Annotated[int, msgspec.Meta(ge=0, le=65535)]
     height: Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -62,7 +64,7 @@ class TerminalSize(msgspec.Struct, frozen=True, rename="pascal"):
 def stream_handlers(
     registry: Registry, nodes: StreamsByNode, clock: Clock
 ) -> dict[tuple[str, str, str], SubresourceHandler]:
-    """By group, plural and name."""
+    """The handlers by group, plural and name of the subresource."""
     served = PodStreamHandlers(registry, nodes, clock)
     return {
         ("", "pods", "log"): served.log,
@@ -73,7 +75,7 @@ def stream_handlers(
 
 
 class PodStreamHandlers:
-    """The handlers. Everything that can be refused is refused before the first byte of a stream."""
+    """The handlers. Every error that can be an HTTP response is raised before the stream begins."""
 
     def __init__(self, registry: Registry, nodes: StreamsByNode, clock: Clock) -> None:
         self._registry, self._nodes, self._clock = registry, nodes, clock
@@ -96,11 +98,11 @@ class PodStreamHandlers:
         except NoLogs as error:
             raise apierrors.bad_request(str(error)) from error
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-        # At once: a container may say nothing for a long time.
+        # The response starts now, because a container may print nothing for a long time.
         await response.prepare(request.http)
 
         async def copy() -> None:
-            # A reader that leaves in the middle is no error.
+            # A client may disconnect at any time.
             with suppress(ConnectionResetError):
                 async with aclosing(found) as parts:
                     async for part in parts:
@@ -110,14 +112,14 @@ class PodStreamHandlers:
         return response
 
     async def _wait_for_disconnect(self, http: web.BaseRequest) -> None:
-        """Return when the client has gone."""
+        """Return when the client has disconnected."""
         while http.transport is not None and not http.transport.is_closing():
             await self._clock.sleep(DISCONNECT_POLL_INTERVAL)
 
     # Commands
 
     async def exec(self, request: ApiRequest) -> web.StreamResponse:
-        """A command in a container: its streams, then how it ended."""
+        """Run a command in a container: copy its streams, then send its exit status."""
         _, place, node = self._running_container(request)
         command = request.http.query.getall("command", [])
         if not command:
@@ -139,7 +141,7 @@ class PodStreamHandlers:
         return channels.response
 
     async def attach(self, request: ApiRequest) -> web.StreamResponse:
-        """What a container prints, from now until it ends."""
+        """Copy the output of a container from now until it ends."""
         pod, place, node = self._running_container(request)
         if query_flag(request.query, "stdin"):
             raise apierrors.bad_request(
@@ -164,7 +166,7 @@ class PodStreamHandlers:
     # Ports
 
     async def port_forward(self, request: ApiRequest) -> web.StreamResponse:
-        """Connections to ports of a pod."""
+        """Forward connections to ports of a pod."""
         pod = self._pod(request)
         node, place = self._assigned_node(request, pod), _container_ref(request, pod, "")
         check_upgrade(request.http, (V4,))
@@ -187,7 +189,7 @@ class PodStreamHandlers:
         return pod, place, self._assigned_node(request, pod)
 
     def _assigned_node(self, request: ApiRequest, pod: JSON) -> PodStreams:
-        """The node for a connection to a pod."""
+        """The node of the pod. Raises `StatusError` if the pod has none, or the node is not connected."""
         if not pod["spec"].get("nodeName"):
             raise apierrors.bad_request(f"pod {request.info.name} does not have a host assigned")
         return self._node(request, pod)
@@ -196,7 +198,7 @@ class PodStreamHandlers:
         name = pod["spec"]["nodeName"]
         node = self._nodes.get(name)
         if node is None:
-            # Of a node that it cannot reach the real server says so, too, naming the wrong kind.
+            # kube-apiserver names the wrong kind, too, when it cannot reach a node.
             raise apierrors.not_found(request.served_kind, name)
         return node
 
@@ -206,7 +208,7 @@ def _container_ref(request: ApiRequest, pod: JSON, container: str) -> ContainerR
 
 
 def _output_channels(request: ApiRequest, *, tty: bool) -> list[int]:
-    """The channels on which the client wants output. A terminal has one."""
+    """The channels on which the client wants output. A terminal has only one."""
     wanted = [STDOUT] if query_flag(request.query, "stdout") else []
     return [*wanted, STDERR] if query_flag(request.query, "stderr") and not tty else wanted
 
@@ -223,14 +225,14 @@ def _forwarded_ports(request: ApiRequest) -> list[int]:
 
 async def _accept(request: ApiRequest, outputs: list[int]) -> Channels:
     channels = await Channels.accept(request.http, EXEC_PROTOCOLS)
-    # Nothing, to say that the connection stands.
+    # An empty message confirms the connection.
     with suppress(ConnectionResetError):
         await channels.send(outputs[0] if outputs else STDOUT, b"")
     return channels
 
 
 async def _run_stream(channels: Channels, *work: Coroutine[Any, Any, object]) -> None:
-    """Until the first of it is done. A client that leaves in the middle is no error."""
+    """Run until the first coroutine ends, then close the connection. A client may disconnect at any time."""
     try:
         await run_until_first(*work)
     except* ConnectionResetError:
@@ -240,7 +242,7 @@ async def _run_stream(channels: Channels, *work: Coroutine[Any, Any, object]) ->
 
 
 async def _copy_input(channels: Channels, running: RunningCommand) -> None:
-    """What the client says, until it leaves."""
+    """Copy the client's input to the command until the client disconnects."""
     async for channel, data in channels:
         if channel == STDIN:
             await running.write(data)
@@ -258,7 +260,7 @@ async def _discard_input(channels: Channels) -> None:
 
 
 async def _copy_output(channels: Channels, running: RunningCommand, wanted: list[int]) -> None:
-    """All output, then the exit code."""
+    """Copy all output to the client, then send the exit status."""
 
     async def copy(output: int) -> None:
         while data := await running.read(output):

@@ -1,4 +1,4 @@
-"""Which log a request means, and what of it. Pure; the sentences are kube-apiserver's and the kubelet's."""
+"""The container, the run and the options of a log request. Pure; errors have the words of kube-apiserver and kubelet."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -12,11 +12,11 @@ from gangline.kube.podstreams import LogOptions
 from gangline.schema.problems import FieldProblem, ProblemKind
 
 CONTAINER_ID_SCHEME = "process://"
-"""What container ids of a node that runs processes begin with."""
+"""The prefix of container ids on nodes that run containers as processes."""
 
 
 def log_options(query: Mapping[str, str], pod: str, now: datetime) -> LogOptions:
-    """The options of `pods/log`. Raises `Refused`: 400 for what cannot be read, 422 for what makes no sense."""
+    """The options of `pods/log`. Raises `StatusError`: 400 for values that cannot be parsed, 422 for invalid ones."""
     tail, limit = _query_integer(query, "tailLines"), _query_integer(query, "limitBytes")
     seconds, since = _query_integer(query, "sinceSeconds"), _query_time(query, "sinceTime")
     problems: list[FieldProblem] = []
@@ -72,7 +72,7 @@ def _query_time(query: Mapping[str, str], name: str) -> datetime | None:
 
 
 def container_name(pod: JSON, wanted: str) -> str:
-    """The container a request is about. Raises `Refused` when it must be said, or is none of the pod's."""
+    """The container that a request names, or the only one. Raises `StatusError` if it is ambiguous or not in the pod."""
     name, spec = pod["metadata"]["name"], pod["spec"]
     parts = ("initContainers", "containers", "ephemeralContainers")
     names = [each["name"] for part in parts for each in spec.get(part) or ()]
@@ -90,7 +90,7 @@ def container_name(pod: JSON, wanted: str) -> str:
 
 
 def container_run_id(pod: JSON, container: str, *, previous: bool) -> str:
-    """The identity of the run whose log is meant. Raises `Refused` in the kubelet's words if there is none."""
+    """The id of the container run that has the log. Raises `StatusError`, in the kubelet's words, if there is none."""
     where = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
     status = _container_status(pod, container)
     if status is None:

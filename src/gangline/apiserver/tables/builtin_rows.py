@@ -1,4 +1,4 @@
-"""Rows of the built-in kinds, cell by cell as kube-apiserver makes them."""
+"""The rows of built-in kinds, with the cells of kube-apiserver."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -14,7 +14,7 @@ from gangline.apiserver.tables.table import GENERIC_PRINTER, CellsFunc, TablePri
 
 _NONE, _UNSET, _UNKNOWN = "<none>", "<unset>", "<unknown>"
 _MAX_ITEMS_SHOWN = 3
-"""Addresses, ports and the like in one cell; the others are only counted."""
+"""The most addresses, ports and other items in one cell; further items are only counted."""
 
 
 def builtin_printer(kind: str) -> TablePrinter:
@@ -23,7 +23,7 @@ def builtin_printer(kind: str) -> TablePrinter:
 
 
 def field_at(value: JSON, *path: str) -> Any:
-    """A nested field, None where any step is missing."""
+    """A nested field; None if any step is missing."""
     found: Any = value
     for step in path:
         found = found.get(step) if isinstance(found, dict) else None
@@ -56,7 +56,7 @@ def _selector_text(selector: JSON | None, *, empty: str = _NONE, wrong: str = "<
 
 
 def _container_cells(template: JSON | None) -> list[Any]:
-    """Names and images, one cell each."""
+    """Two cells: names and images of the containers."""
     containers = field_at(template or {}, "spec", "containers") or []
     return [",".join(str(each.get(field, "")) for each in containers) for field in ("name", "image")]
 
@@ -275,7 +275,7 @@ def _storage_class_cells(obj: JSON, now: datetime) -> list[Any]:
 
 
 def _event_cells(obj: JSON, now: datetime) -> list[Any]:
-    """An event, as either of the two APIs spells it."""
+    """The cells of an Event of either API group."""
     about = obj.get("involvedObject") or obj.get("regarding") or {}
     kind, name = str(about.get("kind", "")).lower(), about.get("name", "")
     first = human_age(_first_set(obj, "firstTimestamp", "deprecatedFirstTimestamp") or obj.get("eventTime"), now)
@@ -416,7 +416,7 @@ def _job_cells(obj: JSON, now: datetime) -> list[Any]:
 
 def _job_status(obj: JSON) -> str:
     conditions = field_at(obj, "status", "conditions") or ()
-    # The first condition of a type counts, should there be several.
+    # The first condition of a type wins.
     states = {each["type"]: each.get("status") == "True" for each in reversed(conditions)}
     if field_at(obj, "metadata", "deletionTimestamp") and not (states.get("Complete") or states.get("Failed")):
         return "Terminating"
@@ -486,7 +486,7 @@ def _autoscaler_cells(obj: JSON, now: datetime) -> list[Any]:
 
 
 def _autoscaler_metrics(spec: JSON, status: JSON) -> str:
-    """Current and wanted values of the first two metrics. autoscaling/v1 knows the processor only."""
+    """Current and target values of the first two metrics. autoscaling/v1 has CPU only."""
     if (wanted := spec.get("targetCPUUtilizationPercentage")) is not None:
         current = status.get("currentCPUUtilizationPercentage")
         return f"cpu: {_UNKNOWN if current is None else f'{current}%'}/{wanted}%"

@@ -1,4 +1,4 @@
-"""The row of a pod: the one line by which people judge whether it is well."""
+"""The row of a pod."""
 
 from datetime import datetime
 from typing import Any
@@ -31,7 +31,7 @@ _COMPLETION_MESSAGES = {"Succeeded": "The pod has completed successfully.", "Fai
 
 
 def pod_row_conditions(pod: JSON) -> list[JSON]:
-    """That a pod has ended; `kubectl` hides such rows on request."""
+    """A Completed condition for a pod that has ended. `kubectl` can hide such rows."""
     phase = (pod.get("status") or {}).get("phase", "")
     message = _COMPLETION_MESSAGES.get(phase)
     if message is None:
@@ -40,7 +40,10 @@ def pod_row_conditions(pod: JSON) -> list[JSON]:
 
 
 class _ContainerSummary:
-    """What a pod's containers add up to. Later containers win over earlier ones, init containers over the phase."""
+    """The containers of a pod summed up: ready, restarts, reason.
+
+    The first container that is waiting or has terminated gives the reason; init containers win over the phase.
+    """
 
     def __init__(self, pod: JSON) -> None:
         spec, status = pod.get("spec") or {}, pod.get("status") or {}
@@ -60,7 +63,7 @@ class _ContainerSummary:
         self._apply_deletion(pod)
 
     def _add_init_containers(self, statuses: list[JSON]) -> bool:
-        """True while an init container has not done its part."""
+        """Add the init containers. Returns whether one of them has not yet completed."""
         for index, container in enumerate(statuses):
             self._count_restarts(container)
             state = container.get("state") or {}
@@ -80,7 +83,7 @@ class _ContainerSummary:
         return False
 
     def _add_containers(self, status: JSON) -> None:
-        # Restarts of init containers that are through do not count any more; sidecars go on.
+        # Restarts of completed init containers do not count, those of sidecars do.
         self.restarts, self.last_restart = 0, ""
         for container in status.get("initContainerStatuses") or []:
             if container["name"] in self._sidecars:

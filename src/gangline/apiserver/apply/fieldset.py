@@ -106,19 +106,19 @@ def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
     for key, node in left.items():
         other = right.get(key)
         if other is not None and key != SELF:
-            kept = _make_node(intersection(node, other), is_member(node) and is_member(other))
-            if kept is not None:
-                both[key] = kept
+            shared = _make_node(intersection(node, other), is_member(node) and is_member(other))
+            if shared is not None:
+                both[key] = shared
     return both
 
 
 def has_field(fields: FieldSet, *path: str) -> bool:
     """Whether the field at this path of keys (`"f:spec", "f:replicas"`) is a member."""
     for key in path:
-        found = fields.get(key)
-        if found is None:
+        node = fields.get(key)
+        if node is None:
             return False
-        fields = found
+        fields = node
     return is_member(fields)
 
 
@@ -162,8 +162,8 @@ def path_element_text(key: str) -> str:
     if kind == "f":
         return f".{rest}"
     if kind == "k":
-        told = (f"{name}={value_text(value)}" for name, value in sorted(json.loads(rest).items()))
-        return f"[{','.join(told)}]"
+        parts = (f"{name}={value_text(value)}" for name, value in sorted(json.loads(rest).items()))
+        return f"[{','.join(parts)}]"
     return f"[={value_text(json.loads(rest))}]" if kind == "v" else f"[{rest}]"
 
 
@@ -197,11 +197,11 @@ def _decode_node(node: Any) -> tuple[FieldSet, bool]:
     for key, value in node.items():
         if key == SELF:
             continue
-        spelled = _canonical_key(key)
-        if spelled is not None:
+        canonical = _canonical_key(key)
+        if canonical is not None:
             below, member = _decode_node(value)
             # A node that is no member and has no children remains if all keys below it are of an unknown kind.
-            children[spelled] = {SELF: LEAF, **below} if member and below else below
+            children[canonical] = {SELF: LEAF, **below} if member and below else below
     return children, SELF in node or not children
 
 

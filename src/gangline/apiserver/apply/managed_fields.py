@@ -70,12 +70,12 @@ class ManagedFieldsEntry(msgspec.Struct, frozen=True):
     @property
     def identity(self) -> str:
         """The key of an entry. An applier has one entry for all API versions."""
-        told = {"manager": self.manager, "operation": self.operation}
+        parts = {"manager": self.manager, "operation": self.operation}
         if self.operation == UPDATE:
-            told["apiVersion"] = self.api_version
+            parts["apiVersion"] = self.api_version
         if self.subresource:
-            told["subresource"] = self.subresource
-        return msgspec.json.encode(told).decode()
+            parts["subresource"] = self.subresource
+        return msgspec.json.encode(parts).decode()
 
     def with_fields(self, fields: FieldSet) -> "ManagedFieldsEntry":
         return msgspec.structs.replace(self, fields=fields)
@@ -97,21 +97,21 @@ EntriesByIdentity = dict[str, ManagedFieldsEntry]
 
 def stored_entries(managed: Sequence[Any] | None) -> EntriesByIdentity:
     """The entries of a stored object. They were validated when they were written."""
-    found: EntriesByIdentity = {}
+    entries: EntriesByIdentity = {}
     for raw in managed or ():
         entry = _make_entry(raw, raw.get("fieldsV1") or {})
-        found[entry.identity] = entry
-    return found
+        entries[entry.identity] = entry
+    return entries
 
 
 def parse_entries(managed: Sequence[Any]) -> EntriesByIdentity:
     """The entries that a client sent. Raises `ValueError`, with kube-apiserver's message, for an invalid entry."""
-    found: EntriesByIdentity = {}
+    entries: EntriesByIdentity = {}
     for index, raw in enumerate(managed):
         _check_entry(raw, index)
         entry = _make_entry(raw, decode_field_set(raw.get("fieldsV1")))
-        found[entry.identity] = entry
-    return found
+        entries[entry.identity] = entry
+    return entries
 
 
 def _check_entry(raw: Any, index: int) -> None:
@@ -141,18 +141,18 @@ def encode_entries(entries: Mapping[str, ManagedFieldsEntry]) -> list[JSON]:
     """The entries as JSON: appliers first, then by time, manager, API version and subresource."""
     ordered = sorted(
         entries.values(),
-        key=lambda each: (each.operation, each.time, each.manager, each.api_version, each.subresource),
+        key=lambda entry: (entry.operation, entry.time, entry.manager, entry.api_version, entry.subresource),
     )
-    return [each.to_json() for each in ordered]
+    return [entry.to_json() for entry in ordered]
 
 
-def manager_name(asked: str, user_agent: str) -> str:
+def manager_name(field_manager: str, user_agent: str) -> str:
     """The manager of a write: its `fieldManager`, else the User-Agent up to the first slash, else `unknown`.
 
     Of a User-Agent only printable characters are used, up to 128 bytes.
     """
-    if asked:
-        return asked
+    if field_manager:
+        return field_manager
     name, size = [], 0
     for character in user_agent.split("/", 1)[0]:
         if character.isprintable():
@@ -163,7 +163,7 @@ def manager_name(asked: str, user_agent: str) -> str:
     return "".join(name) or "unknown"
 
 
-def updated_managed_fields(old: JSON | None, new: JSON, tracked: ManagedKind, *, manager: str, now: str) -> list[JSON]:
+def updated_managed_fields(old: JSON | None, new: JSON, kind: ManagedKind, *, manager: str, now: str) -> list[JSON]:
     """The managedFields after a create, an update or a patch other than apply. Empty: the object must have none.
 
     `old` is the stored object, None on create; `new` is the client's object, defaulted and in the stored form,
@@ -171,50 +171,50 @@ def updated_managed_fields(old: JSON | None, new: JSON, tracked: ManagedKind, *,
     `metadata.managedFields` in `new`: `[{}]` (and, except for custom kinds, `[]`) resets ownership, a valid list
     replaces it, anything else is ignored. Changes neither argument.
     """
-    entries = _entries_before(old, new, tracked)
+    entries = _entries_before(old, new, kind)
     if old is not None and not entries:
         return []  # ownership is not tracked until the object is applied
-    return encode_entries(capped_entries(entries_after_update(entries, old, new, tracked, manager=manager, now=now)))
+    return encode_entries(capped_entries(entries_after_update(entries, old, new, kind, manager=manager, now=now)))
 
 
-def _entries_before(old: JSON | None, new: JSON, tracked: ManagedKind) -> EntriesByIdentity:
+def _entries_before(old: JSON | None, new: JSON, kind: ManagedKind) -> EntriesByIdentity:
     """The entries before the write, after the client's own change of managedFields."""
     stored = ((old or {}).get("metadata") or {}).get("managedFields")
-    if not tracked.subresource:
-        wished = (new.get("metadata") or {}).get("managedFields")
-        if wished == [{}] or (wished == [] and not tracked.custom):
+    if not kind.subresource:
+        sent = (new.get("metadata") or {}).get("managedFields")
+        if sent == [{}] or (sent == [] and not kind.custom):
             return {}
-        if wished and wished != stored:
+        if sent and sent != stored:
             try:
-                return parse_entries(wished)
+                return parse_entries(sent)
             except ValueError:
                 return stored_entries(stored)
     return stored_entries(stored)
 
 
 def entries_after_update(
-    entries: EntriesByIdentity, old: JSON | None, new: JSON, tracked: ManagedKind, *, manager: str, now: str
+    entries: EntriesByIdentity, old: JSON | None, new: JSON, kind: ManagedKind, *, manager: str, now: str
 ) -> EntriesByIdentity:
     """The entries after an update: the manager of the update now owns all changed fields, the others lose them.
 
     Entries stay the same if no field that can be owned has changed.
     """
-    difference_made = writable_changes(old if old is not None else tracked.zero_object, new, tracked)
-    rest = without_changed_fields(entries, difference_made)
-    gained = difference(difference_made.changed, _UNOWNED_FIELDS)
+    changes = writable_changes(old if old is not None else kind.zero_object, new, kind)
+    remaining = without_changed_fields(entries, changes)
+    gained = difference(changes.changed, _UNOWNED_FIELDS)
     if gained:
-        mine = ManagedFieldsEntry(manager or "unknown", UPDATE, tracked.api_version, gained, now, tracked.subresource)
-        before = rest.get(mine.identity)
-        rest[mine.identity] = mine.with_fields(union(gained, before.fields)) if before else mine
-    return rest
+        own = ManagedFieldsEntry(manager or "unknown", UPDATE, kind.api_version, gained, now, kind.subresource)
+        previous = remaining.get(own.identity)
+        remaining[own.identity] = own.with_fields(union(gained, previous.fields)) if previous else own
+    return remaining
 
 
-def writable_changes(old: JSON, new: JSON, tracked: ManagedKind) -> Comparison:
+def writable_changes(old: JSON, new: JSON, kind: ManagedKind) -> Comparison:
     """The difference of two objects without managedFields and without the fields that this kind of write resets."""
-    found = comparison(_without_managed_fields(old), _without_managed_fields(new), tracked.walker)
+    changes = comparison(_without_managed_fields(old), _without_managed_fields(new), kind.walker)
     return Comparison(
-        recursive_difference(found.changed, tracked.reset_fields),
-        recursive_difference(found.removed, tracked.reset_fields),
+        recursive_difference(changes.changed, kind.reset_fields),
+        recursive_difference(changes.removed, kind.reset_fields),
     )
 
 
@@ -225,26 +225,26 @@ def _without_managed_fields(document: JSON) -> JSON:
     return {**document, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
 
 
-def without_changed_fields(entries: EntriesByIdentity, made: Comparison, *, but: str = "") -> EntriesByIdentity:
+def without_changed_fields(entries: EntriesByIdentity, changes: Comparison, *, but: str = "") -> EntriesByIdentity:
     """The entries without the changed and removed fields, except for the entry `but`. Empty entries are dropped."""
-    rest: EntriesByIdentity = {}
+    remaining: EntriesByIdentity = {}
     for identity, entry in entries.items():
         if identity != but:
-            fields = difference(difference(entry.fields, made.changed), made.removed)
+            fields = difference(difference(entry.fields, changes.changed), changes.removed)
             entry = entry.with_fields(fields)
         if entry.fields:
-            rest[identity] = entry
-    return rest
+            remaining[identity] = entry
+    return remaining
 
 
-def conflicting_fields(entries: EntriesByIdentity, made: Comparison, *, but: str) -> dict[str, FieldSet]:
+def conflicting_fields(entries: EntriesByIdentity, changes: Comparison, *, but: str) -> dict[str, FieldSet]:
     """By identity: the fields of other entries than `but` that would change."""
-    found = {}
+    conflicts = {}
     for identity, entry in entries.items():
-        shared = intersection(entry.fields, made.changed) if identity != but else {}
+        shared = intersection(entry.fields, changes.changed) if identity != but else {}
         if shared:
-            found[identity] = shared
-    return found
+            conflicts[identity] = shared
+    return conflicts
 
 
 def ownable_entry(entry: ManagedFieldsEntry) -> ManagedFieldsEntry | None:
@@ -259,21 +259,21 @@ def capped_entries(entries: EntriesByIdentity) -> EntriesByIdentity:
     excess = len(updaters) - MAX_UPDATERS
     if excess <= 0:
         return entries
-    rest = dict(entries)
+    remaining = dict(entries)
     first: dict[str, str] = {}
-    for identity in sorted(updaters, key=lambda each: (entries[each].time, each)):
+    for identity in sorted(updaters, key=lambda updater: (entries[updater].time, updater)):
         if not excess:
             break
-        entry = rest[identity]
+        entry = remaining[identity]
         if entry.api_version not in first:
             first[entry.api_version] = identity
             continue
         bucket = ManagedFieldsEntry(ANCIENT_CHANGES_MANAGER, UPDATE, entry.api_version, {}, entry.time)
-        before = rest.get(bucket.identity) or rest.pop(first[entry.api_version])
-        del rest[identity]
-        rest[bucket.identity] = bucket.with_fields(union(entry.fields, before.fields))
+        previous = remaining.get(bucket.identity) or remaining.pop(first[entry.api_version])
+        del remaining[identity]
+        remaining[bucket.identity] = bucket.with_fields(union(entry.fields, previous.fields))
         excess -= 1
-    return rest
+    return remaining
 
 
 def scaled_managed_fields(
@@ -287,15 +287,15 @@ def scaled_managed_fields(
     if not entries:
         return encode_entries(entries)
     field = path_set(*path)
-    mine = ManagedFieldsEntry(manager or "unknown", UPDATE, api_version, field, subresource="scale")
-    rest: EntriesByIdentity = {}
+    own = ManagedFieldsEntry(manager or "unknown", UPDATE, api_version, field, subresource="scale")
+    remaining: EntriesByIdentity = {}
     for identity, entry in entries.items():
-        if identity != mine.identity and has_field(entry.fields, *path):
+        if identity != own.identity and has_field(entry.fields, *path):
             entry = entry.with_fields(difference(entry.fields, field))
         if entry.fields:
-            rest[identity] = entry
-    rest.setdefault(mine.identity, mine)
-    return encode_entries(rest)
+            remaining[identity] = entry
+    remaining.setdefault(own.identity, own)
+    return encode_entries(remaining)
 
 
 def scale_managed_fields(managed: Sequence[Any] | None, *, path: Sequence[str]) -> list[JSON]:
@@ -314,17 +314,17 @@ def parent_managed_fields(
 
     Entries of the owners of replicas have no time, as in Kubernetes.
     """
-    field, rest = path_set(*path), {}
+    field, remaining = path_set(*path), {}
     for identity, entry in stored_entries(managed).items():
-        left = entry.with_fields(difference(entry.fields, field) if has_field(entry.fields, *path) else entry.fields)
-        if left.fields:
-            rest[identity] = left
+        reduced = entry.with_fields(difference(entry.fields, field) if has_field(entry.fields, *path) else entry.fields)
+        if reduced.fields:
+            remaining[identity] = reduced
     for entry in stored_entries(scale).values():
         if has_field(entry.fields, "f:spec", "f:replicas"):
-            mine = msgspec.structs.replace(entry, api_version=api_version, fields=field, time="")
-            before = rest.get(mine.identity)
-            rest[mine.identity] = before.with_fields(union(field, before.fields)) if before else mine
-    return encode_entries(rest)
+            own = msgspec.structs.replace(entry, api_version=api_version, fields=field, time="")
+            previous = remaining.get(own.identity)
+            remaining[own.identity] = previous.with_fields(union(field, previous.fields)) if previous else own
+    return encode_entries(remaining)
 
 
 def equal_ignoring_timestamps(old: JSON, new: JSON) -> bool:

@@ -136,13 +136,15 @@ def managed_kind(
     `custom` is for kinds of a CRD; `status` says whether status is a subresource. Writes of `/status` cannot own
     the spec, all other writes cannot own the status.
     """
-    reset: FieldSet = LEAF
+    reset_fields: FieldSet = LEAF
     if subresource == "status":
-        reset = union(_SPEC_FIELDS, {} if custom else _STATUS_RESET_FIELDS.get(kind, {}))
+        reset_fields = union(_SPEC_FIELDS, {} if custom else _STATUS_RESET_FIELDS.get(kind, {}))
     elif status:
-        reset = _STATUS_FIELDS
-    blank = {} if custom else _zero_object(api_version, kind)
-    return ManagedKind(api_version, kind, tree, walker_of(tree, exact=custom), subresource, reset, blank, custom)
+        reset_fields = _STATUS_FIELDS
+    zero_object = {} if custom else _zero_object(api_version, kind)
+    return ManagedKind(
+        api_version, kind, tree, walker_of(tree, exact=custom), subresource, reset_fields, zero_object, custom
+    )
 
 
 def _zero_object(api_version: str, kind: str) -> JSON:

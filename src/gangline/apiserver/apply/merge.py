@@ -31,23 +31,25 @@ def _merged_map(live: dict[str, Any], applied: dict[str, Any], walker: MapWalker
 
 def _merged_list(live: Sequence[Any], applied: Sequence[Any], walker: ListWalker) -> list[Any]:
     """The elements in the applied order. Elements that only the live list has keep their neighbours where possible."""
-    wanted = {walker.label(item): item for item in applied}
+    applied_items = {walker.label(item): item for item in applied}
     labels = walker.labels(live)
-    there: dict[str, Any] = {}
+    live_items: dict[str, Any] = {}
     for label, item in zip(labels, live, strict=True):
-        there[label] = None if label in there else item  # duplicates are not merged
-    shared = [label for label in wanted if label in there]
+        live_items[label] = None if label in live_items else item  # duplicates are not merged
+    shared = [label for label in applied_items if label in live_items]
     return [
-        _merged_element(label, item, there, wanted, walker)
-        for label, item in _interleaved(list(zip(labels, live, strict=True)), list(wanted.items()), shared)
+        _merged_element(label, item, live_items, applied_items, walker)
+        for label, item in _interleaved(list(zip(labels, live, strict=True)), list(applied_items.items()), shared)
     ]
 
 
-def _merged_element(label: str, item: Any, there: dict[str, Any], wanted: dict[str, Any], walker: ListWalker) -> Any:
-    if label not in wanted:
+def _merged_element(
+    label: str, item: Any, live_items: dict[str, Any], applied_items: dict[str, Any], walker: ListWalker
+) -> Any:
+    if label not in applied_items:
         return item
-    before = there.get(label)
-    return wanted[label] if before is None else merged_value(before, wanted[label], walker.element)
+    current = live_items.get(label)
+    return applied_items[label] if current is None else merged_value(current, applied_items[label], walker.element)
 
 
 _LabelledItems = list[tuple[str, Any]]
@@ -61,7 +63,7 @@ def _interleaved(live: _LabelledItems, applied: _LabelledItems, shared: list[str
     list later.
     """
     names = {label for label, _ in applied}
-    done: set[str] = set()
+    merged: set[str] = set()
     result: _LabelledItems = []
     anchors = iter(shared)
     anchor = next(anchors, None)
@@ -71,7 +73,7 @@ def _interleaved(live: _LabelledItems, applied: _LabelledItems, shared: list[str
         if label is not None and right < len(applied):
             if label == applied[right][0]:
                 result.append(applied[right])
-                done.add(label)
+                merged.add(label)
                 left, right = left + 1, right + 1
                 anchor = next(anchors, None)
                 continue
@@ -83,11 +85,11 @@ def _interleaved(live: _LabelledItems, applied: _LabelledItems, shared: list[str
                 result.append(live[left])
                 left += 1
                 continue
-            if label in done:
+            if label in merged:
                 left += 1
         if right < len(applied):
             result.append(applied[right])
-            done.add(applied[right][0])
+            merged.add(applied[right][0])
             if anchor == applied[right][0]:
                 anchor = next(anchors, None)
             right += 1

@@ -77,22 +77,25 @@ class ContainerWalker(Walker):
     def compare(self, old: Any, new: Any, label: str, changed: FieldSet, removed: FieldSet) -> None:
         if not self._exact and old == new:  # fast path: most of an object does not change
             return
-        here, there = old.__class__ is self.container_type, new.__class__ is self.container_type
-        if not (here and old) and not (there and new):
+        old_is_container, new_is_container = old.__class__ is self.container_type, new.__class__ is self.container_type
+        if not (old_is_container and old) and not (new_is_container and new):
             super().compare(old, new, label, changed, removed)  # distinguishes null, empty and absent
             return
         added: FieldSet = {}
-        gone: FieldSet = {}
+        dropped: FieldSet = {}
         self._compare_children(
-            old if here else self.container_type(), new if there else self.container_type(), added, gone
+            old if old_is_container else self.container_type(),
+            new if new_is_container else self.container_type(),
+            added,
+            dropped,
         )
-        if not (there or new is None) or not (here or old is None):
+        if not (new_is_container or new is None) or not (old_is_container or old is None):
             added = {SELF: LEAF, **added} if added else LEAF  # a container replaced a plain value, or the reverse
             changed[label] = added
         elif added:
             changed[label] = added
-        if gone:
-            removed[label] = gone
+        if dropped:
+            removed[label] = dropped
 
     def _compare_children(self, old: Any, new: Any, changed: FieldSet, removed: FieldSet) -> None:
         raise NotImplementedError
@@ -142,10 +145,10 @@ class MapWalker(ContainerWalker):
         if value.__class__ is not dict or not value:
             return LEAF
         fields: FieldSet = {SELF: LEAF}
-        growing = self._adders
+        adders = self._adders
         for name, item in value.items():
-            label, added = growing[name]
-            fields[label] = added(item) if item and added is not None else LEAF
+            label, adder = adders[name]
+            fields[label] = adder(item) if item and adder is not None else LEAF
         return fields
 
     def _claimed_fields(self, value: JSON) -> FieldSet:
@@ -212,13 +215,13 @@ class ObjectWalker(MapWalker):
     """Walks an object with declared fields. Undeclared fields, where the type preserves them, are free-form."""
 
     def field(self, name: str) -> tuple[str, Walker]:
-        found = self._declared_fields.get(name)
-        if found is None:
-            found = f"f:{name}", walker_of(self._tree.field_type(name) or UNTYPED_DEDUCED, exact=self._exact)
+        entry = self._declared_fields.get(name)
+        if entry is None:
+            entry = f"f:{name}", walker_of(self._tree.field_type(name) or UNTYPED_DEDUCED, exact=self._exact)
             if name in self._tree.fields:
-                self._declared_fields[name] = found
-                self._adders[name] = _field_adder(found)
-        return found
+                self._declared_fields[name] = entry
+                self._adders[name] = _field_adder(entry)
+        return entry
 
     def declares(self, name: str) -> bool:
         return name in self._tree.fields
@@ -246,20 +249,20 @@ class ListWalker(ContainerWalker):
 
     def labels(self, value: Sequence[Any]) -> list[str]:
         """The labels of the elements. An element without one gets `i:` and its position, which equals no other label."""
-        found = []
+        labels = []
         for index, item in enumerate(value):
             try:
-                found.append(self.label(item))
+                labels.append(self.label(item))
             except ValueError:
-                found.append(f"i:{index}")
-        return found
+                labels.append(f"i:{index}")
+        return labels
 
     def _items_by_label(self, value: list[Any]) -> dict[str, list[Any]]:
         """Elements by label. Applied lists must not have duplicates, but stored ones may."""
-        found: dict[str, list[Any]] = {}
+        items: dict[str, list[Any]] = {}
         for label, item in zip(self.labels(value), value, strict=True):
-            found.setdefault(label, []).append(item)
-        return found
+            items.setdefault(label, []).append(item)
+        return items
 
     def added_fields(self, value: Any) -> FieldSet:
         if value.__class__ is not list or not value:
@@ -281,20 +284,20 @@ class ListWalker(ContainerWalker):
         before, after = self._items_by_label(old), self._items_by_label(new)
         element = self.element
         for label, items in after.items():
-            others = before.get(label, [])
-            if len(items) == 1 and len(others) == 1:
-                element.compare(others[0], items[0], label, changed, removed)
-            elif len(items) > 1 and len(others) > 1:
-                if not values_equal(items, others):
+            old_items = before.get(label, [])
+            if len(items) == 1 and len(old_items) == 1:
+                element.compare(old_items[0], items[0], label, changed, removed)
+            elif len(items) > 1 and len(old_items) > 1:
+                if not values_equal(items, old_items):
                     changed[label] = LEAF
             elif len(items) == 1:
                 changed[label] = element.added_fields(items[0])
-                if others:  # there were duplicates, which were owned as a whole
+                if old_items:  # there were duplicates, which were owned as a whole
                     removed[label] = LEAF
             else:
                 changed[label] = LEAF
-                if others:
-                    removed[label] = element.added_fields(others[0])
+                if old_items:
+                    removed[label] = element.added_fields(old_items[0])
         for label, items in before.items():
             if label not in after:
                 removed[label] = element.added_fields(items[0]) if len(items) == 1 else LEAF
@@ -339,14 +342,14 @@ class KeyedWalker(ListWalker):
 
     def _new_label(self, item: JSON, values: tuple[Any, ...]) -> str:
         named = zip(self._key_defaults, values, strict=True)
-        found = {key: value for (key, _), value in named if value is not None or key in item}
-        if not found:
-            told = " ".join(f'"{key}"' for key, _ in self._key_defaults)
+        key_fields = {key: value for (key, _), value in named if value is not None or key in item}
+        if not key_fields:
+            names = " ".join(f'"{key}"' for key, _ in self._key_defaults)
             raise ValueError(
-                f"associative list with keys has an element that omits all key fields [{told}]"
+                f"associative list with keys has an element that omits all key fields [{names}]"
                 " (and doesn't have default values for any key fields)"
             )
-        label = key_path_element(found)
+        label = key_path_element(key_fields)
         if len(self._label_cache) < _MAX_CACHED_LABELS and all(value.__class__ in (str, int) for value in values):
             self._label_cache[values] = label
         return label
@@ -355,15 +358,15 @@ class KeyedWalker(ListWalker):
         if value.__class__ is not list or not value:
             return LEAF
         fields: FieldSet = {SELF: LEAF}
-        known, only, added = self._label_cache, self._single_key, self.element.added_fields
+        cache, single_key, adder = self._label_cache, self._single_key, self.element.added_fields
         for index, item in enumerate(value):
-            label = known.get((item.get(only),)) if only and item.__class__ is dict else None
+            label = cache.get((item.get(single_key),)) if single_key and item.__class__ is dict else None
             if label is None:
                 try:
                     label = self.label(item)
                 except ValueError:
                     label = f"i:{index}"
-            fields[label] = LEAF if label in fields else added(item)
+            fields[label] = LEAF if label in fields else adder(item)
         return fields
 
 

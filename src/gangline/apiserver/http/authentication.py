@@ -51,10 +51,10 @@ class Authenticator:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return ANONYMOUS_USER
-        given = token.strip().encode()
-        for known, user in self._tokens.items():
+        presented = token.strip().encode()
+        for known_token, user in self._tokens.items():
             # In constant time, so that response times reveal nothing about a token.
-            if hmac.compare_digest(known.encode(), given):
+            if hmac.compare_digest(known_token.encode(), presented):
                 return user
         raise unauthorized()
 
@@ -86,13 +86,13 @@ def authorize(user: UserInfo, verb: str, target: RequestInfo) -> None:
     if user.is_master:
         return
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
-    shown = f"{target.plural}.{target.group}" if target.group else target.plural
+    subject = f"{target.plural}.{target.group}" if target.group else target.plural
     if target.name:
-        shown = f'{shown} "{target.name}"'
-    where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
+        subject = f'{subject} "{target.name}"'
+    scope = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
     text = (
-        f'{shown} is forbidden: User "{user.name}" cannot {verb} resource "{resource}" '
-        f'in API group "{target.group}" {where}'
+        f'{subject} is forbidden: User "{user.name}" cannot {verb} resource "{resource}" '
+        f'in API group "{target.group}" {scope}'
     )
     details: JSON = {"kind": target.plural}
     if target.group:
@@ -112,24 +112,24 @@ def impersonated_user(user: UserInfo, headers: Iterable[tuple[str, str]]) -> Use
 
     Raises `StatusError`: 403 if the user may not impersonate, 500 if the headers name no user.
     """
-    told = [
-        (name.lower().removeprefix(IMPERSONATE_PREFIX), text)
-        for name, text in headers
+    impersonation = [
+        (name.lower().removeprefix(IMPERSONATE_PREFIX), value)
+        for name, value in headers
         if _is_impersonation_header(name)
     ]
-    if not told:
+    if not impersonation:
         return user
-    name = next((text for part, text in told if part == "user"), "")
+    name = next((value for field, value in impersonation if field == "user"), "")
     if not name:
         raise apierrors.internal_error("requested impersonation without impersonating a user")
     _check_may_impersonate(user, name)
     extra: dict[str, tuple[str, ...]] = {}
-    for part, text in told:
-        if part.startswith(_EXTRA_PREFIX):
-            key = unquote(part.removeprefix(_EXTRA_PREFIX))
-            extra[key] = (*extra.get(key, ()), text)
-    groups = tuple(text for part, text in told if part == "group")
-    uid = next((text for part, text in told if part == "uid"), "")
+    for field, value in impersonation:
+        if field.startswith(_EXTRA_PREFIX):
+            key = unquote(field.removeprefix(_EXTRA_PREFIX))
+            extra[key] = (*extra.get(key, ()), value)
+    groups = tuple(value for field, value in impersonation if field == "group")
+    uid = next((value for field, value in impersonation if field == "uid"), "")
     return UserInfo(name, _impersonated_groups(name, groups), uid=uid, extra=extra)
 
 
@@ -151,5 +151,5 @@ def _impersonated_groups(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
         groups = (SERVICE_ACCOUNTS_GROUP, f"{SERVICE_ACCOUNTS_GROUP}:{name.split(':')[2]}")
     if name == ANONYMOUS_USER.name:
         return groups or ANONYMOUS_USER.groups
-    marked = AUTHENTICATED_GROUP in groups or ANONYMOUS_USER.groups[0] in groups
-    return groups if marked else (*groups, AUTHENTICATED_GROUP)
+    has_system_group = AUTHENTICATED_GROUP in groups or ANONYMOUS_USER.groups[0] in groups
+    return groups if has_system_group else (*groups, AUTHENTICATED_GROUP)

@@ -40,12 +40,12 @@ def read_yaml(raw: bytes) -> JSON:
     if raw.lstrip().startswith(b"{"):
         return _require_mapping(raw, _decode_json(raw, "Object"), "Object")
     try:
-        found = documents(raw.decode())
+        yaml_documents = documents(raw.decode())
     except (DecodeError, UnicodeDecodeError) as error:
         raise apierrors.bad_request(f"error decoding YAML: {error}") from error
-    if len(found) != 1:
+    if len(yaml_documents) != 1:
         raise apierrors.bad_request("exactly one YAML document is expected")
-    return found[0].body
+    return yaml_documents[0].body
 
 
 def json_error_text(error: Exception) -> str:
@@ -84,10 +84,10 @@ def _require_mapping(raw: bytes, value: Any, kind: str) -> JSON:
         return {}
     if isinstance(value, dict):
         return value
-    found = go_json_type(value)
+    go_type = go_json_type(value)
     raise _unrecognized_object(
         kind,
-        f"couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct "
+        f"couldn't get version/kind; json parse error: json: cannot unmarshal {go_type} into Go value of type struct "
         '{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" } '
         f"({raw.hex()})",
     )
@@ -101,24 +101,24 @@ def check_kind(served_kind: ServedKind, body: JSON) -> None:
     if served_kind.custom:
         for name in ("kind", "apiVersion"):
             if not body.get(name):
-                shown = "Kind" if name == "kind" else name
-                raise apierrors.bad_request(f"Object '{shown}' is missing in '{msgspec.json.encode(body).decode()}'")
+                field = "Kind" if name == "kind" else name
+                raise apierrors.bad_request(f"Object '{field}' is missing in '{msgspec.json.encode(body).decode()}'")
     kind, version = body.get("kind") or served_kind.kind, body.get("apiVersion") or served_kind.api_version
     if (kind, version) == (served_kind.kind, served_kind.api_version):
         return
     if served_kind.custom:
         raise _wrong_custom_kind(served_kind, body, kind, version)
-    short = str(version).rpartition("/")[2]
-    known = any((served.api_version, served.kind) == (version, kind) for served in builtin_resources())
-    if kind == served_kind.kind and known:
+    short_version = str(version).rpartition("/")[2]
+    is_registered = any((served.api_version, served.kind) == (version, kind) for served in builtin_resources())
+    if kind == served_kind.kind and is_registered:
         text = f"the API version in the data ({version}) does not match the expected API version ({served_kind.api_version})"
         raise apierrors.bad_request(text)
     why = (
-        f"converting ({short}.{kind}) to ({served_kind.group.partition('.')[0] or 'core'}.{served_kind.kind}): unknown conversion"
-        if known
+        f"converting ({short_version}.{kind}) to ({served_kind.group.partition('.')[0] or 'core'}.{served_kind.kind}): unknown conversion"
+        if is_registered
         else f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
     )
-    raise apierrors.bad_request(f'{kind} in version "{short}" cannot be handled as a {served_kind.kind}: {why}')
+    raise apierrors.bad_request(f'{kind} in version "{short_version}" cannot be handled as a {served_kind.kind}: {why}')
 
 
 def _wrong_custom_kind(served_kind: ServedKind, body: JSON, kind: str, version: str) -> apierrors.StatusError:
@@ -146,12 +146,12 @@ def check_fields(served_kind: ServedKind, body: JSON, raw: bytes, validation: st
     _report_decoding_errors(served_kind, served_kind.decoder.errors(raw, body), validation, warn)
 
 
-def _report_decoding_errors(served_kind: ServedKind, found: DecodingErrors, validation: str, warn: Warn) -> None:
-    said = f'{served_kind.kind} in version "{served_kind.resource.version}" cannot be handled as a {served_kind.kind}'
-    if found.error:
-        raise apierrors.bad_request(f"{said}: {found.error}")
-    if found.strict and validation == "Strict":
-        raise apierrors.bad_request(f"{said}: strict decoding error: {', '.join(found.strict)}")
+def _report_decoding_errors(served_kind: ServedKind, errors: DecodingErrors, validation: str, warn: Warn) -> None:
+    prefix = f'{served_kind.kind} in version "{served_kind.resource.version}" cannot be handled as a {served_kind.kind}'
+    if errors.error:
+        raise apierrors.bad_request(f"{prefix}: {errors.error}")
+    if errors.strict and validation == "Strict":
+        raise apierrors.bad_request(f"{prefix}: strict decoding error: {', '.join(errors.strict)}")
     if validation != "Ignore":
-        for text in found.strict:
+        for text in errors.strict:
             warn(text)

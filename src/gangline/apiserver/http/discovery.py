@@ -58,12 +58,12 @@ def version_info(gangline: str, platform: str) -> JSON:
     }
 
 
-def root_paths(served: Iterable[ApiResource]) -> JSON:
+def root_paths(resources: Iterable[ApiResource]) -> JSON:
     """/: the paths of the server."""
     fixed = {"/api", "/apis", "/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3", "/version"}
-    found = list(served)
-    groups = {f"/apis/{item.group}" for item in found if item.group}
-    return {"paths": sorted(fixed | groups | {f"/{item.group_version_path}" for item in found})}
+    listed = list(resources)
+    groups = {f"/apis/{item.group}" for item in listed if item.group}
+    return {"paths": sorted(fixed | groups | {f"/{item.group_version_path}" for item in listed})}
 
 
 def api_versions(address: str) -> JSON:
@@ -75,43 +75,43 @@ def api_versions(address: str) -> JSON:
     }
 
 
-def api_group_list(served: Iterable[ApiResource]) -> JSON:
+def api_group_list(resources: Iterable[ApiResource]) -> JSON:
     """/apis: every group except the core group."""
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
-        "groups": [_group_entry(name, found) for name, found in _by_group_version(served).items() if name],
+        "groups": [_group_entry(name, versions) for name, versions in _by_group_version(resources).items() if name],
     }
 
 
-def api_group(served: Iterable[ApiResource], name: str) -> JSON | None:
+def api_group(resources: Iterable[ApiResource], name: str) -> JSON | None:
     """/apis/NAME; None if there is no such group (404 in plain text)."""
-    found = _by_group_version(served).get(name) if name else None
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group_entry(name, found)} if found else None
+    versions = _by_group_version(resources).get(name) if name else None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group_entry(name, versions)} if versions else None
 
 
 def _group_entry(name: str, versions: JSON) -> JSON:
-    told = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
-    return {"name": name, "versions": told, "preferredVersion": told[0]}
+    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
-def _by_group_version(served: Iterable[ApiResource]) -> dict[str, dict[str, list[ApiResource]]]:
+def _by_group_version(resources: Iterable[ApiResource]) -> dict[str, dict[str, list[ApiResource]]]:
     """Resources by group and version."""
-    found: dict[str, dict[str, list[ApiResource]]] = {}
-    for item in served:
-        found.setdefault(item.group, {}).setdefault(item.version, []).append(item)
-    return found
+    groups: dict[str, dict[str, list[ApiResource]]] = {}
+    for item in resources:
+        groups.setdefault(item.group, {}).setdefault(item.version, []).append(item)
+    return groups
 
 
-def api_resource_list(served: Iterable[ApiResource], group: str, version: str) -> JSON | None:
+def api_resource_list(resources: Iterable[ApiResource], group: str, version: str) -> JSON | None:
     """/api/v1 and /apis/GROUP/VERSION; None if there is no such version.
 
     The 404 is a Status for built-in groups, and plain text for unknown groups and groups of CRDs.
     """
-    found = [item for item in served if (item.group, item.version) == (group, version)]
-    if not found:
+    served = [item for item in resources if (item.group, item.version) == (group, version)]
+    if not served:
         return None
-    entries = [entry for item in found for entry in _resource_entries(item)]
+    entries = [entry for item in served for entry in _resource_entries(item)]
     named = {"groupVersion": f"{group}/{version}" if group else version, "resources": entries}
     # kube-apiserver omits the apiVersion for the core group.
     return {"kind": "APIResourceList", **({"apiVersion": "v1"} if group else {}), **named}
@@ -124,14 +124,16 @@ def _resource_entries(item: ApiResource) -> list[JSON]:
         "namespaced": item.namespaced,
         "kind": item.kind,
         "verbs": item.verbs,
+        **_short_names_and_categories(item),
     }
-    if item.short_names:
-        entry["shortNames"] = item.short_names
-    if item.categories:
-        entry["categories"] = item.categories
     if item.is_stored:
         entry["storageVersionHash"] = storage_version_hash(*item.storage_version, item.kind)
     return [entry, *(_subresource_entry(item, part) for part in item.subresources)]
+
+
+def _short_names_and_categories(item: ApiResource) -> JSON:
+    names = {"shortNames": item.short_names, "categories": item.categories}
+    return {name: texts for name, texts in names.items() if texts}
 
 
 def _subresource_entry(item: ApiResource, part: Subresource) -> JSON:
@@ -151,7 +153,7 @@ def storage_version_hash(group: str, version: str, kind: str) -> str:
     return base64.b64encode(hashlib.sha256(f"{group}/{version}/{kind}".encode()).digest()[:8]).decode()
 
 
-def group_discovery_list(served: Iterable[ApiResource], *, core: bool) -> JSON:
+def group_discovery_list(resources: Iterable[ApiResource], *, core: bool) -> JSON:
     """/api (with `core`) or /apis as aggregated discovery: all groups, versions and resources in one document."""
     items = [
         {
@@ -159,13 +161,13 @@ def group_discovery_list(served: Iterable[ApiResource], *, core: bool) -> JSON:
             "versions": [
                 {
                     "version": version,
-                    "resources": [_resource_discovery(item) for item in found],
+                    "resources": [_resource_discovery(item) for item in items],
                     "freshness": "Current",
                 }
-                for version, found in versions.items()
+                for version, items in versions.items()
             ],
         }
-        for name, versions in _by_group_version(served).items()
+        for name, versions in _by_group_version(resources).items()
         if core is not bool(name)
     ]
     return {
@@ -185,11 +187,8 @@ def _resource_discovery(item: ApiResource) -> JSON:
         "scope": "Namespaced" if item.namespaced else "Cluster",
         "singularResource": item.singular,
         "verbs": item.verbs,
+        **_short_names_and_categories(item),
     }
-    if item.short_names:
-        entry["shortNames"] = item.short_names
-    if item.categories:
-        entry["categories"] = item.categories
     if item.subresources:
         entry["subresources"] = [
             {

@@ -111,8 +111,8 @@ class AcceptClause(NamedTuple):
 @lru_cache(maxsize=256)
 def accept_clauses(accept: str) -> tuple[AcceptClause, ...]:
     """The clauses of an Accept header in order of preference, without malformed ones."""
-    found = [clause for part in accept.split(",") if (clause := _parse_clause(part)) is not None]
-    return tuple(sorted(found, key=_clause_rank))
+    clauses = [clause for part in accept.split(",") if (clause := _parse_clause(part)) is not None]
+    return tuple(sorted(clauses, key=_clause_rank))
 
 
 def _clause_rank(clause: AcceptClause) -> tuple[float, bool, bool]:
@@ -216,12 +216,12 @@ def _is_allowed(parameters: Mapping[str, str], *, views: bool) -> bool:
     if target == (None, None, None):
         return True
     kind, group, version = target
-    known = (
+    is_known = (
         kind in (TABLE_KIND, PARTIAL_METADATA, PARTIAL_METADATA_LIST)
         and group == META_GROUP
         and version in _META_VERSIONS
     )
-    return views and known
+    return views and is_known
 
 
 def _served_type(name: str) -> str | None:
@@ -232,13 +232,13 @@ def _served_type(name: str) -> str | None:
 
 def _check_routable(accept: str) -> None:
     """Check that the Accept header names any served media type at all, as the router of kube-apiserver does first."""
-    named = {part.partition(";")[0].strip() for part in accept.split(",")}
-    if named.isdisjoint(("*/*", *_SERVED_TYPES, _PROTOBUF)):
-        offered = f"{', '.join(_SERVED_TYPES)}, {_JSON};stream=watch"
-        message = f"406: Not Acceptable\n\nAvailable representations: {offered}"
+    media_types = {part.partition(";")[0].strip() for part in accept.split(",")}
+    if media_types.isdisjoint(("*/*", *_SERVED_TYPES, _PROTOBUF)):
+        available = f"{', '.join(_SERVED_TYPES)}, {_JSON};stream=watch"
+        message = f"406: Not Acceptable\n\nAvailable representations: {available}"
         raise NegotiationError(406, "NotAcceptable", message, routed=False)
 
 
 def _wants_pretty(query: Mapping[str, str], agent: str) -> bool:
-    asked = query.get("pretty")
-    return asked in _TRUE_VALUES if asked else agent.startswith(_PRETTY_AGENTS)
+    pretty = query.get("pretty")
+    return pretty in _TRUE_VALUES if pretty else agent.startswith(_PRETTY_AGENTS)

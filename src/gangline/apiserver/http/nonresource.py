@@ -62,8 +62,8 @@ class NonResourceHandler:
             case ["api", version]:
                 return self._resource_list("", version)
             case ["apis", group]:
-                found = discovery.api_group(self._resources, group)
-                return NOT_FOUND_PAGE if found is None else _json_response(found)
+                api_group = discovery.api_group(self._resources, group)
+                return NOT_FOUND_PAGE if api_group is None else _json_response(api_group)
             case ["apis", group, version]:
                 return self._resource_list(group, version)
             case ["openapi", "v2"]:
@@ -88,18 +88,18 @@ class NonResourceHandler:
                 return _json_response(discovery.api_group_list(self._resources))
 
     def _resource_list(self, group: str, version: str) -> NonResourceResponse:
-        found = discovery.api_resource_list(self._resources, group, version)
-        if found is not None:
-            return _json_response(found)
+        resources = discovery.api_resource_list(self._resources, group, version)
+        if resources is not None:
+            return _json_response(resources)
         if any(item.group == group and not item.custom for item in self._resources):
             raise apierrors.no_such_resource()
         return NOT_FOUND_PAGE
 
     def _openapi_document(self, name: str) -> NonResourceResponse:
-        found = self._openapi.document(name)
-        if found is None:
+        document = self._openapi.document(name)
+        if document is None:
             return NonResourceResponse(b"", "", HTTPStatus.NOT_FOUND)
-        return NonResourceResponse(found.content, headers={"ETag": f'"{found.hash}"', "Vary": "Accept"})
+        return NonResourceResponse(document.content, headers={"ETag": f'"{document.hash}"', "Vary": "Accept"})
 
 
 def _health_response(check: str, names: Sequence[str], *, verbose: bool) -> NonResourceResponse:

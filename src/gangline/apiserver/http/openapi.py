@@ -101,16 +101,18 @@ class OpenApiDocuments:
 def _group_document(kinds: list[tuple[ApiResource, JSON]]) -> JSON:
     document: JSON = {}
     for served, schema in kinds:
-        made = msgspec.json.decode(_template_for(published.crd_document_template(namespaced=served.namespaced), served))
+        kind_document = msgspec.json.decode(
+            _template_for(published.crd_document_template(namespaced=served.namespaced), served)
+        )
         definition = definition_name(served.group, served.version, served.kind)
-        made["components"]["schemas"].update(_definitions(definition, served, schema))
+        kind_document["components"]["schemas"].update(_definitions(definition, served, schema))
         for part in ("status", "scale"):
             if served.subresource(part) is None:
-                _drop_subresource(made, part)
+                _drop_subresource(kind_document, part)
         if not document:
-            document = made
-        document["paths"].update(made["paths"])
-        document["components"]["schemas"].update(made["components"]["schemas"])
+            document = kind_document
+        document["paths"].update(kind_document["paths"])
+        document["components"]["schemas"].update(kind_document["components"]["schemas"])
     return document
 
 
@@ -158,18 +160,20 @@ def _group_camel_case(group: str) -> str:
 
 def _definitions(name: str, served: ApiResource, schema: JSON) -> JSON:
     key = {"group": served.group, "version": served.version}
-    kind = {
+    schema_of_kind = {
         **_published_schema(schema),
         "x-kubernetes-group-version-kind": [{**key, "kind": served.kind}],
     }
-    kind["properties"] = {**kind.get("properties", {}), **_type_meta("APIVersion", "Kind")}
-    kind["properties"]["metadata"] = _schema_reference("ObjectMeta", "Standard object's metadata.", "metadata")
+    schema_of_kind["properties"] = {**schema_of_kind.get("properties", {}), **_type_meta("APIVersion", "Kind")}
+    schema_of_kind["properties"]["metadata"] = _schema_reference(
+        "ObjectMeta", "Standard object's metadata.", "metadata"
+    )
     items = {
         "description": f"List of {served.plural}. More info: {_CONVENTIONS_URL}",
         "items": {"$ref": f"#/components/schemas/{name}"},
         "type": "array",
     }
-    listed = {
+    list_schema = {
         "description": f"{served.list_kind} is a list of {served.kind}",
         "type": "object",
         "required": ["items"],
@@ -180,7 +184,7 @@ def _definitions(name: str, served: ApiResource, schema: JSON) -> JSON:
         },
         "x-kubernetes-group-version-kind": [{**key, "kind": served.list_kind}],
     }
-    return {name: kind, definition_name(served.group, served.version, served.list_kind): listed}
+    return {name: schema_of_kind, definition_name(served.group, served.version, served.list_kind): list_schema}
 
 
 def _type_meta(api_version: str, kind: str) -> JSON:
@@ -218,9 +222,9 @@ def _embedded_meta() -> JSON:
     }
 
 
-def _schema_reference(name: str, told: str, section: str) -> JSON:
+def _schema_reference(name: str, description: str, section: str) -> JSON:
     return {
-        "description": f"{told} More info: {_CONVENTIONS_URL}#{section}",
+        "description": f"{description} More info: {_CONVENTIONS_URL}#{section}",
         "allOf": [{"$ref": f"#/components/schemas/{_META_PREFIX}{name}"}],
     }
 

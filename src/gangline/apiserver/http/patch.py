@@ -27,7 +27,7 @@ def check_patch_type(media: str, *, custom: bool) -> None:
     """Check that objects of this kind can be patched in this format. Raises `StatusError` (415)."""
     if not custom and media not in PATCH_MEDIA_TYPES:
         raise apierrors.unsupported_patch_type()
-    accepted = [known for known in PATCH_MEDIA_TYPES if not (custom and known == STRATEGIC_PATCH)]
+    accepted = [media_type for media_type in PATCH_MEDIA_TYPES if not (custom and media_type == STRATEGIC_PATCH)]
     if media not in accepted:
         raise apierrors.unsupported_media_type(accepted)
 
@@ -72,26 +72,26 @@ def _patched_object(served_kind: ServedKind, media: str, patch: Any, old: JSON) 
 def _check_result(served_kind: ServedKind, new: Any, validation: str, warn: Warn) -> None:
     """Check that the result is an object of the kind and that all fields have the right type. Raises `StatusError`."""
     encoded = msgspec.json.encode(new)
-    shown = encoded.decode()
+    new_text = encoded.decode()
     if not isinstance(new, dict):
-        raise apierrors.invalid_patch(shown, f"json: cannot unmarshal into Go value of type {served_kind.kind}")
+        raise apierrors.invalid_patch(new_text, f"json: cannot unmarshal into Go value of type {served_kind.kind}")
     if served_kind.decoder is None:
         check_kind(served_kind, new)
-        found = metadata_errors(new)
+        errors = metadata_errors(new)
     else:
-        _check_same_kind(served_kind, new, shown)
-        found = served_kind.decoder.errors(encoded, new)
-    if found.error:
-        raise apierrors.invalid_patch(shown, found.error)
-    if found.strict and validation == "Strict":
-        raise apierrors.invalid_patch(shown, f"strict decoding error: {', '.join(found.strict)}")
+        _check_same_kind(served_kind, new, new_text)
+        errors = served_kind.decoder.errors(encoded, new)
+    if errors.error:
+        raise apierrors.invalid_patch(new_text, errors.error)
+    if errors.strict and validation == "Strict":
+        raise apierrors.invalid_patch(new_text, f"strict decoding error: {', '.join(errors.strict)}")
     if validation != "Ignore":
-        for text in found.strict:
-            warn(text)
+        for warning in errors.strict:
+            warn(warning)
 
 
-def _check_same_kind(served_kind: ServedKind, new: JSON, shown: str) -> None:
+def _check_same_kind(served_kind: ServedKind, new: JSON, text: str) -> None:
     kind, version = new.get("kind"), new.get("apiVersion")
     if (kind, version) != (served_kind.kind, served_kind.api_version):
         why = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
-        raise apierrors.invalid_patch(shown, why)
+        raise apierrors.invalid_patch(text, why)

@@ -39,10 +39,10 @@ def check_write_options(verb: RequestVerb, query: Mapping[str, str], *, apply: b
 
 
 def _dry_run_problems(query: Mapping[str, str]) -> list[FieldProblem]:
-    wanted = query.get("dryRun", "All")
-    if wanted == "All":
+    dry_run = query.get("dryRun", "All")
+    if dry_run == "All":
         return []
-    return [FieldProblem(ProblemKind.NOT_SUPPORTED, "dryRun", [wanted], 'supported values: "All"')]
+    return [FieldProblem(ProblemKind.NOT_SUPPORTED, "dryRun", [dry_run], 'supported values: "All"')]
 
 
 def _manager_problems(query: Mapping[str, str], *, apply: bool) -> list[FieldProblem]:
@@ -71,11 +71,11 @@ def _force_problems(verb: RequestVerb, query: Mapping[str, str], *, apply: bool)
 
 
 def _validation_problems(query: Mapping[str, str]) -> list[FieldProblem]:
-    wanted = query.get("fieldValidation", "")
-    if wanted in FIELD_VALIDATIONS:
+    validation = query.get("fieldValidation", "")
+    if validation in FIELD_VALIDATIONS:
         return []
-    told = ", ".join(f'"{known}"' for known in FIELD_VALIDATIONS)
-    return [FieldProblem(ProblemKind.NOT_SUPPORTED, "fieldValidation", wanted, f"supported values: {told}")]
+    supported = ", ".join(f'"{known}"' for known in FIELD_VALIDATIONS)
+    return [FieldProblem(ProblemKind.NOT_SUPPORTED, "fieldValidation", validation, f"supported values: {supported}")]
 
 
 # Lists and watches
@@ -109,42 +109,42 @@ def check_list_options(query: Mapping[str, str], *, watch: bool) -> None:
 
 def _list_problems(query: Mapping[str, str]) -> list[FieldProblem]:
     match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
-    told: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     if match and not version:
-        told.append(_forbidden("resourceVersionMatch", "is forbidden unless resourceVersion is provided"))
+        problems.append(_forbidden("resourceVersionMatch", "is forbidden unless resourceVersion is provided"))
     if match and query.get("continue"):
-        told.append(_forbidden("resourceVersionMatch", "is forbidden when continue is provided"))
+        problems.append(_forbidden("resourceVersionMatch", "is forbidden when continue is provided"))
     if match not in ("", _EXACT, _NOT_OLDER):
-        told.append(_unsupported_match(match, f'"{_EXACT}", "{_NOT_OLDER}", ""'))
+        problems.append(_unsupported_match(match, f'"{_EXACT}", "{_NOT_OLDER}", ""'))
     if match == _EXACT and version == "0":
-        told.append(_forbidden("resourceVersionMatch", '"exact" is forbidden for resourceVersion "0"'))
+        problems.append(_forbidden("resourceVersionMatch", '"exact" is forbidden for resourceVersion "0"'))
     if "sendInitialEvents" in query:
-        told.append(_forbidden("sendInitialEvents", "is forbidden for list"))
-    return told
+        problems.append(_forbidden("sendInitialEvents", "is forbidden for list"))
+    return problems
 
 
 def _watch_problems(query: Mapping[str, str]) -> list[FieldProblem]:
-    match, initial = query.get("resourceVersionMatch", ""), "sendInitialEvents" in query
-    told: list[FieldProblem] = []
-    if initial and match != _NOT_OLDER:
+    match, has_initial_events = query.get("resourceVersionMatch", ""), "sendInitialEvents" in query
+    problems: list[FieldProblem] = []
+    if has_initial_events and match != _NOT_OLDER:
         detail = f"sendInitialEvents requires setting resourceVersionMatch to {_NOT_OLDER}"
-        told.append(FieldProblem(ProblemKind.FORBIDDEN, "resourceVersionMatch", detail=detail))
-    if match and not initial:
+        problems.append(FieldProblem(ProblemKind.FORBIDDEN, "resourceVersionMatch", detail=detail))
+    if match and not has_initial_events:
         detail = "is forbidden for watch unless sendInitialEvents is provided"
-        told.append(_forbidden("resourceVersionMatch", detail))
+        problems.append(_forbidden("resourceVersionMatch", detail))
     if match not in ("", _NOT_OLDER):
-        told.append(_unsupported_match(match, f'"{_NOT_OLDER}"'))
+        problems.append(_unsupported_match(match, f'"{_NOT_OLDER}"'))
     if match and query.get("continue"):
-        told.append(_forbidden("resourceVersionMatch", "is forbidden when continue is provided"))
-    return told
+        problems.append(_forbidden("resourceVersionMatch", "is forbidden when continue is provided"))
+    return problems
 
 
 def _forbidden(field: str, detail: str) -> FieldProblem:
     return FieldProblem(ProblemKind.FORBIDDEN, field, detail=f"{field} {detail}")
 
 
-def _unsupported_match(match: str, known: str) -> FieldProblem:
-    return FieldProblem(ProblemKind.NOT_SUPPORTED, "resourceVersionMatch", match, f"supported values: {known}")
+def _unsupported_match(match: str, supported: str) -> FieldProblem:
+    return FieldProblem(ProblemKind.NOT_SUPPORTED, "resourceVersionMatch", match, f"supported values: {supported}")
 
 
 # Deletions
@@ -158,10 +158,10 @@ def deletion_options(body: JSON | None, query: Mapping[str, str]) -> DeletionOpt
     problems = _option_problems(raw)
     if problems:
         raise apierrors.invalid(_options_kind("DeleteOptions"), "", problems)
-    wanted = raw.get("preconditions") or {}
+    preconditions = raw.get("preconditions") or {}
     return DeletionOptions(
-        uid=wanted.get("uid") or "",
-        resource_version=wanted.get("resourceVersion") or "",
+        uid=preconditions.get("uid") or "",
+        resource_version=preconditions.get("resourceVersion") or "",
         grace_seconds=raw.get("gracePeriodSeconds"),
         propagation_policy=raw.get("propagationPolicy") or "",
         orphan_dependents=raw.get("orphanDependents"),
@@ -172,10 +172,10 @@ def deletion_options(body: JSON | None, query: Mapping[str, str]) -> DeletionOpt
 def _options_from_body(body: JSON) -> JSON:
     kind, version = body.get("kind") or "DeleteOptions", body.get("apiVersion") or "meta.k8s.io/v1"
     if kind != "DeleteOptions":
-        told = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
-        raise untyped_error(told)
-    if wrong := type_errors(body, builtin_type("v1", "DeleteOptions")):
-        raise untyped_error(wrong[0])
+        message = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
+        raise untyped_error(message)
+    if errors := type_errors(body, builtin_type("v1", "DeleteOptions")):
+        raise untyped_error(errors[0])
     return body
 
 

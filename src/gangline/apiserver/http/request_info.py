@@ -61,22 +61,22 @@ def request_info(path: str) -> RequestInfo | None:
     return RequestInfo(group, version, plural, namespace, name, "/".join(sub), watch)
 
 
-def request_verb(method: str, found: RequestInfo, query: Mapping[str, str]) -> RequestVerb | None:
+def request_verb(method: str, info: RequestInfo, query: Mapping[str, str]) -> RequestVerb | None:
     """The verb of a request for a resource; None if the method is not allowed there."""
     match method:
         case "GET" | "HEAD":
-            if found.watch or query_flag(query, "watch"):
+            if info.watch or query_flag(query, "watch"):
                 # A GET with a name ignores `watch`, as in kube-apiserver.
-                return RequestVerb.WATCH if found.watch or not found.name else RequestVerb.GET
-            return RequestVerb.GET if found.name else RequestVerb.LIST
+                return RequestVerb.WATCH if info.watch or not info.name else RequestVerb.GET
+            return RequestVerb.GET if info.name else RequestVerb.LIST
         case "POST":
             return RequestVerb.CREATE
         case "PUT":
-            return RequestVerb.UPDATE if found.name else None
+            return RequestVerb.UPDATE if info.name else None
         case "PATCH":
-            return RequestVerb.PATCH if found.name else None
+            return RequestVerb.PATCH if info.name else None
         case "DELETE":
-            return RequestVerb.DELETE if found.name else RequestVerb.DELETE_COLLECTION
+            return RequestVerb.DELETE if info.name else RequestVerb.DELETE_COLLECTION
         case _:
             return None
 

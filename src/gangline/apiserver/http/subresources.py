@@ -45,13 +45,13 @@ BUDGET_VIOLATION_MESSAGE = "Cannot evict pod as it would violate the pod's disru
 def subresource_handlers(registry: Registry) -> dict[tuple[str, str, str], SubresourceHandler]:
     """The handlers by group, plural and name of the subresource."""
     pods = PodHandlers(registry)
-    found: dict[tuple[str, str, str], SubresourceHandler] = {
+    handlers: dict[tuple[str, str, str], SubresourceHandler] = {
         ("", "pods", "binding"): pods.bind,
         ("", "pods", "eviction"): pods.evict,
         ("", "namespaces", "finalize"): FinalizeHandler(registry),
         ANY_SCALE: ScaleHandler(registry),
     }
-    return found
+    return handlers
 
 
 def _json_response(body: JSON, code: int = 200) -> web.Response:
@@ -119,8 +119,8 @@ class PodHandlers:
         pod = decode_record(self._registry.get(request.served_kind, request.info.key))
         if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed", "Pending"):
             await self._use_disruption(pod)
-        dry = options.dry_run or bool(request.query.get("dryRun"))
-        await self._registry.delete(WriteContext(dry_run=dry), request.served_kind, request.info.key, options)
+        dry_run = options.dry_run or bool(request.query.get("dryRun"))
+        await self._registry.delete(WriteContext(dry_run=dry_run), request.served_kind, request.info.key, options)
         return _json_response(CREATED_STATUS, 201)
 
     async def _use_disruption(self, pod: JSON) -> None:
@@ -179,20 +179,20 @@ def _budget_after_eviction(budget: JSON | None, pod: str, now: str) -> JSON:
 
 
 def _check_binding_target(target: JSON) -> None:
-    wrong = []
+    problems = []
     kind = target.get("kind") or ""
     if kind not in ("", "Node"):
-        known = 'supported values: "Node", "<empty>"'
-        wrong.append(f"target.kind: Unsupported value: {quoted_text(kind)}: {known}")
+        supported = 'supported values: "Node", "<empty>"'
+        problems.append(f"target.kind: Unsupported value: {quoted_text(kind)}: {supported}")
     if not target.get("name"):
-        wrong.append("target.name: Required value")
-    if wrong:
-        raise StatusError(500, wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
+        problems.append("target.name: Required value")
+    if problems:
+        raise StatusError(500, problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
 
 
 def _set_scheduled_condition(pod: JSON, now: str) -> None:
     status = pod.setdefault("status", {})
-    others = [found for found in status.get("conditions") or [] if found["type"] != "PodScheduled"]
+    others = [item for item in status.get("conditions") or [] if item["type"] != "PodScheduled"]
     condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     status["conditions"] = [*others, condition]
 
@@ -206,11 +206,11 @@ class FinalizeHandler:
     async def __call__(self, request: ApiRequest) -> web.StreamResponse:
         if request.verb is not RequestVerb.UPDATE:
             raise apierrors.method_not_allowed()
-        wanted = await _read_object(request)
-        check_object_key(request.served_kind, request.info.key, wanted)
+        body = await _read_object(request)
+        check_object_key(request.served_kind, request.info.key, body)
 
         def finalized(old: JSON | None) -> JSON:
-            new: JSON = deep_copy(wanted)
+            new: JSON = deep_copy(body)
             return new
 
         result = await self._registry.update(request.write_context(), request.served_kind, request.info.key, finalized)
@@ -240,11 +240,11 @@ class ScaleHandler:
 
         def scaled(old: JSON | None) -> JSON:
             assert old is not None
-            wanted = _desired_scale(request, raw, scale_of(old, paths))
-            version = ensure_metadata(wanted).get("resourceVersion")
+            scale = _desired_scale(request, raw, scale_of(old, paths))
+            version = ensure_metadata(scale).get("resourceVersion")
             if version:
                 old["metadata"]["resourceVersion"] = version
-            _set_value(old, paths.spec, _desired_replicas(request.info.name, wanted))
+            _set_value(old, paths.spec, _desired_replicas(request.info.name, scale))
             return old
 
         context = msgspec.structs.replace(request.write_context(), replicas_path=paths.spec)
@@ -292,23 +292,23 @@ def scale_of(obj: JSON, paths: ScalePaths) -> JSON:
         selector = str(LabelSelector.from_json(selector))
     if selector:
         status["selector"] = selector
-    shown: JSON = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata}
-    return {**shown, "spec": {"replicas": spec} if spec else {}, "status": status}
+    scale: JSON = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata}
+    return {**scale, "spec": {"replicas": spec} if spec else {}, "status": status}
 
 
 def _desired_scale(request: ApiRequest, raw: bytes, current: JSON) -> JSON:
     if request.verb is RequestVerb.UPDATE:
-        wanted = read_object(raw, request.media_type)
-        check_object_key(request.served_kind, request.info.key, wanted)
-        return wanted
+        scale = read_object(raw, request.media_type)
+        check_object_key(request.served_kind, request.info.key, scale)
+        return scale
     check_patch_type(request.media_type, custom=request.served_kind.custom)
     patch = decode_patch(raw)
     patched: JSON = json_patch(current, patch) if request.media_type == JSON_PATCH else merge_patch(current, patch)
     return patched
 
 
-def _desired_replicas(name: str, wanted: JSON) -> int:
-    replicas = (wanted.get("spec") or {}).get("replicas") or 0
+def _desired_replicas(name: str, scale: JSON) -> int:
+    replicas = (scale.get("spec") or {}).get("replicas") or 0
     if not isinstance(replicas, int) or isinstance(replicas, bool):
         raise apierrors.bad_request("spec.replicas must be a whole number")
     if replicas < 0:
@@ -319,14 +319,14 @@ def _desired_replicas(name: str, wanted: JSON) -> int:
 
 
 def _value_at(obj: JSON, steps: FieldPath) -> Any:
-    found: Any = obj
+    value: Any = obj
     for step in steps:
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return found if steps else None
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value if steps else None
 
 
 def _set_value(obj: JSON, steps: FieldPath, value: Any) -> None:
-    *way, last = steps
-    for step in way:
+    *parents, last = steps
+    for step in parents:
         obj = obj.setdefault(step, {})
     obj[last] = value

@@ -55,8 +55,8 @@ class WatchRequest(msgspec.Struct, frozen=True):
 
     @property
     def timeout(self) -> timedelta:
-        request = query_integer(self.query, "timeoutSeconds") or 0
-        return timedelta(seconds=request) if request > 0 else MAX_WATCH_TIMEOUT
+        seconds = query_integer(self.query, "timeoutSeconds") or 0
+        return timedelta(seconds=seconds) if seconds > 0 else MAX_WATCH_TIMEOUT
 
 
 async def watch_lines(store: Store, request: WatchRequest, clock: Clock) -> AsyncIterator[bytes]:
@@ -64,20 +64,20 @@ async def watch_lines(store: Store, request: WatchRequest, clock: Clock) -> Asyn
     encode = request.representation.event_encoder(request.served_kind.object_kind)
     prefix = collection_prefix(request.served_kind.storage_group, request.served_kind.plural, request.namespace)
     version = request.query.get("resourceVersion", "")
-    now = version in ("", "0") or query_flag(request.query, "sendInitialEvents")
+    is_current = version in ("", "0") or query_flag(request.query, "sendInitialEvents")
     try:
         # No await between the list and the watch, so that no change is missed.
-        before = store.range(prefix).records if now and request.sends_initial_events else ()
-        revision = store.revision if now else parse_resource_version(version)
+        records = store.range(prefix).records if is_current and request.sends_initial_events else ()
+        revision = store.revision if is_current else parse_resource_version(version)
         changes = store.watch(prefix, after=revision)
     except RevisionCompacted as error:
         text = f"too old resource version: {error.requested} ({error.oldest})"
         yield plain_event("ERROR", apierrors.resource_expired(text).status)
         return
     with changes:
-        first = _initial_lines(request, encode, before, revision, ends=_sends_initial_end(request, version))
-        if first:
-            yield first
+        initial = _initial_lines(request, encode, records, revision, send_end=_sends_initial_end(request, version))
+        if initial:
+            yield initial
         async for piece in _change_lines(request, encode, changes, clock):
             yield piece
 
@@ -89,14 +89,14 @@ def _sends_initial_end(request: WatchRequest, version: str) -> bool:
 
 
 def _initial_lines(
-    request: WatchRequest, encode: EventEncoder, before: tuple[StoreRecord, ...], revision: int, *, ends: bool
+    request: WatchRequest, encode: EventEncoder, records: tuple[StoreRecord, ...], revision: int, *, send_end: bool
 ) -> bytes:
     lines = [
         encode("ADDED", request.served_kind.served_bytes(record.data))
-        for record in before
+        for record in records
         if not request.selection or request.selection.matches(record)
     ]
-    if ends:
+    if send_end:
         lines.append(encode("BOOKMARK", bookmark(request.served_kind, revision, INITIAL_EVENTS_END_ANNOTATION)))
     return b"".join(lines)
 
@@ -104,20 +104,20 @@ def _initial_lines(
 async def _change_lines(
     request: WatchRequest, encode: EventEncoder, changes: StoreWatch, clock: Clock
 ) -> AsyncIterator[bytes]:
-    ends = clock.monotonic() + request.timeout.total_seconds()
-    marked = changes.revision
+    deadline = clock.monotonic() + request.timeout.total_seconds()
+    bookmarked = changes.revision
     while True:
-        patience = min(BOOKMARK_INTERVAL.total_seconds(), ends - clock.monotonic())
-        if patience <= 0:
+        seconds = min(BOOKMARK_INTERVAL.total_seconds(), deadline - clock.monotonic())
+        if seconds <= 0:
             return
         try:
-            events = await changes.next_batch(patience)
+            events = await changes.next_batch(seconds)
         except (StopAsyncIteration, WatcherTooSlow):
             return
         if events is None:
-            if request.sends_bookmarks and changes.revision > marked:
-                marked = changes.revision
-                yield encode("BOOKMARK", bookmark(request.served_kind, marked))
+            if request.sends_bookmarks and changes.revision > bookmarked:
+                bookmarked = changes.revision
+                yield encode("BOOKMARK", bookmark(request.served_kind, bookmarked))
             continue
         lines = [line for event in events if (line := _event_line(request, encode, event))]
         if lines:
@@ -125,16 +125,16 @@ async def _change_lines(
 
 
 def _event_line(request: WatchRequest, encode: EventEncoder, event: StoreEvent) -> bytes | None:
-    told = request.selection.watch_event_type(event)
-    if told is None:
+    event_type = request.selection.watch_event_type(event)
+    if event_type is None:
         return None
     body = event.data
-    if told == "DELETED" and not event.deleted:
+    if event_type == "DELETED" and not event.deleted:
         # The object left the selection: send its old content at the revision of the change.
         assert event.previous is not None
         body = _at_revision(event.previous, event.revision)
     # The line is not shared between watches: encoding costs little compared with TLS, and history would hold it twice.
-    return encode(told, request.served_kind.served_bytes(body))
+    return encode(event_type, request.served_kind.served_bytes(body))
 
 
 def _at_revision(record: StoreRecord, revision: int) -> bytes:

@@ -13,6 +13,7 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.apiserver.errors import StatusError, bad_request, unprocessable
+from gangline.schema.go_text import number_text
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
@@ -35,10 +36,10 @@ def json_patch(document: JSON, operations: Any) -> Any:
     apply.
     """
     check_operations(operations)
-    patching = _JsonPatcher(deep_copy(document))
+    patcher = _JsonPatcher(deep_copy(document))
     for operation in operations or ():
-        patching.apply(operation)
-    return patching.root
+        patcher.apply(operation)
+    return patcher.root
 
 
 def check_operations(operations: Any) -> None:
@@ -57,8 +58,8 @@ def check_operations(operations: Any) -> None:
             if value is not None and not isinstance(value, str):
                 raise _decode_error(value, f"Go struct field jsonPatchOp.{member} of type string")
     if len(operations) > MAX_OPERATIONS:
-        told = f"Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
-        raise StatusError(413, told, reason="RequestEntityTooLarge")
+        message = f"Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
+        raise StatusError(413, message, reason="RequestEntityTooLarge")
 
 
 def merge_patch(document: JSON, patch: Any) -> JSON:
@@ -125,13 +126,13 @@ class _JsonPatcher:
 
     def _add(self, operation: JSON) -> None:
         path = _operation_path(operation)
-        place, key = self._parent_and_key(path)
-        _insert(place, key, deep_copy(operation.get("value")), path)
+        parent, key = self._parent_and_key(path)
+        _insert(parent, key, deep_copy(operation.get("value")), path)
 
     def _remove(self, operation: JSON) -> None:
         path = _operation_path(operation)
-        place, key = self._parent_and_key(path)
-        _remove_at(place, key, path)
+        parent, key = self._parent_and_key(path)
+        _remove_at(parent, key, path)
 
     def _replace(self, operation: JSON) -> None:
         path = _operation_path(operation)
@@ -141,38 +142,38 @@ class _JsonPatcher:
                 raise unprocessable("replace operation value must be object or array")
             self.root = value
             return
-        place, key = self._parent_and_key(path)
-        if isinstance(place, list):
-            place[_list_index(key, len(place), path)] = value
+        parent, key = self._parent_and_key(path)
+        if isinstance(parent, list):
+            parent[_list_index(key, len(parent), path)] = value
         else:
-            place[key] = value
+            parent[key] = value
 
     def _move(self, operation: JSON) -> None:
         source = _operation_path(operation, "from")
-        place, key = self._parent_and_key(source)
-        value = _remove_at(place, key, source)
+        parent, key = self._parent_and_key(source)
+        value = _remove_at(parent, key, source)
         path = _operation_path(operation)
-        place, key = self._parent_and_key(path)
-        _insert(place, key, value, path)
+        parent, key = self._parent_and_key(path)
+        _insert(parent, key, value, path)
 
     def _copy(self, operation: JSON) -> None:
         source = _operation_path(operation, "from")
-        place, key = self._parent_and_key(source)
-        text = msgspec.json.encode(_lookup(place, key, source, default=None))
+        parent, key = self._parent_and_key(source)
+        text = msgspec.json.encode(_lookup(parent, key, source, default=None))
         self._copied_bytes += len(text)
         if self._copied_bytes > MAX_COPIED_BYTES:
             raise unprocessable(f"copies add {self._copied_bytes} bytes; at most {MAX_COPIED_BYTES} are allowed")
         path = _operation_path(operation)
-        place, key = self._parent_and_key(path)
-        _insert(place, key, msgspec.json.decode(text), path)
+        parent, key = self._parent_and_key(path)
+        _insert(parent, key, msgspec.json.decode(text), path)
 
     def _test(self, operation: JSON) -> None:
         path = _operation_path(operation)
-        found = self.root
+        value = self.root
         if path != "":
-            place, key = self._parent_and_key(path)
-            found = _lookup(place, key, path, default=None)
-        if not strictly_equal(found, operation.get("value")):
+            parent, key = self._parent_and_key(path)
+            value = _lookup(parent, key, path, default=None)
+        if not strictly_equal(value, operation.get("value")):
             raise unprocessable(f"testing value {path} failed")
 
     def _parent_and_key(self, path: str) -> tuple[JSON | list[Any], str]:
@@ -180,12 +181,12 @@ class _JsonPatcher:
         steps = path.split("/")
         if len(steps) < 2:
             raise unprocessable(f'doc is missing path: "{path}"')
-        found = self.root
+        parent = self.root
         for step in steps[1:-1]:
-            found = _lookup(found, _unescape(step), path, default=None)
-            if not isinstance(found, dict | list):
+            parent = _lookup(parent, _unescape(step), path, default=None)
+            if not isinstance(parent, dict | list):
                 raise unprocessable(f'doc is missing path: "{path}"')
-        return found, _unescape(steps[-1])
+        return parent, _unescape(steps[-1])
 
 
 def strictly_equal(left: Any, right: Any) -> bool:
@@ -206,25 +207,25 @@ def _operation_path(operation: JSON, member: str = "path") -> str:
     return str(path)
 
 
-def _lookup(place: JSON | list[Any], key: str, path: str, *, default: Any) -> Any:
-    if isinstance(place, list):
-        return place[_list_index(key, len(place), path)]
-    return place.get(key, default)
+def _lookup(parent: JSON | list[Any], key: str, path: str, *, default: Any) -> Any:
+    if isinstance(parent, list):
+        return parent[_list_index(key, len(parent), path)]
+    return parent.get(key, default)
 
 
-def _insert(place: JSON | list[Any], key: str, value: Any, path: str) -> None:
-    if isinstance(place, dict):
-        place[key] = value
+def _insert(parent: JSON | list[Any], key: str, value: Any, path: str) -> None:
+    if isinstance(parent, dict):
+        parent[key] = value
     elif key == "-":
-        place.append(value)
+        parent.append(value)
     else:
-        place.insert(_list_index(key, len(place) + 1, path), value)
+        parent.insert(_list_index(key, len(parent) + 1, path), value)
 
 
-def _remove_at(place: JSON | list[Any], key: str, path: str) -> Any:
-    if isinstance(place, list):
-        return place.pop(_list_index(key, len(place), path))
-    value = place.pop(key, _MISSING)
+def _remove_at(parent: JSON | list[Any], key: str, path: str) -> Any:
+    if isinstance(parent, list):
+        return parent.pop(_list_index(key, len(parent), path))
+    value = parent.pop(key, _MISSING)
     if value is _MISSING:
         raise unprocessable(f"error in remove for path: '{path}': Unable to remove nonexistent key: {key}")
     return value
@@ -242,7 +243,7 @@ def _list_index(key: str, length: int, path: str) -> int:
 
 def _unescape(step: str) -> str:
     """The step with `~1` as slash and `~0` as tilde. One pass, so that `~01` is `~1`."""
-    return re.sub("~[01]", lambda found: "/" if found[0] == "~1" else "~", step) if "~" in step else step
+    return re.sub("~[01]", lambda match: "/" if match[0] == "~1" else "~", step) if "~" in step else step
 
 
 def _decode_error(value: Any, target: str) -> StatusError:
@@ -252,3 +253,16 @@ def _decode_error(value: Any, target: str) -> StatusError:
 def go_json_type(value: Any) -> str:
     """The name of a value's type in the errors of Go's JSON decoder."""
     return _GO_JSON_TYPES.get(value.__class__, "null")
+
+
+def go_value_text(value: Any) -> str:
+    """A value as Go's `%v` prints it."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{go_value_text(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(go_value_text, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return number_text(value)
+    return "<nil>" if value is None else str(value)

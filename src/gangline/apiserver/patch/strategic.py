@@ -10,7 +10,7 @@ from typing import Any
 
 from gangline.api.meta import JSON
 from gangline.apiserver.errors import StatusError, bad_request, unprocessable, untyped_error
-from gangline.apiserver.patch.json_patch import deep_copy, drop_nulls, go_json_type, strictly_equal
+from gangline.apiserver.patch.json_patch import deep_copy, drop_nulls, go_json_type, go_value_text, strictly_equal
 from gangline.schema.typed.types import UNTYPED_ATOMIC, TypeNode, TypeShape
 
 _PATCH_DIRECTIVE = "$patch"
@@ -71,13 +71,13 @@ def _retain_keys(original: JSON, patch: JSON) -> None:
     """`$retainKeys`: remove all other keys from the original. The list must have every key that the patch sets."""
     if _RETAIN_KEYS not in patch:
         return
-    listed = patch.pop(_RETAIN_KEYS)
-    if not isinstance(listed, list):
+    retained = patch.pop(_RETAIN_KEYS)
+    if not isinstance(retained, list):
         raise bad_request("invalid patch format of retainKeys")
     for key, value in patch.items():
-        if value is not None and not key.startswith((_DELETE_FROM_LIST, _SET_ELEMENT_ORDER)) and key not in listed:
+        if value is not None and not key.startswith((_DELETE_FROM_LIST, _SET_ELEMENT_ORDER)) and key not in retained:
             raise bad_request("invalid patch format of retainKeys")
-    for key in [key for key in original if key not in listed]:
+    for key in [key for key in original if key not in retained]:
         del original[key]
 
 
@@ -94,9 +94,9 @@ def _merge_field(original: JSON, key: str, value: Any, tree: TypeNode) -> None:
         original[key] = _merge_list(current, value, field) if field.patch_merge else value
     else:
         drop_nulls(value)
-        kept = list(_without_directives([value]))
-        if kept:
-            original[key] = kept[0]
+        values = list(_without_directives([value]))
+        if values:
+            original[key] = values[0]
         else:
             original.pop(key, None)
 
@@ -108,9 +108,9 @@ def _without_directives(values: Iterable[Any]) -> Iterable[Any]:
             if _PATCH_DIRECTIVE in value:
                 continue
             for key in list(value):
-                kept = list(_without_directives([value[key]]))
-                if kept:
-                    value[key] = kept[0]
+                remaining = list(_without_directives([value[key]]))
+                if remaining:
+                    value[key] = remaining[0]
                 else:
                     del value[key]
             yield value
@@ -152,7 +152,7 @@ def _apply_list_directives(original: list[JSON], patch: list[JSON], key: str) ->
         if directive == "delete":
             if key not in element:
                 raise _missing_merge_key(element, key)
-            original = [kept for kept in original if key not in kept or not strictly_equal(kept[key], element[key])]
+            original = [item for item in original if key not in item or not strictly_equal(item[key], element[key])]
         elif directive == "replace":
             replace = True
         elif directive == "merge":
@@ -169,22 +169,22 @@ def _apply_element_order(original: JSON, patch: JSON, tree: TypeNode) -> None:
         if not isinstance(order, list):
             raise untyped_error(f"expected a []interface {{}}, but received a {_go_type(order)}")
         name = _directive_target(directive, _SET_ELEMENT_ORDER)
-        current, wanted = original.get(name), patch.get(name)
-        for value in (current, wanted):
+        current, patched = original.get(name), patch.get(name)
+        for value in (current, patched):
             if value is not None and not isinstance(value, list):
                 raise untyped_error(f"expected a []interface {{}}, but received a {_go_type(value)}")
         field = _field_type(tree, name)
-        _check_order(wanted or [], order, field.patch_key)
-        live = _order_reference(current or [], wanted or [], field.patch_key)
-        if current is None and wanted is None:
+        _check_order(patched or [], order, field.patch_key)
+        live = _order_reference(current or [], patched or [], field.patch_key)
+        if current is None and patched is None:
             continue
-        if wanted is None:
+        if patched is None:
             merged = list(current or ())
         elif current is None:
-            merged = list(_without_directives(wanted))
+            merged = list(_without_directives(patched))
         else:
-            merged = _merge_list(list(current), wanted, field) if field.patch_merge else wanted
-        _are_objects(current or [], wanted or [], required=True)
+            merged = _merge_list(list(current), patched, field) if field.patch_merge else patched
+        _are_objects(current or [], patched or [], required=True)
         original[name] = _ordered_elements(merged, order, live, field.patch_key)
         patch.pop(name, None)
 
@@ -192,37 +192,42 @@ def _apply_element_order(original: JSON, patch: JSON, tree: TypeNode) -> None:
 def _order_reference(live: list[Any], patch: list[Any], key: str) -> list[Any]:
     """The live list to order by. Where the patch deletes elements, kube-apiserver fills the gaps with those it adds."""
     deleted = [
-        each for each in patch if isinstance(each, dict) and each.get(_PATCH_DIRECTIVE) == "delete" and key in each
+        element
+        for element in patch
+        if isinstance(element, dict) and element.get(_PATCH_DIRECTIVE) == "delete" and key in element
     ]
-    kept = [
-        each
-        for each in live
-        if isinstance(each, dict) and not any(strictly_equal(each.get(key), gone[key]) for gone in deleted)
+    remaining = [
+        element
+        for element in live
+        if isinstance(element, dict)
+        and not any(strictly_equal(element.get(key), deletion[key]) for deletion in deleted)
     ]
-    if not deleted or len(kept) == len(live):
+    if not deleted or len(remaining) == len(live):
         return live
     added = [
-        each for each in patch if key in each and _PATCH_DIRECTIVE not in each and _find_element(kept, each, key) < 0
+        element
+        for element in patch
+        if key in element and _PATCH_DIRECTIVE not in element and _find_element(remaining, element, key) < 0
     ]
-    return [*kept, *added][: len(live)]
+    return [*remaining, *added][: len(live)]
 
 
 def _check_order(patch: list[Any], order: list[Any], key: str) -> None:
     """Check that the elements of the patch are in the order list, in the same order. Deletions need not be in it."""
     if not patch or not order:
         return
-    place = 0
+    position = 0
     for element in patch:
         directive = element.get(_PATCH_DIRECTIVE) if isinstance(element, dict) and key else None
         if directive == "delete":
             continue
         if directive is None:
-            while place < len(order) and not _same_element(element, order[place], key):
-                place += 1
-        if place >= len(order):
-            told = f"The order in patch list:\n{_go_value(patch)}\n doesn't match {_SET_ELEMENT_ORDER} list:\n{_go_value(order)}\n"
-            raise untyped_error(told)
-        place += directive is None
+            while position < len(order) and not _same_element(element, order[position], key):
+                position += 1
+        if position >= len(order):
+            message = f"The order in patch list:\n{go_value_text(patch)}\n doesn't match {_SET_ELEMENT_ORDER} list:\n{go_value_text(order)}\n"
+            raise untyped_error(message)
+        position += directive is None
 
 
 def _same_element(left: Any, right: Any, key: str) -> bool:
@@ -241,31 +246,33 @@ def _ordered_elements(merged: list[Any], patch: Sequence[Any], live: Sequence[An
     for element in merged if key else ():
         if key not in element:
             raise _missing_merge_key(element, key)
-    places, lives = _index_by_identity(patch, key), _index_by_identity(live, key)
-    patched = [element for element in merged if _element_identity(element, key) in places]
-    others = [element for element in merged if _element_identity(element, key) not in places]
-    patched.sort(key=lambda element: places[_element_identity(element, key)])
+    patch_positions, live_positions = _index_by_identity(patch, key), _index_by_identity(live, key)
+    patched = [element for element in merged if _element_identity(element, key) in patch_positions]
+    others = [element for element in merged if _element_identity(element, key) not in patch_positions]
+    patched.sort(key=lambda element: patch_positions[_element_identity(element, key)])
     others.sort(
-        key=lambda element: lives.get(_element_identity(element, key), len(lives))
+        key=lambda element: live_positions.get(_element_identity(element, key), len(live_positions))
     )  # stable: duplicates stay together
     result: list[Any] = []
-    left = 0
+    index = 0
     for element in patched:
-        place = lives.get(_element_identity(element, key))
+        position = live_positions.get(_element_identity(element, key))
         while (
-            place is not None and left < len(others) and lives.get(_element_identity(others[left], key), place) < place
+            position is not None
+            and index < len(others)
+            and live_positions.get(_element_identity(others[index], key), position) < position
         ):
-            result.append(others[left])
-            left += 1
+            result.append(others[index])
+            index += 1
         result.append(element)
-    return result + others[left:]
+    return result + others[index:]
 
 
 def _index_by_identity(elements: Sequence[Any], key: str) -> dict[Any, int]:
-    places: dict[Any, int] = {}
+    positions: dict[Any, int] = {}
     for index, element in enumerate(elements):
-        places.setdefault(_element_identity(element, key), index)
-    return places
+        positions.setdefault(_element_identity(element, key), index)
+    return positions
 
 
 def _element_identity(element: Any, key: str) -> Any:
@@ -274,9 +281,9 @@ def _element_identity(element: Any, key: str) -> Any:
     return (value.__class__, value if not isinstance(value, dict | list) else str(value))
 
 
-def _find_element(elements: Sequence[JSON], wanted: JSON, key: str) -> int:
+def _find_element(elements: Sequence[JSON], target: JSON, key: str) -> int:
     for index, element in enumerate(elements):
-        if key in element and strictly_equal(element[key], wanted[key]):
+        if key in element and strictly_equal(element[key], target[key]):
             return index
     return -1
 
@@ -289,8 +296,8 @@ def _delete_from_primitive_list(original: JSON, name: str, unwanted: Any) -> Non
     elif isinstance(current, list) and isinstance(unwanted, list) and (current or unwanted):
         if _are_objects(current, unwanted):
             raise untyped_error("expected a list of plain values, but received a list of objects")
-        gone = {_element_identity(value, "") for value in unwanted}
-        original[name] = [value for value in current if _element_identity(value, "") not in gone]
+        identities = {_element_identity(value, "") for value in unwanted}
+        original[name] = [value for value in current if _element_identity(value, "") not in identities]
 
 
 def _are_objects(*lists: Sequence[Any], required: bool = False) -> bool:
@@ -299,7 +306,7 @@ def _are_objects(*lists: Sequence[Any], required: bool = False) -> bool:
     if "[]interface {}" in kinds:
         raise unprocessable("lists of lists are not supported")
     if len(kinds) > 1:
-        raise untyped_error(f"list element types are not identical: {_go_value(list(lists))}")
+        raise untyped_error(f"list element types are not identical: {go_value_text(list(lists))}")
     if required and not kinds:
         raise untyped_error("no elements in any of the given slices")
     return kinds == {"map[string]interface {}"}
@@ -308,11 +315,11 @@ def _are_objects(*lists: Sequence[Any], required: bool = False) -> bool:
 def _field_type(tree: TypeNode, name: str) -> TypeNode:
     if tree.shape is TypeShape.ANY:
         return UNTYPED_ATOMIC
-    found = tree.field_type(name)
-    if found is None:
+    field = tree.field_type(name)
+    if field is None:
         struct = tree.go_type.rpartition(".")[2]
         raise untyped_error(f'unable to find api field in struct {struct} for the json field "{name}"')
-    return found
+    return field
 
 
 def _directive_target(directive: str, prefix: str) -> str:
@@ -324,22 +331,11 @@ def _directive_target(directive: str, prefix: str) -> str:
 
 
 def _missing_merge_key(element: JSON, key: str) -> StatusError:
-    return untyped_error(f"map: {_go_value(element)} does not contain declared merge key: {key}")
+    return untyped_error(f"map: {go_value_text(element)} does not contain declared merge key: {key}")
 
 
 def _unknown_directive(directive: Any, element: JSON) -> StatusError:
-    return untyped_error(f"unknown patch type: {_go_value(directive)} in map: {_go_value(element)}")
-
-
-def _go_value(value: Any) -> str:
-    """A value as Go's `%v` prints it."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{_go_value(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(_go_value, value))}]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "<nil>" if value is None else str(value)
+    return untyped_error(f"unknown patch type: {go_value_text(directive)} in map: {go_value_text(element)}")
 
 
 def _go_type(value: Any) -> str:

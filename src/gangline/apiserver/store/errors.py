@@ -18,8 +18,8 @@ class StaleWrite(GanglineError):
     """A record is not at the revision that its writer expected. No write of the commit took effect."""
 
     def __init__(self, path: str, expected: int, current: StoreRecord | None) -> None:
-        found = f"at revision {current.revision}" if current else "not there"
-        super().__init__(f"{path} is {found}, expected {f'revision {expected}' if expected else 'nothing'}")
+        state = f"at revision {current.revision}" if current else "not there"
+        super().__init__(f"{path} is {state}, expected {f'revision {expected}' if expected else 'nothing'}")
         self.path = path
         self.current = current
         """The current record, as `Store.get` returns it."""
@@ -28,17 +28,17 @@ class StaleWrite(GanglineError):
 class RevisionCompacted(GanglineError):
     """History starts after the requested revision."""
 
-    def __init__(self, asked: int, oldest: int) -> None:
-        super().__init__(f"revision {asked} is gone, the oldest one known is {oldest}")
-        self.requested, self.oldest = asked, oldest
+    def __init__(self, requested: int, oldest: int) -> None:
+        super().__init__(f"revision {requested} is gone, the oldest one known is {oldest}")
+        self.requested, self.oldest = requested, oldest
 
 
 class RevisionTooNew(GanglineError):
     """The requested revision is later than the newest."""
 
-    def __init__(self, asked: int, current: int) -> None:
-        super().__init__(f"revision {asked} is yet to come, the newest is {current}")
-        self.requested, self.current = asked, current
+    def __init__(self, requested: int, current: int) -> None:
+        super().__init__(f"revision {requested} is yet to come, the newest is {current}")
+        self.requested, self.current = requested, current
 
 
 class WatcherTooSlow(GanglineError):

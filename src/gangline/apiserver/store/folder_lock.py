@@ -48,7 +48,7 @@ def _acquire(lock: int, folder: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
-        by = f"process {holder}" if holder else "another process"
-        raise InputError(f"{folder}: in use by {by}; stop it first, or choose another folder") from None
+        owner = f"process {holder}" if holder else "another process"
+        raise InputError(f"{folder}: in use by {owner}; stop it first, or choose another folder") from None
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

@@ -94,10 +94,10 @@ class GroupCommit:
             self._pending_by_path[event.record.path] = batch
         return self.flush()
 
-    def schedule_compaction(self, forget: Compaction) -> None:
+    def schedule_compaction(self, compaction: Compaction) -> None:
         """Let the next write delete what this compaction makes obsolete."""
-        self._obsolete_revisions += forget.obsolete_revisions
-        self._compacted_revision = forget.compacted_revision
+        self._obsolete_revisions += compaction.obsolete_revisions
+        self._compacted_revision = compaction.compacted_revision
 
     def flush(self) -> Batch:
         """Write the open batch and the scheduled compaction as soon as the journal is free. Returns the batch."""
@@ -112,9 +112,11 @@ class GroupCommit:
         self._is_scheduled = False
         batch, self._open_batch = self._open_batch, Batch()
         self._in_flight = batch
-        forget, self._obsolete_revisions, self._compacted_revision = self._pending_compaction(), [], None
-        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._journal.write, batch.events, forget)
-        writing.add_done_callback(partial(self._on_written, batch, forget))
+        compaction, self._obsolete_revisions, self._compacted_revision = self._pending_compaction(), [], None
+        writing = asyncio.get_running_loop().run_in_executor(
+            self._thread, self._journal.write, batch.events, compaction
+        )
+        writing.add_done_callback(partial(self._on_written, batch, compaction))
 
     def _pending_compaction(self) -> Compaction | None:
         return (
@@ -123,7 +125,7 @@ class GroupCommit:
             else Compaction(self._compacted_revision, tuple(self._obsolete_revisions))
         )
 
-    def _on_written(self, batch: Batch, forget: Compaction | None, writing: asyncio.Future[None]) -> None:
+    def _on_written(self, batch: Batch, compaction: Compaction | None, writing: asyncio.Future[None]) -> None:
         error = writing.exception()
         self._in_flight = None
         for event in batch.events:
@@ -131,14 +133,14 @@ class GroupCommit:
         if error is None:
             self._publish(batch.events)
         else:
-            self._on_failed(error, forget)
+            self._on_failed(error, compaction)
         batch.settle(error)
         if self._open_batch.is_due:
             self.flush()
 
-    def _on_failed(self, error: BaseException, forget: Compaction | None) -> None:
+    def _on_failed(self, error: BaseException, compaction: Compaction | None) -> None:
         if isinstance(error, StoreFailed):
             log.error("the store could not write", extra={"error": str(error)})
-        if forget is not None:
-            self._obsolete_revisions[:0] = forget.obsolete_revisions
-            self._compacted_revision = max(forget.compacted_revision, self._compacted_revision or 0)
+        if compaction is not None:
+            self._obsolete_revisions[:0] = compaction.obsolete_revisions
+            self._compacted_revision = max(compaction.compacted_revision, self._compacted_revision or 0)

@@ -13,10 +13,10 @@ COMPACTION_STEP = 512
 class RevisionHistory:
     """Events in order of revision. Counts the bytes that only history retains."""
 
-    def __init__(self, compacted: int = 0) -> None:
+    def __init__(self, compacted_revision: int = 0) -> None:
         self._events: list[StoreEvent] = []
         self._retained_bytes = 0
-        self._compacted_revision = compacted
+        self._compacted_revision = compacted_revision
 
     @property
     def compacted_revision(self) -> int:
@@ -36,10 +36,10 @@ class RevisionHistory:
 
     def replaced_since(self, revision: int, prefix: str) -> dict[str, StoreRecord | None]:
         """The paths that changed after a revision, with their record at that revision. Raises `RevisionCompacted`."""
-        then: dict[str, StoreRecord | None] = {}
+        records: dict[str, StoreRecord | None] = {}
         for event in self.events_after(revision, prefix):
-            then.setdefault(event.record.path, event.previous)
-        return then
+            records.setdefault(event.record.path, event.previous)
+        return records
 
     def compact(self, revision: int) -> list[int]:
         """Drop events up to a revision. Returns the revisions whose content is no longer needed.
@@ -47,27 +47,27 @@ class RevisionHistory:
         The replaced record of a dropped event is obsolete, and so is the final record of a deletion. The
         record that an event wrote is still needed: it is current, or a later event replaced it.
         """
-        cut = self._index_after(revision)
-        unneeded: list[int] = []
-        for event in islice(self._events, cut):
+        count = self._index_after(revision)
+        obsolete: list[int] = []
+        for event in islice(self._events, count):
             self._retained_bytes -= retained_bytes(event)
             if event.previous is not None:
-                unneeded.append(event.previous.revision)
+                obsolete.append(event.previous.revision)
             if event.deleted:
-                unneeded.append(event.record.revision)
-        del self._events[:cut]
+                obsolete.append(event.record.revision)
+        del self._events[:count]
         self._compacted_revision = max(self._compacted_revision, revision)
-        return unneeded
+        return obsolete
 
-    def compaction_target(self, keep: HistoryRetention) -> int:
+    def compaction_target(self, retention: HistoryRetention) -> int:
         """The revision to compact to, so that history stays roughly within the retention."""
-        drop = len(self._events) - keep.max_changes
-        drop = drop if drop >= min(COMPACTION_STEP, max(1, keep.max_changes // 8)) else 0
-        if self._retained_bytes > keep.max_bytes:
-            left = self._retained_bytes - sum(retained_bytes(event) for event in islice(self._events, drop))
-            target = keep.max_bytes - keep.max_bytes // 8
-            while left > target and drop < len(self._events):
-                left -= retained_bytes(self._events[drop])
+        drop = len(self._events) - retention.max_changes
+        drop = drop if drop >= min(COMPACTION_STEP, max(1, retention.max_changes // 8)) else 0
+        if self._retained_bytes > retention.max_bytes:
+            remaining = self._retained_bytes - sum(retained_bytes(event) for event in islice(self._events, drop))
+            target = retention.max_bytes - retention.max_bytes // 8
+            while remaining > target and drop < len(self._events):
+                remaining -= retained_bytes(self._events[drop])
                 drop += 1
         return self._events[drop - 1].record.revision if drop else self._compacted_revision
 

@@ -47,8 +47,8 @@ class SortedKeys:
     def keys_under(self, prefix: str, after: str = "", limit: int = 0) -> tuple[list[str], int]:
         """The keys that start with a prefix and are greater than `after`, and the number of keys beyond the limit."""
         first, last = self._bounds(prefix, after)
-        found = self._slice(first, last, limit)
-        return found, (self._count_between(first, last) - len(found) if limit else 0)
+        keys = self._slice(first, last, limit)
+        return keys, (self._count_between(first, last) - len(keys) if limit else 0)
 
     def count(self, prefix: str) -> int:
         return self._count_between(*self._bounds(prefix, ""))
@@ -67,21 +67,21 @@ class SortedKeys:
 
     def _slice(self, first: tuple[int, int], last: tuple[int, int], limit: int) -> list[str]:
         (chunk, start), (end_chunk, end) = first, last
-        found: list[str] = []
-        while chunk <= end_chunk and chunk < len(self._chunks) and not (limit and len(found) >= limit):
-            found += self._chunks[chunk][start : end if chunk == end_chunk else None]
+        keys: list[str] = []
+        while chunk <= end_chunk and chunk < len(self._chunks) and not (limit and len(keys) >= limit):
+            keys += self._chunks[chunk][start : end if chunk == end_chunk else None]
             chunk, start = chunk + 1, 0
-        return found[:limit] if limit else found
+        return keys[:limit] if limit else keys
 
     def _count_between(self, first: tuple[int, int], last: tuple[int, int]) -> int:
-        whole = sum(map(len, self._chunks[first[0] : last[0]]))
-        return whole - first[1] + last[1]
+        total = sum(map(len, self._chunks[first[0] : last[0]]))
+        return total - first[1] + last[1]
 
 
 def prefix_range_end(prefix: str) -> str | None:
     """The smallest string greater than all strings with this prefix; None if there is no such string."""
-    kept = prefix.rstrip(chr(0x10FFFF))
-    return kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None
+    stem = prefix.rstrip(chr(0x10FFFF))
+    return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else None
 
 
 def sorted_keys_under(keys: list[str], prefix: str, after: str) -> list[str]:

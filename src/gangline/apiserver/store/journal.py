@@ -36,7 +36,7 @@ class Journal(Protocol):
 
     def open(self) -> JournalContents: ...
 
-    def write(self, events: Sequence[StoreEvent], forget: Compaction | None) -> None:
+    def write(self, events: Sequence[StoreEvent], compaction: Compaction | None) -> None:
         """Write all or nothing; durable on return. After an error a later write may succeed."""
         ...
 

@@ -77,20 +77,20 @@ class SqliteJournal:
                 self._check_integrity(connection)
             return self._read_contents(connection)
 
-    def write(self, events: Sequence[StoreEvent], forget: Compaction | None) -> None:
+    def write(self, events: Sequence[StoreEvent], compaction: Compaction | None) -> None:
         connection = self._connection
         assert connection is not None, "write before open"
         with self._as_store_errors():
             # sqlite3 releases the GIL around every statement and must reacquire it from a busy event loop, so the usual
             # batch is a single statement and its own transaction.
-            if forget is None and 0 < len(events) <= MAX_INSERT_ROWS:
+            if compaction is None and 0 < len(events) <= MAX_INSERT_ROWS:
                 insert_events(connection, events)
                 return
             with transaction(connection):
                 for start in range(0, len(events), MAX_INSERT_ROWS):
                     insert_events(connection, events[start : start + MAX_INSERT_ROWS])
-                if forget is not None:
-                    self._compact(connection, forget)
+                if compaction is not None:
+                    self._compact(connection, compaction)
 
     def close(self) -> None:
         self._connection = None
@@ -125,22 +125,22 @@ class SqliteJournal:
 
     def _check_integrity(self, connection: sqlite3.Connection) -> None:
         log.info("the store was not closed in order, checking it", extra={"file": self._file})
-        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise StoreFailed(f"{self._file}: damaged: {found}; restore a copy, or start with another folder")
+        result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if result != "ok":
+            raise StoreFailed(f"{self._file}: damaged: {result}; restore a copy, or start with another folder")
 
     def _read_contents(self, connection: sqlite3.Connection) -> JournalContents:
         meta = dict(connection.execute("SELECT name, value FROM meta"))
         rows = connection.execute("SELECT revision, path, data, deleted FROM changes ORDER BY revision")
         changes = [(StoreRecord(path, revision, data), bool(deleted)) for revision, path, data, deleted in rows]
-        compacted = int(meta["compacted"])
-        newest = changes[-1][0].revision if changes else 0
-        return JournalContents(meta["cluster"], max(compacted, newest), compacted, changes)
+        compacted_revision = int(meta["compacted"])
+        newest_revision = changes[-1][0].revision if changes else 0
+        return JournalContents(meta["cluster"], max(compacted_revision, newest_revision), compacted_revision, changes)
 
-    def _compact(self, connection: sqlite3.Connection, forget: Compaction) -> None:
-        revisions = msgspec.json.encode(forget.obsolete_revisions).decode()
+    def _compact(self, connection: sqlite3.Connection, compaction: Compaction) -> None:
+        revisions = msgspec.json.encode(compaction.obsolete_revisions).decode()
         connection.execute("DELETE FROM changes WHERE revision IN (SELECT value FROM json_each(?))", (revisions,))
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (str(forget.compacted_revision),))
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (str(compaction.compacted_revision),))
 
     @contextmanager
     def _as_store_errors(self) -> Iterator[None]:

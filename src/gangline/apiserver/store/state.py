@@ -20,15 +20,15 @@ class StoreState:
         self._keys = SortedKeys()
         self._history = RevisionHistory()
 
-    def load(self, revision: int, compacted: int, changes: Iterable[tuple[StoreRecord, bool]]) -> None:
+    def load(self, revision: int, compacted_revision: int, changes: Iterable[tuple[StoreRecord, bool]]) -> None:
         """Start from the contents of a journal: changes in order of revision, each with whether it was a deletion."""
-        self._history = RevisionHistory(compacted)
+        self._history = RevisionHistory(compacted_revision)
         for record, deleted in changes:
-            before = self._records.pop(record.path, None)
+            previous = self._records.pop(record.path, None)
             if not deleted:
                 self._records[record.path] = record
-            if record.revision > compacted:
-                self._history.append(StoreEvent(record, before, deleted))
+            if record.revision > compacted_revision:
+                self._history.append(StoreEvent(record, previous, deleted))
         self._keys = SortedKeys(self._records)
         self.revision = max(FIRST_REVISION, revision)
 
@@ -60,16 +60,16 @@ class StoreState:
         """The range at an earlier revision. Raises `RevisionCompacted`, `RevisionTooNew`."""
         if revision > self.revision:
             raise RevisionTooNew(revision, self.revision)
-        then = self._history.replaced_since(revision, prefix)
-        if not then:
-            now = self.range(prefix, start_after, limit)
-            return RangeResult(revision, now.records, now.remaining)
-        same = [path for path in self._keys.keys_under(prefix, start_after)[0] if path not in then]
-        changed = sorted(path for path, record in then.items() if record is not None)
+        replaced = self._history.replaced_since(revision, prefix)
+        if not replaced:
+            current = self.range(prefix, start_after, limit)
+            return RangeResult(revision, current.records, current.remaining)
+        unchanged = [path for path in self._keys.keys_under(prefix, start_after)[0] if path not in replaced]
+        changed = sorted(path for path, record in replaced.items() if record is not None)
         # Both lists are sorted, so sorting the concatenation is one merge.
-        paths = sorted(same + sorted_keys_under(changed, prefix, start_after))
+        paths = sorted(unchanged + sorted_keys_under(changed, prefix, start_after))
         page = paths[:limit] if limit else paths
-        records = tuple(then.get(path) or self._records[path] for path in page)
+        records = tuple(replaced.get(path) or self._records[path] for path in page)
         return RangeResult(revision, records, len(paths) - len(page))
 
     @property
@@ -86,5 +86,5 @@ class StoreState:
             raise RevisionTooNew(revision, self.revision)
         return self._history.compact(revision)
 
-    def compaction_target(self, keep: HistoryRetention) -> int:
-        return self._history.compaction_target(keep)
+    def compaction_target(self, retention: HistoryRetention) -> int:
+        return self._history.compaction_target(retention)

@@ -40,8 +40,8 @@ class Store:
     disk fails. Writes of one commit have consecutive revisions and become durable and visible together.
     """
 
-    def __init__(self, journal: Journal | None = None, keep: HistoryRetention = DEFAULT_RETENTION) -> None:
-        self._retention = keep
+    def __init__(self, journal: Journal | None = None, retention: HistoryRetention = DEFAULT_RETENTION) -> None:
+        self._retention = retention
         self._state = StoreState()
         self._broadcaster = WatchBroadcaster(self._state.revision)
         self._group_commit = GroupCommit(journal, self._publish) if journal is not None else None
@@ -109,8 +109,8 @@ class Store:
         Objects that were created again are left out.
         """
         events = self._state.events_after(self._state.compacted_revision, prefix)
-        gone = {event.path: event.record for event in events if event.deleted}
-        return tuple(record for path, record in gone.items() if self._state.get(path) is None)
+        deleted = {event.path: event.record for event in events if event.deleted}
+        return tuple(record for path, record in deleted.items() if self._state.get(path) is None)
 
     def watch(self, prefix: str, *, after: int, backlog: int = MAX_WATCH_BACKLOG) -> StoreWatch:
         """A watch of the changes under a prefix after a revision; close it when done.
@@ -135,10 +135,10 @@ class Store:
         self._check_open()
         if len(writes) > 1 and len({write.path for write in writes}) < len(writes):
             raise ValueError("a path occurs twice in one commit")
-        while (ahead := self._pending_batch(writes)) is not None:
+        while (pending := self._pending_batch(writes)) is not None:
             # Whether this commit is stale is known only when that batch is settled: it may still fail. Clients never
             # learn of writes that are not durable.
-            await ahead.wait()
+            await pending.wait()
             self._check_open()
         events = self._make_events(writes)
         self._allocated_revision += len(events)
@@ -161,16 +161,16 @@ class Store:
     def _pending_batch(self, writes: Sequence[StoreWrite]) -> Batch | None:
         if self._group_commit is None:
             return None
-        found = (self._group_commit.pending_batch(write.path) for write in writes)
-        return next((batch for batch in found if batch is not None), None)
+        batches = (self._group_commit.pending_batch(write.path) for write in writes)
+        return next((batch for batch in batches if batch is not None), None)
 
     def _make_events(self, writes: Sequence[StoreWrite]) -> list[StoreEvent]:
         current = [self._state.get(write.path) for write in writes]
         for write, record in zip(writes, current, strict=True):
             if (record.revision if record is not None else 0) != write.expected_revision:
                 raise StaleWrite(write.path, write.expected_revision, record)
-        given = enumerate(zip(writes, current, strict=True), start=self._allocated_revision + 1)
-        return [_make_event(write, record, revision) for revision, (write, record) in given]
+        numbered = enumerate(zip(writes, current, strict=True), start=self._allocated_revision + 1)
+        return [_make_event(write, record, revision) for revision, (write, record) in numbered]
 
     async def _wait_durable(self, batch: Batch) -> None:
         await batch.wait()
@@ -183,14 +183,14 @@ class Store:
         self._trim_history()
 
     def _trim_history(self) -> None:
-        horizon = self._state.compaction_target(self._retention)
-        if horizon > self._state.compacted_revision:
-            self._compact(horizon)
+        target = self._state.compaction_target(self._retention)
+        if target > self._state.compacted_revision:
+            self._compact(target)
 
     def _compact(self, revision: int) -> None:
-        unneeded = self._state.compact(revision)
+        obsolete = self._state.compact(revision)
         if self._group_commit is not None:
-            self._group_commit.schedule_compaction(Compaction(self._state.compacted_revision, tuple(unneeded)))
+            self._group_commit.schedule_compaction(Compaction(self._state.compacted_revision, tuple(obsolete)))
 
     def _check_open(self) -> None:
         if not self._is_open:

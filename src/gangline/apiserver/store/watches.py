@@ -33,10 +33,10 @@ class WatchBroadcaster:
         self.revision = revision
         # Copies, because a watch that is too slow removes itself.
         for prefix, group in list(self._by_prefix.items()):
-            told = tuple(event for event in events if event.record.path.startswith(prefix))
-            if told:
+            matching = tuple(event for event in events if event.record.path.startswith(prefix))
+            if matching:
                 for watch in list(group):
-                    watch.push(told)
+                    watch.push(matching)
 
     def close_all(self) -> None:
         """End all watches: their iteration stops."""
@@ -55,14 +55,14 @@ class StoreWatch:
 
     def __init__(
         self,
-        watches: WatchBroadcaster,
+        broadcaster: WatchBroadcaster,
         prefix: str,
         after: int,
         history: tuple[StoreEvent, ...],
         backlog: int,
     ) -> None:
         self.prefix = prefix
-        self._broadcaster = watches
+        self._broadcaster = broadcaster
         self._delivered_revision = after
         self._max_backlog = backlog
         self._batches: deque[tuple[StoreEvent, ...]] = deque([history] if history else [])
@@ -72,7 +72,7 @@ class StoreWatch:
         self._deadline = 0.0
         self._closed = False
         self._is_too_slow = False
-        watches.add(self)
+        broadcaster.add(self)
 
     @property
     def revision(self) -> int:

@@ -27,10 +27,10 @@ class Channels:
         self._socket = socket
 
     @classmethod
-    async def accept(cls, http: web.BaseRequest, spoken: Sequence[str]) -> Self:
+    async def accept(cls, http: web.BaseRequest, protocols: Sequence[str]) -> Self:
         """Upgrade the connection, with the first of our protocols that the client offers. Raises `StatusError`."""
-        check_upgrade(http, spoken)
-        socket = web.WebSocketResponse(protocols=spoken, timeout=CLOSE_TIMEOUT, compress=False)
+        check_upgrade(http, protocols)
+        socket = web.WebSocketResponse(protocols=protocols, timeout=CLOSE_TIMEOUT, compress=False)
         await socket.prepare(http)
         return cls(socket)
 
@@ -61,17 +61,17 @@ class Channels:
         await self._socket.close()
 
 
-def check_upgrade(http: web.BaseRequest, spoken: Sequence[str]) -> None:
+def check_upgrade(http: web.BaseRequest, protocols: Sequence[str]) -> None:
     """Check that a request can be upgraded to a WebSocket with one of these protocols. Raises `StatusError` (400)."""
     upgrade = http.headers.get("Upgrade", "")
     if not upgrade:
         raise apierrors.bad_request("Upgrade request required")
     offered = [word.strip() for line in http.headers.getall("Sec-WebSocket-Protocol", ()) for word in line.split(",")]
-    if upgrade.lower() != "websocket" or not set(offered) & set(spoken):
+    if upgrade.lower() != "websocket" or not set(offered) & set(protocols):
         client = f"[{' '.join(offered)}]" if upgrade.lower() == "websocket" else upgrade
         raise apierrors.bad_request(
             f"unable to upgrade: unable to negotiate protocol: client supports {client}, "
-            f"server accepts WebSocket with [{' '.join(spoken)}]"
+            f"server accepts WebSocket with [{' '.join(protocols)}]"
         )
 
 

@@ -65,12 +65,12 @@ def stream_handlers(
     registry: Registry, nodes: StreamsByNode, clock: Clock
 ) -> dict[tuple[str, str, str], SubresourceHandler]:
     """The handlers by group, plural and name of the subresource."""
-    served = PodStreamHandlers(registry, nodes, clock)
+    handlers = PodStreamHandlers(registry, nodes, clock)
     return {
-        ("", "pods", "log"): served.log,
-        ("", "pods", "exec"): served.exec,
-        ("", "pods", "attach"): served.attach,
-        ("", "pods", "portforward"): served.port_forward,
+        ("", "pods", "log"): handlers.log,
+        ("", "pods", "exec"): handlers.exec,
+        ("", "pods", "attach"): handlers.attach,
+        ("", "pods", "portforward"): handlers.port_forward,
     }
 
 
@@ -88,13 +88,13 @@ class PodStreamHandlers:
             raise apierrors.method_not_allowed()
         options = log_options(request.query, request.info.name, self._clock.now())
         pod = self._pod(request)
-        place = _container_ref(request, pod, container_name(pod, request.query.get("container", "")))
+        container = _container_ref(request, pod, container_name(pod, request.query.get("container", "")))
         if not pod["spec"].get("nodeName"):
             return web.Response(status=204)
         node = self._node(request, pod)
-        run = container_run_id(pod, place.container, previous=options.previous)
+        run = container_run_id(pod, container.container, previous=options.previous)
         try:
-            found = node.logs(place, run, options)
+            log = node.logs(container, run, options)
         except NoLogs as error:
             raise apierrors.bad_request(str(error)) from error
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
@@ -104,7 +104,7 @@ class PodStreamHandlers:
         async def copy() -> None:
             # A client may disconnect at any time.
             with suppress(ConnectionResetError):
-                async with aclosing(found) as parts:
+                async with aclosing(log) as parts:
                     async for part in parts:
                         await response.write(part)
 
@@ -120,43 +120,43 @@ class PodStreamHandlers:
 
     async def exec(self, request: ApiRequest) -> web.StreamResponse:
         """Run a command in a container: copy its streams, then send its exit status."""
-        _, place, node = self._running_container(request)
+        _, container, node = self._running_container(request)
         command = request.http.query.getall("command", [])
         if not command:
             raise apierrors.bad_request("you must specify a command")
         tty, stdin = query_flag(request.query, "tty"), query_flag(request.query, "stdin")
-        wanted = _output_channels(request, tty=tty)
-        if not wanted and not stdin:
+        outputs = _output_channels(request, tty=tty)
+        if not outputs and not stdin:
             raise apierrors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
         check_upgrade(request.http, EXEC_PROTOCOLS)
         try:
-            async with node.run_command(place, command, stdin=stdin, tty=tty) as running:
-                channels = await _accept(request, wanted)
-                await _run_stream(channels, _copy_input(channels, running), _copy_output(channels, running, wanted))
+            async with node.run_command(container, command, stdin=stdin, tty=tty) as running:
+                channels = await _accept(request, outputs)
+                await _run_stream(channels, _copy_input(channels, running), _copy_output(channels, running, outputs))
         except ContainerNotRunning as error:
             raise apierrors.internal_error(f"unable to upgrade connection: {error}") from error
         except ExecFailed as error:
-            channels = await _accept(request, wanted)
+            channels = await _accept(request, outputs)
             await _run_stream(channels, _send_start_error(channels, error))
         return channels.response
 
     async def attach(self, request: ApiRequest) -> web.StreamResponse:
         """Copy the output of a container from now until it ends."""
-        pod, place, node = self._running_container(request)
+        pod, container, node = self._running_container(request)
         if query_flag(request.query, "stdin"):
             raise apierrors.bad_request(
-                f"container {place.container} runs as a process without standard input; attach without it, or use exec"
+                f"container {container.container} runs as a process without standard input; attach without it, or use exec"
             )
         tty = query_flag(request.query, "tty")
-        wanted = _output_channels(request, tty=tty)
-        run = container_run_id(pod, place.container, previous=False)
-        channels = await _accept(request, wanted)
+        outputs = _output_channels(request, tty=tty)
+        run = container_run_id(pod, container.container, previous=False)
+        channels = await _accept(request, outputs)
 
         async def copy() -> None:
-            async with aclosing(node.attach(place, run)) as parts:
+            async with aclosing(node.attach(container, run)) as parts:
                 async for stream, text in parts:
                     channel = STDERR if stream == b"stderr" and not tty else STDOUT
-                    if channel in wanted:
+                    if channel in outputs:
                         await channels.send(channel, text)
             await channels.send_status(SUCCESS_STATUS)
 
@@ -168,12 +168,12 @@ class PodStreamHandlers:
     async def port_forward(self, request: ApiRequest) -> web.StreamResponse:
         """Forward connections to ports of a pod."""
         pod = self._pod(request)
-        node, place = self._assigned_node(request, pod), _container_ref(request, pod, "")
+        node, container = self._assigned_node(request, pod), _container_ref(request, pod, "")
         check_upgrade(request.http, (V4,))
         ports = _forwarded_ports(request)
         channels = await Channels.accept(request.http, (V4,))
-        forwarding = PortForwardSession(channels, place, node)
-        await _run_stream(channels, forwarding.run(ports))
+        session = PortForwardSession(channels, container, node)
+        await _run_stream(channels, session.run(ports))
         return channels.response
 
     # Pods and nodes
@@ -185,8 +185,8 @@ class PodStreamHandlers:
 
     def _running_container(self, request: ApiRequest) -> tuple[JSON, ContainerRef, PodStreams]:
         pod = self._pod(request)
-        place = _container_ref(request, pod, container_name(pod, request.query.get("container", "")))
-        return pod, place, self._assigned_node(request, pod)
+        container = _container_ref(request, pod, container_name(pod, request.query.get("container", "")))
+        return pod, container, self._assigned_node(request, pod)
 
     def _assigned_node(self, request: ApiRequest, pod: JSON) -> PodStreams:
         """The node of the pod. Raises `StatusError` if the pod has none, or the node is not connected."""
@@ -209,8 +209,8 @@ def _container_ref(request: ApiRequest, pod: JSON, container: str) -> ContainerR
 
 def _output_channels(request: ApiRequest, *, tty: bool) -> list[int]:
     """The channels on which the client wants output. A terminal has only one."""
-    wanted = [STDOUT] if query_flag(request.query, "stdout") else []
-    return [*wanted, STDERR] if query_flag(request.query, "stderr") and not tty else wanted
+    channels = [STDOUT] if query_flag(request.query, "stdout") else []
+    return [*channels, STDERR] if query_flag(request.query, "stderr") and not tty else channels
 
 
 def _forwarded_ports(request: ApiRequest) -> list[int]:
@@ -241,17 +241,17 @@ async def _run_stream(channels: Channels, *work: Coroutine[Any, Any, object]) ->
         await channels.close()
 
 
-async def _copy_input(channels: Channels, running: RunningCommand) -> None:
+async def _copy_input(channels: Channels, command: RunningCommand) -> None:
     """Copy the client's input to the command until the client disconnects."""
     async for channel, data in channels:
         if channel == STDIN:
-            await running.write(data)
+            await command.write(data)
         elif channel == CLOSE and data == bytes((STDIN,)):
-            running.close_input()
+            command.close_input()
         elif channel == RESIZE:
             with suppress(msgspec.DecodeError):
                 size = msgspec.json.decode(data, type=TerminalSize)
-                running.resize(size.width, size.height)
+                command.resize(size.width, size.height)
 
 
 async def _discard_input(channels: Channels) -> None:
@@ -259,18 +259,18 @@ async def _discard_input(channels: Channels) -> None:
         pass
 
 
-async def _copy_output(channels: Channels, running: RunningCommand, wanted: list[int]) -> None:
+async def _copy_output(channels: Channels, command: RunningCommand, outputs: list[int]) -> None:
     """Copy all output to the client, then send the exit status."""
 
     async def copy(output: int) -> None:
-        while data := await running.read(output):
-            if output in wanted:
+        while data := await command.read(output):
+            if output in outputs:
                 await channels.send(output, data)
 
     async with asyncio.TaskGroup() as group:
         for output in (STDOUT, STDERR):
             group.create_task(copy(output))
-        code = await running.wait()
+        code = await command.wait()
     await channels.send_status(exit_status(code))
 
 

@@ -62,24 +62,24 @@ def _query_time(query: Mapping[str, str], name: str) -> datetime | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        time = None
+    if time is None or time.tzinfo is None:
         layout = "2006-01-02T15:04:05Z07:00"
         raise apierrors.bad_request(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"')
-    return found
+    return time
 
 
-def container_name(pod: JSON, wanted: str) -> str:
+def container_name(pod: JSON, requested: str) -> str:
     """The container that a request names, or the only one. Raises `StatusError` if it is ambiguous or not in the pod."""
     name, spec = pod["metadata"]["name"], pod["spec"]
     parts = ("initContainers", "containers", "ephemeralContainers")
-    names = [each["name"] for part in parts for each in spec.get(part) or ()]
-    if wanted:
-        if wanted not in names:
-            raise apierrors.bad_request(f"container {wanted} is not valid for pod {name}")
-        return wanted
+    names = [container["name"] for part in parts for container in spec.get(part) or ()]
+    if requested:
+        if requested not in names:
+            raise apierrors.bad_request(f"container {requested} is not valid for pod {name}")
+        return requested
     main: list[JSON] = spec["containers"]
     if len(main) != 1:
         raise apierrors.bad_request(
@@ -91,33 +91,35 @@ def container_name(pod: JSON, wanted: str) -> str:
 
 def container_run_id(pod: JSON, container: str, *, previous: bool) -> str:
     """The id of the container run that has the log. Raises `StatusError`, in the kubelet's words, if there is none."""
-    where = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
+    subject = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
     status = _container_status(pod, container)
     if status is None:
-        raise apierrors.bad_request(f"{where} is not available")
+        raise apierrors.bad_request(f"{subject} is not available")
     state, last = status.get("state") or {}, (status.get("lastState") or {}).get("terminated")
     if previous:
         if not (last or {}).get("containerID"):
-            raise apierrors.bad_request(f"previous terminated {where} not found")
+            raise apierrors.bad_request(f"previous terminated {subject} not found")
         return _container_id(last)
     if "running" in state:
         return _container_id(status)
     if "terminated" in state or last is not None:
-        ended = [each for each in (state.get("terminated"), last) if (each or {}).get("containerID")]
-        if not ended:
-            raise apierrors.bad_request(f"{where} is terminated")
-        return _container_id(ended[0])
+        terminations = [
+            termination for termination in (state.get("terminated"), last) if (termination or {}).get("containerID")
+        ]
+        if not terminations:
+            raise apierrors.bad_request(f"{subject} is terminated")
+        return _container_id(terminations[0])
     reason = (state.get("waiting") or {}).get("reason")
     raise apierrors.bad_request(
-        f"{where} is waiting to start: {reason}" if reason else f"{where} is waiting to start - no logs yet"
+        f"{subject} is waiting to start: {reason}" if reason else f"{subject} is waiting to start - no logs yet"
     )
 
 
 def _container_status(pod: JSON, container: str) -> JSON | None:
     parts = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
-    found = (each for part in parts for each in (pod.get("status") or {}).get(part) or ())
-    return next((each for each in found if each["name"] == container), None)
+    statuses = (status for part in parts for status in (pod.get("status") or {}).get(part) or ())
+    return next((status for status in statuses if status["name"] == container), None)
 
 
-def _container_id(named: Any) -> str:
-    return str(named.get("containerID", "")).removeprefix(CONTAINER_ID_SCHEME)
+def _container_id(status: Any) -> str:
+    return str(status.get("containerID", "")).removeprefix(CONTAINER_ID_SCHEME)

@@ -17,8 +17,8 @@ READ_CHUNK_BYTES = 32 * 1024
 class PortForwardSession:
     """The forwarded connections of one client."""
 
-    def __init__(self, channels: Channels, place: ContainerRef, node: PodStreams) -> None:
-        self._channels, self._container_ref, self._node = channels, place, node
+    def __init__(self, channels: Channels, container: ContainerRef, node: PodStreams) -> None:
+        self._channels, self._container_ref, self._node = channels, container, node
         # By data channel.
         self._writers: dict[int, asyncio.StreamWriter] = {}
 
@@ -36,8 +36,8 @@ class PortForwardSession:
                 writer.close()
 
     async def _connect(self, channel: int, port: int) -> asyncio.StreamReader | None:
-        for each in (channel, channel + 1):
-            await self._channels.send(each, port.to_bytes(2, "little"))
+        for number in (channel, channel + 1):
+            await self._channels.send(number, port.to_bytes(2, "little"))
         try:
             reader, writer = await self._node.connect(self._container_ref, port)
         except (ContainerNotRunning, OSError) as error:

@@ -24,10 +24,10 @@ def builtin_printer(kind: str) -> TablePrinter:
 
 def field_at(value: JSON, *path: str) -> Any:
     """A nested field; None if any step is missing."""
-    found: Any = value
+    field: Any = value
     for step in path:
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
+        field = field.get(step) if isinstance(field, dict) else None
+    return field
 
 
 def _field_length(value: JSON, *path: str) -> int:
@@ -58,14 +58,14 @@ def _selector_text(selector: JSON | None, *, empty: str = _NONE, wrong: str = "<
 def _container_cells(template: JSON | None) -> list[Any]:
     """Two cells: names and images of the containers."""
     containers = field_at(template or {}, "spec", "containers") or []
-    return [",".join(str(each.get(field, "")) for each in containers) for field in ("name", "image")]
+    return [",".join(str(container.get(field, "")) for container in containers) for field in ("name", "image")]
 
 
 def _abbreviated_list(items: Iterable[str], *, none: str) -> str:
-    every = list(items)
-    text = ",".join(every[:_MAX_ITEMS_SHOWN])
-    if len(every) > _MAX_ITEMS_SHOWN:
-        return f"{text} + {len(every) - _MAX_ITEMS_SHOWN} more..."
+    texts = list(items)
+    text = ",".join(texts[:_MAX_ITEMS_SHOWN])
+    if len(texts) > _MAX_ITEMS_SHOWN:
+        return f"{text} + {len(texts) - _MAX_ITEMS_SHOWN} more..."
     return text or none
 
 
@@ -125,14 +125,14 @@ def _service_port_text(port: JSON) -> str:
 
 
 def _external_ip(kind: str, spec: JSON, status: JSON) -> str:
-    given: list[str] = spec.get("externalIPs") or []
+    addresses: list[str] = spec.get("externalIPs") or []
     match kind:
         case "ClusterIP" | "NodePort":
-            return ",".join(given) or _NONE
+            return ",".join(addresses) or _NONE
         case "LoadBalancer":
             ingress = field_at(status, "loadBalancer", "ingress") or []
-            found = {each.get("ip") or each.get("hostname") or "" for each in ingress} - {""}
-            return ",".join([*sorted(found), *given]) or "<pending>"
+            ingress_addresses = {item.get("ip") or item.get("hostname") or "" for item in ingress} - {""}
+            return ",".join([*sorted(ingress_addresses), *addresses]) or "<pending>"
         case "ExternalName":
             return str(spec.get("externalName", ""))
         case _:
@@ -141,10 +141,10 @@ def _external_ip(kind: str, spec: JSON, status: JSON) -> str:
 
 def _endpoints_cells(obj: JSON, now: datetime) -> list[Any]:
     addresses = [
-        _host_port(each["ip"], port)
+        _host_port(address["ip"], port)
         for subset in obj.get("subsets") or ()
         for port in subset.get("ports") or (None,)
-        for each in subset.get("addresses") or ()
+        for address in subset.get("addresses") or ()
     ]
     none = "" if obj.get("subsets") else _NONE
     return [object_name(obj), _abbreviated_list(addresses, none=none), age_cell(obj, now)]
@@ -157,10 +157,10 @@ def _host_port(ip: str, port: JSON | None) -> str:
 
 
 def _endpoint_slice_cells(obj: JSON, now: datetime) -> list[Any]:
-    ports = [str(each.get("port") or each.get("name") or "*") for each in obj.get("ports") or ()]
-    addresses = [address for each in obj.get("endpoints") or () for address in each.get("addresses") or ()]
-    shown = [_abbreviated_list(items, none=_UNSET) for items in (ports, addresses)]
-    return [object_name(obj), obj.get("addressType", ""), *shown, age_cell(obj, now)]
+    ports = [str(port.get("port") or port.get("name") or "*") for port in obj.get("ports") or ()]
+    addresses = [address for item in obj.get("endpoints") or () for address in item.get("addresses") or ()]
+    lists = [_abbreviated_list(items, none=_UNSET) for items in (ports, addresses)]
+    return [object_name(obj), obj.get("addressType", ""), *lists, age_cell(obj, now)]
 
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
@@ -183,7 +183,8 @@ def _node_cells(obj: JSON, now: datetime) -> list[Any]:
 
 
 def _node_status(obj: JSON) -> str:
-    ready = [each for each in field_at(obj, "status", "conditions") or () if each.get("type") == "Ready"]
+    conditions = field_at(obj, "status", "conditions") or ()
+    ready = [condition for condition in conditions if condition.get("type") == "Ready"]
     status = "Unknown"
     if ready:
         status = "Ready" if ready[-1].get("status") == "True" else "NotReady"
@@ -199,7 +200,7 @@ def _node_roles(obj: JSON) -> str:
 
 def _node_address(obj: JSON, kind: str) -> str:
     addresses = field_at(obj, "status", "addresses") or ()
-    return next((str(each.get("address", "")) for each in addresses if each.get("type") == kind), _NONE)
+    return next((str(item.get("address", "")) for item in addresses if item.get("type") == kind), _NONE)
 
 
 _ACCESS_MODES = {
@@ -313,12 +314,13 @@ def _role_binding_cells(obj: JSON, now: datetime) -> list[Any]:
     role = obj.get("roleRef") or {}
     subjects = obj.get("subjects") or ()
     users, groups = (
-        ", ".join(each.get("name", "") for each in subjects if each.get("kind") == kind) for kind in ("User", "Group")
+        ", ".join(subject.get("name", "") for subject in subjects if subject.get("kind") == kind)
+        for kind in ("User", "Group")
     )
     accounts = ", ".join(
-        f"{each.get('namespace', '')}/{each.get('name', '')}"
-        for each in subjects
-        if each.get("kind") == "ServiceAccount"
+        f"{subject.get('namespace', '')}/{subject.get('name', '')}"
+        for subject in subjects
+        if subject.get("kind") == "ServiceAccount"
     )
     reference = f"{role.get('kind', '')}/{role.get('name', '')}"
     return [object_name(obj), reference, age_cell(obj, now), users, groups, accounts]
@@ -384,7 +386,7 @@ def _daemon_set_cells(obj: JSON, now: datetime) -> list[Any]:
 
 def _controller_revision_cells(obj: JSON, now: datetime) -> list[Any]:
     owners = field_at(obj, "metadata", "ownerReferences") or ()
-    owner = next((each for each in owners if each.get("controller")), None)
+    owner = next((item for item in owners if item.get("controller")), None)
     name = _NONE
     if owner is not None:
         group = owner.get("apiVersion", "").rpartition("/")[0]
@@ -417,18 +419,18 @@ def _job_cells(obj: JSON, now: datetime) -> list[Any]:
 def _job_status(obj: JSON) -> str:
     conditions = field_at(obj, "status", "conditions") or ()
     # The first condition of a type wins.
-    states = {each["type"]: each.get("status") == "True" for each in reversed(conditions)}
+    states = {item["type"]: item.get("status") == "True" for item in reversed(conditions)}
     if field_at(obj, "metadata", "deletionTimestamp") and not (states.get("Complete") or states.get("Failed")):
         return "Terminating"
     return next((state for kind, state in _JOB_STATES.items() if states.get(kind)), "Running")
 
 
 def _job_completions(obj: JSON) -> str:
-    done, wanted = _int_field(obj, "status", "succeeded"), field_at(obj, "spec", "completions")
-    if wanted is not None:
-        return f"{done}/{wanted}"
+    succeeded, completions = _int_field(obj, "status", "succeeded"), field_at(obj, "spec", "completions")
+    if completions is not None:
+        return f"{succeeded}/{completions}"
     parallel = _int_field(obj, "spec", "parallelism")
-    return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
+    return f"{succeeded}/1 of {parallel}" if parallel > 1 else f"{succeeded}/1"
 
 
 def _job_duration(obj: JSON, now: datetime) -> str:
@@ -487,16 +489,16 @@ def _autoscaler_cells(obj: JSON, now: datetime) -> list[Any]:
 
 def _autoscaler_metrics(spec: JSON, status: JSON) -> str:
     """Current and target values of the first two metrics. autoscaling/v1 has CPU only."""
-    if (wanted := spec.get("targetCPUUtilizationPercentage")) is not None:
+    if (target := spec.get("targetCPUUtilizationPercentage")) is not None:
         current = status.get("currentCPUUtilizationPercentage")
-        return f"cpu: {_UNKNOWN if current is None else f'{current}%'}/{wanted}%"
+        return f"cpu: {_UNKNOWN if current is None else f'{current}%'}/{target}%"
     metrics, current_metrics = spec.get("metrics") or [], status.get("currentMetrics") or []
-    shown = [
+    texts = [
         _metric_text(metric, current_metrics[index] if index < len(current_metrics) else {})
         for index, metric in enumerate(metrics)
     ]
-    text = ", ".join(shown[:2]) or _NONE
-    return f"{text} + {len(shown) - 2} more..." if len(shown) > 2 else text
+    text = ", ".join(texts[:2]) or _NONE
+    return f"{text} + {len(texts) - 2} more..." if len(texts) > 2 else text
 
 
 _METRIC_FIELDS = {
@@ -513,19 +515,19 @@ def _metric_text(metric: JSON, status: JSON) -> str:
     field = _METRIC_FIELDS.get(kind)
     if field is None:
         return "<unknown type>"
-    wanted = field_at(metric, field, "target") or {}
+    target = field_at(metric, field, "target") or {}
     current = field_at(status, field, "current") or {}
     average = _text_field(current, "averageValue", missing=_UNKNOWN)
     if kind == "Pods":
-        return f"{average}/{wanted.get('averageValue', '')}"
+        return f"{average}/{target.get('averageValue', '')}"
     if kind in ("Resource", "ContainerResource"):
         name = _text_field(metric, field, "name")
-        if "averageValue" in wanted:
-            return f"{name}: {average}/{wanted['averageValue']}"
-        return f"{name}: {_utilization_text(current, _UNKNOWN)}/{_utilization_text(wanted, '<auto>')}"
-    if "averageValue" in wanted:
-        return f"{average}/{wanted['averageValue']} (avg)"
-    return f"{_text_field(current, 'value', missing=_UNKNOWN)}/{wanted.get('value', '')}"
+        if "averageValue" in target:
+            return f"{name}: {average}/{target['averageValue']}"
+        return f"{name}: {_utilization_text(current, _UNKNOWN)}/{_utilization_text(target, '<auto>')}"
+    if "averageValue" in target:
+        return f"{average}/{target['averageValue']} (avg)"
+    return f"{_text_field(current, 'value', missing=_UNKNOWN)}/{target.get('value', '')}"
 
 
 def _utilization_text(value: JSON, missing: str) -> str:

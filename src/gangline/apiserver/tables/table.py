@@ -121,20 +121,20 @@ _MISSING: Any = object()
 
 def _custom_cell(path: JSONPath, kind: str, obj: JSON, now: datetime) -> Any:
     """The first match, in the column's type; None if there is no match or it has another type."""
-    found = path.first_value(obj, _MISSING)
-    if found is _MISSING:
+    value = path.first_value(obj, _MISSING)
+    if value is _MISSING:
         return None
-    number = isinstance(found, int | float) and not isinstance(found, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     match kind:
         case "string":
-            return "<no value>" if found is None else printed_value(found)
+            return "<no value>" if value is None else printed_value(value)
         case "integer":
-            return int(found) if number else None
+            return int(value) if is_number else None
         case "number":
-            return found if number else None
+            return value if is_number else None
         case "boolean":
-            return found if isinstance(found, bool) else None
+            return value if isinstance(value, bool) else None
         case "date":
-            return human_age(found, now) if isinstance(found, str) else None
+            return human_age(value, now) if isinstance(value, str) else None
         case _:
             return None

@@ -141,7 +141,7 @@ async def test_revision_in_the_future_or_forgotten_cannot_be_read() -> None:
 
 
 async def test_history_is_bounded_by_changes() -> None:
-    async with Store(keep=HistoryRetention(max_changes=80)) as store:
+    async with Store(retention=HistoryRetention(max_changes=80)) as store:
         for value in range(1000):
             await put_thing(store, "/a", value)
             assert store.revision - store.compacted_revision <= 90
@@ -149,7 +149,7 @@ async def test_history_is_bounded_by_changes() -> None:
 
 
 async def test_history_is_bounded_by_what_only_it_keeps() -> None:
-    async with Store(keep=HistoryRetention(max_bytes=10_000)) as store:
+    async with Store(retention=HistoryRetention(max_bytes=10_000)) as store:
         for value in range(100):
             await store.commit(StoreWrite(f"/new/{value}", thing_body(value, text="x" * 1000), 0))
         assert store.compacted_revision == 0, "what is current costs nothing"

@@ -78,11 +78,7 @@ class ApplyConflict(GanglineError):
     @property
     def causes(self) -> list[JSON]:
         return [
-            {
-                "reason": "FieldManagerConflict",
-                "message": f"conflict with {item.manager}",
-                "field": item.field,
-            }
+            {"reason": "FieldManagerConflict", "message": f"conflict with {item.manager}", "field": item.field}
             for item in self.conflicts
         ]
 
@@ -146,13 +142,7 @@ class _Applier:
     """One apply, which may have to run twice."""
 
     def __init__(
-        self,
-        live: JSON | None,
-        config: JSON,
-        kind: ManagedKind,
-        entries: EntriesByIdentity,
-        manager: str,
-        now: str,
+        self, live: JSON | None, config: JSON, kind: ManagedKind, entries: EntriesByIdentity, manager: str, now: str
     ) -> None:
         self._live, self._config, self._managed_kind = live, config, kind
         self._entries, self._now = entries, now

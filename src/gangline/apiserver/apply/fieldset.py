@@ -148,10 +148,7 @@ def _key_order(key: str) -> tuple[Any, ...]:
     if kind == "f":
         return (0, rest)
     if kind == "k":
-        return (
-            1,
-            [(name, isinstance(value, str), value) for name, value in sorted(json.loads(rest).items())],
-        )
+        return (1, [(name, isinstance(value, str), value) for name, value in sorted(json.loads(rest).items())])
     value = json.loads(rest)
     return (2, isinstance(value, str), value)
 

@@ -24,20 +24,12 @@ _ZERO_OBJECTS: Mapping[str, JSON] = MappingProxyType(
         "Deployment": {"spec": {"selector": None, "template": _EMPTY_POD_TEMPLATE, "strategy": {}}},
         "ReplicaSet": {"spec": {"selector": None, "template": _EMPTY_POD_TEMPLATE}},
         "StatefulSet": {
-            "spec": {
-                "selector": None,
-                "template": _EMPTY_POD_TEMPLATE,
-                "serviceName": "",
-                "updateStrategy": {},
-            },
+            "spec": {"selector": None, "template": _EMPTY_POD_TEMPLATE, "serviceName": "", "updateStrategy": {}},
             "status": {"replicas": 0, "availableReplicas": 0},
         },
         "HorizontalPodAutoscaler": {"spec": {"scaleTargetRef": _EMPTY_REFERENCE, "maxReplicas": 0}},
         "CronJob": {
-            "spec": {
-                "schedule": "",
-                "jobTemplate": {"metadata": {}, "spec": {"template": _EMPTY_POD_TEMPLATE}},
-            }
+            "spec": {"schedule": "", "jobTemplate": {"metadata": {}, "spec": {"template": _EMPTY_POD_TEMPLATE}}}
         },
         "Job": {"spec": {"template": _EMPTY_POD_TEMPLATE}},
         "CertificateSigningRequest": {"spec": {"request": None, "signerName": ""}},
@@ -123,13 +115,7 @@ class ManagedKind(msgspec.Struct, frozen=True):
 
 
 def managed_kind(
-    api_version: str,
-    kind: str,
-    tree: TypeNode,
-    *,
-    subresource: str = "",
-    custom: bool = False,
-    status: bool = True,
+    api_version: str, kind: str, tree: TypeNode, *, subresource: str = "", custom: bool = False, status: bool = True
 ) -> ManagedKind:
     """The managed kind of a resource or of one of its subresources.
 

@@ -96,10 +96,5 @@ def _go_syntax(value: Any) -> str:
 
 
 def _go_type(value: Any) -> str:
-    names: dict[type, str] = {
-        str: "string",
-        bool: "bool",
-        dict: "map[string]interface {}",
-        list: "[]interface {}",
-    }
+    names: dict[type, str] = {str: "string", bool: "bool", dict: "map[string]interface {}", list: "[]interface {}"}
     return names.get(type(value), "float64")

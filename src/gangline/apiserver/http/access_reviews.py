@@ -56,15 +56,9 @@ class ReviewHandler:
         self._reviewers: Mapping[tuple[str, str], tuple[str, Callable[[ReviewRequest], JSON]]] = {
             (AUTHENTICATION_GROUP, "selfsubjectreviews"): ("SelfSubjectReview", _self_subject_review),
             (AUTHENTICATION_GROUP, "tokenreviews"): ("TokenReview", self._review_token),
-            (AUTHORIZATION_GROUP, "selfsubjectaccessreviews"): (
-                "SelfSubjectAccessReview",
-                _self_access_review,
-            ),
+            (AUTHORIZATION_GROUP, "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", _self_access_review),
             (AUTHORIZATION_GROUP, "subjectaccessreviews"): ("SubjectAccessReview", _access_review),
-            (AUTHORIZATION_GROUP, "localsubjectaccessreviews"): (
-                "LocalSubjectAccessReview",
-                _local_access_review,
-            ),
+            (AUTHORIZATION_GROUP, "localsubjectaccessreviews"): ("LocalSubjectAccessReview", _local_access_review),
             (AUTHORIZATION_GROUP, "selfsubjectrulesreviews"): ("SelfSubjectRulesReview", _rules_review),
         }
 
@@ -126,10 +120,7 @@ def is_allowed(user: UserInfo, spec: JSON) -> bool:
 
 
 def _self_subject_review(request: ReviewRequest) -> JSON:
-    return {
-        "metadata": {"creationTimestamp": request.now},
-        "status": {"userInfo": _user_info(request.user)},
-    }
+    return {"metadata": {"creationTimestamp": request.now}, "status": {"userInfo": _user_info(request.user)}}
 
 
 def _user_info(user: UserInfo) -> JSON:
@@ -237,11 +228,7 @@ def _review_response(request: ReviewRequest, status: JSON) -> JSON:
     metadata = dict(request.body.get("metadata") or {})
     body = {**request.body, "metadata": metadata}
     managed_fields = updated_managed_fields(
-        None,
-        body,
-        _managed_review(request.api_version, body["kind"]),
-        manager=request.manager,
-        now=request.now,
+        None, body, _managed_review(request.api_version, body["kind"]), manager=request.manager, now=request.now
     )
     if managed_fields:
         metadata["managedFields"] = managed_fields

@@ -71,10 +71,7 @@ def authorize_nonresource(user: UserInfo, method: str, path: str) -> None:
     if user.is_master or path in PUBLIC_PATHS:
         return
     raise StatusError(
-        403,
-        f'forbidden: User "{user.name}" cannot {method.lower()} path "{path}"',
-        reason="Forbidden",
-        details={},
+        403, f'forbidden: User "{user.name}" cannot {method.lower()} path "{path}"', reason="Forbidden", details={}
     )
 
 

@@ -159,23 +159,14 @@ def group_discovery_list(resources: Iterable[ApiResource], *, core: bool) -> JSO
         {
             "metadata": {"name": name} if name else {},
             "versions": [
-                {
-                    "version": version,
-                    "resources": [_resource_discovery(item) for item in items],
-                    "freshness": "Current",
-                }
+                {"version": version, "resources": [_resource_discovery(item) for item in items], "freshness": "Current"}
                 for version, items in versions.items()
             ],
         }
         for name, versions in _by_group_version(resources).items()
         if core is not bool(name)
     ]
-    return {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": "apidiscovery.k8s.io/v2",
-        "metadata": {},
-        "items": items,
-    }
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
 
 
 def _resource_discovery(item: ApiResource) -> JSON:

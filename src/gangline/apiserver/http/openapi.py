@@ -133,10 +133,7 @@ def _template_for(template: bytes, served: ApiResource) -> bytes:
     """The template with the names of a resource in place of its own, in all their spellings."""
     text = template.decode()
     for old, new in (
-        (
-            definition_name(_GROUP, _VERSION, _KIND),
-            definition_name(served.group, served.version, served.kind),
-        ),
+        (definition_name(_GROUP, _VERSION, _KIND), definition_name(served.group, served.version, served.kind)),
         (_group_title(_GROUP) + _VERSION.title(), _group_title(served.group) + served.version.title()),
         (f"{_group_camel_case(_GROUP)}_{_VERSION}", f"{_group_camel_case(served.group)}_{served.version}"),
         (group_version_path(_GROUP, _VERSION), served.group_version_path),
@@ -160,10 +157,7 @@ def _group_camel_case(group: str) -> str:
 
 def _definitions(name: str, served: ApiResource, schema: JSON) -> JSON:
     key = {"group": served.group, "version": served.version}
-    schema_of_kind = {
-        **_published_schema(schema),
-        "x-kubernetes-group-version-kind": [{**key, "kind": served.kind}],
-    }
+    schema_of_kind = {**_published_schema(schema), "x-kubernetes-group-version-kind": [{**key, "kind": served.kind}]}
     schema_of_kind["properties"] = {**schema_of_kind.get("properties", {}), **_type_meta("APIVersion", "Kind")}
     schema_of_kind["properties"]["metadata"] = _schema_reference(
         "ObjectMeta", "Standard object's metadata.", "metadata"

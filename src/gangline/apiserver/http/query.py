@@ -54,10 +54,7 @@ def _manager_problems(query: Mapping[str, str], *, apply: bool) -> list[FieldPro
         return [FieldProblem(ProblemKind.TOO_LONG, "fieldManager", detail=detail)]
     return [
         FieldProblem(
-            ProblemKind.INVALID,
-            "fieldManager",
-            name,
-            f"invalid character U+{ord(letter):04X} (at position {place})",
+            ProblemKind.INVALID, "fieldManager", name, f"invalid character U+{ord(letter):04X} (at position {place})"
         )
         for place, letter in enumerate(name)
         if not letter.isprintable()

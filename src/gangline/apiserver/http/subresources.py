@@ -32,13 +32,7 @@ from gangline.schema.typed.openapi import builtin_type
 
 ANY_SCALE = ("", "", "scale")
 """The scale subresource of any resource that has one."""
-CREATED_STATUS: JSON = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "metadata": {},
-    "status": "Success",
-    "code": 201,
-}
+CREATED_STATUS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 BUDGET_VIOLATION_MESSAGE = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -137,8 +131,7 @@ class PodHandlers:
         ]
         if len(covering) > 1:
             raise StatusError(
-                500,
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             )
         for budget in covering:
             _check_budget(budget)
@@ -154,10 +147,7 @@ def _check_budget(budget: JSON) -> None:
     name, status = budget["metadata"]["name"], budget.get("status") or {}
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         cause = f"The disruption budget {name} is still being processed by the server."
-        details: JSON = {
-            "causes": [{"reason": "DisruptionBudget", "message": cause}],
-            "retryAfterSeconds": 10,
-        }
+        details: JSON = {"causes": [{"reason": "DisruptionBudget", "message": cause}], "retryAfterSeconds": 10}
         raise StatusError(429, BUDGET_VIOLATION_MESSAGE, reason="TooManyRequests", details=details)
     if status.get("disruptionsAllowed", 0) <= 0:
         needs, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)

@@ -94,10 +94,7 @@ def deletion(served_kind: ServedKind, old: JSON, options: DeletionOptions, now: 
     preserves_pods = not options.has_propagation_policy and (served_kind.group, served_kind.plural) == ("batch", "jobs")
     warnings = (PODS_PRESERVED_WARNING,) if preserves_pods else ()
     return Deletion(
-        marked,
-        removes_now=not waits,
-        returns_object=returns_deleted_object(served_kind) or waits,
-        warnings=warnings,
+        marked, removes_now=not waits, returns_object=returns_deleted_object(served_kind) or waits, warnings=warnings
     )
 
 

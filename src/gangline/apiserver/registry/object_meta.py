@@ -17,13 +17,7 @@ SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 MAX_NAME_ATTEMPTS = 8
 _MAX_PREFIX_LENGTH = 58
 _SERVER_SET_FIELDS = ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-_PRESERVED_FIELDS = (
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-)
+_PRESERVED_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 NAME_MISSING = "the name of the object ({name} based on URL) was undeterminable: name must be provided"
 NAME_DIFFERS = "the name of the object ({body_name}) does not match the name on the URL ({name})"

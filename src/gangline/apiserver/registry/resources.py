@@ -149,10 +149,7 @@ def crd_resources(crd: JSON) -> tuple[ApiResource, ...]:
 def _crd_resource(spec: JSON, names: JSON, version: JSON, storage: str) -> ApiResource:
     kind = names["kind"]
     parts = version.get("subresources") or {}
-    offered = (
-        ("status", Subresource("status", kind)),
-        ("scale", Subresource("scale", "Scale", "autoscaling", "v1")),
-    )
+    offered = (("status", Subresource("status", kind)), ("scale", Subresource("scale", "Scale", "autoscaling", "v1")))
     return ApiResource(
         spec["group"],
         version["name"],

@@ -8,11 +8,7 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.kinds.core.ip_pools import AddressPool, PortPool
-from gangline.apiserver.kinds.core.service_ips import (
-    needs_cluster_ip,
-    ports_without_node_port,
-    set_cluster_ip,
-)
+from gangline.apiserver.kinds.core.service_ips import needs_cluster_ip, ports_without_node_port, set_cluster_ip
 from gangline.apiserver.registry.catalog import ServedKind, is_core_resource
 from gangline.apiserver.store.paths import collection_prefix
 from gangline.apiserver.store.store import Store

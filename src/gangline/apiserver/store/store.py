@@ -14,13 +14,7 @@ from gangline.api.meta import JSON
 from gangline.apiserver.store.errors import StaleWrite, StoreFailed
 from gangline.apiserver.store.group_commit import Batch, GroupCommit
 from gangline.apiserver.store.journal import Compaction, Journal
-from gangline.apiserver.store.records import (
-    HistoryRetention,
-    RangeResult,
-    StoreEvent,
-    StoreRecord,
-    StoreWrite,
-)
+from gangline.apiserver.store.records import HistoryRetention, RangeResult, StoreEvent, StoreRecord, StoreWrite
 from gangline.apiserver.store.state import StoreState
 from gangline.apiserver.store.watches import StoreWatch, WatchBroadcaster
 

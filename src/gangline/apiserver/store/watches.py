@@ -54,12 +54,7 @@ class StoreWatch:
     """
 
     def __init__(
-        self,
-        broadcaster: WatchBroadcaster,
-        prefix: str,
-        after: int,
-        history: tuple[StoreEvent, ...],
-        backlog: int,
+        self, broadcaster: WatchBroadcaster, prefix: str, after: int, history: tuple[StoreEvent, ...], backlog: int
     ) -> None:
         self.prefix = prefix
         self._broadcaster = broadcaster

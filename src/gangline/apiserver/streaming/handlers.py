@@ -36,14 +36,7 @@ from gangline.apiserver.streaming.log_options import container_name, container_r
 from gangline.apiserver.streaming.port_forward import PortForwardSession
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_until_first
-from gangline.kube.podstreams import (
-    ContainerNotRunning,
-    ContainerRef,
-    ExecFailed,
-    NoLogs,
-    PodStreams,
-    RunningCommand,
-)
+from gangline.kube.podstreams import ContainerNotRunning, ContainerRef, ExecFailed, NoLogs, PodStreams, RunningCommand
 
 StreamsByNode = Mapping[str, PodStreams]
 """The streams of nodes by node name. Nodes may be added after the server has started, because they need a server to

@@ -70,11 +70,7 @@ def _abbreviated_list(items: Iterable[str], *, none: str) -> str:
 
 
 def _config_map_cells(obj: JSON, now: datetime) -> list[Any]:
-    return [
-        object_name(obj),
-        _field_length(obj, "data") + _field_length(obj, "binaryData"),
-        age_cell(obj, now),
-    ]
+    return [object_name(obj), _field_length(obj, "data") + _field_length(obj, "binaryData"), age_cell(obj, now)]
 
 
 def _secret_cells(obj: JSON, now: datetime) -> list[Any]:
@@ -171,15 +167,7 @@ def _node_cells(obj: JSON, now: datetime) -> list[Any]:
     system = [info.get(field) or _UNKNOWN for field in ("osImage", "kernelVersion", "containerRuntimeVersion")]
     addresses = [_node_address(obj, kind) for kind in ("InternalIP", "ExternalIP")]
     version = info.get("kubeletVersion", "")
-    return [
-        object_name(obj),
-        _node_status(obj),
-        _node_roles(obj),
-        age_cell(obj, now),
-        version,
-        *addresses,
-        *system,
-    ]
+    return [object_name(obj), _node_status(obj), _node_roles(obj), age_cell(obj, now), version, *addresses, *system]
 
 
 def _node_status(obj: JSON) -> str:
@@ -203,12 +191,7 @@ def _node_address(obj: JSON, kind: str) -> str:
     return next((str(item.get("address", "")) for item in addresses if item.get("type") == kind), _NONE)
 
 
-_ACCESS_MODES = {
-    "ReadWriteOnce": "RWO",
-    "ReadOnlyMany": "ROX",
-    "ReadWriteMany": "RWX",
-    "ReadWriteOncePod": "RWOP",
-}
+_ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
 
 def _access_modes(modes: Iterable[str] | None) -> str:
@@ -260,10 +243,7 @@ def _claim_cells(obj: JSON, now: datetime) -> list[Any]:
 
 def _storage_class_cells(obj: JSON, now: datetime) -> list[Any]:
     marks = field_at(obj, "metadata", "annotations") or {}
-    kinds = (
-        "storageclass.kubernetes.io/is-default-class",
-        "storageclass.beta.kubernetes.io/is-default-class",
-    )
+    kinds = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
     default = any(marks.get(mark) == "true" for mark in kinds)
     return [
         f"{object_name(obj)} (default)" if default else object_name(obj),

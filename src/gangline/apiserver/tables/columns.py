@@ -247,11 +247,7 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
             ),
             AGE_COLUMN,
         ),
-        "Namespace": (
-            NAME_COLUMN,
-            TableColumn("Status", "The status of the namespace"),
-            AGE_COLUMN,
-        ),
+        "Namespace": (NAME_COLUMN, TableColumn("Status", "The status of the namespace"), AGE_COLUMN),
         "NetworkPolicy": (
             NAME_COLUMN,
             TableColumn(
@@ -380,9 +376,7 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
             TableColumn("Min Available", "The minimum number of pods that must be available."),
             TableColumn("Max Unavailable", "The maximum number of pods that may be unavailable."),
             TableColumn(
-                "Allowed Disruptions",
-                "Calculated number of pods that may be disrupted at this time.",
-                type="integer",
+                "Allowed Disruptions", "Calculated number of pods that may be disrupted at this time.", type="integer"
             ),
             AGE_COLUMN,
         ),
@@ -472,11 +466,7 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
             TableColumn("Groups", "Groups in the roleBinding", priority=1),
             TableColumn("ServiceAccounts", "ServiceAccounts in the roleBinding", priority=1),
         ),
-        "RuntimeClass": (
-            NAME_COLUMN,
-            TableColumn("Handler", ""),
-            AGE_COLUMN,
-        ),
+        "RuntimeClass": (NAME_COLUMN, TableColumn("Handler", ""), AGE_COLUMN),
         "Secret": (
             NAME_COLUMN,
             TableColumn(
@@ -541,8 +531,7 @@ BUILTIN_COLUMNS: Final[Mapping[str, tuple[TableColumn, ...]]] = MappingProxyType
                 "volumeBindingMode indicates how PersistentVolumeClaims should be provisioned and bound.  When unset, VolumeBindingImmediate is used. This field is only honored by servers that enable the VolumeScheduling feature.",
             ),
             TableColumn(
-                "AllowVolumeExpansion",
-                "allowVolumeExpansion shows whether the storage class allow volume expand.",
+                "AllowVolumeExpansion", "allowVolumeExpansion shows whether the storage class allow volume expand."
             ),
             AGE_COLUMN,
         ),

@@ -86,14 +86,14 @@ class ApiHandler:
         registry: Registry,
         authenticator: Authenticator,
         clock: Clock,
-        roots: NonResourceHandler,
+        nonresource: NonResourceHandler,
         *,
         subresources: Mapping[tuple[str, str, str], SubresourceHandler] | None = None,
     ) -> None:
         """The keys of `subresources` are group, plural and name of the subresource."""
         self._registry, self._authenticator, self._clock = registry, authenticator, clock
         self._catalog: Catalog = registry.catalog
-        self._nonresource = roots
+        self._nonresource = nonresource
         self._subresource_handlers = dict(subresources or {})
         self._reviews = ReviewHandler(authenticator)
         self._verb_handlers: Mapping[RequestVerb, SubresourceHandler] = {
@@ -117,13 +117,13 @@ class ApiHandler:
         warnings: list[str] = []
         try:
             return await self._route(http, warnings)
-        except (StatusError, NegotiationError) as refusal:
-            return self._respond_error(http, refusal.code, refusal.status, warnings)
+        except (StatusError, NegotiationError) as error:
+            return _error_response(http, error.code, error.status, warnings)
         except Exception:
             # An error of the server itself must fail one request only.
             log.exception("request failed", extra={"method": http.method, "path": http.path})
-            broken = apierrors.internal_error("see the server's log")
-            return self._respond_error(http, broken.code, broken.status, warnings)
+            internal = apierrors.internal_error("see the server's log")
+            return _error_response(http, internal.code, internal.status, warnings)
 
     # Routing
 
@@ -139,7 +139,7 @@ class ApiHandler:
         if verb is None:
             raise apierrors.method_not_allowed()
         if info in self._reviews:
-            return await self._answer_review(http, user, verb, info)
+            return await self._serve_review(http, user, verb, info)
         authorize(user, verb, info)
         served_kind = self._catalog.find(info.group, info.version, info.plural)
         if served_kind is None:
@@ -150,13 +150,12 @@ class ApiHandler:
         return await self._serve_resource(request)
 
     def _unknown_resource(self, info: RequestInfo) -> web.StreamResponse:
-        builtin = any(e.group == info.group and not e.custom for e in self._catalog)
-        if not builtin:
+        if not any(kind.group == info.group and not kind.custom for kind in self._catalog):
             # kube-apiserver serves CRD groups by another server of its chain, which responds in plain text.
             return _page_not_found()
         raise apierrors.no_such_resource()
 
-    async def _answer_review(
+    async def _serve_review(
         self, http: web.BaseRequest, user: UserInfo, verb: RequestVerb, info: RequestInfo
     ) -> web.StreamResponse:
         self._reviews.authorize(user, verb, info)
@@ -164,10 +163,9 @@ class ApiHandler:
         representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
         body = read_object(await read_body(http), http.headers.get("Content-Type", ""))
         manager = manager_name(http.query.get("fieldManager", ""), agent)
-        answer = self._reviews.review(ReviewRequest(user, info, body, manager, self._registry.timestamp()))
-        return web.Response(
-            body=representation.encode_status(answer), status=201, content_type=representation.content_type
-        )
+        review = self._reviews.review(ReviewRequest(user, info, body, manager, self._registry.timestamp()))
+        encoded = representation.encode_status(review)
+        return web.Response(body=encoded, status=201, content_type=representation.content_type)
 
     def _serve_nonresource(self, http: web.BaseRequest) -> web.StreamResponse:
         if http.method not in ("GET", "HEAD"):
@@ -180,27 +178,27 @@ class ApiHandler:
         return web.Response(body=page.body, status=page.code, headers=headers)
 
     async def _serve_resource(self, request: ApiRequest) -> web.StreamResponse:
-        where, served_kind = request.info, request.served_kind
-        if where.subresource not in ("", "status"):
-            special = self._subresource_handler(served_kind, where.subresource)
-            if special is None:
+        info, served_kind = request.info, request.served_kind
+        if info.subresource not in ("", "status"):
+            handler = self._subresource_handler(served_kind, info.subresource)
+            if handler is None:
                 raise apierrors.no_such_resource()
-            return await special(request)
-        if where.subresource == "status" and not served_kind.has_status:
+            return await handler(request)
+        if info.subresource == "status" and not served_kind.has_status:
             if served_kind.custom:
-                raise apierrors.not_found(served_kind, where.name)
+                raise apierrors.not_found(served_kind, info.name)
             raise apierrors.no_such_resource()
-        if bool(where.namespace) > served_kind.resource.namespaced:
+        if bool(info.namespace) > served_kind.resource.namespaced:
             if served_kind.custom:
                 return _page_not_found()
             raise apierrors.no_such_resource()
         if (
             served_kind.resource.namespaced
-            and not where.namespace
+            and not info.namespace
             and request.verb not in (RequestVerb.LIST, RequestVerb.WATCH)
         ):
-            raise apierrors.no_such_resource() if where.name else apierrors.method_not_allowed()
-        if where.subresource == "status" and request.verb is RequestVerb.DELETE:
+            raise apierrors.no_such_resource() if info.name else apierrors.method_not_allowed()
+        if info.subresource == "status" and request.verb is RequestVerb.DELETE:
             raise apierrors.method_not_allowed()
         if request.verb is RequestVerb.DELETE_COLLECTION and request.verb not in served_kind.resource.verbs:
             raise apierrors.method_not_allowed()
@@ -221,22 +219,16 @@ class ApiHandler:
         if version and parse_resource_version(version) > self._registry.store.revision:
             raise apierrors.resource_version_too_large(int(version), self._registry.store.revision)
         record = self._registry.get(request.served_kind, request.info.key)
-        return self._respond(
-            request,
-            representation,
-            representation.encode_object(
-                request.served_kind.object_kind, request.served_kind.served_bytes(record.data)
-            ),
-        )
+        data = request.served_kind.served_bytes(record.data)
+        return _response(request, representation, representation.encode_object(request.served_kind.object_kind, data))
 
     async def _list(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request)
         selection = Selection.from_query(request.query, request.served_kind.selectable_fields)
         page = list_page(self._registry.store, request.served_kind, request.info.namespace, request.query, selection)
         items = [request.served_kind.served_bytes(record.data) for record in page.records]
-        return self._respond(
-            request, representation, representation.encode_list(request.served_kind.object_kind, items, page.metadata)
-        )
+        body = representation.encode_list(request.served_kind.object_kind, items, page.metadata)
+        return _response(request, representation, body)
 
     async def _watch(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request, watch=True)
@@ -266,17 +258,17 @@ class ApiHandler:
         check_write_options(request.verb, request.query)
         raw = await request.read_body()
         body = request.decode_body(raw)
-        self._check_body(request, body, raw)
+        _check_body(request, body, raw)
         check_namespace(request.served_kind, request.info.namespace, ensure_metadata(body))
         result = await self._registry.create(request.write_context(), request.served_kind, request.info.namespace, body)
-        return self._respond_write(request, representation, result)
+        return _write_response(request, representation, result)
 
     async def _update(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request)
         check_write_options(request.verb, request.query)
         raw = await request.read_body()
         body = request.decode_body(raw)
-        self._check_body(request, body, raw)
+        _check_body(request, body, raw)
         check_object_key(request.served_kind, request.info.key, body)
         context = msgspec.structs.replace(
             request.write_context(), is_put=True, expected_uid=body["metadata"].get("uid") or ""
@@ -285,13 +277,13 @@ class ApiHandler:
         result = await self._registry.update(
             context, request.served_kind, request.info.key, lambda old: deep_copy(body), upsert=upsert
         )
-        return self._respond_write(request, representation, result)
+        return _write_response(request, representation, result)
 
     async def _patch(self, request: ApiRequest) -> web.StreamResponse:
         representation, media = self._representation(request), request.media_type
         raw = await request.read_body()
         if media == APPLY_PATCH:
-            return self._respond_write(request, representation, await self._apply(request, raw))
+            return _write_response(request, representation, await self._apply(request, raw))
         context = request.write_context()
         transform = patch_function(
             request.served_kind, media, raw, validation=context.field_validation, warn=request.warnings.append
@@ -299,17 +291,14 @@ class ApiHandler:
         check_write_options(request.verb, request.query)
         try:
             result = await self._registry.update(context, request.served_kind, request.info.key, transform)
-        except UnknownFields as refusal:
-            raise apierrors.invalid_patch(raw.decode(errors="replace"), refusal.message) from refusal
-        return self._respond_write(request, representation, result)
+        except UnknownFields as error:
+            raise apierrors.invalid_patch(raw.decode(errors="replace"), error.message) from error
+        return _write_response(request, representation, result)
 
     async def _apply(self, request: ApiRequest, raw: bytes) -> WriteResult:
         check_write_options(RequestVerb.PATCH, request.query, apply=True)
-        config = read_yaml(raw)
-        force = query_flag(request.query, "force")
-        return await self._registry.apply(
-            request.write_context(), request.served_kind, request.info.key, config, force=force
-        )
+        config, context, force = read_yaml(raw), request.write_context(), query_flag(request.query, "force")
+        return await self._registry.apply(context, request.served_kind, request.info.key, config, force=force)
 
     async def _delete(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request)
@@ -317,71 +306,22 @@ class ApiHandler:
         options = deletion_options(request.decode_body(raw) if raw else None, request.query)
         context = WriteContext(dry_run=options.dry_run)
         result = await self._registry.delete(context, request.served_kind, request.info.key, options)
-        return self._respond_write(request, representation, result)
+        return _write_response(request, representation, result)
 
     async def _delete_collection(self, request: ApiRequest) -> web.StreamResponse:
         representation = self._representation(request)
         raw = await request.read_body()
         options = deletion_options(request.decode_body(raw) if raw else None, request.query)
         selection = Selection.from_query(request.query, request.served_kind.selectable_fields)
-        records = await self._registry.delete_collection(
-            request.served_kind, request.info.namespace, selection, options
-        )
+        namespace = request.info.namespace
+        deleted = await self._registry.delete_collection(request.served_kind, namespace, selection, options)
         metadata: JSON = {"resourceVersion": str(self._registry.store.revision)}
-        return self._respond(
-            request, representation, representation.encode_list(request.served_kind.object_kind, records, metadata)
-        )
-
-    # Responses
-
-    def _check_body(self, request: ApiRequest, body: JSON, raw: bytes) -> None:
-        check_kind(request.served_kind, body)
-        check_fields(request.served_kind, body, raw, request.query.get("fieldValidation", ""), request.warnings.append)
+        body = representation.encode_list(request.served_kind.object_kind, deleted, metadata)
+        return _response(request, representation, body)
 
     def _representation(self, request: ApiRequest, *, watch: bool = False) -> Representation:
-        headers = request.http.headers
-        return negotiate(
-            headers.get("Accept", ""),
-            request.query,
-            now=self._clock.now,
-            agent=headers.get("User-Agent", ""),
-            watch=watch,
-        )
-
-    def _respond_write(
-        self, request: ApiRequest, representation: Representation, result: WriteResult
-    ) -> web.StreamResponse:
-        request.warnings.extend(result.warnings)
-        if result.is_status:
-            return self._respond(
-                request, representation, representation.encode_status(msgspec.json.decode(result.data))
-            )
-        body = representation.encode_object(request.served_kind.object_kind, result.data)
-        return self._respond(request, representation, body, 201 if result.created else 200)
-
-    def _respond(
-        self, request: ApiRequest, representation: Representation, body: bytes, code: int = 200
-    ) -> web.Response:
-        response = web.Response(
-            body=body if len(body) <= RESPONSE_CHUNK_BYTES else _chunks(body),
-            status=code,
-            headers={"Content-Type": representation.content_type, "Content-Length": str(len(body))},
-        )
-        _add_warnings(response, request.warnings)
-        return response
-
-    def _respond_error(self, http: web.BaseRequest, code: int, status: JSON, warnings: list[str]) -> web.Response:
-        representation = error_representation(
-            http.headers.get("Accept", ""), http.query, agent=http.headers.get("User-Agent", "")
-        )
-        response = web.Response(
-            body=representation.encode_status(status), status=code, content_type=representation.content_type
-        )
-        retry = (status.get("details") or {}).get("retryAfterSeconds")
-        if retry:
-            response.headers["Retry-After"] = str(retry)
-        _add_warnings(response, warnings)
-        return response
+        accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
+        return negotiate(accept, request.query, now=self._clock.now, agent=agent, watch=watch)
 
 
 async def read_body(http: web.BaseRequest) -> bytes:
@@ -390,6 +330,41 @@ async def read_body(http: web.BaseRequest) -> bytes:
         return await http.read()
     except web.HTTPRequestEntityTooLarge:
         raise apierrors.body_too_large(MAX_BODY_BYTES) from None
+
+
+def _check_body(request: ApiRequest, body: JSON, raw: bytes) -> None:
+    check_kind(request.served_kind, body)
+    check_fields(request.served_kind, body, raw, request.query.get("fieldValidation", ""), request.warnings.append)
+
+
+def _write_response(request: ApiRequest, representation: Representation, result: WriteResult) -> web.Response:
+    request.warnings.extend(result.warnings)
+    if result.is_status:
+        return _response(request, representation, representation.encode_status(msgspec.json.decode(result.data)))
+    body = representation.encode_object(request.served_kind.object_kind, result.data)
+    return _response(request, representation, body, 201 if result.created else 200)
+
+
+def _response(request: ApiRequest, representation: Representation, body: bytes, code: int = 200) -> web.Response:
+    response = web.Response(
+        body=body if len(body) <= RESPONSE_CHUNK_BYTES else _chunks(body),
+        status=code,
+        headers={"Content-Type": representation.content_type, "Content-Length": str(len(body))},
+    )
+    _add_warnings(response, request.warnings)
+    return response
+
+
+def _error_response(http: web.BaseRequest, code: int, status: JSON, warnings: list[str]) -> web.Response:
+    accept, agent = http.headers.get("Accept", ""), http.headers.get("User-Agent", "")
+    representation = error_representation(accept, http.query, agent=agent)
+    encoded = representation.encode_status(status)
+    response = web.Response(body=encoded, status=code, content_type=representation.content_type)
+    retry = (status.get("details") or {}).get("retryAfterSeconds")
+    if retry:
+        response.headers["Retry-After"] = str(retry)
+    _add_warnings(response, warnings)
+    return response
 
 
 def _page_not_found() -> web.Response:

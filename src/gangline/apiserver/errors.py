@@ -66,6 +66,10 @@ def untyped_error(message: str) -> StatusError:
     return StatusError(500, message)
 
 
+def unregistered_kind_text(kind: object, version: object) -> str:
+    return f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
+
+
 class KindNames(Protocol):
     """The names of a kind in error messages."""
 

@@ -248,7 +248,7 @@ class ListWalker(ContainerWalker):
         raise NotImplementedError
 
     def labels(self, value: Sequence[Any]) -> list[str]:
-        """The labels of the elements. An element without one gets `i:` and its position, which equals no other label."""
+        """The labels of the elements. One without a label gets `i:` and its position, which equals no other."""
         labels = []
         for index, item in enumerate(value):
             try:

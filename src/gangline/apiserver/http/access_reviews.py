@@ -67,8 +67,7 @@ class ReviewHandler:
 
     def authorize(self, user: UserInfo, verb: RequestVerb, target: RequestInfo) -> None:
         """Check that the user may create this review. Raises `StatusError`: 403, or 405 for any verb but create."""
-        is_authenticated = "system:authenticated" in user.groups
-        if not (is_authenticated and verb is RequestVerb.CREATE and target.plural in _SELF_REVIEWS):
+        if not (user.is_authenticated and verb is RequestVerb.CREATE and target.plural in _SELF_REVIEWS):
             authorize(user, verb, target)
         is_local = target.plural == "localsubjectaccessreviews"
         if verb is not RequestVerb.CREATE or target.name or is_local is not bool(target.namespace):
@@ -108,15 +107,13 @@ def is_allowed(user: UserInfo, spec: JSON) -> bool:
     """Whether the server would allow the user what the spec of an access review describes."""
     if user.is_master:
         return True
-    is_authenticated = "system:authenticated" in user.groups
     nonresource = spec.get("nonResourceAttributes")
     if nonresource is not None:
         return nonresource.get("verb") == "get" and nonresource.get("path") in PUBLIC_PATHS
     attributes = spec["resourceAttributes"]
     is_self_review = attributes.get("resource") in _SELF_REVIEWS and attributes.get("verb") == "create"
-    return (
-        is_authenticated and is_self_review and attributes.get("group") in (AUTHENTICATION_GROUP, AUTHORIZATION_GROUP)
-    )
+    is_auth_group = attributes.get("group") in (AUTHENTICATION_GROUP, AUTHORIZATION_GROUP)
+    return user.is_authenticated and is_self_review and is_auth_group
 
 
 def _self_subject_review(request: ReviewRequest) -> JSON:
@@ -208,9 +205,8 @@ def _raise_invalid(request: ReviewRequest, problems: list[FieldProblem]) -> None
     group = request.info.group
     # kube-apiserver names no kind here.
     text = f'.{group} "" is invalid: {summary(problems)}'
-    raise StatusError(
-        422, text, reason="Invalid", details={"group": group, "causes": apierrors.problem_causes(problems)}
-    )
+    details: JSON = {"group": group, "causes": apierrors.problem_causes(problems)}
+    raise StatusError(422, text, reason="Invalid", details=details)
 
 
 @cache

@@ -16,7 +16,8 @@ from gangline.apiserver import errors as apierrors
 from gangline.apiserver.errors import StatusError, unauthorized
 from gangline.apiserver.http.request_info import RequestInfo
 
-MASTERS_GROUP = "system:masters"
+MASTERS_GROUP, AUTHENTICATED_GROUP = "system:masters", "system:authenticated"
+SERVICE_ACCOUNTS_GROUP = "system:serviceaccounts"
 PUBLIC_PATHS = frozenset({"/version", "/version/", "/healthz", "/livez", "/readyz"})
 
 
@@ -31,6 +32,10 @@ class UserInfo(msgspec.Struct, frozen=True):
     @property
     def is_master(self) -> bool:
         return MASTERS_GROUP in self.groups
+
+    @property
+    def is_authenticated(self) -> bool:
+        return AUTHENTICATED_GROUP in self.groups
 
 
 ANONYMOUS_USER = UserInfo("system:anonymous", ("system:unauthenticated",))
@@ -63,7 +68,7 @@ def _certificate_user(peer: Mapping[str, Any]) -> UserInfo:
     subject = [pair for part in peer.get("subject", ()) for pair in part]
     name = next((value for key, value in subject if key == "commonName"), "")
     groups = tuple(value for key, value in subject if key == "organizationName")
-    return UserInfo(name, (*groups, "system:authenticated"))
+    return UserInfo(name, (*groups, AUTHENTICATED_GROUP))
 
 
 def authorize_nonresource(user: UserInfo, method: str, path: str) -> None:
@@ -100,7 +105,6 @@ def authorize(user: UserInfo, verb: str, target: RequestInfo) -> None:
 
 
 IMPERSONATE_PREFIX = "impersonate-"
-AUTHENTICATED_GROUP, SERVICE_ACCOUNTS_GROUP = "system:authenticated", "system:serviceaccounts"
 _SERVICE_ACCOUNT_PREFIX, _EXTRA_PREFIX = "system:serviceaccount:", "extra-"
 
 

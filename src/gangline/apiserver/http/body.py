@@ -109,22 +109,25 @@ def check_kind(served_kind: ServedKind, body: JSON) -> None:
     if served_kind.custom:
         raise _wrong_custom_kind(served_kind, body, kind, version)
     short_version = str(version).rpartition("/")[2]
-    is_registered = any((served.api_version, served.kind) == (version, kind) for served in builtin_resources())
+    is_registered = any((item.api_version, item.kind) == (version, kind) for item in builtin_resources())
     if kind == served_kind.kind and is_registered:
-        text = f"the API version in the data ({version}) does not match the expected API version ({served_kind.api_version})"
-        raise apierrors.bad_request(text)
-    why = (
-        f"converting ({short_version}.{kind}) to ({served_kind.group.partition('.')[0] or 'core'}.{served_kind.kind}): unknown conversion"
-        if is_registered
-        else f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
-    )
+        raise _version_mismatch(served_kind, version)
+    why = apierrors.unregistered_kind_text(kind, version)
+    if is_registered:
+        go_type = f"{served_kind.group.partition('.')[0] or 'core'}.{served_kind.kind}"
+        why = f"converting ({short_version}.{kind}) to ({go_type}): unknown conversion"
     raise apierrors.bad_request(f'{kind} in version "{short_version}" cannot be handled as a {served_kind.kind}: {why}')
+
+
+def _version_mismatch(served_kind: ServedKind, version: str) -> apierrors.StatusError:
+    expected = served_kind.api_version
+    text = f"the API version in the data ({version}) does not match the expected API version ({expected})"
+    return apierrors.bad_request(text)
 
 
 def _wrong_custom_kind(served_kind: ServedKind, body: JSON, kind: str, version: str) -> apierrors.StatusError:
     if version != served_kind.api_version:
-        text = f"the API version in the data ({version}) does not match the expected API version ({served_kind.api_version})"
-        return apierrors.bad_request(text)
+        return _version_mismatch(served_kind, version)
     problem = FieldProblem(ProblemKind.INVALID, "kind", kind, f"must be {served_kind.kind}")
     sent = NamedKind(served_kind.group, kind, served_kind.plural)
     return apierrors.invalid(sent, (body.get("metadata") or {}).get("name") or "", [problem])

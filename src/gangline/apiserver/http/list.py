@@ -79,8 +79,8 @@ def _list_revision(store: Store, query: Mapping[str, str], limit: int) -> int | 
         return None
     try:
         revision = parse_resource_version(version)
-    except apierrors.StatusError as refusal:
-        raise apierrors.bad_request(f"invalid resource version: {refusal.message}") from refusal
+    except apierrors.StatusError as error:
+        raise apierrors.bad_request(f"invalid resource version: {error.message}") from error
     if revision > store.revision:
         raise apierrors.resource_version_too_large(revision, store.revision)
     is_exact = match == "Exact" or (not match and limit > 0)

@@ -1,13 +1,12 @@
 """Patches of every format, as functions from the old object to the new one."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.http.body import check_kind, json_error_text
+from gangline.apiserver.http.body import Warn, check_kind, json_error_text
 from gangline.apiserver.kinds.crd.resource_metadata import metadata_errors
 from gangline.apiserver.patch.json_patch import json_patch, merge_patch
 from gangline.apiserver.patch.strategic import strategic_merge
@@ -19,8 +18,6 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PATCH_MEDIA_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
-
-Warn = Callable[[str], None]
 
 
 def check_patch_type(media: str, *, custom: bool) -> None:
@@ -55,18 +52,16 @@ def patch_function(served_kind: ServedKind, media: str, raw: bytes, *, validatio
 
 
 def _patched_object(served_kind: ServedKind, media: str, patch: Any, old: JSON) -> Any:
-    match media:
-        case "application/json-patch+json":
-            return json_patch(old, patch)
-        case "application/merge-patch+json":
-            return merge_patch(old, patch)
-        case _:
-            # kube-apiserver decodes the result into the type of the URL, whatever kind the result claims to be.
-            merged = strategic_merge(old, patch, served_kind.type)
-            for name, value in (("kind", served_kind.kind), ("apiVersion", served_kind.api_version)):
-                if isinstance(merged.get(name, ""), str):
-                    merged[name] = value
-            return merged
+    if media == JSON_PATCH:
+        return json_patch(old, patch)
+    if media == MERGE_PATCH:
+        return merge_patch(old, patch)
+    merged = strategic_merge(old, patch, served_kind.type)
+    # kube-apiserver decodes the result into the type of the URL, whatever kind the result claims to be.
+    for name, value in (("kind", served_kind.kind), ("apiVersion", served_kind.api_version)):
+        if isinstance(merged.get(name, ""), str):
+            merged[name] = value
+    return merged
 
 
 def _check_result(served_kind: ServedKind, new: Any, validation: str, warn: Warn) -> None:
@@ -93,5 +88,4 @@ def _check_result(served_kind: ServedKind, new: Any, validation: str, warn: Warn
 def _check_same_kind(served_kind: ServedKind, new: JSON, text: str) -> None:
     kind, version = new.get("kind"), new.get("apiVersion")
     if (kind, version) != (served_kind.kind, served_kind.api_version):
-        why = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
-        raise apierrors.invalid_patch(text, why)
+        raise apierrors.invalid_patch(text, apierrors.unregistered_kind_text(kind, version))

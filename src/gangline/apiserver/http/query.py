@@ -1,4 +1,4 @@
-"""Options in the query of a request: of writes, of lists and watches, and of deletions, whose body may hold them too."""
+"""Options in the query of a request: of writes, lists, watches and deletions (whose body may have them too)."""
 
 from collections.abc import Mapping
 
@@ -32,8 +32,8 @@ def check_write_options(verb: RequestVerb, query: Mapping[str, str], *, apply: b
         *_dry_run_problems(query),
         *_manager_problems(query, apply=apply),
         *_force_problems(verb, query, apply=apply),
+        *_validation_problems(query),
     ]
-    problems += _validation_problems(query)
     if problems:
         raise apierrors.invalid(_options_kind(_OPTION_KINDS.get(verb, "UpdateOptions")), "", problems)
 
@@ -54,9 +54,9 @@ def _manager_problems(query: Mapping[str, str], *, apply: bool) -> list[FieldPro
         return [FieldProblem(ProblemKind.TOO_LONG, "fieldManager", detail=detail)]
     return [
         FieldProblem(
-            ProblemKind.INVALID, "fieldManager", name, f"invalid character U+{ord(letter):04X} (at position {place})"
+            ProblemKind.INVALID, "fieldManager", name, f"invalid character U+{ord(letter):04X} (at position {position})"
         )
-        for place, letter in enumerate(name)
+        for position, letter in enumerate(name)
         if not letter.isprintable()
     ][:1]
 
@@ -99,7 +99,7 @@ def check_list_options(query: Mapping[str, str], *, watch: bool) -> None:
         query_integer(query, name)
     if "resourceVersionMatch" not in query and "sendInitialEvents" not in query:
         return
-    problems = [*_watch_problems(query)] if watch else [*_list_problems(query)]
+    problems = _watch_problems(query) if watch else _list_problems(query)
     if problems:
         raise apierrors.invalid(_options_kind("ListOptions"), "", problems)
 
@@ -169,8 +169,7 @@ def deletion_options(body: JSON | None, query: Mapping[str, str]) -> DeletionOpt
 def _options_from_body(body: JSON) -> JSON:
     kind, version = body.get("kind") or "DeleteOptions", body.get("apiVersion") or "meta.k8s.io/v1"
     if kind != "DeleteOptions":
-        message = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
-        raise untyped_error(message)
+        raise untyped_error(apierrors.unregistered_kind_text(kind, version))
     if errors := type_errors(body, builtin_type("v1", "DeleteOptions")):
         raise untyped_error(errors[0])
     return body
@@ -192,13 +191,13 @@ def _options_from_query(query: Mapping[str, str]) -> JSON:
 
 def _option_problems(raw: JSON) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
-    policy, orphan, dry = raw.get("propagationPolicy"), raw.get("orphanDependents"), raw.get("dryRun")
+    policy, orphan, dry_run = raw.get("propagationPolicy"), raw.get("orphanDependents"), raw.get("dryRun")
     if policy is not None and orphan is not None:
         detail = "orphanDependents and deletionPropagation cannot be both set"
         problems.append(FieldProblem(ProblemKind.INVALID, "propagationPolicy", policy, detail))
     elif policy is not None and policy not in PROPAGATION_POLICIES:
         detail = 'supported values: "Foreground", "Background", "Orphan", "nil"'
         problems.append(FieldProblem(ProblemKind.NOT_SUPPORTED, "propagationPolicy", policy, detail))
-    if dry and dry != ["All"]:
-        problems.append(FieldProblem(ProblemKind.NOT_SUPPORTED, "dryRun", dry, 'supported values: "All"'))
+    if dry_run and dry_run != ["All"]:
+        problems.append(FieldProblem(ProblemKind.NOT_SUPPORTED, "dryRun", dry_run, 'supported values: "All"'))
     return problems

@@ -23,7 +23,8 @@ META_GROUP: Final = "meta.k8s.io"
 TABLE_KIND: Final = "Table"
 PARTIAL_METADATA: Final = "PartialObjectMetadata"
 PARTIAL_METADATA_LIST: Final = "PartialObjectMetadataList"
-_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+"""The annotation of the bookmark that ends the initial events of a watch."""
 
 
 class NegotiationError(GanglineError):
@@ -195,7 +196,7 @@ class TableView:
         if self._include is IncludeObject.OBJECT:
             return msgspec.Raw(encode_body(body))
         # Clients recognize the bookmark that ends the initial events by its annotation, so it keeps its metadata.
-        if self._include is IncludeObject.NONE and _INITIAL_EVENTS_END not in _annotations(value):
+        if self._include is IncludeObject.NONE and INITIAL_EVENTS_END not in _annotations(value):
             return None
         return msgspec.Raw(_partial_object(body, self._item_head))
 

@@ -10,7 +10,7 @@ from gangline.apiserver import errors as apierrors
 from gangline.apiserver.http.list import parse_resource_version
 from gangline.apiserver.http.negotiation import Representation
 from gangline.apiserver.http.query import query_integer
-from gangline.apiserver.http.representations import EventEncoder, plain_event
+from gangline.apiserver.http.representations import INITIAL_EVENTS_END, EventEncoder, plain_event
 from gangline.apiserver.http.request_info import query_flag
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.selection import Selection
@@ -23,7 +23,6 @@ from gangline.base.clock import Clock
 
 BOOKMARK_INTERVAL = timedelta(minutes=1)
 MAX_WATCH_TIMEOUT = timedelta(minutes=40)
-INITIAL_EVENTS_END_ANNOTATION = {"k8s.io/initial-events-end": "true"}
 
 EMPTY_OBJECTS: dict[str, JSON] = {
     "Pod": {"spec": {"containers": None}, "status": {}},
@@ -97,7 +96,7 @@ def _initial_lines(
         if not request.selection or request.selection.matches(record)
     ]
     if send_end:
-        lines.append(encode("BOOKMARK", bookmark(request.served_kind, revision, INITIAL_EVENTS_END_ANNOTATION)))
+        lines.append(encode("BOOKMARK", bookmark(request.served_kind, revision, {INITIAL_EVENTS_END: "true"})))
     return b"".join(lines)
 
 

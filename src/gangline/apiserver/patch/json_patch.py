@@ -43,7 +43,7 @@ def json_patch(document: JSON, operations: Any) -> Any:
 
 
 def check_operations(operations: Any) -> None:
-    """Check the form of a JSON patch. Raises `StatusError`. Unknown operations pass; they fail when they are applied."""
+    """Check the form of a JSON patch. Raises `StatusError`. Unknown operations pass; they fail when applied."""
     if operations is None:
         return
     if not isinstance(operations, list):
@@ -58,7 +58,8 @@ def check_operations(operations: Any) -> None:
             if value is not None and not isinstance(value, str):
                 raise _decode_error(value, f"Go struct field jsonPatchOp.{member} of type string")
     if len(operations) > MAX_OPERATIONS:
-        message = f"Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
+        limit = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
+        message = f"Request entity too large: {limit}"
         raise StatusError(413, message, reason="RequestEntityTooLarge")
 
 

@@ -102,7 +102,7 @@ def _merge_field(original: JSON, key: str, value: Any, tree: TypeNode) -> None:
 
 
 def _without_directives(values: Iterable[Any]) -> Iterable[Any]:
-    """The values without objects, at any depth, that have a directive: there is nothing the directive could apply to."""
+    """The values without objects, at any depth, that have a directive: it has nothing to apply to."""
     for value in values:
         if isinstance(value, dict):
             if _PATCH_DIRECTIVE in value:
@@ -225,8 +225,10 @@ def _check_order(patch: list[Any], order: list[Any], key: str) -> None:
             while position < len(order) and not _same_element(element, order[position], key):
                 position += 1
         if position >= len(order):
-            message = f"The order in patch list:\n{go_value_text(patch)}\n doesn't match {_SET_ELEMENT_ORDER} list:\n{go_value_text(order)}\n"
-            raise untyped_error(message)
+            raise untyped_error(
+                f"The order in patch list:\n{go_value_text(patch)}\n"
+                f" doesn't match {_SET_ELEMENT_ORDER} list:\n{go_value_text(order)}\n"
+            )
         position += directive is None
 
 

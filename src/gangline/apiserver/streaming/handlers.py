@@ -81,13 +81,13 @@ class PodStreamHandlers:
             raise apierrors.method_not_allowed()
         options = log_options(request.query, request.info.name, self._clock.now())
         pod = self._pod(request)
-        container = _container_ref(request, pod, container_name(pod, request.query.get("container", "")))
+        container_ref = _container_ref(request, pod, container_name(pod, request.query.get("container", "")))
         if not pod["spec"].get("nodeName"):
             return web.Response(status=204)
         node = self._node(request, pod)
-        run = container_run_id(pod, container.container, previous=options.previous)
+        run = container_run_id(pod, container_ref.container, previous=options.previous)
         try:
-            log = node.logs(container, run, options)
+            log = node.logs(container_ref, run, options)
         except NoLogs as error:
             raise apierrors.bad_request(str(error)) from error
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
@@ -113,7 +113,7 @@ class PodStreamHandlers:
 
     async def exec(self, request: ApiRequest) -> web.StreamResponse:
         """Run a command in a container: copy its streams, then send its exit status."""
-        _, container, node = self._running_container(request)
+        _, container_ref, node = self._running_container(request)
         command = request.http.query.getall("command", [])
         if not command:
             raise apierrors.bad_request("you must specify a command")
@@ -123,7 +123,7 @@ class PodStreamHandlers:
             raise apierrors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
         check_upgrade(request.http, EXEC_PROTOCOLS)
         try:
-            async with node.run_command(container, command, stdin=stdin, tty=tty) as running:
+            async with node.run_command(container_ref, command, stdin=stdin, tty=tty) as running:
                 channels = await _accept(request, outputs)
                 await _run_stream(channels, _copy_input(channels, running), _copy_output(channels, running, outputs))
         except ContainerNotRunning as error:
@@ -135,18 +135,19 @@ class PodStreamHandlers:
 
     async def attach(self, request: ApiRequest) -> web.StreamResponse:
         """Copy the output of a container from now until it ends."""
-        pod, container, node = self._running_container(request)
+        pod, container_ref, node = self._running_container(request)
         if query_flag(request.query, "stdin"):
+            name = container_ref.container
             raise apierrors.bad_request(
-                f"container {container.container} runs as a process without standard input; attach without it, or use exec"
+                f"container {name} runs as a process without standard input; attach without it, or use exec"
             )
         tty = query_flag(request.query, "tty")
         outputs = _output_channels(request, tty=tty)
-        run = container_run_id(pod, container.container, previous=False)
+        run = container_run_id(pod, container_ref.container, previous=False)
         channels = await _accept(request, outputs)
 
         async def copy() -> None:
-            async with aclosing(node.attach(container, run)) as parts:
+            async with aclosing(node.attach(container_ref, run)) as parts:
                 async for stream, text in parts:
                     channel = STDERR if stream == b"stderr" and not tty else STDOUT
                     if channel in outputs:
@@ -161,11 +162,11 @@ class PodStreamHandlers:
     async def port_forward(self, request: ApiRequest) -> web.StreamResponse:
         """Forward connections to ports of a pod."""
         pod = self._pod(request)
-        node, container = self._assigned_node(request, pod), _container_ref(request, pod, "")
+        node, container_ref = self._assigned_node(request, pod), _container_ref(request, pod, "")
         check_upgrade(request.http, (V4,))
         ports = _forwarded_ports(request)
         channels = await Channels.accept(request.http, (V4,))
-        session = PortForwardSession(channels, container, node)
+        session = PortForwardSession(channels, container_ref, node)
         await _run_stream(channels, session.run(ports))
         return channels.response
 
@@ -178,8 +179,8 @@ class PodStreamHandlers:
 
     def _running_container(self, request: ApiRequest) -> tuple[JSON, ContainerRef, PodStreams]:
         pod = self._pod(request)
-        container = _container_ref(request, pod, container_name(pod, request.query.get("container", "")))
-        return pod, container, self._assigned_node(request, pod)
+        container_ref = _container_ref(request, pod, container_name(pod, request.query.get("container", "")))
+        return pod, container_ref, self._assigned_node(request, pod)
 
     def _assigned_node(self, request: ApiRequest, pod: JSON) -> PodStreams:
         """The node of the pod. Raises `StatusError` if the pod has none, or the node is not connected."""

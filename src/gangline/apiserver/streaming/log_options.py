@@ -1,4 +1,4 @@
-"""The container, the run and the options of a log request. Pure; errors have the words of kube-apiserver and kubelet."""
+"""The container, the run and the options of a log request. Pure; errors have kube-apiserver's and kubelet's words."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -72,7 +72,7 @@ def _query_time(query: Mapping[str, str], name: str) -> datetime | None:
 
 
 def container_name(pod: JSON, requested: str) -> str:
-    """The container that a request names, or the only one. Raises `StatusError` if it is ambiguous or not in the pod."""
+    """The container that a request names, or the only one. Raises `StatusError` if it is ambiguous or unknown."""
     name, spec = pod["metadata"]["name"], pod["spec"]
     parts = ("initContainers", "containers", "ephemeralContainers")
     names = [container["name"] for part in parts for container in spec.get(part) or ()]

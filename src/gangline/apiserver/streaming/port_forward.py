@@ -17,8 +17,8 @@ READ_CHUNK_BYTES = 32 * 1024
 class PortForwardSession:
     """The forwarded connections of one client."""
 
-    def __init__(self, channels: Channels, container: ContainerRef, node: PodStreams) -> None:
-        self._channels, self._container_ref, self._node = channels, container, node
+    def __init__(self, channels: Channels, container_ref: ContainerRef, node: PodStreams) -> None:
+        self._channels, self._container_ref, self._node = channels, container_ref, node
         # By data channel.
         self._writers: dict[int, asyncio.StreamWriter] = {}
 

@@ -55,7 +55,7 @@ def custom() -> dict[str, Any]:
     return document
 
 
-def test_custom_kind_is_published_with_what_every_object_has() -> None:
+def test_custom_kind_is_published_with_the_fields_of_every_object() -> None:
     kind = custom()["components"]["schemas"]["com.example.test.v1.Gadget"]
     assert set(kind["properties"]) == {"apiVersion", "kind", "metadata", "spec"}
     assert kind["description"] == "Gadget is made by a test."
@@ -112,7 +112,7 @@ def test_every_reference_leads_somewhere() -> None:
         assert used <= set(schemas)
 
 
-def test_second_version_has_the_same_kinds() -> None:
+def test_openapi_v2_has_the_same_kinds() -> None:
     definitions = json.loads(OpenApiDocuments([CRD]).swagger())["definitions"]
     gadget = definitions["com.example.test.v1.Gadget"]
     assert gadget["properties"]["metadata"]["$ref"].startswith("#/definitions/")
@@ -123,7 +123,7 @@ def test_second_version_has_the_same_kinds() -> None:
 
 
 class Kubectl:
-    """The real kubectl against a server that has our documents and keeps what is written to it."""
+    """The real kubectl against a server that serves our documents and stores what is written."""
 
     def __init__(self, program: Path, home: Path) -> None:
         self._program, self._home = program, home

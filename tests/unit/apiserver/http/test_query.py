@@ -36,9 +36,7 @@ from gangline.apiserver.registry.deletion import DeletionOptions
         ),
     ],
 )
-def test_write_options_that_nobody_understands_are_refused(
-    verb: RequestVerb, query: dict[str, str], message: str
-) -> None:
+def test_invalid_write_options_are_refused(verb: RequestVerb, query: dict[str, str], message: str) -> None:
     with pytest.raises(StatusError) as caught:
         check_write_options(verb, query)
     assert caught.value.code == 422
@@ -65,7 +63,7 @@ def test_apply_needs_a_manager() -> None:
         ({"sendInitialEvents": "true"}, 422, "sendInitialEvents is forbidden for list"),
     ],
 )
-def test_list_options_that_make_no_sense_are_refused(query: dict[str, str], code: int, message: str) -> None:
+def test_invalid_list_options_are_refused(query: dict[str, str], code: int, message: str) -> None:
     with pytest.raises(StatusError) as caught:
         check_list_options(query, watch=False)
     assert caught.value.code == code
@@ -79,7 +77,7 @@ def test_list_options_that_make_no_sense_are_refused(query: dict[str, str], code
         ({"resourceVersionMatch": "NotOlderThan"}, "for watch unless sendInitialEvents is provided"),
     ],
 )
-def test_watch_options_that_make_no_sense_are_refused(query: dict[str, str], message: str) -> None:
+def test_invalid_watch_options_are_refused(query: dict[str, str], message: str) -> None:
     with pytest.raises(StatusError, match=message):
         check_list_options(query, watch=True)
 
@@ -95,7 +93,7 @@ def test_watch_options_that_make_no_sense_are_refused(query: dict[str, str], mes
         ({"w": "0"}, False),
     ],
 )
-def test_flag_is_set_by_anything_but_no(query: dict[str, str], yes: bool) -> None:
+def test_flag_is_true_for_anything_but_false_and_0(query: dict[str, str], yes: bool) -> None:
     assert query_flag(query, "w") is yes
 
 
@@ -116,7 +114,7 @@ def test_deletion_options_in_the_body_replace_those_of_the_query() -> None:
         ({"gracePeriodSeconds": "x"}, {}, 500, "DeleteOptions.gracePeriodSeconds of type int64"),
     ],
 )
-def test_deletion_options_that_make_no_sense_are_refused(
+def test_invalid_deletion_options_are_refused(
     body: JSON | None, query: dict[str, str], code: int, message: str
 ) -> None:
     with pytest.raises(StatusError) as caught:

@@ -1,4 +1,4 @@
-"""What a URL asks for."""
+"""The resource and the verb of a request."""
 
 import pytest
 

@@ -60,7 +60,7 @@ def test_one_operation_changes_what_it_names(operation: dict[str, Any], expected
         None,
     ],
 )
-def test_an_operation_that_does_not_apply_is_422_and_tells_the_client_little(operation: Any) -> None:
+def test_an_operation_that_does_not_apply_is_422_without_details(operation: Any) -> None:
     with pytest.raises(StatusError) as caught:
         json_patch(OBJECT, [op("add", "/data/z", value=1), operation])
     assert (caught.value.code, caught.value.reason) == (422, "Invalid")
@@ -69,7 +69,7 @@ def test_an_operation_that_does_not_apply_is_422_and_tells_the_client_little(ope
 
 
 @pytest.mark.parametrize("operations", [{}, 1, "x", [1], [{"op": 1}], [{"op": "add", "path": 5}]])
-def test_what_is_no_list_of_operations_is_400(operations: Any) -> None:
+def test_a_json_patch_that_is_no_list_of_operations_is_400(operations: Any) -> None:
     with pytest.raises(StatusError, match=r"^error decoding patch: json: cannot unmarshal") as caught:
         json_patch(OBJECT, operations)
     assert caught.value.code == 400

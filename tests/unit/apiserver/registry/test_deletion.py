@@ -1,4 +1,4 @@
-"""What one DELETE does, decided without a store."""
+"""The decisions of one DELETE, without a store."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -37,12 +37,12 @@ def bound_pod(**metadata: Any) -> JSON:
     }
 
 
-def test_plain_object_goes_at_once() -> None:
+def test_object_without_finalizers_is_removed_at_once() -> None:
     step = deletion(entry("configmaps"), thing(), DeletionOptions(), NOW)
     assert (step.removes_now, step.marked_object, step.returns_object) == (True, None, False)
 
 
-def test_finalizer_holds_an_object() -> None:
+def test_finalizer_delays_the_removal() -> None:
     step = deletion(entry("configmaps"), thing(finalizers=["example.com/x"]), DeletionOptions(), NOW)
     assert step.marked_object is not None
     assert not step.removes_now
@@ -64,7 +64,7 @@ def test_policy_becomes_a_finalizer_for_the_garbage_collector(options: DeletionO
     assert step.marked_object["metadata"]["finalizers"] == finalizers
 
 
-def test_running_pod_has_its_grace_and_only_the_first_delete_counts_up() -> None:
+def test_running_pod_gets_its_grace_period_and_the_first_delete_increments_generation() -> None:
     first = deletion(entry("pods"), bound_pod(), DeletionOptions(), NOW)
     assert first.marked_object is not None
     metadata = first.marked_object["metadata"]
@@ -77,21 +77,21 @@ def test_running_pod_has_its_grace_and_only_the_first_delete_counts_up() -> None
     assert metadata["deletionTimestamp"] == "2026-01-01T00:00:06Z"
 
 
-def test_grace_is_never_lengthened() -> None:
+def test_grace_period_is_never_lengthened() -> None:
     marked = bound_pod(deletionTimestamp="2026-01-01T00:00:05Z", deletionGracePeriodSeconds=5)
     step = deletion(entry("pods"), marked, DeletionOptions(grace_seconds=60), NOW)
     assert step.marked_object == marked
 
 
 @pytest.mark.parametrize("status", [{"phase": "Succeeded"}, {"phase": "Failed"}])
-def test_pod_that_has_ended_goes_at_once_but_shows_it(status: JSON) -> None:
+def test_ended_pod_is_marked_and_removed_at_once(status: JSON) -> None:
     step = deletion(entry("pods"), {**bound_pod(), "status": status}, DeletionOptions(), NOW)
     assert step.removes_now
     assert step.marked_object is not None
     assert step.marked_object["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
-def test_pods_of_a_job_are_kept_by_default_and_that_is_told() -> None:
+def test_pods_of_a_job_are_orphaned_by_default_with_a_warning() -> None:
     step = deletion(entry("jobs", "batch"), thing("jobs", "batch", generation=1), DeletionOptions(), NOW)
     assert step.marked_object is not None
     assert step.marked_object["metadata"]["finalizers"] == ["orphan"]

@@ -19,6 +19,6 @@ def test_collection_holds_its_objects_and_no_others() -> None:
     assert object_path("", "nodes", "", "one").startswith(collection_prefix("", "nodes"))
 
 
-def test_path_splits_into_what_it_was_made_of() -> None:
+def test_path_splits_into_its_parts() -> None:
     parts = ObjectPath("batch", "jobs", "", "system:one")
     assert split_path(object_path(*parts)) == parts

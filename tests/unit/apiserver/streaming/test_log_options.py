@@ -1,4 +1,4 @@
-"""Which run of a container a request for logs means."""
+"""The container run and the options of a log request."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -35,14 +35,14 @@ def pod(state: JSON | None, last: JSON | None = None, run: str = "now") -> JSON:
         (pod(RUNNING, ended("before")), False, "now"),
         (pod(RUNNING, ended("before")), True, "before"),
         (pod(ended("over")), False, "over"),
-        # The next run never began: its end has no container.
+        # The next run never started: its terminated state has no container id.
         (pod(ended(""), ended("before")), False, "before"),
-        # Between two runs the last one is both the newest and the previous.
+        # Between two runs, the last one is both the newest and the previous.
         (pod(BACK_OFF, ended("before")), False, "before"),
         (pod(BACK_OFF, ended("before")), True, "before"),
     ],
 )
-def test_run_is_the_one_the_kubelet_would_take(found: JSON, previous: bool, run: str) -> None:
+def test_run_is_the_one_that_the_kubelet_chooses(found: JSON, previous: bool, run: str) -> None:
     assert container_run_id(found, "c", previous=previous) == run
 
 
@@ -89,7 +89,7 @@ def test_options_are_read_as_the_api_spells_them() -> None:
     assert at == NOW + timedelta(microseconds=123456)
 
 
-def test_several_bad_options_are_told_together() -> None:
+def test_all_invalid_options_are_reported_together() -> None:
     with pytest.raises(StatusError) as refused:
         log_options({"tailLines": "-1", "limitBytes": "0"}, "p", NOW)
     assert [cause["field"] for cause in refused.value.status["details"]["causes"]] == [

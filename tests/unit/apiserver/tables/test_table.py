@@ -1,4 +1,4 @@
-"""Rows of a table. That they equal those of a real server is shown in tests/contract/test_tables.py."""
+"""Rows of tables. tests/contract/test_tables.py compares them with those of a real server."""
 
 import json
 from datetime import UTC, datetime
@@ -90,7 +90,7 @@ CRASH = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": "2026-01
         ),
     ],
 )  # fmt: skip
-def test_pod_tells_what_its_containers_add_up_to(status: dict[str, Any], ready: str, shown: str, restarts: str) -> None:
+def test_pod_row_summarizes_its_containers(status: dict[str, Any], ready: str, shown: str, restarts: str) -> None:
     assert cells("Pod", pod(status))[1:4] == [ready, shown, restarts]
 
 
@@ -100,7 +100,7 @@ def test_pod_that_is_being_deleted_is_terminating_unless_it_has_ended() -> None:
     assert cells("Pod", pod({"reason": "NodeLost"}, deletionTimestamp=CREATED))[2] == "Unknown"
 
 
-def test_pod_that_has_ended_says_so_in_a_condition() -> None:
+def test_row_of_an_ended_pod_has_a_completed_condition() -> None:
     row = builtin_printer("Pod").row(pod({"phase": "Failed"}), NOW)
     assert row["conditions"] == [
         {"type": "Completed", "status": "True", "reason": "Failed", "message": "The pod failed."}
@@ -152,7 +152,7 @@ def test_custom_columns_are_typed() -> None:
     assert shown.row({"metadata": {}}, NOW)["cells"] == ["", None, None, None, None, None]
 
 
-def test_custom_column_keeps_what_its_definition_says() -> None:
+def test_custom_column_has_the_fields_of_its_definition() -> None:
     shown = custom_printer(
         [
             {"name": "A", "type": "integer", "format": "int32", "priority": 2, "jsonPath": ".a", "description": "d"},

@@ -79,7 +79,7 @@ class ServedKind(msgspec.Struct, frozen=True):
 
     @property
     def storage_group(self) -> str:
-        return self.group if self.group_override is None else self.group_override
+        return self.resource.group if self.group_override is None else self.group_override
 
     @property
     def group(self) -> str:

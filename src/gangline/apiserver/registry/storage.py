@@ -9,8 +9,9 @@ from gangline.apiserver.store.records import StoreRecord
 
 
 def storage_path(served_kind: ServedKind, key: Key) -> str:
-    namespace = key.namespace if served_kind.resource.namespaced else ""
-    return object_path(served_kind.storage_group, served_kind.plural, namespace, key.name)
+    resource = served_kind.resource
+    namespace = key.namespace if resource.namespaced else ""
+    return object_path(served_kind.storage_group, resource.plural, namespace, key.name)
 
 
 def decode_record(record: StoreRecord, served_kind: ServedKind | None = None) -> JSON:

@@ -44,13 +44,13 @@ def stored(result: ApplyResult) -> dict[str, Any]:
 
 def apply(
     live: dict[str, Any] | None,
-    wanted: dict[str, Any],
+    config_object: dict[str, Any],
     manager: str,
     *,
     force: bool = False,
     kind: ManagedKind = CONFIG_MAP,
 ) -> dict[str, Any]:
-    return stored(server_side_apply(live, wanted, kind, manager=manager, now=LATE, force=force))
+    return stored(server_side_apply(live, config_object, kind, manager=manager, now=LATE, force=force))
 
 
 def owners(document: dict[str, Any]) -> dict[str, Any]:
@@ -226,8 +226,8 @@ def test_invalid_configuration_is_refused_with_kube_apiservers_message(wanted: A
 
 
 def test_arguments_stay_as_they_were() -> None:
-    live, wanted = apply(None, config({"k": "v"}), "m"), config({"k": "v", "x": "y"})
-    before = repr((live, wanted))
-    result = server_side_apply(live, wanted, CONFIG_MAP, manager="m", now=LATE)
+    live, applied = apply(None, config({"k": "v"}), "m"), config({"k": "v", "x": "y"})
+    before = repr((live, applied))
+    result = server_side_apply(live, applied, CONFIG_MAP, manager="m", now=LATE)
     result.object["data"]["k"] = "spoilt"
-    assert repr((live, wanted)) == before
+    assert repr((live, applied)) == before

@@ -19,16 +19,16 @@ async def plane() -> AsyncIterator[PlaneClient]:
 
 
 async def test_object_is_created_read_updated_and_deleted(plane: PlaneClient) -> None:
-    made = await plane.call("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
-    assert (made.status, made.body["kind"], made.body["apiVersion"]) == (201, "ConfigMap", "v1")
-    assert (await plane.call("GET", f"{MAPS}/a")).body == made.body
+    created = await plane.call("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
+    assert (created.status, created.body["kind"], created.body["apiVersion"]) == (201, "ConfigMap", "v1")
+    assert (await plane.call("GET", f"{MAPS}/a")).body == created.body
     changed = await plane.call("PUT", f"{MAPS}/a", {"metadata": {"name": "a"}, "data": {"k": "w"}})
     assert (changed.status, changed.body["data"]) == (200, {"k": "w"})
     gone = await plane.call("DELETE", f"{MAPS}/a")
     assert (gone.status, gone.body["status"], gone.body["details"]["uid"]) == (
         200,
         "Success",
-        made.body["metadata"]["uid"],
+        created.body["metadata"]["uid"],
     )
     assert (await plane.call("GET", f"{MAPS}/a")).status == 404
 

@@ -15,11 +15,11 @@ from support.servers.plane import TEST_CALL, RegistryHarness, registry_harness
 
 @pytest.fixture
 async def at() -> AsyncIterator[RegistryHarness]:
-    async with registry_harness(FakeClock()) as made:
+    async with registry_harness(FakeClock()) as harness:
         for number in range(5):
             labels = {"even": "yes"} if number % 2 == 0 else {}
-            await made.create("configmaps", {"metadata": {"name": f"c{number}", "labels": labels}})
-        yield made
+            await harness.create("configmaps", {"metadata": {"name": f"c{number}", "labels": labels}})
+        yield harness
 
 
 def asked(at: RegistryHarness, **query: str) -> ListPage:

@@ -194,13 +194,13 @@ async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
     program = real.cache_dir() / "kubectl"
     if not program.exists():
         pytest.skip("no kubectl: run hack/kubernetes.sh kubectl")
-    made = Kubectl(program, tmp_path)
-    runner = web.AppRunner(made.app())
+    tool = Kubectl(program, tmp_path)
+    runner = web.AppRunner(tool.app())
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    made.url = site.name if not site.name.endswith(":0") else f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
+    tool.url = site.name if not site.name.endswith(":0") else f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield tool
     await runner.cleanup()
 
 

@@ -26,13 +26,13 @@ class Events:
         self._response = response
 
     async def take(self, count: int) -> list[Any]:
-        found: list[Any] = []
+        events: list[Any] = []
         async with asyncio.timeout(60):
-            while len(found) < count:
+            while len(events) < count:
                 line = await self._response.content.readline()
                 assert line, "the watch has ended"
-                found.append(json.loads(line))
-        return found
+                events.append(json.loads(line))
+        return events
 
     async def told(self, count: int) -> list[tuple[str, str]]:
         return [(event["type"], event["object"]["metadata"]["name"]) for event in await self.take(count)]
@@ -65,11 +65,11 @@ async def test_object_that_no_longer_matches_is_deleted_with_its_old_content(pla
         events = Events(response)
         await make(plane, "a", x="y")
         media = "application/merge-patch+json"
-        left = await plane.call("PATCH", f"{MAPS}/a", {"metadata": {"labels": {"x": "z"}}}, media=media)
+        patched = await plane.call("PATCH", f"{MAPS}/a", {"metadata": {"labels": {"x": "z"}}}, media=media)
         _, gone = await events.take(2)
         assert gone["type"] == "DELETED"
         assert gone["object"]["metadata"]["labels"] == {"x": "y"}
-        assert gone["object"]["metadata"]["resourceVersion"] == left.body["metadata"]["resourceVersion"]
+        assert gone["object"]["metadata"]["resourceVersion"] == patched.body["metadata"]["resourceVersion"]
 
 
 async def test_initial_events_end_with_a_bookmark(plane: PlaneClient) -> None:

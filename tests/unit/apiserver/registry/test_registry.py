@@ -36,11 +36,11 @@ async def refusal(work: Any) -> StatusError:
 
 async def test_new_object_gets_the_fields_that_only_the_server_sets(at: RegistryHarness) -> None:
     sent = {"metadata": {"name": "a", "uid": "mine", "generation": 9, "deletionTimestamp": "x"}}
-    made = await at.create("configmaps", sent)
-    assert made["metadata"]["uid"] != "mine"
-    assert made["metadata"]["namespace"] == "ns"
-    assert made["metadata"].keys() >= {"creationTimestamp", "resourceVersion"}
-    assert not made["metadata"].keys() & {"generation", "deletionTimestamp"}
+    created = await at.create("configmaps", sent)
+    assert created["metadata"]["uid"] != "mine"
+    assert created["metadata"]["namespace"] == "ns"
+    assert created["metadata"].keys() >= {"creationTimestamp", "resourceVersion"}
+    assert not created["metadata"].keys() & {"generation", "deletionTimestamp"}
 
 
 async def test_name_is_generated_from_its_prefix(at: RegistryHarness) -> None:
@@ -143,12 +143,12 @@ async def test_put_for_another_uid_is_a_conflict_and_patch_of_it_invalid(at: Reg
 
 
 async def test_fields_that_the_server_adds_have_no_owner(at: RegistryHarness) -> None:
-    made = await at.create("pods", pod_manifest())
-    (owner,) = made["metadata"]["managedFields"]
+    created = await at.create("pods", pod_manifest())
+    (owner,) = created["metadata"]["managedFields"]
     owned = owner["fieldsV1"]["f:spec"]
     assert "f:containers" in owned
     assert not owned.keys() & {"f:tolerations", "f:priority", "f:preemptionPolicy"}
-    assert made["spec"]["tolerations"]
+    assert created["spec"]["tolerations"]
 
 
 async def test_invalid_managed_fields_of_a_client_are_ignored(at: RegistryHarness) -> None:

@@ -112,7 +112,7 @@ async def test_failed_batch_fails_its_commits_and_no_others(journal: GatedJourna
             for name in "ab"
         ]
         await journal.wait_for_write()
-        later = group.create_task(put_thing(store, "/c", 3))
+        next_commit = group.create_task(put_thing(store, "/c", 3))
         await settle()
         journal.write_gate.set()
     for task in failing:
@@ -120,7 +120,7 @@ async def test_failed_batch_fails_its_commits_and_no_others(journal: GatedJourna
         assert str(task.result()) == "no space"
     assert [thing_number(record.data) for record in store.range("/").records] == [1, 3]
     # Revisions of failed writes are skipped.
-    assert later.result().revision == store.revision == 5
+    assert next_commit.result().revision == store.revision == 5
     with store.watch("/", after=1) as watch:
         assert [event.revision for event in await anext(watch)] == [2, 5]
 
@@ -206,11 +206,11 @@ async def test_failed_compaction_is_repeated(tmp_path: Path, journal: GatedJourn
         journal.write_failures = [StoreFailed("no space")]
         with pytest.raises(StoreFailed):
             await store.compact(second.revision)
-        gone = await remove_thing(store, "/a")
-        await store.compact(gone.revision)
+        deleted = await remove_thing(store, "/a")
+        await store.compact(deleted.revision)
     async with Store(SqliteJournal(tmp_path)) as store:
         assert store.range("").records == ()
-        assert (store.revision, store.compacted_revision) == (gone.revision, gone.revision)
+        assert (store.revision, store.compacted_revision) == (deleted.revision, deleted.revision)
 
 
 async def test_compaction_waits_for_the_journal_and_needs_no_commit(journal: GatedJournal, store: Store) -> None:

@@ -63,12 +63,12 @@ async def test_state_history_and_identity_survive_a_restart(tmp_path: Path, dura
 async def test_revision_of_a_compacted_deletion_is_not_reused(tmp_path: Path) -> None:
     async with durable(tmp_path) as store:
         await put_thing(store, "/a")
-        gone = await remove_thing(store, "/a")
-        await store.compact(gone.revision)
+        deleted = await remove_thing(store, "/a")
+        await store.compact(deleted.revision)
     assert rows(tmp_path) == []
     async with durable(tmp_path) as store:
-        assert store.revision == gone.revision
-        assert (await put_thing(store, "/a")).revision == gone.revision + 1
+        assert store.revision == deleted.revision
+        assert (await put_thing(store, "/a")).revision == deleted.revision + 1
 
 
 async def test_compaction_keeps_on_disk_what_is_current_or_history(tmp_path: Path) -> None:

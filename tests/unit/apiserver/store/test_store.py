@@ -41,13 +41,13 @@ async def test_write_needs_the_revision_it_was_based_on() -> None:
 
 async def test_commit_is_all_or_none() -> None:
     async with Store() as store:
-        there = await put_thing(store, "/a")
+        existing = await put_thing(store, "/a")
         with pytest.raises(StaleWrite):
             await store.commit(StoreWrite("/b", thing_body(1), 0), StoreWrite("/a", thing_body(1), 0))
         with pytest.raises(TypeError):
             await store.commit(StoreWrite("/b", thing_body(1), 0), StoreWrite("/c", thing_body(1, what=object()), 0))
-        assert store.range("").records == (there,)
-        assert store.revision == there.revision
+        assert store.range("").records == (existing,)
+        assert store.revision == existing.revision
 
 
 async def test_each_write_of_a_commit_has_its_own_revision() -> None:
@@ -180,10 +180,10 @@ async def test_deleted_records_are_listed_unless_created_again() -> None:
         for path in ("/a", "/b", "/x"):
             await remove_thing(store, path)
         await put_thing(store, "/b", 5)
-        assert [(each.path, thing_number(each.data)) for each in store.deleted_records("/")] == [
+        assert [(record.path, thing_number(record.data)) for record in store.deleted_records("/")] == [
             ("/a", 1),
             ("/x", 4),
         ]
-        assert [each.path for each in store.deleted_records("/x")] == ["/x"]
+        assert [record.path for record in store.deleted_records("/x")] == ["/x"]
     # Closed stores can still be read, for the archive of a run.
-    assert [each.path for each in store.deleted_records("/a")] == ["/a"]
+    assert [record.path for record in store.deleted_records("/a")] == ["/a"]

@@ -18,14 +18,14 @@ async def test_watch_delivers_history_and_then_changes() -> None:
         with store.watch("/pods/", after=0) as watch:
             await put_thing(store, "/pods/a", 2)
             await put_thing(store, "/nodes/x")
-            gone = await remove_thing(store, "/pods/a")
+            deleted = await remove_thing(store, "/pods/a")
             events = await next_events(watch, 3)
     told = [
         (event.previous and thing_number(event.previous.data), thing_number(event.data), event.deleted)
         for event in events
     ]
     assert told == [(None, 1, False), (1, 2, False), (2, 2, True)]
-    assert events[-1].revision == gone.revision
+    assert events[-1].revision == deleted.revision
     assert [event.path for event in events] == ["/pods/a"] * 3
 
 

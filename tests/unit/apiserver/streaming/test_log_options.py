@@ -64,13 +64,13 @@ def test_there_is_no_log_yet(found: JSON, previous: bool, message: str) -> None:
 
 
 def test_every_kind_of_container_can_be_named() -> None:
-    found = pod(RUNNING)
-    found["spec"]["initContainers"] = [{"name": "i"}]
-    assert container_name(found, "") == "c"
-    assert container_name(found, "i") == "i"
-    found["spec"]["containers"].append({"name": "d"})
+    pod_object = pod(RUNNING)
+    pod_object["spec"]["initContainers"] = [{"name": "i"}]
+    assert container_name(pod_object, "") == "c"
+    assert container_name(pod_object, "i") == "i"
+    pod_object["spec"]["containers"].append({"name": "d"})
     with pytest.raises(StatusError, match=r"choose one of: \[i c d\]"):
-        container_name(found, "")
+        container_name(pod_object, "")
 
 
 def test_options_are_read_as_the_api_spells_them() -> None:

@@ -137,9 +137,9 @@ def test_custom_resource_without_columns_shows_its_age() -> None:
 
 def test_custom_columns_are_typed() -> None:
     kinds = ["string", "integer", "number", "boolean", "date"]
-    shown = custom_printer([{"name": kind, "type": kind, "jsonPath": ".v"} for kind in kinds])
+    cells = custom_printer([{"name": kind, "type": kind, "jsonPath": ".v"} for kind in kinds])
     values: list[Any] = ["x", 3, 2.5, True, CREATED, [1], None]
-    rows = [shown.row({"metadata": {"name": ""}, "v": value}, NOW)["cells"][1:] for value in values]
+    rows = [cells.row({"metadata": {"name": ""}, "v": value}, NOW)["cells"][1:] for value in values]
     assert rows == [
         ["x", None, None, None, "<invalid>"],
         ["3", 3, 3, None, None],
@@ -149,17 +149,17 @@ def test_custom_columns_are_typed() -> None:
         ["[1]", None, None, None, None],
         ["<no value>", None, None, None, None],
     ]
-    assert shown.row({"metadata": {}}, NOW)["cells"] == ["", None, None, None, None, None]
+    assert cells.row({"metadata": {}}, NOW)["cells"] == ["", None, None, None, None, None]
 
 
 def test_custom_column_has_the_fields_of_its_definition() -> None:
-    shown = custom_printer(
+    column = custom_printer(
         [
             {"name": "A", "type": "integer", "format": "int32", "priority": 2, "jsonPath": ".a", "description": "d"},
             {"name": "B", "type": "string", "jsonPath": ".b"},
         ]
     )  # fmt: skip
-    header = json.loads(bytes(shown.column_definitions))
+    header = json.loads(bytes(column.column_definitions))
     assert header[1] == {"name": "A", "type": "integer", "format": "int32", "priority": 2, "description": "d"}
     assert header[2]["description"] == "Custom resource definition column (in JSONPath format): .b"
 

@@ -36,6 +36,7 @@ _SERVED_TYPES = (_JSON, _YAML)
 _META_VERSIONS = ("v1", "v1beta1")
 _PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
 _TRUE_VALUES = ("1", "t", "T", "TRUE", "true", "True")
+"""True for Go's strconv.ParseBool, with which kube-apiserver reads `pretty`, unlike other options (`query_flag`)."""
 
 # The C dumper, if PyYAML was built with it, is ten times faster. The subclass also quotes strings that Kubernetes,
 # unlike PyYAML, reads as another type: `1e9`, `y`, `0o17`.
@@ -53,10 +54,10 @@ class Representation:
 
     __slots__ = ("_format", "_view", "content_type", "is_plain")
 
-    def __init__(self, view: ResponseView, write: Callable[[bytes], bytes] | None, content_type: str) -> None:
-        self._view, self._format = view, write
+    def __init__(self, view: ResponseView, formatter: Callable[[bytes], bytes] | None, content_type: str) -> None:
+        self._view, self._format = view, formatter
         self.content_type = content_type
-        self.is_plain = view.is_plain and write is None
+        self.is_plain = view.is_plain and formatter is None
         """Objects pass unchanged: `plain_event` encodes the events of every watch in this representation."""
 
     def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes:

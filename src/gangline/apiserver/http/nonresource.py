@@ -43,7 +43,7 @@ class NonResourceHandler:
 
     def set_crds(self, crds: Sequence[JSON]) -> None:
         """Replace the established CRDs."""
-        self._resources = tuple(all_resources([served for crd in crds for served in crd_resources(crd)]))
+        self._resources = tuple(all_resources([resource for crd in crds for resource in crd_resources(crd)]))
         self._openapi = OpenApiDocuments(crds)
 
     def response(self, path: str, query: Mapping[str, str], accept: str) -> NonResourceResponse:

@@ -38,9 +38,9 @@ class OpenApiDocuments:
         self._custom_kinds: dict[str, list[tuple[ApiResource, JSON]]] = {}
         for crd in crds:
             schemas = {item["name"]: item.get("schema") or {} for item in crd["spec"]["versions"]}
-            for served in crd_resources(crd):
-                schema = schemas[served.version].get("openAPIV3Schema") or {}
-                self._custom_kinds.setdefault(served.group_version_path, []).append((served, schema))
+            for resource in crd_resources(crd):
+                schema = schemas[resource.version].get("openAPIV3Schema") or {}
+                self._custom_kinds.setdefault(resource.group_version_path, []).append((resource, schema))
         self._custom_documents: dict[str, OpenApiDocument] = {}
 
     @cached_property
@@ -51,7 +51,7 @@ class OpenApiDocuments:
             **{name: self._document_hash(name) for name in self._custom_kinds},
         }
         paths = {
-            name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={hashed}"} for name, hashed in sorted(hashes.items())
+            name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"} for name, digest in sorted(hashes.items())
         }
         return msgspec.json.encode({"paths": paths})
 
@@ -100,14 +100,14 @@ class OpenApiDocuments:
 
 def _group_document(kinds: list[tuple[ApiResource, JSON]]) -> JSON:
     document: JSON = {}
-    for served, schema in kinds:
+    for resource, schema in kinds:
         kind_document = msgspec.json.decode(
-            _template_for(published.crd_document_template(namespaced=served.namespaced), served)
+            _template_for(published.crd_document_template(namespaced=resource.namespaced), resource)
         )
-        definition = definition_name(served.group, served.version, served.kind)
-        kind_document["components"]["schemas"].update(_definitions(definition, served, schema))
+        schema_name = definition_name(resource.group, resource.version, resource.kind)
+        kind_document["components"]["schemas"].update(_definitions(schema_name, resource, schema))
         for part in ("status", "scale"):
-            if served.subresource(part) is None:
+            if resource.subresource(part) is None:
                 _drop_subresource(kind_document, part)
         if not document:
             document = kind_document
@@ -129,18 +129,18 @@ def definition_name(group: str, version: str, kind: str) -> str:
     return ".".join([*reversed(group.split(".")), version, kind])
 
 
-def _template_for(template: bytes, served: ApiResource) -> bytes:
+def _template_for(template: bytes, resource: ApiResource) -> bytes:
     """The template with the names of a resource in place of its own, in all their spellings."""
     text = template.decode()
     for old, new in (
-        (definition_name(_GROUP, _VERSION, _KIND), definition_name(served.group, served.version, served.kind)),
-        (_group_title(_GROUP) + _VERSION.title(), _group_title(served.group) + served.version.title()),
-        (f"{_group_camel_case(_GROUP)}_{_VERSION}", f"{_group_camel_case(served.group)}_{served.version}"),
-        (group_version_path(_GROUP, _VERSION), served.group_version_path),
-        (f'"{_GROUP}"', f'"{served.group}"'),
-        (f'"{_VERSION}"', f'"{served.version}"'),
-        (_PLURAL, served.plural),
-        (_KIND, served.kind),
+        (definition_name(_GROUP, _VERSION, _KIND), definition_name(resource.group, resource.version, resource.kind)),
+        (_group_title(_GROUP) + _VERSION.title(), _group_title(resource.group) + resource.version.title()),
+        (f"{_group_camel_case(_GROUP)}_{_VERSION}", f"{_group_camel_case(resource.group)}_{resource.version}"),
+        (group_version_path(_GROUP, _VERSION), resource.group_version_path),
+        (f'"{_GROUP}"', f'"{resource.group}"'),
+        (f'"{_VERSION}"', f'"{resource.version}"'),
+        (_PLURAL, resource.plural),
+        (_KIND, resource.kind),
     ):
         text = text.replace(old, new)
     return text.encode()
@@ -155,20 +155,20 @@ def _group_camel_case(group: str) -> str:
     return title[:1].lower() + title[1:]
 
 
-def _definitions(name: str, served: ApiResource, schema: JSON) -> JSON:
-    key = {"group": served.group, "version": served.version}
-    schema_of_kind = {**_published_schema(schema), "x-kubernetes-group-version-kind": [{**key, "kind": served.kind}]}
+def _definitions(name: str, resource: ApiResource, schema: JSON) -> JSON:
+    key = {"group": resource.group, "version": resource.version}
+    schema_of_kind = {**_published_schema(schema), "x-kubernetes-group-version-kind": [{**key, "kind": resource.kind}]}
     schema_of_kind["properties"] = {**schema_of_kind.get("properties", {}), **_type_meta("APIVersion", "Kind")}
     schema_of_kind["properties"]["metadata"] = _schema_reference(
         "ObjectMeta", "Standard object's metadata.", "metadata"
     )
     items = {
-        "description": f"List of {served.plural}. More info: {_CONVENTIONS_URL}",
+        "description": f"List of {resource.plural}. More info: {_CONVENTIONS_URL}",
         "items": {"$ref": f"#/components/schemas/{name}"},
         "type": "array",
     }
     list_schema = {
-        "description": f"{served.list_kind} is a list of {served.kind}",
+        "description": f"{resource.list_kind} is a list of {resource.kind}",
         "type": "object",
         "required": ["items"],
         "properties": {
@@ -176,9 +176,9 @@ def _definitions(name: str, served: ApiResource, schema: JSON) -> JSON:
             "items": items,
             "metadata": _schema_reference("ListMeta", "Standard list metadata.", "types-kinds"),
         },
-        "x-kubernetes-group-version-kind": [{**key, "kind": served.list_kind}],
+        "x-kubernetes-group-version-kind": [{**key, "kind": resource.list_kind}],
     }
-    return {name: schema_of_kind, definition_name(served.group, served.version, served.list_kind): list_schema}
+    return {name: schema_of_kind, definition_name(resource.group, resource.version, resource.list_kind): list_schema}
 
 
 def _type_meta(api_version: str, kind: str) -> JSON:

@@ -138,18 +138,18 @@ def crd_resources(crd: JSON) -> tuple[ApiResource, ...]:
     Names are those that the status accepts, or those of the spec while the status has none.
     """
     spec = crd["spec"]
-    accepted: JSON = crd.get("status", {}).get("acceptedNames", {})
-    names = accepted if accepted.get("plural") else spec["names"]
+    accepted_names: JSON = crd.get("status", {}).get("acceptedNames", {})
+    names = accepted_names if accepted_names.get("plural") else spec["names"]
     storage = next((item["name"] for item in spec["versions"] if item.get("storage")), "")
-    served = [item for item in spec["versions"] if item.get("served")]
-    served.sort(key=lambda item: version_rank(item["name"]))
-    return tuple(_crd_resource(spec, names, item, storage) for item in served)
+    versions = [item for item in spec["versions"] if item.get("served")]
+    versions.sort(key=lambda item: version_rank(item["name"]))
+    return tuple(_crd_resource(spec, names, item, storage) for item in versions)
 
 
 def _crd_resource(spec: JSON, names: JSON, version: JSON, storage: str) -> ApiResource:
     kind = names["kind"]
-    parts = version.get("subresources") or {}
-    offered = (("status", Subresource("status", kind)), ("scale", Subresource("scale", "Scale", "autoscaling", "v1")))
+    subresources = version.get("subresources") or {}
+    supported = (("status", Subresource("status", kind)), ("scale", Subresource("scale", "Scale", "autoscaling", "v1")))
     return ApiResource(
         spec["group"],
         version["name"],
@@ -160,7 +160,7 @@ def _crd_resource(spec: JSON, names: JSON, version: JSON, storage: str) -> ApiRe
         verbs=_CUSTOM_VERBS,
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
-        subresources=tuple(part for name, part in offered if parts.get(name) is not None),
+        subresources=tuple(subresource for name, subresource in supported if subresources.get(name) is not None),
         list_kind=names.get("listKind") or f"{kind}List",
         storage_version=(spec["group"], storage),
         custom=True,

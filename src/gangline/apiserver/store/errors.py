@@ -18,7 +18,7 @@ class StaleWrite(GanglineError):
     """A record is not at the revision that its writer expected. No write of the commit took effect."""
 
     def __init__(self, path: str, expected: int, current: StoreRecord | None) -> None:
-        state = f"at revision {current.revision}" if current else "not there"
+        state = f"at revision {current.revision}" if current else "absent"
         super().__init__(f"{path} is {state}, expected {f'revision {expected}' if expected else 'nothing'}")
         self.path = path
         self.current = current
@@ -29,7 +29,7 @@ class RevisionCompacted(GanglineError):
     """History starts after the requested revision."""
 
     def __init__(self, requested: int, oldest: int) -> None:
-        super().__init__(f"revision {requested} is gone, the oldest one known is {oldest}")
+        super().__init__(f"revision {requested} is compacted, the oldest is {oldest}")
         self.requested, self.oldest = requested, oldest
 
 
@@ -37,7 +37,7 @@ class RevisionTooNew(GanglineError):
     """The requested revision is later than the newest."""
 
     def __init__(self, requested: int, current: int) -> None:
-        super().__init__(f"revision {requested} is yet to come, the newest is {current}")
+        super().__init__(f"revision {requested} is in the future, the newest is {current}")
         self.requested, self.current = requested, current
 
 

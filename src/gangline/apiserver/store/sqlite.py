@@ -124,7 +124,7 @@ class SqliteJournal:
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _check_integrity(self, connection: sqlite3.Connection) -> None:
-        log.info("the store was not closed in order, checking it", extra={"file": self._file})
+        log.info("the store was not closed cleanly, checking it", extra={"file": self._file})
         result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if result != "ok":
             raise StoreFailed(f"{self._file}: damaged: {result}; restore a copy, or start with another folder")

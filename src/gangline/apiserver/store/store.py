@@ -195,7 +195,7 @@ def _make_event(write: StoreWrite, current: StoreRecord | None, revision: int) -
     if write.body is not None:
         return StoreEvent(StoreRecord(write.path, revision, _encode_at_revision(write.body, revision)), current)
     if current is None:
-        raise ValueError(f"{write.path}: deleting what must not exist")
+        raise ValueError(f"{write.path}: a deletion needs an existing object")
     final = write.final_body if write.final_body is not None else _decode(current.data)
     return StoreEvent(StoreRecord(write.path, revision, _encode_at_revision(final, revision)), current, deleted=True)
 

@@ -198,12 +198,8 @@ class FinalizeHandler:
             raise apierrors.method_not_allowed()
         body = await _read_object(request)
         check_object_key(request.served_kind, request.info.key, body)
-
-        def finalized(old: JSON | None) -> JSON:
-            new: JSON = deep_copy(body)
-            return new
-
-        result = await self._registry.update(request.write_context(), request.served_kind, request.info.key, finalized)
+        context, key = request.write_context(), request.info.key
+        result = await self._registry.update(context, request.served_kind, key, lambda old: deep_copy(body))
         return web.Response(body=result.data, content_type="application/json")
 
 
@@ -246,13 +242,13 @@ class ScaleHandler:
         check_write_options(request.verb, request.query, apply=True)
         config, context, paths = read_yaml(raw), request.write_context(), request.served_kind.scale_paths
         force = query_flag(request.query, "force")
-        owner = [f"f:{step}" for step in paths.spec]
+        path = [f"f:{step}" for step in paths.spec]
 
         def merge(old: JSON | None, now: str) -> ApplyResult:
             assert old is not None
             before = old["metadata"].get("managedFields")
             live = scale_of(old, paths)
-            live["metadata"]["managedFields"] = scale_managed_fields(before, path=owner)
+            live["metadata"]["managedFields"] = scale_managed_fields(before, path=path)
             result = server_side_apply(
                 live, config, _managed_scale(), manager=context.field_manager, now=now, force=force
             )
@@ -261,7 +257,7 @@ class ScaleHandler:
             new["metadata"]["resourceVersion"] = ensure_metadata(result.object).get("resourceVersion")
             _set_value(new, paths.spec, _desired_replicas(request.info.name, result.object))
             version = request.served_kind.api_version
-            managed = parent_managed_fields(before, result.managed_fields, api_version=version, path=owner)
+            managed = parent_managed_fields(before, result.managed_fields, api_version=version, path=path)
             return ApplyResult(new, managed, result.changed)
 
         result = await self._registry.apply_with(context, request.served_kind, request.info.key, merge)

@@ -252,9 +252,8 @@ def _ordered_elements(merged: list[Any], patch: Sequence[Any], live: Sequence[An
     patched = [element for element in merged if _element_identity(element, key) in patch_positions]
     others = [element for element in merged if _element_identity(element, key) not in patch_positions]
     patched.sort(key=lambda element: patch_positions[_element_identity(element, key)])
-    others.sort(
-        key=lambda element: live_positions.get(_element_identity(element, key), len(live_positions))
-    )  # stable: duplicates stay together
+    # The sort is stable: duplicates stay together.
+    others.sort(key=lambda element: live_positions.get(_element_identity(element, key), len(live_positions)))
     result: list[Any] = []
     index = 0
     for element in patched:
